@@ -1,0 +1,1 @@
+//! The cell: nodes, queue, shares and placement of one region.

@@ -1,0 +1,1 @@
+//! The ledger: accounts, grants, holds, budgets.

@@ -1,0 +1,20 @@
+//! The pure half of Bursar: machines that decide, and nothing that does.
+//!
+//! Nothing in this crate reads a clock, draws a random number, touches a file or a socket, iterates
+//! over a hash map, or computes money in floating point. The same commands in the same order give
+//! the same events on every machine and in every year.
+//!
+//! Read in this order: [`credits`] and [`time`] (the units), [`machine`] (the shape every machine
+//! has), [`ledger`] (money), [`cell`] (placement).
+
+#![cfg_attr(
+    not(test),
+    warn(clippy::wildcard_enum_match_arm, clippy::float_arithmetic, clippy::iter_over_hash_type)
+)]
+
+pub mod cell;
+pub mod credits;
+pub mod digest;
+pub mod ledger;
+pub mod machine;
+pub mod time;

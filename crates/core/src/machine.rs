@@ -1,0 +1,105 @@
+//! The shape that every machine has, and the one way to run it.
+//!
+//! `decide` reads the state and says what would happen; `apply` makes it happen. Events, not
+//! commands, are journaled, so replay never depends on yesterday's decision code, and live running
+//! and replay share one `apply`. There are no side effects: what the world outside must do (send a
+//! message to another machine, wake a client) is read off the journaled events after the commit.
+
+use crate::digest::Digest;
+use crate::time::Timestamp;
+
+/// A pure, deterministic state machine.
+pub trait Machine {
+    /// What may be asked, named in the imperative: `PlaceHold`.
+    type Command;
+    /// What happened, named in the past tense: `HoldPlaced`. All that is ever stored.
+    type Event;
+    /// The answer to a command that was accepted.
+    type Reply;
+    /// The answer to a command that was not.
+    type Refusal;
+    /// What comes with a command from outside: who asks, and under which idempotency key.
+    type Envelope;
+
+    /// Decides one command at `now` and pushes what happens onto `events`.
+    ///
+    /// A refusal may push events too (the record that this request was refused, for its
+    /// idempotency key); such an event never moves money or capacity. `now` is never earlier than
+    /// [`Machine::now`], and nothing is overdue: see [`execute`].
+    fn decide(
+        &self,
+        now: Timestamp,
+        envelope: &Self::Envelope,
+        command: &Self::Command,
+        events: &mut Vec<Self::Event>,
+    ) -> Result<Self::Reply, Self::Refusal>;
+
+    /// Makes one event happen. Total: an event that was decided always applies.
+    fn apply(&mut self, at: Timestamp, event: &Self::Event);
+
+    /// The latest instant at which anything was applied.
+    fn now(&self) -> Timestamp;
+
+    /// The earliest instant at which something is due without being asked for.
+    fn next_deadline(&self) -> Option<Timestamp>;
+
+    /// Pushes the events that are due at `now`, for the earliest deadline only. Never empty while
+    /// `next_deadline() <= now`.
+    fn decide_due(&self, now: Timestamp, events: &mut Vec<Self::Event>);
+
+    /// Starts to remember how to undo, for a group of commands that happens whole or not at all.
+    fn begin_group(&mut self);
+
+    /// Forgets how to undo: the group has happened.
+    fn commit_group(&mut self);
+
+    /// Undoes everything since [`Machine::begin_group`].
+    fn rollback_group(&mut self);
+
+    /// One hash over the whole state, equal on replicas and after replay.
+    fn digest(&self) -> Digest;
+}
+
+/// The instant at which a machine decides when the clock says `clock`: its time never runs back.
+pub fn machine_time<M: Machine>(machine: &M, clock: Timestamp) -> Timestamp {
+    machine.now().max(clock)
+}
+
+/// Applies all that is due up to `now`, in order of deadline, and hands each step's events to
+/// `journal`. Each step happens at its own deadline, not at `now`.
+pub fn advance<M: Machine>(
+    machine: &mut M,
+    now: Timestamp,
+    mut journal: impl FnMut(Timestamp, &[M::Event]),
+) {
+    let mut events = Vec::new();
+    while let Some(deadline) = machine.next_deadline().filter(|deadline| *deadline <= now) {
+        let at = machine_time(machine, deadline);
+        events.clear();
+        machine.decide_due(at, &mut events);
+        assert!(!events.is_empty(), "a deadline that nothing meets would be due for ever");
+        for event in &events {
+            machine.apply(at, event);
+        }
+        journal(at, &events);
+    }
+}
+
+/// Decides one command and applies what it decided, leaving the events in `events`.
+///
+/// The caller has run [`advance`] to `now` first.
+pub fn execute<M: Machine>(
+    machine: &mut M,
+    now: Timestamp,
+    envelope: &M::Envelope,
+    command: &M::Command,
+    events: &mut Vec<M::Event>,
+) -> Result<M::Reply, M::Refusal> {
+    debug_assert!(machine.next_deadline().is_none_or(|deadline| deadline > now));
+    let first = events.len();
+    let answer = machine.decide(now, envelope, command, events);
+    for event in events.iter().skip(first) {
+        machine.apply(now, event);
+    }
+    answer
+}

@@ -1,0 +1,1 @@
+//! First-expiring-first-out pools of credits.
