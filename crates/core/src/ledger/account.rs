@@ -1,0 +1,280 @@
+//! Accounts: a tree of at most eight levels, whose first level is the tenant.
+
+use fefo::SmallMap;
+use smallvec::SmallVec;
+
+use super::answer::Reply;
+use super::bucket::Rank;
+use super::budget::Budget;
+use super::command::{AccountKind, AccountSettings, Envelope};
+use super::event::Event;
+use super::id::{AccountNo, BucketNo, MAX_DEPTH, Name};
+use super::refusal::{Blocker, Refusal, Resource};
+use super::state::{Ledger, short_fingerprint};
+use super::undo::Undo;
+
+/// Buckets in the order in which they are spent.
+pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
+
+/// One account.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Its full path.
+    pub path: Name,
+    /// The account above it; `None` for a tenant.
+    pub parent: Option<AccountNo>,
+    /// The first account of its path.
+    pub tenant: AccountNo,
+    /// What it stands for.
+    pub kind: AccountKind,
+    /// Whether new spending at and below it is stopped.
+    pub frozen: bool,
+    /// The hash of the request that opened it.
+    pub fingerprint: u64,
+    /// Free units of its own grants.
+    pub available: i128,
+    /// Free units of its own grants that are restricted in no way.
+    pub plain: i128,
+    /// Held units of its own grants.
+    pub held: i128,
+    /// Its own buckets that can be drawn from.
+    pub open: BucketOrder,
+    /// How many of the open ones are restricted in some way.
+    pub restricted_open: u32,
+    /// What few accounts have.
+    pub rare: Option<Box<AccountRare>>,
+}
+
+/// What few accounts have.
+#[derive(Clone, Debug, Default)]
+pub struct AccountRare {
+    /// Settings that differ from the defaults.
+    pub settings: AccountSettings,
+    /// Usage of its holds that no credits could be found for.
+    pub uncollected: i128,
+    /// Budgets over its subtree, by name.
+    pub budgets: Vec<Budget>,
+    /// Its own buckets that have expired and that late usage can still reach.
+    pub expired: BucketOrder,
+}
+
+/// An account and those above it, nearest first.
+pub type Path = SmallVec<[AccountNo; MAX_DEPTH]>;
+
+impl AccountRare {
+    /// Whether it says nothing that a plain account does not.
+    pub(super) fn is_idle(&self) -> bool {
+        self.settings == AccountSettings::default()
+            && self.uncollected == 0
+            && self.budgets.is_empty()
+            && self.expired.is_empty()
+    }
+}
+
+impl Account {
+    /// Usage that no credits could be found for.
+    pub fn uncollected(&self) -> i128 {
+        self.rare.as_ref().map_or(0, |rare| rare.uncollected)
+    }
+
+    /// Its budgets.
+    pub fn budgets(&self) -> &[Budget] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.budgets)
+    }
+}
+
+impl Ledger {
+    /// The account with this path.
+    pub fn find_account(&self, path: &str) -> Option<AccountNo> {
+        self.account_names
+            .find(path, |number| self.accounts[number as usize].path.as_str())
+            .map(AccountNo)
+    }
+
+    pub(super) fn existing_account(&self, path: &Name) -> Result<AccountNo, Refusal> {
+        self.find_account(path)
+            .ok_or_else(|| Refusal::NotFound { what: Resource::Account, name: path.clone() })
+    }
+
+    /// An account.
+    pub fn account(&self, account: AccountNo) -> &Account {
+        &self.accounts[account.index()]
+    }
+
+    /// An account and those above it, nearest first.
+    pub fn path(&self, account: AccountNo) -> Path {
+        let mut path = Path::new();
+        let mut next = Some(account);
+        while let Some(account) = next {
+            path.push(account);
+            next = self.account(account).parent;
+        }
+        path
+    }
+
+    /// Whether `ancestor` is the account or above it.
+    pub fn is_at_or_below(&self, account: AccountNo, ancestor: AccountNo) -> bool {
+        self.path(account).contains(&ancestor)
+    }
+
+    /// The settings nearest to an account that `pick` finds.
+    pub fn inherited<T>(
+        &self,
+        account: AccountNo,
+        pick: impl Fn(&AccountSettings) -> Option<T>,
+    ) -> Option<T> {
+        self.path(account)
+            .into_iter()
+            .find_map(|account| self.account(account).rare.as_ref().and_then(|r| pick(&r.settings)))
+    }
+
+    /// Refuses if any account on the path is frozen, naming all that are.
+    pub(super) fn require_thawed(&self, path: &Path) -> Result<(), Refusal> {
+        if !path.iter().any(|account| self.account(*account).frozen) {
+            return Ok(());
+        }
+        let frozen = path.iter().filter(|account| self.account(**account).frozen);
+        let blockers =
+            frozen.map(|account| Blocker::Frozen { account: self.account(*account).path.clone() });
+        Err(Refusal::AccountFrozen { blockers: blockers.collect() })
+    }
+
+    pub(super) fn decide_open_account(
+        &self,
+        envelope: &Envelope,
+        path: &Name,
+        kind: AccountKind,
+        settings: &AccountSettings,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        if let Some(account) = self.find_account(path) {
+            return if self.account(account).fingerprint == short_fingerprint(envelope.fingerprint) {
+                Ok(Reply::Account(account))
+            } else {
+                Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone() })
+            };
+        }
+        if let Some((parent, _)) = path.rsplit_once(':') {
+            let parent = self.find_account(parent).ok_or(Refusal::InvalidField {
+                field: "id",
+                reason: "the account above it does not exist: open that one first",
+            })?;
+            if !may_contain(self.account(parent).kind, kind) {
+                return Err(Refusal::InvalidField {
+                    field: "kind",
+                    reason: "an account stands below one of a wider kind; only teams and projects \
+                             nest in their own kind",
+                });
+            }
+        }
+        let account = AccountNo(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
+        events.push(Event::AccountOpened {
+            account,
+            path: path.clone(),
+            kind,
+            settings: settings.clone(),
+            fingerprint: envelope.fingerprint,
+        });
+        Ok(Reply::Account(account))
+    }
+
+    pub(super) fn decide_change_account(
+        &self,
+        path: &Name,
+        settings: &AccountSettings,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        if *settings != AccountSettings::default() {
+            events.push(Event::AccountChanged { account, settings: settings.clone() });
+        }
+        Ok(Reply::Account(account))
+    }
+
+    pub(super) fn decide_freeze(
+        &self,
+        path: &Name,
+        freeze: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        match (freeze, self.account(account).frozen) {
+            (true, false) => events.push(Event::AccountFrozen { account }),
+            (false, true) => events.push(Event::AccountUnfrozen { account }),
+            (true, true) | (false, false) => {}
+        }
+        Ok(Reply::Account(account))
+    }
+
+    pub(super) fn apply_account_opened(
+        &mut self,
+        account: AccountNo,
+        path: &Name,
+        kind: AccountKind,
+        settings: &AccountSettings,
+        fingerprint: u128,
+    ) {
+        assert_eq!(account.index(), self.accounts.len(), "accounts are numbered in order");
+        let parent = path.rsplit_once(':').and_then(|(parent, _)| self.find_account(parent));
+        let tenant = parent.map_or(account, |parent| self.account(parent).tenant);
+        let rare = (*settings != AccountSettings::default()).then(|| {
+            Box::new(AccountRare { settings: settings.clone(), ..AccountRare::default() })
+        });
+        self.accounts.push(Account {
+            path: path.clone(),
+            parent,
+            tenant,
+            kind,
+            frozen: false,
+            fingerprint: short_fingerprint(fingerprint),
+            available: 0,
+            plain: 0,
+            held: 0,
+            open: BucketOrder::new(),
+            restricted_open: 0,
+            rare,
+        });
+        let accounts = &self.accounts;
+        self.account_names
+            .insert(path.as_str(), account.0, |number| accounts[number as usize].path.as_str());
+        self.remember(|| Undo::AccountOpened);
+    }
+
+    pub(super) fn apply_account_changed(&mut self, account: AccountNo, change: &AccountSettings) {
+        self.remember_account(account);
+        let settings = &mut self.rare_account(account).settings;
+        let AccountSettings {
+            name,
+            weight_milli,
+            home_region,
+            metadata,
+            compensation_ttl_ms,
+            overdraft_limit,
+        } = change;
+        settings.name = name.clone().or(settings.name.take());
+        settings.weight_milli = weight_milli.or(settings.weight_milli);
+        settings.home_region = home_region.clone().or(settings.home_region.take());
+        settings.metadata = metadata.clone().or(settings.metadata.take());
+        settings.compensation_ttl_ms = compensation_ttl_ms.or(settings.compensation_ttl_ms);
+        settings.overdraft_limit = overdraft_limit.or(settings.overdraft_limit);
+    }
+
+    pub(super) fn apply_frozen(&mut self, account: AccountNo, frozen: bool) {
+        self.remember_account(account);
+        self.accounts[account.index()].frozen = frozen;
+    }
+
+    pub(super) fn rare_account(&mut self, account: AccountNo) -> &mut AccountRare {
+        self.accounts[account.index()].rare.get_or_insert_default()
+    }
+}
+
+/// Whether an account of one kind may stand directly below one of another.
+fn may_contain(parent: AccountKind, child: AccountKind) -> bool {
+    match (parent, child) {
+        (AccountKind::Team, AccountKind::Team) | (AccountKind::Project, AccountKind::Project) => {
+            true
+        }
+        _ => parent < child,
+    }
+}

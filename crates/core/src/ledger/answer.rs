@@ -1,0 +1,91 @@
+//! What a ledger answers. Small, because answers are kept for their idempotency keys: whatever can
+//! be read off the things themselves is not repeated here.
+
+use super::hold::HoldState;
+use super::id::{AccountNo, GrantNo, HoldNo, Name};
+use super::refusal::Refusal;
+use crate::credits::Credits;
+use crate::time::Timestamp;
+
+/// An accepted command's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing more to say.
+    Done,
+    /// The account as it is.
+    Account(AccountNo),
+    /// A grant and what became of its units, indexed by the number of [`fefo::Part`].
+    Grant {
+        /// The grant.
+        grant: GrantNo,
+        /// Units by part.
+        parts: [u64; 6],
+    },
+    /// A hold as it was when the command was answered.
+    Hold(HoldReply),
+    /// A charge.
+    Charge {
+        /// The charge.
+        hold: HoldNo,
+        /// How much was asked for.
+        requested: Credits,
+        /// How much was spent.
+        charged: Credits,
+        /// What the account could still spend in the same context afterwards.
+        spendable_after: i128,
+    },
+    /// A refund, transfer or collection.
+    Movement {
+        /// Its number.
+        movement: u32,
+        /// How much moved.
+        amount: Credits,
+    },
+    /// A budget, by account and name.
+    Budget {
+        /// The account.
+        account: AccountNo,
+        /// The name.
+        budget: Name,
+    },
+}
+
+/// A hold as it was when a command was answered.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct HoldReply {
+    /// The hold.
+    pub hold: HoldNo,
+    /// Its state.
+    pub state: HoldState,
+    /// How much it has drawn.
+    pub amount: Credits,
+    /// How much of that was captured.
+    pub captured: Credits,
+    /// Usage that nothing could be found for.
+    pub uncollected: Credits,
+    /// When it lapses.
+    pub expires_at: Option<Timestamp>,
+    /// How many of its slices were there.
+    pub slices: u32,
+}
+
+/// The answer kept for an idempotency key.
+pub type Answer = Result<Reply, Refusal>;
+
+/// An accepted command's answer, and whether it was given before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The answer.
+    pub reply: Reply,
+    /// Whether it was kept from the first time this request was made.
+    pub replayed: bool,
+}
+
+/// A refused command's answer, and whether it was given before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The reason.
+    pub refusal: Refusal,
+    /// Whether it was kept from the first time this request was made.
+    pub replayed: bool,
+}

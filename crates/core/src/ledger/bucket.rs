@@ -1,0 +1,169 @@
+//! Buckets: grants of equal rank on one line, and the order in which buckets are spent.
+
+use fefo::Line;
+
+use super::command::{Context, GrantKind, Restriction};
+use super::id::{AccountNo, GrantNo, Name};
+use crate::time::Timestamp;
+
+/// What orders buckets before the distance of their account: see [`Rank::cmp`].
+///
+/// Compared field by field, in this order: priority, expiry (never is last), narrowness (more
+/// restricted dimensions first, then fewer listed values), kind.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank {
+    /// Lower is spent first.
+    pub priority: u8,
+    /// The last instant at which it can be spent, in milliseconds; `i64::MAX` for never.
+    expires: i64,
+    /// Three minus the number of restricted dimensions.
+    open_dimensions: u8,
+    /// How many values the restriction lists.
+    values: u32,
+    /// Where the credits come from.
+    pub kind: GrantKind,
+}
+
+impl Rank {
+    /// The rank of a grant.
+    pub fn new(
+        priority: u8,
+        expires_at: Option<Timestamp>,
+        restriction: Option<&Restriction>,
+        kind: GrantKind,
+    ) -> Rank {
+        let lists = restriction.map_or([None, None, None], Restriction::lists);
+        let open = lists.iter().filter(|list| list.is_none()).count();
+        let values: usize = lists.iter().flatten().map(|list| list.len()).sum();
+        Rank {
+            priority,
+            expires: expires_at.map_or(i64::MAX, Timestamp::millis),
+            open_dimensions: u8::try_from(open).unwrap_or(3),
+            values: u32::try_from(values).unwrap_or(u32::MAX),
+            kind,
+        }
+    }
+
+    /// The last instant at which it can be spent; `None` for never.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        (self.expires != i64::MAX).then(|| Timestamp::from_millis(self.expires))
+    }
+
+    /// Whether it can be spent at `at`, as far as its expiry goes. Both ends count.
+    pub fn is_unexpired_at(&self, at: Timestamp) -> bool {
+        at.millis() <= self.expires
+    }
+}
+
+impl Restriction {
+    /// The three lists.
+    pub fn lists(&self) -> [Option<&[Name]>; 3] {
+        [self.gpu_types.as_deref(), self.regions.as_deref(), self.classes.as_deref()]
+    }
+
+    /// Whether it restricts nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.lists().iter().all(Option::is_none) && self.max_share_micro.is_none()
+    }
+
+    /// Whether it admits everything that the context still allows.
+    pub fn admits(&self, context: &Context) -> bool {
+        let class = context.class.as_ref().map(std::slice::from_ref);
+        let allowed = [context.gpu_types.as_deref(), context.regions.as_deref(), class];
+        self.lists().iter().zip(allowed).all(|(listed, allowed)| match (listed, allowed) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(listed), Some(allowed)) => allowed.iter().all(|value| listed.contains(value)),
+        })
+    }
+}
+
+/// Grants of one account with equal rank and restriction, laid on one line.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// The account that has the grants.
+    pub account: AccountNo,
+    /// Its place in the order of spending.
+    pub rank: Rank,
+    /// Whether its time has run out.
+    pub expired: bool,
+    /// Whether some grant on it was revoked.
+    pub has_revoked: bool,
+    /// What its credits may be spent on.
+    pub restriction: Option<Box<Restriction>>,
+    /// The grants and what became of their units.
+    pub line: Line<GrantNo>,
+}
+
+impl Bucket {
+    /// Whether a draw with this context may take from it.
+    pub fn admits(&self, context: &Context) -> bool {
+        self.restriction.as_ref().is_none_or(|restriction| restriction.admits(context))
+    }
+
+    /// The largest part of one hold that may come from it, in millionths, if there is a limit.
+    pub fn max_share(&self) -> Option<u32> {
+        self.restriction.as_ref().and_then(|restriction| restriction.max_share_micro)
+    }
+
+    /// Whether draws should find it.
+    pub fn is_open(&self) -> bool {
+        !self.expired && self.line.free() > 0
+    }
+}
+
+/// The most that `share` millionths of `amount` allow, rounded down.
+pub fn share_of(share_micro: u32, amount: u128) -> u128 {
+    // Amounts are sums of at most 2^63; the product stays far below 2^127.
+    amount * u128::from(share_micro) / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Option<Vec<Name>> {
+        Some(list.iter().map(|name| Name::from(*name)).collect())
+    }
+
+    #[test]
+    fn a_restricted_grant_admits_only_contexts_that_stay_inside_it() {
+        let h100 = Restriction { gpu_types: names(&["A100", "H100"]), ..Restriction::default() };
+        let context = |types: &[&str]| Context { gpu_types: names(types), ..Context::default() };
+        assert!(h100.admits(&context(&["H100"])));
+        assert!(h100.admits(&context(&["H100", "A100"])));
+        assert!(!h100.admits(&context(&["H100", "L40"])), "the job might still get an L40");
+        assert!(!h100.admits(&Context::default()), "no context allows everything");
+        let both = Restriction { regions: names(&["eu"]), ..h100 };
+        assert!(!both.admits(&context(&["H100"])), "the job might still go anywhere");
+    }
+
+    #[test]
+    fn rank_orders_by_priority_expiry_narrowness_and_kind() {
+        let at = |ms| Some(Timestamp::from_millis(ms));
+        let one = Restriction { gpu_types: names(&["H100"]), ..Restriction::default() };
+        let two = Restriction { gpu_types: names(&["A100", "H100"]), ..Restriction::default() };
+        let dims = Restriction { regions: names(&["eu", "us"]), ..two.clone() };
+        let ranks = [
+            Rank::new(1, None, None, GrantKind::Purchase),
+            Rank::new(2, at(5), None, GrantKind::Purchase),
+            Rank::new(2, at(6), Some(&dims), GrantKind::Purchase),
+            Rank::new(2, at(6), Some(&one), GrantKind::Purchase),
+            Rank::new(2, at(6), Some(&two), GrantKind::Purchase),
+            Rank::new(2, at(6), None, GrantKind::Promotion),
+            Rank::new(2, at(6), None, GrantKind::Compensation),
+            Rank::new(2, at(6), None, GrantKind::Grant),
+            Rank::new(2, at(6), None, GrantKind::Purchase),
+            Rank::new(2, None, Some(&dims), GrantKind::Promotion),
+        ];
+        assert!(ranks.is_sorted());
+    }
+
+    #[test]
+    fn both_ends_of_validity_count() {
+        let rank = Rank::new(0, Some(Timestamp::from_millis(100)), None, GrantKind::Grant);
+        assert!(rank.is_unexpired_at(Timestamp::from_millis(99)));
+        assert!(rank.is_unexpired_at(Timestamp::from_millis(100)));
+        assert!(!rank.is_unexpired_at(Timestamp::from_millis(101)));
+    }
+}

@@ -1,0 +1,383 @@
+//! Budgets: limits on what a subtree draws in a calendar period.
+//!
+//! What a hold draws counts in the period in which it was drawn; captures move it from held to
+//! spent there, returns and refunds take it away there. A budget keeps numbers for its current
+//! period only, and periods follow from time: nothing has to be reset.
+
+use super::account::Path;
+use super::answer::Reply;
+use super::command::{BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit};
+use super::event::Event;
+use super::hold::Hold;
+use super::id::{AccountNo, Name};
+use super::price::{HOUR_MS, WHOLE_GPU};
+use super::refusal::{Blocker, Refusal, Resource};
+use super::state::Ledger;
+use crate::time::{DAY_MS, Timestamp, days_from_civil};
+
+/// One budget and its numbers for the period that began at `period_start`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Its name, unique within its account.
+    pub name: Name,
+    /// Its terms.
+    pub terms: BudgetTerms,
+    /// The beginning of the period that the numbers below are for.
+    pub period_start: Timestamp,
+    /// What was captured, and usage that could not be collected.
+    pub spent: i128,
+    /// What is held.
+    pub held: i128,
+    /// The thresholds that were reached in this period, in percent.
+    pub alerted: Vec<u16>,
+}
+
+/// What changes in budgets. Credits in micro-credits, GPU time in thousandths of GPU-milliseconds.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) spent: i128,
+    pub(super) held: i128,
+    pub(super) gpu_spent: i128,
+    pub(super) gpu_held: i128,
+}
+
+impl Change {
+    /// Held credits were captured.
+    pub(super) fn captured(amount: i128) -> Change {
+        Change { spent: amount, held: -amount, ..Change::default() }
+    }
+}
+
+impl BudgetTerms {
+    /// The period that contains `at`: its beginning, and the beginning of the next one.
+    pub fn period_of(&self, at: Timestamp) -> (Timestamp, Option<Timestamp>) {
+        let offset = i64::from(self.utc_offset_minutes) * 60_000;
+        let local = Timestamp::from_millis(at.millis() + offset);
+        let day = local.millis().div_euclid(DAY_MS);
+        let (first, next) = match self.period {
+            BudgetPeriod::Total => return (Timestamp::MIN, None),
+            BudgetPeriod::Day => (day, day + 1),
+            BudgetPeriod::Week => {
+                // 1970-01-01 was a Thursday, the fourth day of a week that begins on Monday.
+                let monday = day - (day + 3).rem_euclid(7);
+                (monday, monday + 7)
+            }
+            BudgetPeriod::Month => {
+                let (year, month, _) = local.civil_date();
+                let (next_year, next_month) =
+                    if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+                (days_from_civil(year, month, 1), days_from_civil(next_year, next_month, 1))
+            }
+        };
+        let instant = |day: i64| Timestamp::from_millis(day * DAY_MS - offset);
+        (instant(first), Some(instant(next)))
+    }
+
+    /// The limit in the unit of the numbers.
+    pub fn limit_units(&self) -> i128 {
+        let limit = i128::from(self.limit.micros());
+        match self.unit {
+            BudgetUnit::Credits => limit,
+            // From millionths of a GPU-hour to thousandths of a GPU-millisecond.
+            BudgetUnit::GpuHours => limit * i128::from(HOUR_MS) * i128::from(WHOLE_GPU) / 1_000_000,
+        }
+    }
+
+    /// What a draw adds, in the unit of the numbers.
+    fn requested(&self, credits: i128, gpu: i128) -> i128 {
+        match self.unit {
+            BudgetUnit::Credits => credits,
+            BudgetUnit::GpuHours => gpu,
+        }
+    }
+
+    /// Whether the numbers of one set of terms are right for another.
+    fn counts_like(&self, other: &BudgetTerms) -> bool {
+        (self.unit, self.period, self.utc_offset_minutes)
+            == (other.unit, other.period, other.utc_offset_minutes)
+    }
+}
+
+impl Budget {
+    /// What is spent and held in the period that contains `now`.
+    pub fn numbers(&self, now: Timestamp) -> (i128, i128) {
+        if self.terms.period_of(now).0 == self.period_start {
+            (self.spent, self.held)
+        } else {
+            (0, 0)
+        }
+    }
+
+    /// What is used in the period that contains `now`.
+    pub fn used(&self, now: Timestamp) -> i128 {
+        let (spent, held) = self.numbers(now);
+        spent + held
+    }
+
+    fn roll(&mut self, now: Timestamp) {
+        let (start, _) = self.terms.period_of(now);
+        if start != self.period_start {
+            self.period_start = start;
+            self.spent = 0;
+            self.held = 0;
+            self.alerted.clear();
+        }
+    }
+
+    fn has_alerted(&self, now: Timestamp, percent: u16) -> bool {
+        self.terms.period_of(now).0 == self.period_start && self.alerted.contains(&percent)
+    }
+}
+
+impl Ledger {
+    /// The hard budgets on a path that a draw would break, nearest first.
+    pub(super) fn blocking_budgets(
+        &self,
+        now: Timestamp,
+        path: &Path,
+        credits: i128,
+        gpu: i128,
+    ) -> Vec<Blocker> {
+        let mut blockers = Vec::new();
+        for account in path {
+            let account = self.account(*account);
+            for budget in account.budgets() {
+                let requested = budget.terms.requested(credits, gpu);
+                let limit = budget.terms.limit_units();
+                let (spent, held) = budget.numbers(now);
+                let hard = budget.terms.mode == BudgetMode::Hard;
+                if hard && requested > 0 && spent + held + requested > limit {
+                    blockers.push(Blocker::Budget {
+                        account: account.path.clone(),
+                        budget: budget.name.clone(),
+                        unit: budget.terms.unit,
+                        limit,
+                        spent,
+                        held,
+                        requested,
+                        period_end: budget.terms.period_of(now).1,
+                    });
+                }
+            }
+        }
+        blockers
+    }
+
+    /// The most credits that the hard budgets on a path allow to be drawn.
+    pub(super) fn budget_room(&self, now: Timestamp, path: &Path) -> u128 {
+        let budgets = path.iter().flat_map(|account| self.account(*account).budgets());
+        budgets
+            .filter(|b| b.terms.mode == BudgetMode::Hard && b.terms.unit == BudgetUnit::Credits)
+            .map(|b| u128::try_from(b.terms.limit_units() - b.used(now)).unwrap_or(0))
+            .min()
+            .unwrap_or(u128::MAX)
+    }
+
+    /// Pushes the thresholds that are reached when a draw is added.
+    pub(super) fn push_thresholds(
+        &self,
+        now: Timestamp,
+        path: &Path,
+        credits: i128,
+        gpu: i128,
+        events: &mut Vec<Event>,
+    ) {
+        for account in path {
+            for budget in self.account(*account).budgets() {
+                let added = budget.terms.requested(credits, gpu);
+                if added == 0 {
+                    continue;
+                }
+                let used = budget.used(now) + added;
+                for percent in &budget.terms.thresholds {
+                    let reached = used * 100 >= budget.terms.limit_units() * i128::from(*percent);
+                    if reached && !budget.has_alerted(now, *percent) {
+                        events.push(Event::BudgetThresholdReached {
+                            account: *account,
+                            budget: budget.name.clone(),
+                            percent: *percent,
+                            used,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Brings a change into all budgets on the path whose current period has `drawn_at` in it.
+    pub(super) fn change_budgets(
+        &mut self,
+        account: AccountNo,
+        drawn_at: Timestamp,
+        change: Change,
+    ) {
+        let now = self.now;
+        let mut next = Some(account);
+        while let Some(account) = next {
+            next = self.account(account).parent;
+            if self.account(account).budgets().is_empty() {
+                continue;
+            }
+            self.remember_account(account);
+            for budget in &mut self.rare_account(account).budgets {
+                budget.roll(now);
+                if drawn_at < budget.period_start {
+                    continue;
+                }
+                let (spent, held) = match budget.terms.unit {
+                    BudgetUnit::Credits => (change.spent, change.held),
+                    BudgetUnit::GpuHours => (change.gpu_spent, change.gpu_held),
+                };
+                budget.spent += spent;
+                budget.held += held;
+            }
+        }
+    }
+
+    pub(super) fn decide_set_budget(
+        &self,
+        now: Timestamp,
+        path: &Name,
+        name: &Name,
+        terms: &BudgetTerms,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        let present = self.account(account).budgets().iter().find(|b| b.name == *name);
+        let (spent, held) = match present {
+            Some(present) if present.terms == *terms => {
+                return Ok(Reply::Budget { account, budget: name.clone() });
+            }
+            Some(present) if present.terms.counts_like(terms) => present.numbers(now),
+            Some(_) | None => self.count_usage(now, account, terms),
+        };
+        events.push(Event::BudgetSet {
+            account,
+            budget: name.clone(),
+            terms: terms.clone(),
+            period_start: terms.period_of(now).0,
+            spent,
+            held,
+        });
+        Ok(Reply::Budget { account, budget: name.clone() })
+    }
+
+    pub(super) fn decide_remove_budget(
+        &self,
+        path: &Name,
+        name: &Name,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        if !self.account(account).budgets().iter().any(|b| b.name == *name) {
+            return Err(Refusal::NotFound { what: Resource::Budget, name: name.clone() });
+        }
+        events.push(Event::BudgetRemoved { account, budget: name.clone() });
+        Ok(Reply::Done)
+    }
+
+    /// What the holds and charges of a subtree spend and hold in the period that contains `now`.
+    ///
+    /// Walks everything that is not forgotten: for a budget that is new or counts differently, and
+    /// for checking the numbers of one that is not.
+    pub(super) fn count_usage(
+        &self,
+        now: Timestamp,
+        account: AccountNo,
+        terms: &BudgetTerms,
+    ) -> (i128, i128) {
+        let (start, _) = terms.period_of(now);
+        let (mut spent, mut held) = (0, 0);
+        for (_, hold) in self.holds.iter() {
+            if self.is_at_or_below(hold.account, account) {
+                let (more_spent, more_held) = match terms.unit {
+                    BudgetUnit::Credits => hold.credits_since(start),
+                    BudgetUnit::GpuHours => hold.gpu_time_since(start),
+                };
+                spent += more_spent;
+                held += more_held;
+            }
+        }
+        (spent, held)
+    }
+
+    pub(super) fn apply_budget_set(
+        &mut self,
+        account: AccountNo,
+        name: &Name,
+        terms: &BudgetTerms,
+        numbers: (Timestamp, i128, i128),
+    ) {
+        self.remember_account(account);
+        let (period_start, spent, held) = numbers;
+        let budgets = &mut self.rare_account(account).budgets;
+        let place = budgets.binary_search_by(|budget| budget.name.cmp(name));
+        let alerted = match place {
+            Ok(at)
+                if budgets[at].terms.counts_like(terms)
+                    && budgets[at].period_start == period_start =>
+            {
+                let kept = budgets[at].alerted.iter().copied();
+                kept.filter(|percent| terms.thresholds.contains(percent)).collect()
+            }
+            Ok(_) | Err(_) => Vec::new(),
+        };
+        let budget =
+            Budget { name: name.clone(), terms: terms.clone(), period_start, spent, held, alerted };
+        match place {
+            Ok(at) => budgets[at] = budget,
+            Err(at) => budgets.insert(at, budget),
+        }
+    }
+
+    pub(super) fn apply_budget_removed(&mut self, account: AccountNo, name: &Name) {
+        self.remember_account(account);
+        self.rare_account(account).budgets.retain(|budget| budget.name != *name);
+    }
+
+    pub(super) fn apply_threshold(&mut self, account: AccountNo, name: &Name, percent: u16) {
+        self.remember_account(account);
+        let now = self.now;
+        for budget in &mut self.rare_account(account).budgets {
+            if budget.name == *name {
+                budget.roll(now);
+                budget.alerted.push(percent);
+            }
+        }
+    }
+}
+
+impl Hold {
+    /// What it spent and holds of what it drew at or after `start`, in micro-credits.
+    fn credits_since(&self, start: Timestamp) -> (i128, i128) {
+        let (mut spent, mut held) = (0, 0);
+        let mut refunded = self.refunded;
+        for slice in self.slices.iter().rev() {
+            let returned = slice.captured.min(refunded);
+            refunded -= returned;
+            if self.drawn_at(slice) >= start {
+                spent += i128::from(slice.captured - returned);
+                held += if self.is_open() { i128::from(slice.room()) } else { 0 };
+            }
+        }
+        let uncollected = self.rare.iter().flat_map(|rare| &rare.uncollected);
+        let late: u64 = uncollected.filter(|(at, _)| *at >= start).map(|(_, amount)| amount).sum();
+        (spent + i128::from(late), held)
+    }
+
+    /// The same for GPU time, in thousandths of GPU-milliseconds.
+    fn gpu_time_since(&self, start: Timestamp) -> (i128, i128) {
+        let Some(rare) = &self.rare else { return (0, 0) };
+        let (mut spent, mut held) = (0, 0);
+        let mut used = rare.gpu_spent;
+        for (at, drawn) in &rare.draws {
+            let of_this = used.min(*drawn);
+            used -= of_this;
+            if *at >= start {
+                spent += of_this;
+                held += if self.is_open() { drawn - of_this } else { 0 };
+            }
+        }
+        (spent, held)
+    }
+}

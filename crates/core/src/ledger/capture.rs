@@ -1,0 +1,287 @@
+//! Captures: usage so far becomes spent credits.
+
+use fefo::{Part, Span};
+use smallvec::SmallVec;
+
+use super::answer::{HoldReply, Reply};
+use super::bucket::share_of;
+use super::budget::Change;
+use super::command::{Context, Usage};
+use super::draw::Request;
+use super::event::{Event, Piece, Pieces, SliceAmount, total as total_of};
+use super::hold::{Hold, Slice, gpu_time, slices_of};
+use super::id::{AccountNo, HoldNo};
+use super::price::Rounding;
+use super::refusal::{Conflict, Refusal};
+use super::state::Ledger;
+use crate::credits::Credits;
+use crate::time::Timestamp;
+
+/// Cumulative usage, priced.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Metered {
+    /// In credits.
+    pub(super) total: u64,
+    /// In GPU-milliseconds.
+    pub(super) gpu_ms: u64,
+}
+
+/// A hold as it will be once the events of a decision are applied.
+pub(super) struct Projected {
+    pub(super) reply: HoldReply,
+    pub(super) slices: SmallVec<[Slice; 2]>,
+}
+
+impl Projected {
+    pub(super) fn of(number: HoldNo, hold: &Hold) -> Projected {
+        let slices = hold.slices.iter().copied().collect();
+        Projected { reply: hold.reply(number), slices }
+    }
+}
+
+impl Ledger {
+    /// Usage in credits, at the hold's pinned rate where it is GPU time.
+    pub(super) fn meter(
+        &self,
+        hold: &Hold,
+        usage: Usage,
+        rounding: Rounding,
+    ) -> Result<Metered, Refusal> {
+        let seen = hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        match usage {
+            Usage::Total(total) => Ok(Metered { total: total.length(), gpu_ms: seen }),
+            Usage::GpuMs(gpu_ms) => {
+                let rate = hold.rare.as_ref().and_then(|rare| rare.rate);
+                let rate = rate.ok_or(Refusal::Conflict(Conflict::NoRate))?;
+                let total = rate.charge(gpu_ms, rounding).ok_or(Refusal::InvalidField {
+                    field: "gpu_ms_total",
+                    reason: "would cost more than an amount can be",
+                })?;
+                Ok(Metered { total: total.length(), gpu_ms: gpu_ms.min(rate.gpu_ms_limit) })
+            }
+        }
+    }
+
+    pub(super) fn decide_capture(
+        &self,
+        now: Timestamp,
+        number: HoldNo,
+        usage: Usage,
+        seq: Option<u64>,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let hold = self.live_hold(number);
+        if !hold.is_open() {
+            return Err(Refusal::HoldClosed { state: hold.state });
+        }
+        let metered = self.meter(hold, usage, Rounding::Floor)?;
+        let last = hold.rare.as_ref().and_then(|rare| rare.last_report);
+        let stale = match (seq, last) {
+            (Some(seq), Some((last, seen))) if seq == last && seen.length() != metered.total => {
+                return Err(Refusal::SequenceConflict { seen });
+            }
+            (Some(seq), Some((last, _))) => seq <= last,
+            (Some(_), None) | (None, _) => false,
+        };
+        let projected = if stale || !hold.grows_by(metered) {
+            Projected::of(number, hold)
+        } else {
+            self.push_capture(now, number, hold, metered, seq, events)
+        };
+        Ok(Reply::Hold(projected.reply))
+    }
+
+    /// Pushes the capture of usage that has grown, topping the hold up where it is too small.
+    pub(super) fn push_capture(
+        &self,
+        now: Timestamp,
+        number: HoldNo,
+        hold: &Hold,
+        metered: Metered,
+        seq: Option<u64>,
+        events: &mut Vec<Event>,
+    ) -> Projected {
+        let mut projected = Projected::of(number, hold);
+        let increase = metered.total.saturating_sub(hold.metered);
+        let short = increase.saturating_sub(hold.room());
+        let pieces = if short > 0 { self.top_up(now, hold, short) } else { Pieces::new() };
+        let added = total_of(&pieces);
+        if added > 0 {
+            let draws = hold.rare.as_ref().map_or(0, |rare| rare.draws.len()).max(1);
+            let draw = u32::try_from(draws).unwrap_or(u32::MAX);
+            projected.slices.extend(slices_of(&pieces, draw));
+            let expires_at = hold.expires_at;
+            events.push(Event::HoldExtended { hold: number, pieces, gpu_ms: 0, expires_at });
+        }
+        let captured = increase.min(hold.room() + added);
+        let uncollected = increase - captured;
+        let taken = self.attribute(&mut projected.slices, hold.captured + captured, captured);
+        let credits = |length| Credits::from_length(length).unwrap_or(Credits::MAX);
+        events.push(Event::HoldCaptured {
+            hold: number,
+            seq,
+            total: credits(hold.metered + increase),
+            gpu_ms: metered.gpu_ms,
+            taken,
+            uncollected,
+        });
+        let path = self.path(hold.account);
+        self.push_thresholds(now, &path, i128::from(added + uncollected), 0, events);
+        projected.reply.amount = credits(hold.amount + added);
+        projected.reply.captured = credits(hold.captured + captured);
+        projected.reply.uncollected = credits(hold.uncollected() + uncollected);
+        projected.reply.slices = u32::try_from(projected.slices.len()).unwrap_or(u32::MAX);
+        projected
+    }
+
+    /// Draws up to `short` more for a hold, as far as credits and budgets go.
+    fn top_up(&self, now: Timestamp, hold: &Hold, short: u64) -> Pieces {
+        let path = self.path(hold.account);
+        if self.require_thawed(&path).is_err() {
+            return Pieces::new();
+        }
+        let default = Context::default();
+        let context = hold.rare.as_ref().map_or(&default, |rare| &rare.context);
+        let request = Request { hold: Some(hold), ..Request::new(&path, context) };
+        let wanted = u128::from(short).min(self.budget_room(now, &path));
+        let amount = self.largest_draw(request, &[], wanted);
+        // At most `short`, which fits.
+        self.draw(request, u64::try_from(amount).unwrap_or(short)).unwrap_or_default()
+    }
+
+    /// Takes `increase` from slices, first drawn first, so that `captured` is captured in all.
+    ///
+    /// A slice whose grant limits its share of a hold gives at most that share of what is captured.
+    /// Rounding such shares down can leave a few micro-credits; they come from the first slices
+    /// with room.
+    fn attribute(
+        &self,
+        slices: &mut [Slice],
+        captured: u64,
+        increase: u64,
+    ) -> SmallVec<[SliceAmount; 2]> {
+        let mut taken: SmallVec<[SliceAmount; 2]> = SmallVec::new();
+        let mut left = increase;
+        for limited in [true, false] {
+            for at in 0..slices.len() {
+                if left == 0 {
+                    return taken;
+                }
+                let slice = slices[at];
+                let mut amount = slice.room().min(left);
+                let share = self.bucket(slice.bucket).max_share().filter(|_| limited);
+                if let Some(share) = share {
+                    let same = slices.iter().filter(|other| other.bucket == slice.bucket);
+                    let before: u128 = same.map(|other| u128::from(other.captured)).sum();
+                    let allowed = share_of(share, captured.into()).saturating_sub(before);
+                    amount = amount.min(u64::try_from(allowed).unwrap_or(u64::MAX));
+                }
+                if amount > 0 {
+                    left -= amount;
+                    slices[at].captured += amount;
+                    let slice = u32::try_from(at).unwrap_or(u32::MAX);
+                    match taken.iter_mut().find(|other| other.slice == slice) {
+                        Some(present) => present.amount += amount,
+                        None => taken.push(SliceAmount { slice, amount }),
+                    }
+                }
+            }
+        }
+        taken
+    }
+
+    pub(super) fn apply_captured(
+        &mut self,
+        at: Timestamp,
+        number: HoldNo,
+        report: (Option<u64>, Credits, u64),
+        taken: &[SliceAmount],
+        uncollected: u64,
+    ) {
+        self.remember_hold(number);
+        let (seq, total, gpu_ms) = report;
+        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let account = hold.account;
+        let mut spent: SmallVec<[(Piece, Timestamp); 2]> = SmallVec::new();
+        for SliceAmount { slice, amount } in taken {
+            let drawn_at = hold.drawn_at(&hold.slices[*slice as usize]);
+            let slice = &mut hold.slices[*slice as usize];
+            let start = slice.span.start + slice.captured;
+            slice.captured += amount;
+            hold.captured += amount;
+            let span = Span::new(start, start + amount);
+            spent.push((Piece { bucket: slice.bucket, span }, drawn_at));
+        }
+        hold.metered = total.length();
+        if let Some(seq) = seq {
+            hold.rare.get_or_insert_default().last_report = Some((seq, total));
+        }
+        if uncollected > 0 {
+            hold.rare.get_or_insert_default().uncollected.push((at, uncollected));
+        }
+        let gpu = hold.spend_gpu_time(gpu_ms);
+        for (piece, drawn_at) in spent {
+            self.retag(piece, Part::Held, Part::Spent);
+            self.change_budgets(account, drawn_at, Change::captured(piece.span.len().into()));
+        }
+        for (drawn_at, amount) in gpu {
+            let change = Change { gpu_held: -amount, gpu_spent: amount, ..Change::default() };
+            self.change_budgets(account, drawn_at, change);
+        }
+        if uncollected > 0 {
+            self.remember_account(account);
+            self.rare_account(account).uncollected += i128::from(uncollected);
+            let change = Change { spent: uncollected.into(), ..Change::default() };
+            self.change_budgets(account, at, change);
+        }
+    }
+
+    /// The account's usage that could not be collected.
+    pub fn uncollected(&self, account: AccountNo) -> i128 {
+        self.account(account).uncollected()
+    }
+}
+
+impl Hold {
+    /// Whether a report says more than the reports before it.
+    pub(super) fn grows_by(&self, metered: Metered) -> bool {
+        let seen = self.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        metered.total > self.metered || metered.gpu_ms > seen
+    }
+
+    /// Counts GPU time as spent, first drawn first. Returns how much of each draw.
+    fn spend_gpu_time(&mut self, gpu_ms: u64) -> SmallVec<[(Timestamp, i128); 1]> {
+        let share = self.share_milli();
+        let mut changes = SmallVec::new();
+        let Some(rare) = &mut self.rare else { return changes };
+        rare.gpu_ms = rare.gpu_ms.max(gpu_ms);
+        let mut before = rare.gpu_spent;
+        let mut left = gpu_time(rare.gpu_ms, share) - before;
+        for (at, held) in &rare.draws {
+            let skipped = before.min(*held);
+            before -= skipped;
+            let spent = left.min(held - skipped);
+            if spent > 0 {
+                left -= spent;
+                rare.gpu_spent += spent;
+                changes.push((*at, spent));
+            }
+        }
+        changes
+    }
+
+    /// GPU time that was held and never used, by draw.
+    pub(super) fn unused_gpu_time(&self) -> SmallVec<[(Timestamp, i128); 1]> {
+        let mut unused = SmallVec::new();
+        let Some(rare) = &self.rare else { return unused };
+        let mut spent = rare.gpu_spent;
+        for (at, held) in &rare.draws {
+            let used = spent.min(*held);
+            spent -= used;
+            if used < *held {
+                unused.push((*at, held - used));
+            }
+        }
+        unused
+    }
+}

@@ -1,0 +1,196 @@
+//! The one way in which a hold ends. Finish, cancel, preemption and lapse all come here.
+
+use fefo::Part;
+use smallvec::SmallVec;
+
+use super::answer::Reply;
+use super::budget::Change;
+use super::capture::Projected;
+use super::command::{Cause, Usage};
+use super::event::{Event, Pieces, SliceAmount, total};
+use super::hold::HoldState;
+use super::id::{BucketNo, HoldNo};
+use super::price::Rounding;
+use super::refusal::{Conflict, Refusal};
+use super::state::Ledger;
+use super::undo::Undo;
+use crate::credits::Credits;
+use crate::time::Timestamp;
+
+impl Ledger {
+    pub(super) fn decide_settle(
+        &self,
+        now: Timestamp,
+        number: HoldNo,
+        usage: Usage,
+        cause: Cause,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let hold = self.live_hold(number);
+        let metered = self.meter(hold, usage, Rounding::HalfEven)?;
+        if !hold.is_open() {
+            let again = hold.state == HoldState::Settled && metered.total == hold.metered;
+            return if again {
+                Ok(Reply::Hold(hold.reply(number)))
+            } else {
+                Err(Refusal::HoldClosed { state: hold.state })
+            };
+        }
+        if metered.total < hold.metered {
+            let captured = Credits::from_length(hold.metered).unwrap_or(Credits::MAX);
+            return Err(Refusal::Conflict(Conflict::SettleBelowCaptured { captured }));
+        }
+        let projected = if hold.grows_by(metered) {
+            self.push_capture(now, number, hold, metered, None, events)
+        } else {
+            Projected::of(number, hold)
+        };
+        Ok(self.push_close(now, projected, HoldState::Settled, cause, events))
+    }
+
+    pub(super) fn decide_release(
+        &self,
+        now: Timestamp,
+        number: HoldNo,
+        cause: Cause,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let hold = self.live_hold(number);
+        match hold.state {
+            HoldState::Open => {
+                let projected = Projected::of(number, hold);
+                Ok(self.push_close(now, projected, HoldState::Released, cause, events))
+            }
+            HoldState::Released => Ok(Reply::Hold(hold.reply(number))),
+            HoldState::Settled | HoldState::Lapsed => {
+                Err(Refusal::HoldClosed { state: hold.state })
+            }
+        }
+    }
+
+    /// Pushes the end of a hold whose lease has run out.
+    pub(super) fn push_lapse(&self, now: Timestamp, number: HoldNo, events: &mut Vec<Event>) {
+        let projected = Projected::of(number, self.live_hold(number));
+        self.push_close(now, projected, HoldState::Lapsed, Cause::Holder, events);
+    }
+
+    /// Pushes the end of a hold: the rest comes back, last drawn first, to where it came from.
+    fn push_close(
+        &self,
+        now: Timestamp,
+        projected: Projected,
+        state: HoldState,
+        cause: Cause,
+        events: &mut Vec<Event>,
+    ) -> Reply {
+        let Projected { mut reply, slices } = projected;
+        let open = slices.iter().rev().filter(|slice| slice.room() > 0);
+        let rest: Pieces = open.map(|slice| slice.rest()).collect();
+        let hold = reply.hold;
+        events.push(Event::HoldClosed { hold, state, cause, returned: total(&rest) });
+        self.push_returned(now, hold, &rest, cause == Cause::Platform, events);
+        reply.state = state;
+        Reply::Hold(reply)
+    }
+
+    pub(super) fn apply_closed(
+        &mut self,
+        at: Timestamp,
+        number: HoldNo,
+        state: HoldState,
+        cause: Cause,
+    ) {
+        self.remember_hold(number);
+        self.forget_hold_indexes(number);
+        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        hold.state = state;
+        hold.moved_at = at;
+        if cause != Cause::default() {
+            hold.rare.get_or_insert_default().cause = cause;
+        }
+        let account = hold.account;
+        let open = hold.slices.iter().rev().filter(|slice| slice.room() > 0);
+        let rest: SmallVec<[_; 2]> =
+            open.map(|slice| (slice.rest(), hold.drawn_at(slice))).collect();
+        let gpu = hold.unused_gpu_time();
+        for (piece, drawn_at) in rest {
+            self.retag(piece, Part::Held, Part::Free);
+            let change = Change { held: -i128::from(piece.span.len()), ..Change::default() };
+            self.change_budgets(account, drawn_at, change);
+        }
+        for (drawn_at, amount) in gpu {
+            let change = Change { gpu_held: -amount, ..Change::default() };
+            self.change_budgets(account, drawn_at, change);
+        }
+        self.aging.holds.push_back((at, number));
+        self.remember(|| Undo::HoldAged);
+    }
+
+    /// Pushes what the expiry of a bucket does: its free units are gone, strict holds are cut.
+    pub(super) fn push_expiry(&self, bucket: BucketNo, events: &mut Vec<Event>) {
+        let amount = self.bucket(bucket).line.free();
+        events.push(Event::BucketExpired { bucket, amount });
+        let strict = self.strict.range((bucket, HoldNo(0))..=(bucket, HoldNo(u32::MAX)));
+        for (_, number) in strict {
+            let slices = (0u32..).zip(&self.live_hold(*number).slices);
+            let cut: SmallVec<[SliceAmount; 2]> = slices
+                .filter(|(_, slice)| slice.bucket == bucket && slice.room() > 0)
+                .map(|(at, slice)| SliceAmount { slice: at, amount: slice.room() })
+                .collect();
+            if !cut.is_empty() {
+                events.push(Event::HoldCut { hold: *number, cut });
+            }
+        }
+    }
+
+    pub(super) fn apply_bucket_expired(&mut self, at: Timestamp, number: BucketNo) {
+        let bucket = self.bucket(number);
+        let (account, rank) = (bucket.account, bucket.rank);
+        let was_open = bucket.is_open();
+        let restricted = bucket.restriction.is_some();
+        let shared = bucket.max_share().is_none();
+        let free: Pieces = bucket
+            .line
+            .free_spans(0)
+            .map(|span| super::event::Piece { bucket: number, span })
+            .collect();
+        if let Some(expires_at) = rank.expires_at() {
+            self.timers.expiries.remove(&(expires_at, number));
+        }
+        if was_open {
+            self.index_open((rank, number), restricted, false);
+        }
+        if shared && self.find_bucket(account, &rank, self.restriction_of(number)) == Some(number) {
+            self.unindex_bucket(number, None);
+        }
+        self.buckets[number.index()].expired = true;
+        for piece in free {
+            self.retag(piece, Part::Free, Part::Expired);
+        }
+        self.rare_account(account).expired.insert((rank, number), ());
+        self.aging.buckets.push_back((at, number));
+    }
+
+    fn restriction_of(&self, bucket: BucketNo) -> Option<&super::command::Restriction> {
+        self.bucket(bucket).restriction.as_deref()
+    }
+
+    pub(super) fn apply_hold_cut(&mut self, number: HoldNo, cut: &[SliceAmount]) {
+        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let account = hold.account;
+        let mut gone: SmallVec<[_; 2]> = SmallVec::new();
+        for SliceAmount { slice, amount } in cut {
+            let slice = &mut hold.slices[*slice as usize];
+            let rest = slice.rest();
+            slice.cut = true;
+            let slice = *slice;
+            hold.amount -= amount;
+            gone.push((rest, hold.drawn_at(&slice)));
+        }
+        for (piece, drawn_at) in gone {
+            self.retag(piece, Part::Held, Part::Expired);
+            let change = Change { held: -i128::from(piece.span.len()), ..Change::default() };
+            self.change_budgets(account, drawn_at, change);
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Everything that can be asked of a ledger.
+//!
+//! Amounts, names and times are already parsed; what only the ledger can know (whether a thing
+//! exists, whether credits suffice) is decided in the noun's own file.
+
+use smallvec::SmallVec;
+
+use super::id::Name;
+use super::price::Rate;
+use crate::credits::Credits;
+use crate::time::Timestamp;
+
+/// Who asks, and under which idempotency key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Envelope {
+    /// The API key or component that asks, for the audit trail.
+    pub actor: Name,
+    /// A hash of the whole request (method, path, body): equal requests have equal ones.
+    pub fingerprint: u128,
+    /// A hash of tenant and idempotency key, if the request carried one.
+    pub key: Option<u128>,
+}
+
+/// What an account stands for. Ordered from the widest to the narrowest.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AccountKind {
+    /// A customer.
+    Org,
+    /// A group of people; teams may nest.
+    Team,
+    /// A piece of work; projects may nest.
+    Project,
+    /// A person or a machine.
+    User,
+}
+
+/// What may be set on an account, each if given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountSettings {
+    /// A name for people.
+    pub name: Option<Name>,
+    /// The fair-share weight in thousandths; 1000 unless set.
+    pub weight_milli: Option<u32>,
+    /// The region where the account's money lives.
+    pub home_region: Option<Name>,
+    /// Free-form text, kept as it is.
+    pub metadata: Option<Box<str>>,
+    /// How long credits live that are re-issued because the platform failed. Inherited.
+    pub compensation_ttl_ms: Option<i64>,
+    /// How far uncollected usage may grow before jobs are stopped. Inherited.
+    pub overdraft_limit: Option<Credits>,
+}
+
+/// Where credits come from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GrantKind {
+    /// Given for free, under conditions. Spent first among equals.
+    Promotion,
+    /// Given because the platform failed.
+    Compensation,
+    /// Given.
+    Grant,
+    /// Paid for. Spent last among equals.
+    Purchase,
+}
+
+impl GrantKind {
+    /// All kinds, in the order in which they are spent among equals.
+    pub const ALL: [GrantKind; 4] =
+        [GrantKind::Promotion, GrantKind::Compensation, GrantKind::Grant, GrantKind::Purchase];
+}
+
+/// What a grant may be spent on. An absent list admits everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Restriction {
+    /// GPU types, sorted and without repeats.
+    pub gpu_types: Option<Vec<Name>>,
+    /// Regions, sorted and without repeats.
+    pub regions: Option<Vec<Name>>,
+    /// Priority classes, sorted and without repeats.
+    pub classes: Option<Vec<Name>>,
+    /// The largest part of one hold that may come from this grant, in millionths.
+    pub max_share_micro: Option<u32>,
+}
+
+/// What a hold or charge is for: all that it may still turn out to be. An absent list is "anything".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// GPU types that are acceptable.
+    pub gpu_types: Option<Vec<Name>>,
+    /// Regions that are acceptable.
+    pub regions: Option<Vec<Name>>,
+    /// The priority class.
+    pub class: Option<Name>,
+}
+
+/// What happens to held credits whose grant expires.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum OnExpiry {
+    /// They stay capturable while the hold is open.
+    #[default]
+    HonorHold,
+    /// They are cut off at the expiry instant.
+    Strict,
+}
+
+/// How much was used so far, in all.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Usage {
+    /// An amount of credits.
+    Total(Credits),
+    /// GPU-milliseconds, charged at the hold's pinned rate.
+    GpuMs(u64),
+}
+
+/// Who caused the end of a hold.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// The holder: finished, cancelled, failed by itself.
+    #[default]
+    Holder,
+    /// The platform: preemption or a lost node. Returned credits that have expired are re-issued.
+    Platform,
+}
+
+/// What a budget counts.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum BudgetUnit {
+    /// Micro-credits.
+    #[default]
+    Credits,
+    /// Millionths of a GPU-hour.
+    GpuHours,
+}
+
+/// When a budget starts anew. Calendar periods, shifted by the budget's UTC offset.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum BudgetPeriod {
+    /// Never.
+    Total,
+    /// At midnight.
+    Day,
+    /// At midnight before Monday.
+    Week,
+    /// At midnight before the first of a month.
+    Month,
+}
+
+/// What reaching the limit means.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum BudgetMode {
+    /// Nothing more can be drawn.
+    Hard,
+    /// Alerts only.
+    Soft,
+}
+
+/// The terms of a budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetTerms {
+    /// The limit in micro-credits, or in millionths of a GPU-hour.
+    pub limit: Credits,
+    /// What is counted.
+    pub unit: BudgetUnit,
+    /// When counting starts anew.
+    pub period: BudgetPeriod,
+    /// What reaching the limit means.
+    pub mode: BudgetMode,
+    /// Percentages of the limit at which to alert, ascending.
+    pub thresholds: SmallVec<[u16; 4]>,
+    /// Minutes to add to UTC before looking at the calendar.
+    pub utc_offset_minutes: i16,
+}
+
+/// How long the ledger remembers, and other platform-wide terms.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// How long an answer is kept for its idempotency key.
+    pub idempotency_ttl_ms: i64,
+    /// How long a closed hold or charge is kept after its last movement.
+    pub retention_ms: i64,
+    /// How late usage may be reported.
+    pub lateness_ms: i64,
+    /// How long re-issued credits live where no account says otherwise.
+    pub compensation_ttl_ms: i64,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        const HOUR_MS: i64 = 3_600_000;
+        Policy {
+            idempotency_ttl_ms: 7 * 24 * HOUR_MS,
+            retention_ms: 35 * 24 * HOUR_MS,
+            lateness_ms: 72 * HOUR_MS,
+            compensation_ttl_ms: 72 * HOUR_MS,
+        }
+    }
+}
+
+/// Everything that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Sets how long things are remembered.
+    SetPolicy(Policy),
+    /// Opens an account below its parent.
+    OpenAccount {
+        /// The full path.
+        path: Name,
+        /// What it stands for.
+        kind: AccountKind,
+        /// Its settings.
+        settings: AccountSettings,
+    },
+    /// Changes the settings that are given.
+    ChangeAccount {
+        /// The account.
+        path: Name,
+        /// What to change.
+        settings: AccountSettings,
+    },
+    /// Stops new spending at and below an account.
+    FreezeAccount {
+        /// The account.
+        path: Name,
+    },
+    /// Allows spending again.
+    UnfreezeAccount {
+        /// The account.
+        path: Name,
+    },
+    /// Puts credits into an account.
+    IssueGrant(IssueGrant),
+    /// Takes back what is left of a grant, now and whenever a part of it comes back.
+    RevokeGrant {
+        /// The tenant in which `grant` is looked up.
+        tenant: Name,
+        /// The grant.
+        grant: Name,
+    },
+    /// Reserves credits.
+    PlaceHold(PlaceHold),
+    /// Spends what was used so far.
+    CaptureHold {
+        /// The tenant in which `hold` is looked up.
+        tenant: Name,
+        /// The hold.
+        hold: Name,
+        /// The cumulative usage.
+        usage: Usage,
+        /// The number of this report; a report with a number already seen changes nothing.
+        seq: Option<u64>,
+    },
+    /// Reserves more, for longer, or both.
+    ExtendHold {
+        /// The tenant in which `hold` is looked up.
+        tenant: Name,
+        /// The hold.
+        hold: Name,
+        /// How much more.
+        amount: Option<Credits>,
+        /// How much more GPU time the larger amount stands for, in GPU-milliseconds.
+        gpu_ms: u64,
+        /// How long the hold lives from now on; never shortens it.
+        ttl_ms: Option<i64>,
+    },
+    /// Spends the final usage and returns the rest.
+    SettleHold {
+        /// The tenant in which `hold` is looked up.
+        tenant: Name,
+        /// The hold.
+        hold: Name,
+        /// The cumulative usage at the end.
+        usage: Usage,
+        /// Who ended it.
+        cause: Cause,
+    },
+    /// Returns all that was not captured.
+    ReleaseHold {
+        /// The tenant in which `hold` is looked up.
+        tenant: Name,
+        /// The hold.
+        hold: Name,
+        /// Who ended it.
+        cause: Cause,
+    },
+    /// Spends credits at once.
+    Charge(Charge),
+    /// Returns spent credits to the grants they came from.
+    Refund(Refund),
+    /// Moves credits from one account of a tenant to another.
+    Transfer(Transfer),
+    /// Repays uncollected usage from what can be spent.
+    CollectUncollected {
+        /// The account.
+        path: Name,
+        /// The name of this repayment.
+        id: Name,
+    },
+    /// Sets or replaces a budget.
+    SetBudget {
+        /// The account whose subtree it covers.
+        path: Name,
+        /// Its name there.
+        budget: Name,
+        /// Its terms.
+        terms: BudgetTerms,
+    },
+    /// Removes a budget.
+    RemoveBudget {
+        /// The account.
+        path: Name,
+        /// The budget's name there.
+        budget: Name,
+    },
+    /// Brings back a closed hold or charge that was forgotten, from its archived record.
+    ReviveHold {
+        /// The record, as history kept it.
+        record: Box<super::archive::ArchivedHold>,
+        /// The digest that history kept with it.
+        digest: crate::digest::Digest,
+    },
+}
+
+/// Puts credits into an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssueGrant {
+    /// The grant's name.
+    pub id: Name,
+    /// The account that gets it.
+    pub account: Name,
+    /// How much.
+    pub amount: Credits,
+    /// Where it comes from.
+    pub kind: GrantKind,
+    /// The first instant at which it can be spent; now if absent.
+    pub effective_at: Option<Timestamp>,
+    /// The last instant at which it can be spent; never expires if absent.
+    pub expires_at: Option<Timestamp>,
+    /// Lower is spent first.
+    pub priority: u8,
+    /// What it may be spent on.
+    pub restriction: Option<Restriction>,
+    /// The caller's own reference.
+    pub reference: Option<Box<str>>,
+    /// Free-form text, kept as it is.
+    pub metadata: Option<Box<str>>,
+}
+
+/// Reserves credits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceHold {
+    /// The hold's name.
+    pub id: Name,
+    /// The account that spends.
+    pub account: Name,
+    /// How much.
+    pub amount: Credits,
+    /// How long without renewal; for ever if absent (a queued job).
+    pub ttl_ms: Option<i64>,
+    /// What it is for.
+    pub context: Context,
+    /// What happens to held credits whose grant expires.
+    pub on_expiry: OnExpiry,
+    /// The pinned rate at which GPU time is charged.
+    pub rate: Option<Rate>,
+    /// The GPU time that the amount stands for, in GPU-milliseconds; counted by GPU-hour budgets.
+    pub gpu_ms: u64,
+    /// The caller's own reference.
+    pub reference: Option<Box<str>>,
+}
+
+/// Spends credits at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// The charge's name.
+    pub id: Name,
+    /// The account that spends.
+    pub account: Name,
+    /// How much.
+    pub amount: Credits,
+    /// Take what there is if that is less.
+    pub allow_partial: bool,
+    /// What it is for.
+    pub context: Context,
+    /// When the usage happened; now if absent.
+    pub effective_at: Option<Timestamp>,
+}
+
+/// Returns spent credits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refund {
+    /// The refund's name.
+    pub id: Name,
+    /// The tenant in which `of` is looked up.
+    pub tenant: Name,
+    /// The closed hold or the charge.
+    pub of: RefundOf,
+    /// How much; all that is still spent if absent.
+    pub amount: Option<Credits>,
+    /// Re-issue what has expired in the meantime.
+    pub compensate: bool,
+}
+
+/// What a refund returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefundOf {
+    /// A closed hold.
+    Hold(Name),
+    /// A charge.
+    Charge(Name),
+}
+
+/// Moves credits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The transfer's name.
+    pub id: Name,
+    /// The account whose own grants are drawn.
+    pub from: Name,
+    /// The account that gets them.
+    pub to: Name,
+    /// How much.
+    pub amount: Credits,
+}

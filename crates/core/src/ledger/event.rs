@@ -1,0 +1,371 @@
+//! Everything that can happen in a ledger. Only this is ever stored.
+//!
+//! An event says what moved, not which rule moved it: replay never draws, prices or attributes
+//! anew, so that rules may change while old journals stay true.
+
+use fefo::Span;
+use smallvec::SmallVec;
+
+use super::answer::Answer;
+use super::archive::ArchivedHold;
+use super::command::{
+    AccountKind, AccountSettings, BudgetTerms, Cause, Context, GrantKind, OnExpiry, Policy,
+    Restriction,
+};
+use super::hold::HoldState;
+use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
+use super::price::Rate;
+use super::refusal::Refusal;
+use crate::credits::Credits;
+use crate::time::Timestamp;
+
+/// Consecutive units of one bucket.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Piece {
+    /// The bucket.
+    pub bucket: BucketNo,
+    /// The units on its line.
+    pub span: Span,
+}
+
+/// Units of one or more buckets, in the order in which they were drawn.
+pub type Pieces = SmallVec<[Piece; 2]>;
+
+/// How many units pieces have together.
+pub fn total(pieces: &[Piece]) -> u64 {
+    // Pieces of one draw never add up to more than one amount, which fits in 63 bits.
+    pieces.iter().map(|piece| piece.span.len()).sum()
+}
+
+/// What a slice of a hold contributes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct SliceAmount {
+    /// The place of the slice in its hold.
+    pub slice: u32,
+    /// How many units of it.
+    pub amount: u64,
+}
+
+/// What brought a grant about.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum GrantOrigin {
+    /// A command.
+    Issued,
+    /// Returned credits had expired, and the platform was the cause.
+    Compensation {
+        /// The hold or charge they came back from.
+        hold: HoldNo,
+    },
+    /// A transfer out of this bucket.
+    Transfer {
+        /// The bucket the credits were moved out of.
+        from: BucketNo,
+    },
+}
+
+/// A grant as it was issued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantIssued {
+    /// Its number.
+    pub grant: GrantNo,
+    /// Its name.
+    pub id: Name,
+    /// The account that has it.
+    pub account: AccountNo,
+    /// Where it comes from.
+    pub kind: GrantKind,
+    /// How much.
+    pub amount: Credits,
+    /// The first instant at which it can be spent.
+    pub effective_at: Timestamp,
+    /// The last instant at which it can be spent; `None` never expires.
+    pub expires_at: Option<Timestamp>,
+    /// Lower is spent first.
+    pub priority: u8,
+    /// What it may be spent on.
+    pub restriction: Option<Restriction>,
+    /// What brought it about.
+    pub origin: GrantOrigin,
+    /// The caller's own reference.
+    pub reference: Option<Box<str>>,
+    /// Free-form text, kept as it is.
+    pub metadata: Option<Box<str>>,
+    /// The hash of the request that issued it; zero if none did.
+    pub fingerprint: u128,
+}
+
+/// A hold as it was placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldPlaced {
+    /// Its number.
+    pub hold: HoldNo,
+    /// Its name.
+    pub id: Name,
+    /// The account that spends.
+    pub account: AccountNo,
+    /// What was drawn for it.
+    pub pieces: Pieces,
+    /// The last instant before it lapses; `None` if only closing ends it.
+    pub expires_at: Option<Timestamp>,
+    /// What it is for.
+    pub context: Context,
+    /// What happens to held credits whose grant expires.
+    pub on_expiry: OnExpiry,
+    /// The pinned rate.
+    pub rate: Option<Rate>,
+    /// The GPU time that it stands for, in GPU-milliseconds.
+    pub gpu_ms: u64,
+    /// The caller's own reference.
+    pub reference: Option<Box<str>>,
+    /// The hash of the request that placed it.
+    pub fingerprint: u128,
+}
+
+/// A charge as it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Charged {
+    /// Its number, among the holds.
+    pub hold: HoldNo,
+    /// Its name.
+    pub id: Name,
+    /// The account that spent.
+    pub account: AccountNo,
+    /// What was spent.
+    pub pieces: Pieces,
+    /// How much was asked for.
+    pub requested: Credits,
+    /// When the usage happened, if it was reported late.
+    pub late_for: Option<Timestamp>,
+    /// What the account could still spend in the same context afterwards.
+    pub spendable_after: i128,
+    /// The hash of the request that made it.
+    pub fingerprint: u128,
+}
+
+/// A movement that has a name of its own: refund, transfer or collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedMovement {
+    /// Its number among the movements.
+    pub movement: u32,
+    /// Its name.
+    pub id: Name,
+    /// The units that moved, in order.
+    pub pieces: Pieces,
+    /// The hash of the request.
+    pub fingerprint: u128,
+}
+
+/// Everything that can happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// How long things are remembered was set.
+    PolicySet(Policy),
+    /// An account was opened.
+    AccountOpened {
+        /// Its number.
+        account: AccountNo,
+        /// Its path.
+        path: Name,
+        /// What it stands for.
+        kind: AccountKind,
+        /// Its settings.
+        settings: AccountSettings,
+        /// The hash of the request that opened it.
+        fingerprint: u128,
+    },
+    /// Settings of an account were changed.
+    AccountChanged {
+        /// The account.
+        account: AccountNo,
+        /// What was changed.
+        settings: AccountSettings,
+    },
+    /// New spending at and below an account was stopped.
+    AccountFrozen {
+        /// The account.
+        account: AccountNo,
+    },
+    /// Spending was allowed again.
+    AccountUnfrozen {
+        /// The account.
+        account: AccountNo,
+    },
+    /// Credits were put into an account.
+    GrantIssued(Box<GrantIssued>),
+    /// A grant reached the instant from which on it can be spent.
+    GrantActivated {
+        /// The grant.
+        grant: GrantNo,
+    },
+    /// A grant was revoked; its free units are gone.
+    GrantRevoked {
+        /// The grant.
+        grant: GrantNo,
+        /// How much was taken back at once.
+        amount: u64,
+    },
+    /// The time of a bucket ran out; its free units are gone.
+    BucketExpired {
+        /// The bucket.
+        bucket: BucketNo,
+        /// How much expired.
+        amount: u64,
+    },
+    /// Expired units were brought back, because usage was reported that happened before.
+    ExpiryReversed {
+        /// The units.
+        pieces: Pieces,
+    },
+    /// Units that had just come back turned out to be expired.
+    ReturnExpired {
+        /// The hold or charge they came back from.
+        hold: HoldNo,
+        /// The units.
+        pieces: Pieces,
+    },
+    /// Units that had just come back belong to revoked grants.
+    ReturnRevoked {
+        /// The hold or charge they came back from.
+        hold: HoldNo,
+        /// The units.
+        pieces: Pieces,
+    },
+    /// Credits were reserved.
+    HoldPlaced(Box<HoldPlaced>),
+    /// More was reserved, or for longer.
+    HoldExtended {
+        /// The hold.
+        hold: HoldNo,
+        /// What was drawn in addition.
+        pieces: Pieces,
+        /// The GPU time that this stands for, in GPU-milliseconds.
+        gpu_ms: u64,
+        /// When it lapses now.
+        expires_at: Option<Timestamp>,
+    },
+    /// Usage was spent.
+    HoldCaptured {
+        /// The hold.
+        hold: HoldNo,
+        /// The number of the report.
+        seq: Option<u64>,
+        /// The cumulative usage in credits.
+        total: Credits,
+        /// The cumulative GPU time, if the hold has a rate.
+        gpu_ms: u64,
+        /// What was taken from each slice.
+        taken: SmallVec<[SliceAmount; 2]>,
+        /// What nothing could be found for.
+        uncollected: u64,
+    },
+    /// Held units of a strict hold were cut off because their bucket expired.
+    HoldCut {
+        /// The hold.
+        hold: HoldNo,
+        /// What was cut off each slice.
+        cut: SmallVec<[SliceAmount; 2]>,
+    },
+    /// A hold ended; all that it still held came back.
+    HoldClosed {
+        /// The hold.
+        hold: HoldNo,
+        /// How it ended.
+        state: HoldState,
+        /// Who ended it.
+        cause: Cause,
+        /// How much came back.
+        returned: u64,
+    },
+    /// Credits were spent at once.
+    Charged(Box<Charged>),
+    /// Spent credits came back.
+    Refunded {
+        /// The refund: its name and the units that came back, last drawn first.
+        movement: NamedMovement,
+        /// The hold or charge.
+        hold: HoldNo,
+    },
+    /// Credits left an account for another one; the grants there follow as events of their own.
+    CreditsMoved {
+        /// The transfer: its name and the units that left.
+        movement: NamedMovement,
+        /// Where they came from.
+        from: AccountNo,
+        /// Where they went.
+        to: AccountNo,
+    },
+    /// Uncollected usage was repaid.
+    UncollectedCollected {
+        /// The repayment: its name and the units that were spent on it.
+        movement: NamedMovement,
+        /// The account.
+        account: AccountNo,
+    },
+    /// A budget was set or replaced.
+    BudgetSet {
+        /// The account.
+        account: AccountNo,
+        /// Its name there.
+        budget: Name,
+        /// Its terms.
+        terms: BudgetTerms,
+        /// When the current period began.
+        period_start: Timestamp,
+        /// What is spent in the current period.
+        spent: i128,
+        /// What is held in the current period.
+        held: i128,
+    },
+    /// A budget was removed.
+    BudgetRemoved {
+        /// The account.
+        account: AccountNo,
+        /// The budget's name there.
+        budget: Name,
+    },
+    /// A budget reached one of its thresholds, for the first time in its period.
+    BudgetThresholdReached {
+        /// The account.
+        account: AccountNo,
+        /// The budget's name there.
+        budget: Name,
+        /// The threshold, in percent.
+        percent: u16,
+        /// What is used.
+        used: i128,
+    },
+    /// An answer was kept for its idempotency key, in the same commit as its effect.
+    Answered {
+        /// The hash of tenant and key.
+        key: u128,
+        /// The hash of the request.
+        fingerprint: u128,
+        /// The answer.
+        answer: Box<Answer>,
+    },
+    /// Credits were asked for and denied.
+    CreditsDenied {
+        /// The account that asked.
+        account: AccountNo,
+        /// Why they were denied.
+        refusal: Box<Refusal>,
+    },
+    /// Things that were kept long enough were forgotten.
+    Forgotten {
+        /// How many answers, oldest first.
+        answers: u32,
+        /// How many closed holds and charges were looked at, oldest first.
+        holds: u32,
+        /// How many named movements, oldest first.
+        movements: u32,
+        /// How many expired buckets late usage can no longer reach, oldest first.
+        buckets: u32,
+    },
+    /// A forgotten hold or charge was brought back.
+    HoldRevived {
+        /// Its number from now on.
+        hold: HoldNo,
+        /// What it was.
+        record: Box<ArchivedHold>,
+    },
+}

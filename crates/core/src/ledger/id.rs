@@ -1,0 +1,118 @@
+//! Numbers and names.
+//!
+//! Inside the ledger everything is addressed by a small number, assigned in order and written into
+//! the event that creates the thing, so that replay assigns the same ones. Outsiders use names.
+
+use std::fmt;
+
+use compact_str::CompactString;
+
+/// An id as outsiders write it: of a grant, a hold, a charge, a refund, a transfer.
+pub type Name = CompactString;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The place of this thing in its table.
+            pub fn index(self) -> usize {
+                // Every supported platform has at least 32-bit addresses.
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+number!(
+    /// An account. Never reused.
+    AccountNo
+);
+number!(
+    /// A grant. Never reused.
+    GrantNo
+);
+number!(
+    /// A bucket of grants of equal rank. Never reused.
+    BucketNo
+);
+number!(
+    /// A hold or a charge. Free for reuse once the thing is forgotten (see retention).
+    HoldNo
+);
+
+/// Whether a text may name a grant, hold, charge, refund or transfer.
+pub fn is_valid_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
+}
+
+/// Whether a text is one segment of an account path.
+pub fn is_valid_segment(text: &str) -> bool {
+    let first = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    first
+        && text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b))
+}
+
+/// The deepest an account path may be.
+pub const MAX_DEPTH: usize = 8;
+
+/// Whether a text is an account path: one to eight segments joined by colons.
+pub fn is_valid_path(text: &str) -> bool {
+    let mut depth = 0;
+    for segment in text.split(':') {
+        depth += 1;
+        if depth > MAX_DEPTH || !is_valid_segment(segment) {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn account_paths_have_one_to_eight_plain_segments() {
+        let longest = "a".repeat(63);
+        for path in ["acme", "acme:nlp", "a:b:c:d:e:f:g:h", "0", "a.b_c-d", longest.as_str()] {
+            assert!(is_valid_path(path), "{path}");
+        }
+        let too_long = "a".repeat(64);
+        for path in [
+            "",
+            ":",
+            "a:",
+            ":a",
+            "a::b",
+            "A",
+            "-a",
+            "_",
+            "a b",
+            "é",
+            "a:b:c:d:e:f:g:h:i",
+            &too_long,
+        ] {
+            assert!(!is_valid_path(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn names_are_plain_ascii_of_at_most_64_characters() {
+        assert!(is_valid_name("Hold_1.a:b-c"));
+        assert!(is_valid_name(&"x".repeat(64)));
+        for name in ["", "a b", "a/b", "ü", &"x".repeat(65), "a\n"] {
+            assert!(!is_valid_name(name), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What must always be true, checked from the outside in: the laws, and that every index says
+//! what the things themselves say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use fefo::Part;
+
+use super::hold::HoldState;
+use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
+use super::state::Ledger;
+
+/// A law that does not hold, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The law: `L1`…`L13`, or `index` for the ledger's own bookkeeping.
+    pub law: &'static str,
+    /// The tenant that is concerned, if one is.
+    pub tenant: Option<AccountNo>,
+    /// What was found.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.law, self.detail)
+    }
+}
+
+type Check = Result<(), Violation>;
+
+fn holds(
+    condition: bool,
+    law: &'static str,
+    tenant: Option<AccountNo>,
+    detail: impl FnOnce() -> String,
+) -> Check {
+    if condition { Ok(()) } else { Err(Violation { law, tenant, detail: detail() }) }
+}
+
+/// Checks every law over the whole ledger.
+pub fn check(ledger: &Ledger) -> Check {
+    check_grants(ledger)?;
+    check_accounts(ledger)?;
+    check_holds(ledger)?;
+    check_budgets(ledger)?;
+    check_timers(ledger)
+}
+
+/// Checks the laws that concern one account: L2 and the sums that spending relies on.
+pub fn check_account(ledger: &Ledger, account: AccountNo) -> Check {
+    let own = ledger.account(account);
+    let (mut available, mut plain, mut restricted) = (0i128, 0i128, 0u32);
+    for ((rank, bucket), ()) in own.open.iter() {
+        let open = ledger.bucket(*bucket);
+        let listed = open.is_open() && open.rank == *rank && open.account == account;
+        holds(listed, "index", Some(own.tenant), || {
+            format!("bucket {bucket} must not be among the open ones of {}", own.path)
+        })?;
+        let free = i128::from(open.line.free());
+        available += free;
+        plain += if open.restriction.is_none() { free } else { 0 };
+        restricted += u32::from(open.restriction.is_some());
+    }
+    let sums = (available, plain, restricted);
+    let kept = (own.available, own.plain, own.restricted_open);
+    holds(sums == kept && available >= 0, "L2", Some(own.tenant), || {
+        format!("{} keeps {kept:?} but its open buckets have {sums:?}", own.path)
+    })?;
+    holds(own.uncollected() >= 0, "L2", Some(own.tenant), || {
+        format!("{} has uncollected {}", own.path, own.uncollected())
+    })
+}
+
+/// L1: what was granted is on the line, every unit of it exactly once.
+fn check_grants(ledger: &Ledger) -> Check {
+    let mut ends: BTreeMap<BucketNo, u64> = BTreeMap::new();
+    for (number, grant) in (0..).map(GrantNo).zip(&ledger.grants) {
+        let tenant = Some(ledger.account(grant.account).tenant);
+        let parts: u64 = ledger.grant_parts(number).iter().sum();
+        holds(parts == grant.amount.length(), "L1", tenant, || {
+            format!("grant {} of {} has {parts} units", grant.id, grant.amount)
+        })?;
+        let Some(bucket) = grant.bucket else { continue };
+        let owner = ledger.bucket(bucket).line.packs_in(grant.span()).next();
+        holds(owner == Some((grant.span(), number)), "L1", tenant, || {
+            format!("grant {} does not own its units of bucket {bucket}", grant.id)
+        })?;
+        let end = ends.entry(bucket).or_default();
+        *end = (*end).max(grant.span().end);
+        let of_account = ledger.bucket(bucket).account == grant.account;
+        holds(of_account, "L13", tenant, || format!("grant {} lies elsewhere", grant.id))?;
+    }
+    for (number, bucket) in (0..).map(BucketNo).zip(&ledger.buckets) {
+        let tenant = Some(ledger.account(bucket.account).tenant);
+        let laid = ends.get(&number).copied().unwrap_or(0);
+        holds(laid == bucket.line.end(), "L1", tenant, || {
+            format!("bucket {number} has {} units, its grants {laid}", bucket.line.end())
+        })?;
+        let free = ledger.bucket_sum(number, Part::Free);
+        let none_free = !bucket.expired || free == 0;
+        holds(none_free && free == bucket.line.free(), "L2", tenant, || {
+            format!("bucket {number} has {free} free units and says {}", bucket.line.free())
+        })?;
+        let listed = ledger.account(bucket.account).open.get(&(bucket.rank, number)).is_some();
+        holds(listed == bucket.is_open(), "index", tenant, || {
+            format!("bucket {number} is open: {}, listed: {listed}", bucket.is_open())
+        })?;
+    }
+    Ok(())
+}
+
+fn check_accounts(ledger: &Ledger) -> Check {
+    for number in (0..).map(AccountNo).take(ledger.accounts.len()) {
+        check_account(ledger, number)?;
+        let found = ledger.find_account(&ledger.account(number).path);
+        holds(found == Some(number), "index", None, || format!("account {number} is not found"))?;
+    }
+    let mut held: BTreeMap<AccountNo, i128> = BTreeMap::new();
+    for (number, bucket) in (0..).map(BucketNo).zip(&ledger.buckets) {
+        let units = ledger.bucket_sum(number, Part::Held);
+        *held.entry(bucket.account).or_default() += i128::from(units);
+    }
+    for (number, account) in (0..).map(AccountNo).zip(&ledger.accounts) {
+        let sum = held.get(&number).copied().unwrap_or(0);
+        holds(sum == account.held, "L3", Some(account.tenant), || {
+            format!("{} keeps {} held but its buckets have {sum}", account.path, account.held)
+        })?;
+    }
+    Ok(())
+}
+
+/// L3, L6, L7 and L13: held units are those of open holds, and each hold adds up.
+fn check_holds(ledger: &Ledger) -> Check {
+    let mut held: BTreeMap<BucketNo, u64> = BTreeMap::new();
+    let mut uncollected: BTreeMap<AccountNo, i128> = BTreeMap::new();
+    for (number, hold) in ledger.holds.iter() {
+        let number = HoldNo(number);
+        let tenant = ledger.account(hold.account).tenant;
+        let path = ledger.path(hold.account);
+        let (mut kept, mut captured) = (0u64, 0u64);
+        for slice in &hold.slices {
+            let owner = ledger.bucket(slice.bucket).account;
+            holds(path.contains(&owner), "L13", Some(tenant), || {
+                format!("hold {} draws on an account that is not above it", hold.id)
+            })?;
+            kept += slice.kept();
+            captured += slice.captured;
+            if hold.is_open() && slice.room() > 0 {
+                *held.entry(slice.bucket).or_default() += slice.room();
+                let line = &ledger.bucket(slice.bucket).line;
+                let all_held = line.runs_in(slice.rest().span).all(|(_, p)| p == Part::Held);
+                holds(all_held, "L3", Some(tenant), || {
+                    format!("hold {} keeps units that are not held", hold.id)
+                })?;
+            }
+        }
+        holds((kept, captured) == (hold.amount, hold.captured), "L3", Some(tenant), || {
+            format!("hold {} of {} has slices of {kept}", hold.id, hold.amount)
+        })?;
+        let ordered = hold.refunded <= hold.captured && hold.captured <= hold.metered;
+        holds(ordered, "L7", Some(tenant), || {
+            format!("hold {}: refunded, captured and metered out of order", hold.id)
+        })?;
+        let late: u64 =
+            hold.rare.iter().flat_map(|r| &r.uncollected).map(|(_, amount)| amount).sum();
+        holds(late == hold.uncollected(), "L7", Some(tenant), || {
+            format!("hold {}: {late} is not what was not collected", hold.id)
+        })?;
+        *uncollected.entry(hold.account).or_default() += i128::from(late);
+        let found = ledger.find_hold(tenant, hold.kind, &hold.id);
+        holds(found == Some(number), "index", Some(tenant), || {
+            format!("hold {} is not found by its name", hold.id)
+        })?;
+    }
+    for number in (0..).map(BucketNo).take(ledger.buckets.len()) {
+        let units = ledger.bucket_sum(number, Part::Held);
+        let sum = held.get(&number).copied().unwrap_or(0);
+        holds(units == sum, "L3", None, || {
+            format!("bucket {number} has {units} held units, open holds keep {sum}")
+        })?;
+    }
+    Ok(())
+}
+
+/// L4: a budget's numbers are what its subtree's holds say, and no draw has broken a hard limit.
+fn check_budgets(ledger: &Ledger) -> Check {
+    for (number, account) in (0..).map(AccountNo).zip(&ledger.accounts) {
+        for budget in account.budgets() {
+            let numbers = budget.numbers(ledger.now);
+            let (period_start, _) = budget.terms.period_of(ledger.now);
+            let oldest = ledger.now.plus_millis(-ledger.policy.retention_ms);
+            let nothing_forgotten = period_start >= oldest;
+            let counted = ledger.count_usage(ledger.now, number, &budget.terms);
+            holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {
+                let name = &budget.name;
+                format!("budget {name} of {} says {numbers:?}, not {counted:?}", account.path)
+            })?;
+            let sane = numbers.0 >= 0 && numbers.1 >= 0;
+            holds(sane, "L4", Some(account.tenant), || {
+                format!("budget {} of {} is negative: {numbers:?}", budget.name, account.path)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn check_timers(ledger: &Ledger) -> Check {
+    let expiring = (0..).map(BucketNo).zip(&ledger.buckets).filter(|(_, b)| !b.expired);
+    for (number, bucket) in expiring {
+        let timed = bucket
+            .rank
+            .expires_at()
+            .is_none_or(|at| ledger.timers.expiries.contains(&(at, number)));
+        holds(timed, "index", None, || format!("bucket {number} would never expire"))?;
+    }
+    let mut leases = 0;
+    for (number, hold) in ledger.holds.iter() {
+        if hold.state != HoldState::Open {
+            continue;
+        }
+        let Some(at) = hold.expires_at else { continue };
+        leases += 1;
+        let timed = ledger.timers.leases.contains(&(at, HoldNo(number)));
+        holds(timed, "index", None, || format!("hold {} would never lapse", hold.id))?;
+    }
+    holds(leases == ledger.timers.leases.len(), "index", None, || {
+        "a lease without its hold".to_owned()
+    })
+}

@@ -1,0 +1,277 @@
+//! The ledger as a machine: two exhaustive matches and nothing else.
+
+use super::answer::{Accepted, Refused, Reply};
+use super::command::{Command, Envelope};
+use super::event::Event;
+use super::refusal::Refusal;
+use super::state::{KeptAnswer, Ledger};
+use super::timer::due_after;
+use super::undo::Undo;
+use crate::digest::Digest;
+use crate::machine::Machine;
+use crate::time::Timestamp;
+
+/// How many things of one kind that are due at one instant become one step.
+const STEP: usize = 256;
+
+impl Machine for Ledger {
+    type Command = Command;
+    type Event = Event;
+    type Reply = Accepted;
+    type Refusal = Refused;
+    type Envelope = Envelope;
+
+    fn decide(
+        &self,
+        now: Timestamp,
+        envelope: &Envelope,
+        command: &Command,
+        events: &mut Vec<Event>,
+    ) -> Result<Accepted, Refused> {
+        let fresh = |refusal| Refused { refusal, replayed: false };
+        command.validate().map_err(fresh)?;
+        if let Some(kept) = envelope.key.and_then(|key| self.answers.get(&key)) {
+            if kept.fingerprint != envelope.fingerprint {
+                return Err(fresh(Refusal::IdempotencyKeyReused));
+            }
+            return match &*kept.answer {
+                Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
+                Err(refusal) => Err(Refused { refusal: refusal.clone(), replayed: true }),
+            };
+        }
+        let first = events.len();
+        let answer = self.decide_command(now, envelope, command, events);
+        if let Err(refusal) = &answer {
+            debug_assert_eq!(events.len(), first, "a refused command does nothing");
+            self.push_denial(command, refusal, events);
+        }
+        let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
+        if let Some(key) = envelope.key.filter(|_| kept) {
+            let fingerprint = envelope.fingerprint;
+            let answer = Box::new(answer.clone());
+            events.push(Event::Answered { key, fingerprint, answer });
+        }
+        match answer {
+            Ok(reply) => Ok(Accepted { reply, replayed: false }),
+            Err(refusal) => Err(fresh(refusal)),
+        }
+    }
+
+    fn apply(&mut self, at: Timestamp, event: &Event) {
+        let before = self.now;
+        if at > before {
+            self.now = at;
+            self.remember(|| Undo::Time(before));
+        }
+        self.apply_event(at, event);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.timers.next_deadline().into_iter().chain(self.next_forgetting()).min()
+    }
+
+    fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
+        let Some(deadline) = self.next_deadline() else { return };
+        let timers = &self.timers;
+        let activations = timers.activations.iter().take_while(|(at, _)| *at <= deadline);
+        for (_, grant) in activations.take(STEP) {
+            events.push(Event::GrantActivated { grant: *grant });
+        }
+        if !events.is_empty() {
+            return;
+        }
+        let expiries = timers.expiries.iter().take_while(|(at, _)| due_after(*at) <= deadline);
+        for (_, bucket) in expiries.take(STEP) {
+            self.push_expiry(*bucket, events);
+        }
+        if !events.is_empty() {
+            return;
+        }
+        let leases = timers.leases.iter().take_while(|(at, _)| due_after(*at) <= deadline);
+        for (_, hold) in leases.take(STEP) {
+            self.push_lapse(now, *hold, events);
+        }
+        if events.is_empty() {
+            self.push_forgetting(now, events);
+        }
+    }
+
+    fn begin_group(&mut self) {
+        assert!(self.undo.is_none(), "groups do not nest");
+        self.undo = Some(Vec::new());
+    }
+
+    fn commit_group(&mut self) {
+        self.undo = None;
+    }
+
+    fn rollback_group(&mut self) {
+        self.undo_all();
+    }
+
+    fn digest(&self) -> Digest {
+        self.state_digest()
+    }
+}
+
+impl Ledger {
+    fn decide_command(
+        &self,
+        now: Timestamp,
+        envelope: &Envelope,
+        command: &Command,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        match command {
+            Command::SetPolicy(policy) => {
+                events.push(Event::PolicySet(*policy));
+                Ok(Reply::Done)
+            }
+            Command::OpenAccount { path, kind, settings } => {
+                self.decide_open_account(envelope, path, *kind, settings, events)
+            }
+            Command::ChangeAccount { path, settings } => {
+                self.decide_change_account(path, settings, events)
+            }
+            Command::FreezeAccount { path } => self.decide_freeze(path, true, events),
+            Command::UnfreezeAccount { path } => self.decide_freeze(path, false, events),
+            Command::IssueGrant(command) => self.decide_issue_grant(now, envelope, command, events),
+            Command::RevokeGrant { tenant, grant } => self.decide_revoke(tenant, grant, events),
+            Command::PlaceHold(command) => self.decide_place_hold(now, envelope, command, events),
+            Command::CaptureHold { tenant, hold, usage, seq } => {
+                let hold = self.existing_hold(tenant, hold)?;
+                self.decide_capture(now, hold, *usage, *seq, events)
+            }
+            Command::ExtendHold { tenant, hold, amount, gpu_ms, ttl_ms } => {
+                let hold = self.existing_hold(tenant, hold)?;
+                self.decide_extend_hold(now, hold, *amount, *gpu_ms, *ttl_ms, events)
+            }
+            Command::SettleHold { tenant, hold, usage, cause } => {
+                let hold = self.existing_hold(tenant, hold)?;
+                self.decide_settle(now, hold, *usage, *cause, events)
+            }
+            Command::ReleaseHold { tenant, hold, cause } => {
+                let hold = self.existing_hold(tenant, hold)?;
+                self.decide_release(now, hold, *cause, events)
+            }
+            Command::Charge(command) => self.decide_charge(now, envelope, command, events),
+            Command::Refund(command) => self.decide_refund(now, envelope, command, events),
+            Command::Transfer(command) => self.decide_transfer(now, envelope, command, events),
+            Command::CollectUncollected { path, id } => {
+                self.decide_collect(envelope, path, id, events)
+            }
+            Command::SetBudget { path, budget, terms } => {
+                self.decide_set_budget(now, path, budget, terms, events)
+            }
+            Command::RemoveBudget { path, budget } => {
+                self.decide_remove_budget(path, budget, events)
+            }
+            Command::ReviveHold { record, digest } => self.decide_revive(record, *digest, events),
+        }
+    }
+
+    /// Pushes the record that credits were asked for and denied.
+    fn push_denial(&self, command: &Command, refusal: &Refusal, events: &mut Vec<Event>) {
+        if !refusal.denies_credits() {
+            return;
+        }
+        let account = match command {
+            Command::PlaceHold(command) => self.find_account(&command.account),
+            Command::Charge(command) => self.find_account(&command.account),
+            Command::Transfer(command) => self.find_account(&command.from),
+            Command::CollectUncollected { path, .. } => self.find_account(path),
+            Command::ExtendHold { tenant, hold, .. } => {
+                let hold = self.existing_hold(tenant, hold).ok().and_then(|hold| self.hold(hold));
+                hold.map(|hold| hold.account)
+            }
+            Command::SetPolicy(_)
+            | Command::OpenAccount { .. }
+            | Command::ChangeAccount { .. }
+            | Command::FreezeAccount { .. }
+            | Command::UnfreezeAccount { .. }
+            | Command::IssueGrant(_)
+            | Command::RevokeGrant { .. }
+            | Command::CaptureHold { .. }
+            | Command::SettleHold { .. }
+            | Command::ReleaseHold { .. }
+            | Command::Refund(_)
+            | Command::SetBudget { .. }
+            | Command::RemoveBudget { .. }
+            | Command::ReviveHold { .. } => None,
+        };
+        if let Some(account) = account {
+            let refusal = Box::new(refusal.clone());
+            events.push(Event::CreditsDenied { account, refusal });
+        }
+    }
+
+    fn apply_event(&mut self, at: Timestamp, event: &Event) {
+        use fefo::Part::{Expired, Free, Revoked};
+        match event {
+            Event::PolicySet(policy) => {
+                let before = std::mem::replace(&mut self.policy, *policy);
+                self.remember(|| Undo::Policy(before));
+            }
+            Event::AccountOpened { account, path, kind, settings, fingerprint } => {
+                self.apply_account_opened(*account, path, *kind, settings, *fingerprint);
+            }
+            Event::AccountChanged { account, settings } => {
+                self.apply_account_changed(*account, settings);
+            }
+            Event::AccountFrozen { account } => self.apply_frozen(*account, true),
+            Event::AccountUnfrozen { account } => self.apply_frozen(*account, false),
+            Event::GrantIssued(issued) => self.apply_grant_issued(at, issued),
+            Event::GrantActivated { grant } => self.apply_grant_activated(*grant),
+            Event::GrantRevoked { grant, amount: _ } => self.apply_grant_revoked(*grant),
+            Event::BucketExpired { bucket, amount: _ } => self.apply_bucket_expired(at, *bucket),
+            Event::ExpiryReversed { pieces } => {
+                pieces.iter().for_each(|piece| self.retag(*piece, Expired, Free));
+            }
+            Event::ReturnExpired { hold: _, pieces } => {
+                pieces.iter().for_each(|piece| self.retag(*piece, Free, Expired));
+            }
+            Event::ReturnRevoked { hold: _, pieces } => {
+                pieces.iter().for_each(|piece| self.retag(*piece, Free, Revoked));
+            }
+            Event::HoldPlaced(placed) => self.apply_hold_placed(at, placed),
+            Event::HoldExtended { hold, pieces, gpu_ms, expires_at } => {
+                self.apply_hold_extended(at, *hold, pieces, *gpu_ms, *expires_at);
+            }
+            Event::HoldCaptured { hold, seq, total, gpu_ms, taken, uncollected } => {
+                self.apply_captured(at, *hold, (*seq, *total, *gpu_ms), taken, *uncollected);
+            }
+            Event::HoldCut { hold, cut } => self.apply_hold_cut(*hold, cut),
+            Event::HoldClosed { hold, state, cause, returned: _ } => {
+                self.apply_closed(at, *hold, *state, *cause);
+            }
+            Event::Charged(charged) => self.apply_charged(at, charged),
+            Event::Refunded { movement, hold } => self.apply_refunded(at, movement, *hold),
+            Event::CreditsMoved { movement, from, to: _ } => self.apply_moved(at, movement, *from),
+            Event::UncollectedCollected { movement, account } => {
+                self.apply_collected(at, movement, *account);
+            }
+            Event::BudgetSet { account, budget, terms, period_start, spent, held } => {
+                self.apply_budget_set(*account, budget, terms, (*period_start, *spent, *held));
+            }
+            Event::BudgetRemoved { account, budget } => self.apply_budget_removed(*account, budget),
+            Event::BudgetThresholdReached { account, budget, percent, used: _ } => {
+                self.apply_threshold(*account, budget, *percent);
+            }
+            Event::Answered { key, fingerprint, answer } => {
+                let kept = KeptAnswer { fingerprint: *fingerprint, answer: answer.clone() };
+                self.answers.insert(*key, kept);
+                self.aging.answers.push_back((at, *key));
+                self.remember(|| Undo::Answered(*key));
+            }
+            Event::CreditsDenied { account: _, refusal: _ } => {}
+            Event::Forgotten { answers, holds, movements, buckets } => {
+                self.apply_forgotten(at, [*answers, *holds, *movements, *buckets]);
+            }
+            Event::HoldRevived { hold, record } => self.apply_revived(at, *hold, record),
+        }
+    }
+}

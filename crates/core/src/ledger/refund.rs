@@ -1,0 +1,166 @@
+//! Refunds: spent credits go back to the grants they came from, last drawn first.
+
+use fefo::{Part, Span};
+
+use super::answer::Reply;
+use super::budget::Change;
+use super::command::{Envelope, Refund, RefundOf};
+use super::event::{Event, NamedMovement, Piece, Pieces, total};
+use super::hold::{Hold, HoldKind};
+use super::id::{AccountNo, HoldNo, Name};
+use super::refusal::{Conflict, Refusal, Resource};
+use super::state::{Ledger, Movement, short_fingerprint};
+use super::undo::Undo;
+use crate::credits::Credits;
+use crate::time::Timestamp;
+
+impl Ledger {
+    pub(super) fn decide_refund(
+        &self,
+        now: Timestamp,
+        envelope: &Envelope,
+        command: &Refund,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let (kind, what, id) = match &command.of {
+            RefundOf::Hold(id) => (HoldKind::Hold, Resource::Hold, id),
+            RefundOf::Charge(id) => (HoldKind::Charge, Resource::Charge, id),
+        };
+        let not_found = || Refusal::NotFound { what, name: id.clone() };
+        let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
+        if let Some(reply) = self.repeated(tenant, Resource::Refund, &command.id, envelope)? {
+            return Ok(reply);
+        }
+        let number = self.find_hold(tenant, kind, id).ok_or_else(not_found)?;
+        let hold = self.live_hold(number);
+        if hold.is_open() {
+            return Err(Refusal::Conflict(Conflict::StillOpen));
+        }
+        let left = hold.captured - hold.refunded;
+        let amount = command.amount.map_or(left, Credits::length);
+        if left == 0 || amount > left {
+            let spent = Credits::from_length(left).unwrap_or(Credits::MAX);
+            return Err(Refusal::Conflict(Conflict::RefundAboveSpent { spent }));
+        }
+        let pieces = hold.last_spent(amount);
+        let movement = self.new_movement(envelope, &command.id, pieces.clone());
+        let reply = self.movement_reply(&movement);
+        events.push(Event::Refunded { movement, hold: number });
+        self.push_returned(now, number, &pieces, command.compensate, events);
+        Ok(reply)
+    }
+
+    /// The answer to a movement that was made before under this name, if it was the same one.
+    pub(super) fn repeated(
+        &self,
+        tenant: AccountNo,
+        what: Resource,
+        id: &Name,
+        envelope: &Envelope,
+    ) -> Result<Option<Reply>, Refusal> {
+        let Some(number) = self.find_movement(tenant, what, id) else { return Ok(None) };
+        let made = self.movements.get(number).expect("the index names only what is there");
+        let same = short_fingerprint(made.movement.fingerprint);
+        if same == short_fingerprint(envelope.fingerprint) {
+            Ok(Some(self.movement_reply(&made.movement)))
+        } else {
+            Err(Refusal::AlreadyExists { what, name: id.clone() })
+        }
+    }
+
+    /// The refund, transfer or collection with this name.
+    pub fn find_movement(&self, tenant: AccountNo, what: Resource, id: &str) -> Option<u32> {
+        self.movement_names.find((tenant, what as u8, id), |number| {
+            let made = self.movements.get(number).expect("the index names only what is there");
+            (made.tenant, made.what as u8, made.movement.id.as_str())
+        })
+    }
+
+    pub(super) fn new_movement(
+        &self,
+        envelope: &Envelope,
+        id: &Name,
+        pieces: Pieces,
+    ) -> NamedMovement {
+        let movement = self.movements.next();
+        NamedMovement { movement, id: id.clone(), pieces, fingerprint: envelope.fingerprint }
+    }
+
+    pub(super) fn movement_reply(&self, movement: &NamedMovement) -> Reply {
+        let amount = Credits::from_length(total(&movement.pieces)).unwrap_or(Credits::MAX);
+        Reply::Movement { movement: movement.movement, amount }
+    }
+
+    pub(super) fn insert_movement(
+        &mut self,
+        at: Timestamp,
+        what: Resource,
+        account: AccountNo,
+        movement: &NamedMovement,
+        hold: Option<HoldNo>,
+    ) {
+        let tenant = self.account(account).tenant;
+        let is_expired = |piece: &Piece| self.bucket(piece.bucket).expired;
+        let expired = movement.pieces.iter().map(is_expired).collect();
+        let number = movement.movement;
+        let made = Movement { what, tenant, movement: movement.clone(), expired, hold };
+        self.movements.insert(number, made);
+        let movements = &self.movements;
+        let named = |number: u32| {
+            let made = movements.get(number).expect("the index names only what is there");
+            (made.tenant, made.what as u8, made.movement.id.as_str())
+        };
+        self.movement_names.insert(named(number), number, named);
+        self.aging.movements.push_back((at, number));
+        self.remember(|| Undo::MovementMade(number));
+    }
+
+    pub(super) fn apply_refunded(
+        &mut self,
+        at: Timestamp,
+        movement: &NamedMovement,
+        number: HoldNo,
+    ) {
+        self.remember_hold(number);
+        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let account = hold.account;
+        hold.refunded += total(&movement.pieces);
+        hold.moved_at = at;
+        let drawn: Vec<(Piece, Timestamp)> =
+            movement.pieces.iter().map(|piece| (*piece, hold.drawn_when(piece))).collect();
+        for (piece, drawn_at) in drawn {
+            self.retag(piece, Part::Spent, Part::Free);
+            let change = Change { spent: -i128::from(piece.span.len()), ..Change::default() };
+            self.change_budgets(account, drawn_at, change);
+        }
+        self.insert_movement(at, Resource::Refund, account, movement, Some(number));
+    }
+}
+
+impl Hold {
+    /// The last `amount` units that it spent and that were not refunded, last drawn first.
+    fn last_spent(&self, amount: u64) -> Pieces {
+        let mut pieces = Pieces::new();
+        let (mut skip, mut left) = (self.refunded, amount);
+        for slice in self.slices.iter().rev() {
+            let skipped = slice.captured.min(skip);
+            skip -= skipped;
+            let end = slice.span.start + slice.captured - skipped;
+            let taken = (slice.captured - skipped).min(left);
+            left -= taken;
+            if taken > 0 {
+                pieces.push(Piece { bucket: slice.bucket, span: Span::new(end - taken, end) });
+            }
+        }
+        pieces
+    }
+
+    /// When units that it spent were drawn.
+    fn drawn_when(&self, piece: &Piece) -> Timestamp {
+        let slice = self.slices.iter().find(|slice| {
+            slice.bucket == piece.bucket
+                && (slice.span.start..slice.span.end).contains(&piece.span.start)
+        });
+        slice.map_or(self.placed_at, |slice| self.drawn_at(slice))
+    }
+}

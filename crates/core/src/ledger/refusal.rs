@@ -1,0 +1,268 @@
+//! Why a command was not carried out, in the order in which the checks are made.
+
+use std::fmt;
+
+use super::command::BudgetUnit;
+use super::hold::HoldState;
+use super::id::Name;
+use crate::credits::Credits;
+use crate::time::Timestamp;
+
+/// A kind of thing that has a name.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// An account, named by its path.
+    Account,
+    /// A grant.
+    Grant,
+    /// A hold.
+    Hold,
+    /// A charge.
+    Charge,
+    /// A refund.
+    Refund,
+    /// A transfer.
+    Transfer,
+    /// A repayment of uncollected usage.
+    Collection,
+    /// A budget, named within its account.
+    Budget,
+}
+
+/// One reason why credits could not be drawn. A refusal lists all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// An account on the path is frozen.
+    Frozen {
+        /// That account.
+        account: Name,
+    },
+    /// There are not enough credits.
+    Credits {
+        /// The account that wanted to spend.
+        account: Name,
+        /// How much it wanted.
+        requested: Credits,
+        /// How much it could have drawn.
+        spendable: i128,
+    },
+    /// A hard budget has no room.
+    Budget {
+        /// The account that carries the budget.
+        account: Name,
+        /// The budget's name there.
+        budget: Name,
+        /// What the numbers below count.
+        unit: BudgetUnit,
+        /// Its limit.
+        limit: i128,
+        /// What is spent in this period.
+        spent: i128,
+        /// What is held in this period.
+        held: i128,
+        /// What this command would have added.
+        requested: i128,
+        /// When the period ends; `None` for a budget that never starts anew.
+        period_end: Option<Timestamp>,
+    },
+}
+
+/// Why the state of things forbids a command.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// The final total is below what was already captured.
+    SettleBelowCaptured {
+        /// What was captured.
+        captured: Credits,
+    },
+    /// The refund is larger than what is still spent.
+    RefundAboveSpent {
+        /// What is still spent.
+        spent: Credits,
+    },
+    /// Only what is closed can be refunded.
+    StillOpen,
+    /// GPU time was reported to a hold without a pinned rate.
+    NoRate,
+    /// Nothing is uncollected.
+    NothingUncollected,
+    /// The archived record does not match its digest or what the ledger knows.
+    RecordMismatch,
+}
+
+/// Why a command was not carried out. In order of precedence: the first that applies is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A field can never be right. Returned by every command that carries it.
+    InvalidField {
+        /// The field, as the API names it.
+        field: &'static str,
+        /// What it must be.
+        reason: &'static str,
+    },
+    /// The idempotency key was used for another request. Returned by every command.
+    IdempotencyKeyReused,
+    /// There is no such thing. Returned by every command that names one.
+    NotFound {
+        /// What was looked for.
+        what: Resource,
+        /// Its name.
+        name: Name,
+    },
+    /// The name is taken by a thing that was created differently. Returned by every creation.
+    AlreadyExists {
+        /// What was to be created.
+        what: Resource,
+        /// Its name.
+        name: Name,
+    },
+    /// Usage is reported later than the ledger accepts. Returned by charges.
+    TooLate {
+        /// The earliest instant that is still accepted.
+        earliest: Timestamp,
+    },
+    /// An account on the path is frozen. Returned by what draws credits.
+    AccountFrozen {
+        /// Every frozen account on the path, nearest first.
+        blockers: Vec<Blocker>,
+    },
+    /// The hold was closed before, in another way. Returned by all that changes a hold.
+    HoldClosed {
+        /// How it was closed.
+        state: HoldState,
+    },
+    /// The sequence number was seen with another total. Returned by captures.
+    SequenceConflict {
+        /// The total that came with that number first.
+        seen: Credits,
+    },
+    /// The state of the thing forbids it.
+    Conflict(Conflict),
+    /// Too few credits can be drawn. Budgets that block too are listed.
+    InsufficientCredits {
+        /// Everything that blocks.
+        blockers: Vec<Blocker>,
+    },
+    /// A hard budget has no room.
+    BudgetExceeded {
+        /// Every budget that blocks, nearest first.
+        blockers: Vec<Blocker>,
+    },
+}
+
+impl Refusal {
+    /// The pinned code, as the API gives it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::InvalidField { .. } => "invalid_field",
+            Refusal::IdempotencyKeyReused => "idempotency_key_reused",
+            Refusal::NotFound { .. } => "not_found",
+            Refusal::AlreadyExists { .. } => "already_exists",
+            Refusal::TooLate { .. } => "too_late",
+            Refusal::AccountFrozen { .. } => "account_frozen",
+            Refusal::HoldClosed { .. } => "hold_closed",
+            Refusal::SequenceConflict { .. } => "sequence_conflict",
+            Refusal::Conflict(_) => "conflict",
+            Refusal::InsufficientCredits { .. } => "insufficient_credits",
+            Refusal::BudgetExceeded { .. } => "budget_exceeded",
+        }
+    }
+
+    /// The pinned HTTP status.
+    pub fn status(&self) -> u16 {
+        match self {
+            Refusal::InvalidField { .. } | Refusal::TooLate { .. } => 422,
+            Refusal::NotFound { .. } => 404,
+            Refusal::IdempotencyKeyReused
+            | Refusal::AlreadyExists { .. }
+            | Refusal::AccountFrozen { .. }
+            | Refusal::HoldClosed { .. }
+            | Refusal::SequenceConflict { .. }
+            | Refusal::Conflict(_) => 409,
+            Refusal::InsufficientCredits { .. } | Refusal::BudgetExceeded { .. } => 402,
+        }
+    }
+
+    /// Whether the same command may succeed later without being changed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Refusal::AccountFrozen { .. }
+            | Refusal::InsufficientCredits { .. }
+            | Refusal::BudgetExceeded { .. } => true,
+            Refusal::InvalidField { .. }
+            | Refusal::IdempotencyKeyReused
+            | Refusal::NotFound { .. }
+            | Refusal::AlreadyExists { .. }
+            | Refusal::TooLate { .. }
+            | Refusal::HoldClosed { .. }
+            | Refusal::SequenceConflict { .. }
+            | Refusal::Conflict(_) => false,
+        }
+    }
+
+    /// Whether the answer is kept for the request's idempotency key.
+    pub fn is_remembered(&self) -> bool {
+        matches!(self.status(), 402 | 409) && *self != Refusal::IdempotencyKeyReused
+    }
+
+    /// Whether credits were asked for and denied: such a refusal is part of the audit trail.
+    pub fn denies_credits(&self) -> bool {
+        matches!(
+            self,
+            Refusal::AccountFrozen { .. }
+                | Refusal::InsufficientCredits { .. }
+                | Refusal::BudgetExceeded { .. }
+        )
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_of_each() -> Vec<Refusal> {
+        vec![
+            Refusal::InvalidField { field: "amount", reason: "must be positive" },
+            Refusal::IdempotencyKeyReused,
+            Refusal::NotFound { what: Resource::Hold, name: "h".into() },
+            Refusal::AlreadyExists { what: Resource::Hold, name: "h".into() },
+            Refusal::TooLate { earliest: Timestamp::MIN },
+            Refusal::AccountFrozen { blockers: vec![] },
+            Refusal::HoldClosed { state: HoldState::Settled },
+            Refusal::SequenceConflict { seen: Credits::ZERO },
+            Refusal::Conflict(Conflict::StillOpen),
+            Refusal::InsufficientCredits { blockers: vec![] },
+            Refusal::BudgetExceeded { blockers: vec![] },
+        ]
+    }
+
+    #[test]
+    fn codes_and_statuses_are_pinned() {
+        let pinned: Vec<(&str, u16, bool, bool)> = one_of_each()
+            .iter()
+            .map(|r| (r.code(), r.status(), r.is_retryable(), r.is_remembered()))
+            .collect();
+        assert_eq!(
+            pinned,
+            [
+                ("invalid_field", 422, false, false),
+                ("idempotency_key_reused", 409, false, false),
+                ("not_found", 404, false, false),
+                ("already_exists", 409, false, true),
+                ("too_late", 422, false, false),
+                ("account_frozen", 409, true, true),
+                ("hold_closed", 409, false, true),
+                ("sequence_conflict", 409, false, true),
+                ("conflict", 409, false, true),
+                ("insufficient_credits", 402, true, true),
+                ("budget_exceeded", 402, true, true),
+            ]
+        );
+    }
+}

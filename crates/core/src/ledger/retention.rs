@@ -1,0 +1,84 @@
+//! Forgetting: what is closed stays for a while, then only in history.
+
+use super::event::Event;
+use super::id::HoldNo;
+use super::state::Ledger;
+use crate::time::Timestamp;
+
+/// Forgetting happens in steps of a minute, so that it costs one record for many things.
+const STEP_MS: i64 = 60_000;
+/// And never more than this much at once, so that no command waits long.
+const MOST_AT_ONCE: usize = 1024;
+
+/// The first full minute at or after an instant.
+fn full_minute(at: Timestamp) -> Timestamp {
+    let millis = at.millis();
+    at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
+}
+
+impl Ledger {
+    /// When the oldest thing that is kept has been kept long enough.
+    pub(super) fn next_forgetting(&self) -> Option<Timestamp> {
+        let policy = &self.policy;
+        let dues = [
+            self.aging.answers.front().map(|(at, _)| at.plus_millis(policy.idempotency_ttl_ms)),
+            self.aging.holds.front().map(|(at, _)| at.plus_millis(policy.retention_ms)),
+            self.aging.movements.front().map(|(at, _)| at.plus_millis(policy.retention_ms)),
+            self.aging.buckets.front().map(|(at, _)| at.plus_millis(policy.lateness_ms)),
+        ];
+        dues.into_iter().flatten().min().map(|due| full_minute(due.plus_millis(1)))
+    }
+
+    /// Pushes the forgetting of what has been kept long enough at `now`.
+    pub(super) fn push_forgetting(&self, now: Timestamp, events: &mut Vec<Event>) {
+        let kept_from = |ttl: i64| now.plus_millis(-ttl);
+        let policy = &self.policy;
+        let count = |due: usize| u32::try_from(due).unwrap_or(u32::MAX);
+        let answers_from = kept_from(policy.idempotency_ttl_ms);
+        let holds_from = kept_from(policy.retention_ms);
+        let buckets_from = kept_from(policy.lateness_ms);
+        let aging = &self.aging;
+        let due = |ages: &mut dyn Iterator<Item = Timestamp>, from: Timestamp| {
+            count(ages.take(MOST_AT_ONCE).take_while(|at| *at < from).count())
+        };
+        events.push(Event::Forgotten {
+            answers: due(&mut aging.answers.iter().map(|(at, _)| *at), answers_from),
+            holds: due(&mut aging.holds.iter().map(|(at, _)| *at), holds_from),
+            movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
+            buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
+        });
+    }
+
+    pub(super) fn apply_forgotten(&mut self, at: Timestamp, counts: [u32; 4]) {
+        let [answers, holds, movements, buckets] = counts;
+        for (_, key) in self.aging.answers.drain(..answers as usize) {
+            self.answers.remove(&key);
+        }
+        let looked_at: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
+        for (_, number) in looked_at {
+            self.forget_hold(at, number);
+        }
+        for (_, number) in self.aging.movements.drain(..movements as usize) {
+            let Some(made) = self.movements.remove(number) else { continue };
+            let name = (made.tenant, made.what as u8, made.movement.id.as_str());
+            self.movement_names.remove(name, number);
+        }
+        let unreachable: Vec<_> = self.aging.buckets.drain(..buckets as usize).collect();
+        for (_, number) in unreachable {
+            let (account, rank) = (self.bucket(number).account, self.bucket(number).rank);
+            self.rare_account(account).expired.remove(&(rank, number));
+        }
+    }
+
+    /// Forgets a closed hold, or queues it again if it has moved since it was queued.
+    fn forget_hold(&mut self, at: Timestamp, number: HoldNo) {
+        let hold = self.live_hold(number);
+        if hold.moved_at.plus_millis(self.policy.retention_ms) >= at {
+            self.aging.holds.push_back((hold.moved_at, number));
+            return;
+        }
+        let tenant = self.account(hold.account).tenant;
+        let hold = self.holds.remove(number.0).expect("it was just looked at");
+        self.hold_names.remove((tenant, hold.kind, hold.id.as_str()), number.0);
+    }
+}

@@ -1,0 +1,118 @@
+//! A table whose places are used again.
+
+/// Things in numbered places. A freed place is used again, the last freed one first, so that the
+/// same insertions and removals give the same numbers everywhere.
+#[derive(Clone, Debug)]
+pub struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Slab<T> {
+        Slab { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// The place that the next insertion gets.
+    pub fn next(&self) -> u32 {
+        match self.free.last() {
+            Some(place) => *place,
+            None => u32::try_from(self.places.len()).expect("fewer than 2^32 live things"),
+        }
+    }
+
+    /// The place that the insertion after `skipped` others gets.
+    pub fn next_after(&self, skipped: usize) -> u32 {
+        match self.free.len().checked_sub(skipped + 1) {
+            Some(at) => self.free[at],
+            None => {
+                let fresh = self.places.len() + skipped - self.free.len();
+                u32::try_from(fresh).expect("fewer than 2^32 live things")
+            }
+        }
+    }
+
+    /// Puts a thing into the next place, which must be `place`.
+    pub fn insert(&mut self, place: u32, thing: T) {
+        assert_eq!(place, self.next(), "places are given in order");
+        match self.free.pop() {
+            Some(place) => self.places[place as usize] = Some(thing),
+            None => self.places.push(Some(thing)),
+        }
+    }
+
+    /// Takes a thing out and frees its place.
+    pub fn remove(&mut self, place: u32) -> Option<T> {
+        let thing = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        Some(thing)
+    }
+
+    /// Takes the last inserted thing out, as if it had never been there.
+    pub fn undo_insert(&mut self, place: u32) -> Option<T> {
+        let thing = self.places.get_mut(place as usize)?.take()?;
+        // A place that came from the free list goes back there; a fresh one disappears. Fresh
+        // places only come from an empty free list, so the last place was fresh iff none is free.
+        if self.free.is_empty() && place as usize + 1 == self.places.len() {
+            self.places.pop();
+        } else {
+            self.free.push(place);
+        }
+        Some(thing)
+    }
+
+    /// The thing in a place.
+    pub fn get(&self, place: u32) -> Option<&T> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    /// The thing in a place, to change it.
+    pub fn get_mut(&mut self, place: u32) -> Option<&mut T> {
+        self.places.get_mut(place as usize)?.as_mut()
+    }
+
+    /// All things with their places, in order of place.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.places).filter_map(|(place, thing)| Some((place, thing.as_ref()?)))
+    }
+
+    /// How many things there are.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The freed places, in the order in which they will not be used.
+    pub fn free_places(&self) -> &[u32] {
+        &self.free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_places_are_used_again_last_freed_first() {
+        let mut slab = Slab::default();
+        for place in 0..3 {
+            slab.insert(place, place);
+        }
+        slab.remove(0);
+        slab.remove(2);
+        assert_eq!((slab.next(), slab.next_after(1), slab.next_after(2)), (2, 0, 3));
+        slab.insert(2, 9);
+        assert_eq!(slab.undo_insert(2), Some(9));
+        assert_eq!((slab.next(), slab.len()), (2, 1));
+        let mut fresh = Slab::default();
+        fresh.insert(0, 'a');
+        assert_eq!(fresh.undo_insert(0), Some('a'));
+        assert_eq!(fresh.next(), 0);
+    }
+}

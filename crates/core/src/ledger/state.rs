@@ -1,0 +1,270 @@
+//! The state of a ledger and the one function that moves credits.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use fefo::{Line, Part};
+use rustc_hash::FxHashMap;
+
+use super::account::Account;
+use super::answer::Answer;
+use super::bucket::{Bucket, Rank};
+use super::command::{Policy, Restriction};
+use super::event::{NamedMovement, Piece};
+use super::grant::Grant;
+use super::hold::Hold;
+use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
+use super::names::NameIndex;
+use super::refusal::Resource;
+use super::slab::Slab;
+use super::timer::Timers;
+use super::undo::Undo;
+use crate::time::Timestamp;
+
+/// The accounts of one shard and everything they have.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pub(super) now: Timestamp,
+    pub(super) policy: Policy,
+    pub(super) accounts: Vec<Account>,
+    pub(super) account_names: NameIndex,
+    pub(super) grants: Vec<Grant>,
+    pub(super) grant_names: NameIndex,
+    pub(super) buckets: Vec<Bucket>,
+    /// Buckets that take further grants, by account, rank and restriction.
+    pub(super) bucket_keys: NameIndex,
+    pub(super) holds: Slab<Hold>,
+    pub(super) hold_names: NameIndex,
+    pub(super) movements: Slab<Movement>,
+    pub(super) movement_names: NameIndex,
+    pub(super) answers: FxHashMap<u128, KeptAnswer>,
+    pub(super) timers: Timers,
+    /// Strict open holds, by the buckets they have drawn from.
+    pub(super) strict: BTreeSet<(BucketNo, HoldNo)>,
+    pub(super) aging: Aging,
+    /// How to undo what the current group has done.
+    pub(super) undo: Option<Vec<Undo>>,
+}
+
+/// An answer kept for its idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The hash of the request.
+    pub fingerprint: u128,
+    /// The answer.
+    pub answer: Box<Answer>,
+}
+
+/// A refund, transfer or collection that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Movement {
+    /// What it is.
+    pub what: Resource,
+    /// The tenant in which its name is unique.
+    pub tenant: AccountNo,
+    /// Its name, and the units that moved.
+    pub movement: NamedMovement,
+    /// Which pieces had expired by then, as a bit per piece for a refund.
+    pub expired: Vec<bool>,
+    /// The hold or charge that a refund returned from.
+    pub hold: Option<HoldNo>,
+}
+
+/// What will be forgotten, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Aging {
+    /// Answers, by the instant at which they were given.
+    pub answers: VecDeque<(Timestamp, u128)>,
+    /// Closed holds and charges, by the instant of closing or of the last look at them.
+    pub holds: VecDeque<(Timestamp, HoldNo)>,
+    /// Named movements, by the instant at which they were made.
+    pub movements: VecDeque<(Timestamp, u32)>,
+    /// Expired buckets, by the instant of expiry.
+    pub buckets: VecDeque<(Timestamp, BucketNo)>,
+}
+
+/// The part of a request's hash that is kept with what the request created.
+pub fn short_fingerprint(fingerprint: u128) -> u64 {
+    // Both halves count; the cast keeps the lower one.
+    (fingerprint ^ (fingerprint >> 64)) as u64
+}
+
+impl Ledger {
+    /// An empty ledger.
+    pub fn new() -> Ledger {
+        Ledger::default()
+    }
+
+    /// How long things are remembered.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// A grant.
+    pub fn grant(&self, grant: GrantNo) -> &Grant {
+        &self.grants[grant.index()]
+    }
+
+    /// A bucket.
+    pub fn bucket(&self, bucket: BucketNo) -> &Bucket {
+        &self.buckets[bucket.index()]
+    }
+
+    /// A hold or charge that is not forgotten.
+    pub fn hold(&self, hold: HoldNo) -> Option<&Hold> {
+        self.holds.get(hold.0)
+    }
+
+    /// A refund, transfer or collection that is not forgotten.
+    pub fn movement(&self, movement: u32) -> Option<&Movement> {
+        self.movements.get(movement)
+    }
+
+    /// A hold that events speak of: those are there by construction.
+    pub(super) fn live_hold(&self, hold: HoldNo) -> &Hold {
+        self.holds.get(hold.0).expect("events speak only of holds that are there")
+    }
+
+    /// Turns units from one part into another. Every movement of credits goes through here.
+    pub(super) fn retag(&mut self, piece: Piece, from: Part, to: Part) {
+        let bucket = &mut self.buckets[piece.bucket.index()];
+        let was_open = bucket.is_open();
+        bucket.line.retag(piece.span, from, to);
+        let is_open = bucket.is_open();
+        let account = &mut self.accounts[bucket.account.index()];
+        let length = i128::from(piece.span.len());
+        let plain = bucket.restriction.is_none();
+        for (part, change) in [(from, -length), (to, length)] {
+            match part {
+                Part::Free => {
+                    account.available += change;
+                    account.plain += if plain { change } else { 0 };
+                }
+                Part::Held => account.held += change,
+                Part::Spent | Part::Expired | Part::Revoked | Part::Moved => {}
+            }
+        }
+        if was_open != is_open {
+            let (key, restricted) = ((bucket.rank, piece.bucket), bucket.restriction.is_some());
+            self.index_open(key, restricted, is_open);
+        }
+        self.remember(|| Undo::Retagged { piece, from, to });
+    }
+
+    /// Puts a bucket into its account's order of spending, or takes it out.
+    pub(super) fn index_open(&mut self, key: (Rank, BucketNo), restricted: bool, open: bool) {
+        let account = self.buckets[key.1.index()].account;
+        let account = &mut self.accounts[account.index()];
+        if open {
+            account.open.insert(key, ());
+            account.restricted_open += u32::from(restricted);
+        } else {
+            account.open.remove(&key);
+            account.restricted_open -= u32::from(restricted);
+        }
+    }
+
+    /// Lays a grant on the line of its bucket; its units are free from now on.
+    pub(super) fn lay_grant(&mut self, grant: GrantNo) {
+        let terms = self.grants[grant.index()].pending.take().expect("a grant is laid once");
+        let (account, amount) = {
+            let grant = self.grant(grant);
+            (grant.account, grant.amount.length())
+        };
+        let shared = terms.restriction.as_ref().is_none_or(|r| r.max_share_micro.is_none());
+        let present = if shared {
+            self.find_bucket(account, &terms.rank, terms.restriction.as_deref())
+        } else {
+            None
+        };
+        let laid = present.and_then(|bucket| {
+            let span = self.buckets[bucket.index()].line.append(amount, grant).ok()?;
+            Some((bucket, span.start))
+        });
+        let (bucket, start) = match laid {
+            Some((bucket, start)) => {
+                self.remember(|| Undo::GrantLaid { grant, bucket: None });
+                (bucket, start)
+            }
+            // A new rank, a grant that stands alone, or a line that is full: another line.
+            None => {
+                let bucket = BucketNo(u32::try_from(self.buckets.len()).unwrap_or(u32::MAX));
+                self.open_bucket(bucket, account, &terms.rank, terms.restriction.clone(), grant);
+                self.remember(|| Undo::GrantLaid { grant, bucket: Some((bucket, present)) });
+                if shared {
+                    self.index_bucket(bucket, present);
+                }
+                (bucket, 0)
+            }
+        };
+        let placed = &mut self.grants[grant.index()];
+        placed.bucket = Some(bucket);
+        placed.start = start;
+        let was_open = self.bucket(bucket).line.free() > amount;
+        let length = i128::from(amount);
+        let account = &mut self.accounts[account.index()];
+        account.available += length;
+        account.plain += if terms.restriction.is_none() { length } else { 0 };
+        if !was_open {
+            self.index_open((terms.rank, bucket), terms.restriction.is_some(), true);
+        }
+    }
+
+    fn open_bucket(
+        &mut self,
+        bucket: BucketNo,
+        account: AccountNo,
+        rank: &Rank,
+        restriction: Option<Box<Restriction>>,
+        grant: GrantNo,
+    ) {
+        let amount = self.grant(grant).amount.length();
+        self.buckets.push(Bucket {
+            account,
+            rank: *rank,
+            expired: false,
+            has_revoked: false,
+            restriction,
+            line: Line::new(amount, grant),
+        });
+        if let Some(expires_at) = rank.expires_at() {
+            self.timers.expiries.insert((expires_at, bucket));
+        }
+    }
+
+    /// The bucket that takes further grants of this kind.
+    pub(super) fn find_bucket(
+        &self,
+        account: AccountNo,
+        rank: &Rank,
+        restriction: Option<&Restriction>,
+    ) -> Option<BucketNo> {
+        let key = (account, *rank, restriction);
+        self.bucket_keys
+            .find(key, |number| bucket_key(&self.buckets[number as usize]))
+            .map(BucketNo)
+    }
+
+    /// Makes `bucket` the one that takes further grants of its kind, instead of `before`.
+    pub(super) fn index_bucket(&mut self, bucket: BucketNo, before: Option<BucketNo>) {
+        let buckets = &self.buckets;
+        let key = bucket_key(&buckets[bucket.index()]);
+        if let Some(before) = before {
+            self.bucket_keys.remove(key, before.0);
+        }
+        self.bucket_keys.insert(key, bucket.0, |number| bucket_key(&buckets[number as usize]));
+    }
+
+    /// Takes `bucket` out again in favour of `before`.
+    pub(super) fn unindex_bucket(&mut self, bucket: BucketNo, before: Option<BucketNo>) {
+        let buckets = &self.buckets;
+        let key = bucket_key(&buckets[bucket.index()]);
+        self.bucket_keys.remove(key, bucket.0);
+        if let Some(before) = before {
+            self.bucket_keys.insert(key, before.0, |number| bucket_key(&buckets[number as usize]));
+        }
+    }
+}
+
+fn bucket_key(bucket: &Bucket) -> (AccountNo, Rank, Option<&Restriction>) {
+    (bucket.account, bucket.rank, bucket.restriction.as_deref())
+}

@@ -1,0 +1,38 @@
+//! What happens without being asked: activations, expiries, lapses.
+
+use std::collections::BTreeSet;
+
+use super::id::{BucketNo, GrantNo, HoldNo};
+use crate::time::Timestamp;
+
+/// The instants at which something is due, each with what is due then.
+///
+/// Expiries and leases are kept under their last valid instant; they are due one millisecond later.
+#[derive(Clone, Debug, Default)]
+pub struct Timers {
+    /// Grants that cannot be spent yet, by the instant from which on they can.
+    pub activations: BTreeSet<(Timestamp, GrantNo)>,
+    /// Buckets that will expire, by their last valid instant.
+    pub expiries: BTreeSet<(Timestamp, BucketNo)>,
+    /// Open holds with a lease, by its last valid instant.
+    pub leases: BTreeSet<(Timestamp, HoldNo)>,
+}
+
+/// The first instant after the last valid one.
+pub fn due_after(last_valid: Timestamp) -> Timestamp {
+    last_valid.plus_millis(1)
+}
+
+impl Timers {
+    /// The earliest instant at which something is due.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        [
+            self.activations.first().map(|(at, _)| *at),
+            self.expiries.first().map(|(at, _)| due_after(*at)),
+            self.leases.first().map(|(at, _)| due_after(*at)),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}

@@ -1,0 +1,198 @@
+//! How a group of commands is undone.
+//!
+//! While a group is open, whatever changes the state notes down how to change it back. Rolling back
+//! takes the notes from the last to the first. Nothing is noted outside a group.
+
+use fefo::Part;
+
+use super::account::AccountRare;
+use super::command::Policy;
+use super::event::Piece;
+use super::hold::Hold;
+use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
+use super::state::Ledger;
+use crate::time::Timestamp;
+
+/// One step back.
+#[derive(Clone, Debug)]
+pub enum Undo {
+    /// Time moved on.
+    Time(Timestamp),
+    /// The policy was set.
+    Policy(Policy),
+    /// The last account was opened.
+    AccountOpened,
+    /// An account was changed.
+    Account(AccountNo, bool, Option<Box<AccountRare>>),
+    /// The last grant was issued.
+    GrantIssued,
+    /// A grant was laid, into an old bucket or into a new one that replaced another.
+    GrantLaid {
+        /// The grant.
+        grant: GrantNo,
+        /// The new bucket, and the one whose place it took.
+        bucket: Option<(BucketNo, Option<BucketNo>)>,
+    },
+    /// A grant was revoked.
+    GrantRevoked {
+        /// The grant.
+        grant: GrantNo,
+    },
+    /// A grant no longer waits for its instant.
+    ActivationRemoved {
+        /// What it waited for.
+        timer: (Timestamp, GrantNo),
+    },
+    /// Units changed their part.
+    Retagged {
+        /// The units.
+        piece: Piece,
+        /// What they were.
+        from: Part,
+        /// What they became.
+        to: Part,
+    },
+    /// A hold was placed or a charge made.
+    HoldPlaced(HoldNo),
+    /// A hold was changed.
+    Hold(HoldNo, Box<Hold>),
+    /// A closed hold was queued for forgetting.
+    HoldAged,
+    /// A movement was made.
+    MovementMade(u32),
+    /// An answer was kept.
+    Answered(u128),
+}
+
+impl Ledger {
+    /// Notes a step back, if a group is open.
+    pub(super) fn remember(&mut self, step: impl FnOnce() -> Undo) {
+        if let Some(steps) = &mut self.undo {
+            steps.push(step());
+        }
+    }
+
+    /// Notes what an account is before it changes.
+    pub(super) fn remember_account(&mut self, account: AccountNo) {
+        if self.undo.is_some() {
+            let present = self.account(account);
+            let step = Undo::Account(account, present.frozen, present.rare.clone());
+            self.remember(|| step);
+        }
+    }
+
+    /// Notes what a hold is before it changes.
+    pub(super) fn remember_hold(&mut self, hold: HoldNo) {
+        if self.undo.is_some() {
+            let step = Undo::Hold(hold, Box::new(self.live_hold(hold).clone()));
+            self.remember(|| step);
+        }
+    }
+
+    pub(super) fn undo_all(&mut self) {
+        let steps = self.undo.take().unwrap_or_default();
+        for step in steps.into_iter().rev() {
+            self.undo_step(step);
+        }
+    }
+
+    fn undo_step(&mut self, step: Undo) {
+        match step {
+            Undo::Time(now) => self.now = now,
+            Undo::Policy(policy) => self.policy = policy,
+            Undo::AccountOpened => {
+                let account = self.accounts.pop().expect("it was opened in this group");
+                let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
+                self.account_names.remove(account.path.as_str(), number);
+            }
+            Undo::Account(account, frozen, rare) => {
+                let account = &mut self.accounts[account.index()];
+                account.frozen = frozen;
+                account.rare = rare;
+            }
+            Undo::GrantIssued => self.undo_grant_issued(),
+            Undo::GrantLaid { grant, bucket } => self.undo_grant_laid(grant, bucket),
+            Undo::GrantRevoked { grant } => {
+                let granted = &mut self.grants[grant.index()];
+                granted.revoked = false;
+                if let Some(bucket) = granted.bucket {
+                    let line = &self.buckets[bucket.index()].line;
+                    let all = fefo::Span::new(0, line.end());
+                    let revoked = line.packs_in(all).any(|(_, pack)| self.grant(pack).revoked);
+                    self.buckets[bucket.index()].has_revoked = revoked;
+                }
+            }
+            Undo::ActivationRemoved { timer } => {
+                self.timers.activations.insert(timer);
+            }
+            Undo::Retagged { piece, from, to } => self.retag(piece, to, from),
+            Undo::HoldPlaced(hold) => self.undo_hold_placed(hold),
+            Undo::Hold(number, before) => {
+                self.forget_hold_indexes(number);
+                *self.holds.get_mut(number.0).expect("it was there before") = *before;
+                self.note_hold_indexes(number);
+            }
+            Undo::HoldAged => {
+                self.aging.holds.pop_back();
+            }
+            Undo::MovementMade(movement) => {
+                let made = self.movements.undo_insert(movement).expect("it was made in this group");
+                let name = (made.tenant, made.what as u8, made.movement.id.as_str());
+                self.movement_names.remove(name, movement);
+                self.aging.movements.pop_back();
+            }
+            Undo::Answered(key) => {
+                self.answers.remove(&key);
+                self.aging.answers.pop_back();
+            }
+        }
+    }
+
+    fn undo_grant_issued(&mut self) {
+        let grant = self.grants.pop().expect("it was issued in this group");
+        let number = GrantNo(u32::try_from(self.grants.len()).unwrap_or(u32::MAX));
+        let tenant = self.account(grant.account).tenant;
+        self.grant_names.remove((tenant, grant.id.as_str()), number.0);
+        self.timers.activations.remove(&(grant.effective_at, number));
+    }
+
+    fn undo_grant_laid(
+        &mut self,
+        grant: GrantNo,
+        new_bucket: Option<(BucketNo, Option<BucketNo>)>,
+    ) {
+        let granted = &mut self.grants[grant.index()];
+        let bucket = granted.bucket.take().expect("it was laid in this group");
+        let length = i128::from(granted.amount.length());
+        granted.start = 0;
+        let laid = &mut self.buckets[bucket.index()];
+        let terms =
+            super::grant::PendingTerms { rank: laid.rank, restriction: laid.restriction.clone() };
+        let account = &mut self.accounts[laid.account.index()];
+        account.available -= length;
+        account.plain -= if laid.restriction.is_none() { length } else { 0 };
+        let restricted = terms.restriction.is_some();
+        let key = (terms.rank, bucket);
+        self.grants[grant.index()].pending = Some(Box::new(terms));
+        match new_bucket {
+            Some((bucket, before)) => {
+                self.index_open(key, restricted, false);
+                let alone = self.bucket(bucket).max_share().is_some();
+                if !alone {
+                    self.unindex_bucket(bucket, before);
+                }
+                if let Some(expires_at) = key.0.expires_at() {
+                    self.timers.expiries.remove(&(expires_at, bucket));
+                }
+                self.buckets.pop();
+            }
+            None => {
+                let line = &mut self.buckets[bucket.index()].line;
+                line.truncate();
+                if line.free() == 0 {
+                    self.index_open(key, restricted, false);
+                }
+            }
+        }
+    }
+}

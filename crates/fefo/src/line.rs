@@ -1,0 +1,433 @@
+//! One bucket: packs laid end to end on a line of units.
+
+use crate::SmallMap;
+
+/// What became of a unit.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Part {
+    /// Can be drawn.
+    Free = 0,
+    /// Drawn, and may still come back.
+    Held = 1,
+    /// Used up; only a refund brings it back.
+    Spent = 2,
+    /// Was free when its time ran out.
+    Expired = 3,
+    /// Taken back by whoever gave it.
+    Revoked = 4,
+    /// Given on to another owner.
+    Moved = 5,
+}
+
+impl Part {
+    /// All parts, in the order of their numbers.
+    pub const ALL: [Part; 6] =
+        [Part::Free, Part::Held, Part::Spent, Part::Expired, Part::Revoked, Part::Moved];
+}
+
+/// Units `start..end` of a line.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The first unit.
+    pub start: u64,
+    /// The unit after the last.
+    pub end: u64,
+}
+
+impl Span {
+    /// The units from `start` up to but not including `end`.
+    pub const fn new(start: u64, end: u64) -> Span {
+        Span { start, end }
+    }
+
+    /// How many units.
+    pub const fn len(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    /// What both have.
+    pub fn intersect(self, other: Span) -> Span {
+        let start = self.start.max(other.start);
+        Span { start, end: self.end.min(other.end).max(start) }
+    }
+}
+
+/// The line has no room: its units are counted in 64 bits.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct LineFull;
+
+/// Packs of equal rank as consecutive intervals of one line, and what became of each unit.
+///
+/// `P` names a pack. A line that was never drawn from has no heap allocation beyond its second
+/// pack. All operations are logarithmic in the number of packs and of runs of equal [`Part`];
+/// adjacent runs of the same part are one run, so a draw over a hundred thousand packs is one
+/// retagging.
+#[derive(Clone, Debug)]
+pub struct Line<P> {
+    packs: Packs<P>,
+    /// `None` while every unit is free.
+    detail: Option<Box<Detail>>,
+    free: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Packs<P> {
+    One(u64, P),
+    Many(Vec<(u64, P)>),
+}
+
+#[derive(Clone, Debug)]
+struct Detail {
+    /// Where each run starts, and what its units are. Runs are maximal: neighbours differ.
+    runs: SmallMap<u64, Part>,
+    /// The free runs again, start to end, so that the lowest free unit is found at once.
+    free: SmallMap<u64, u64>,
+}
+
+impl<P: Copy> Line<P> {
+    /// A line with one pack, all of it free.
+    pub fn new(amount: u64, pack: P) -> Line<P> {
+        Line { packs: Packs::One(amount, pack), detail: None, free: amount }
+    }
+
+    /// Lays another pack at the end and returns the units it owns.
+    pub fn append(&mut self, amount: u64, pack: P) -> Result<Span, LineFull> {
+        let start = self.end();
+        let end = start.checked_add(amount).ok_or(LineFull)?;
+        match &mut self.packs {
+            Packs::One(first_end, first) => {
+                self.packs = Packs::Many(vec![(*first_end, *first), (end, pack)]);
+            }
+            Packs::Many(packs) => packs.push((end, pack)),
+        }
+        self.free += amount;
+        if let Some(detail) = &mut self.detail {
+            let last = detail.runs.last().map(|(start, part)| (*start, *part));
+            let run = match last {
+                Some((run, Part::Free)) => run,
+                _ => {
+                    detail.runs.insert(start, Part::Free);
+                    start
+                }
+            };
+            detail.free.insert(run, end);
+        }
+        Ok(Span { start, end })
+    }
+
+    /// Takes the last pack off again; all its units must be free. `None` if it is the only one.
+    pub fn truncate(&mut self) -> Option<P> {
+        let Packs::Many(packs) = &mut self.packs else { return None };
+        let (end, pack) = packs.pop()?;
+        let start = packs.last().map_or(0, |(end, _)| *end);
+        if let [(only, first)] = packs[..] {
+            self.packs = Packs::One(only, first);
+        }
+        self.free -= end - start;
+        if let Some(detail) = &mut self.detail {
+            let run = detail.runs.last().map(|(start, part)| (*start, *part));
+            let Some((run, Part::Free)) = run else { panic!("a pack in use cannot be taken off") };
+            assert!(run <= start, "a pack in use cannot be taken off");
+            if run == start {
+                detail.runs.remove(&run);
+                detail.free.remove(&run);
+            } else {
+                detail.free.insert(run, start);
+            }
+        }
+        Some(pack)
+    }
+
+    /// The number of units on the line, whatever became of them.
+    pub fn end(&self) -> u64 {
+        match &self.packs {
+            Packs::One(end, _) => *end,
+            Packs::Many(packs) => packs.last().map_or(0, |(end, _)| *end),
+        }
+    }
+
+    /// How many units are free.
+    pub fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// How many packs the line has.
+    pub fn pack_count(&self) -> usize {
+        match &self.packs {
+            Packs::One(..) => 1,
+            Packs::Many(packs) => packs.len(),
+        }
+    }
+
+    /// The free spans from unit `from` on, lowest first.
+    pub fn free_spans(&self, from: u64) -> impl Iterator<Item = Span> + '_ {
+        let whole = match &self.detail {
+            None => Some(Span { start: 0, end: self.end() }),
+            Some(_) => None,
+        };
+        let detailed = self.detail.iter().flat_map(move |detail| {
+            let first = detail.free.at_or_before(&from).map_or(from, |(start, _)| *start);
+            detail.free.iter_from(&first).map(|(start, end)| Span { start: *start, end: *end })
+        });
+        whole
+            .into_iter()
+            .chain(detailed)
+            .map(move |span| Span { start: span.start.max(from), end: span.end })
+            .filter(|span| !span.is_empty())
+    }
+
+    /// The lowest free spans that make up `amount` units, or all there are if that is less.
+    pub fn lowest_free(&self, amount: u64) -> impl Iterator<Item = Span> + '_ {
+        let mut left = amount;
+        self.free_spans(0).map_while(move |span| {
+            let taken = span.len().min(left);
+            left -= taken;
+            (taken > 0).then_some(Span { start: span.start, end: span.start + taken })
+        })
+    }
+
+    /// The runs within `span`, in order.
+    pub fn runs_in(&self, span: Span) -> impl Iterator<Item = (Span, Part)> + '_ {
+        let whole = match &self.detail {
+            None => Some((Span { start: 0, end: self.end() }, Part::Free)),
+            Some(_) => None,
+        };
+        let detailed = self.detail.iter().flat_map(move |detail| {
+            let first = detail.runs.at_or_before(&span.start).map_or(span.start, |(at, _)| *at);
+            let starts = detail.runs.iter_from(&first);
+            let mut ends = starts.clone().skip(1).map(|(start, _)| *start);
+            let line_end = self.end();
+            starts.take_while(move |(start, _)| **start < span.end).map(move |(start, part)| {
+                (Span { start: *start, end: ends.next().unwrap_or(line_end) }, *part)
+            })
+        });
+        whole
+            .into_iter()
+            .chain(detailed)
+            .map(move |(run, part)| (run.intersect(span), part))
+            .filter(|(run, _)| !run.is_empty())
+    }
+
+    /// How many units of `span` are of each part, indexed by the part's number.
+    pub fn breakdown(&self, span: Span) -> [u64; 6] {
+        let mut sums = [0; 6];
+        for (run, part) in self.runs_in(span) {
+            sums[part as usize] += run.len();
+        }
+        sums
+    }
+
+    /// The packs that own the units of `span`, in order, each with the units it owns there.
+    pub fn packs_in(&self, span: Span) -> impl Iterator<Item = (Span, P)> + '_ {
+        let (one, many): (Option<(u64, P)>, &[(u64, P)]) = match &self.packs {
+            Packs::One(end, pack) => (Some((*end, *pack)), &[]),
+            Packs::Many(packs) => (None, packs),
+        };
+        let first = many.partition_point(|(end, _)| *end <= span.start);
+        let mut start = first.checked_sub(1).map_or(0, |before| many[before].0);
+        one.into_iter()
+            .chain(many[first..].iter().copied())
+            .map(move |(end, pack)| {
+                let owned = Span { start, end };
+                start = end;
+                (owned, pack)
+            })
+            .take_while(move |(owned, _)| owned.start < span.end)
+            .map(move |(owned, pack)| (owned.intersect(span), pack))
+            .filter(|(owned, _)| !owned.is_empty())
+    }
+
+    /// Turns all units of `span` from one part into another.
+    ///
+    /// # Panics
+    /// If a unit of `span` is not `from`: the caller's books and the line disagree, and going on
+    /// would create or lose credits.
+    pub fn retag(&mut self, span: Span, from: Part, to: Part) {
+        assert!(!span.is_empty() && from != to, "an empty or idle retagging is a mistake");
+        let line_end = self.end();
+        let detail = self.detail.get_or_insert_with(|| {
+            Box::new(Detail {
+                runs: SmallMap::One(0, Part::Free),
+                free: SmallMap::One(0, line_end),
+            })
+        });
+        let (run, part) = detail
+            .runs
+            .at_or_before(&span.start)
+            .map(|(start, part)| (*start, *part))
+            .expect("the first run starts at unit 0");
+        let next = detail.runs.iter_from(&(span.start + 1)).next().map(|(at, part)| (*at, *part));
+        let run_end = next.map_or(line_end, |(at, _)| at);
+        assert!(part == from, "units {span:?} are {part:?}, not {from:?}");
+        assert!(span.end <= run_end, "units {span:?} are not all {from:?}");
+
+        // The right neighbour first: it either swallows the span or keeps its own start.
+        if span.end < run_end {
+            detail.runs.insert(span.end, from);
+        } else if next.is_some_and(|(_, part)| part == to) {
+            detail.runs.remove(&run_end);
+        }
+        let before = run.checked_sub(1).filter(|_| run == span.start);
+        let joins_left = before
+            .and_then(|unit| detail.runs.at_or_before(&unit))
+            .is_some_and(|(_, part)| *part == to);
+        if joins_left {
+            detail.runs.remove(&run);
+        } else {
+            detail.runs.insert(span.start, to);
+        }
+        detail.follow(span, from, to, run, run_end);
+        match (from, to) {
+            (Part::Free, _) => self.free -= span.len(),
+            (_, Part::Free) => self.free += span.len(),
+            _ => {}
+        }
+    }
+}
+
+impl Detail {
+    /// Brings the free spans in step with a retagging of `span` inside the run `run..run_end`.
+    fn follow(&mut self, span: Span, from: Part, to: Part, run: u64, run_end: u64) {
+        if from == Part::Free {
+            if run < span.start {
+                self.free.insert(run, span.start);
+            } else {
+                self.free.remove(&run);
+            }
+            if span.end < run_end {
+                self.free.insert(span.end, run_end);
+            }
+        } else if to == Part::Free {
+            // The run's own start tells where a left neighbour begins, its end where a right one
+            // ends: both were merged into one run above.
+            let start = self
+                .runs
+                .at_or_before(&span.start)
+                .map(|(start, _)| *start)
+                .expect("the first run starts at unit 0");
+            let mut end = span.end;
+            if let Some(right_end) = self.free.remove(&span.end) {
+                end = right_end;
+            }
+            self.free.insert(start, end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The same line, one unit at a time.
+    struct Naive {
+        units: Vec<Part>,
+        owners: Vec<u32>,
+    }
+
+    fn maximal_runs(units: &[Part], span: Span) -> Vec<(Span, Part)> {
+        let mut runs: Vec<(Span, Part)> = Vec::new();
+        for unit in span.start..span.end {
+            let part = units[unit as usize];
+            match runs.last_mut() {
+                Some((run, last)) if *last == part => run.end = unit + 1,
+                _ => runs.push((Span::new(unit, unit + 1), part)),
+            }
+        }
+        runs
+    }
+
+    fn assert_same(line: &Line<u32>, naive: &Naive) {
+        let all = Span::new(0, naive.units.len() as u64);
+        assert_eq!(line.end(), all.end);
+        for from in [0, all.end / 3, all.end / 2] {
+            let span = Span::new(from, all.end - from / 2);
+            let runs: Vec<_> = line.runs_in(span).collect();
+            assert_eq!(runs, maximal_runs(&naive.units, span));
+            let free: Vec<_> = line.free_spans(from).collect();
+            let expected: Vec<_> = maximal_runs(&naive.units, Span::new(from, all.end))
+                .into_iter()
+                .filter_map(|(run, part)| (part == Part::Free).then_some(run))
+                .collect();
+            assert_eq!(free, expected);
+            let mut owners = Vec::new();
+            for (owned, pack) in line.packs_in(span) {
+                owners.extend(std::iter::repeat_n(pack, owned.len() as usize));
+            }
+            assert_eq!(owners, naive.owners[span.start as usize..span.end as usize]);
+        }
+        let free = naive.units.iter().filter(|part| **part == Part::Free).count();
+        assert_eq!(line.free(), free as u64);
+        assert_eq!(line.breakdown(all).iter().sum::<u64>(), all.end);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn a_line_agrees_with_an_array_of_units(
+            first in 1u64..40,
+            steps in prop::collection::vec((0u8..8, any::<u16>(), any::<u16>(), 0usize..6), 1..120),
+        ) {
+            let mut line = Line::new(first, 0u32);
+            let mut naive = Naive {
+                units: vec![Part::Free; first as usize],
+                owners: vec![0; first as usize],
+            };
+            let mut packs = vec![first];
+            for (kind, a, b, to) in steps {
+                match kind {
+                    0 => {
+                        let amount = u64::from(a % 30) + 1;
+                        let name = packs.len() as u32;
+                        line.append(amount, name).unwrap();
+                        packs.push(amount);
+                        naive.units.extend(std::iter::repeat_n(Part::Free, amount as usize));
+                        naive.owners.extend(std::iter::repeat_n(name, amount as usize));
+                    }
+                    1 if packs.len() > 1 => {
+                        let amount = *packs.last().unwrap() as usize;
+                        let kept = naive.units.len() - amount;
+                        if naive.units[kept..].iter().all(|part| *part == Part::Free) {
+                            line.truncate();
+                            packs.pop();
+                            naive.units.truncate(kept);
+                            naive.owners.truncate(kept);
+                        }
+                    }
+                    _ => {
+                        let runs = maximal_runs(&naive.units, Span::new(0, naive.units.len() as u64));
+                        let (run, from) = runs[usize::from(a) % runs.len()];
+                        let to = Part::ALL[to];
+                        if from != to {
+                            let start = run.start + u64::from(b) % run.len();
+                            let end = start + 1 + u64::from(a ^ b) % (run.end - start);
+                            line.retag(Span::new(start, end), from, to);
+                            naive.units[start as usize..end as usize].fill(to);
+                        }
+                    }
+                }
+                assert_same(&line, &naive);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_counts_to_the_end_of_its_64_bits_and_then_says_so() {
+        let mut line = Line::new(u64::MAX - 1, 0u32);
+        assert_eq!(line.append(1, 1), Ok(Span::new(u64::MAX - 1, u64::MAX)));
+        assert_eq!(line.append(1, 2), Err(LineFull));
+        assert_eq!(line.free(), u64::MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "not Held")]
+    fn units_that_are_not_what_the_caller_believes_stop_the_program() {
+        Line::new(10, 0u32).retag(Span::new(2, 4), Part::Held, Part::Spent);
+    }
+}
