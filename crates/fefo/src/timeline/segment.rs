@@ -1,6 +1,6 @@
 //! A short run of operations, replayed in full whenever it is looked at.
 
-use super::points::{Point, difference};
+use super::points::{Point, difference, since};
 
 /// The place of an operation: by instant, additions first, then in order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,9 +33,10 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn minus(&self, other: &Self) -> Self {
+    /// The change from `other`, without the spare credits that expire before `horizon`.
+    pub(super) fn minus(&self, other: &Self, horizon: i64) -> Self {
         Self {
-            spare: difference(&self.spare, &other.spare),
+            spare: difference(since(&self.spare, horizon), since(&other.spare, horizon)),
             room: difference(&self.room, &other.room),
             shortage: self.shortage - other.shortage,
         }

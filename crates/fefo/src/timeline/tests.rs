@@ -12,6 +12,8 @@ use timeline_model::{Recorded, interesting, replay};
 
 use super::points::{Point, difference, sum};
 use super::profile::Profile;
+use super::segment::{Operation, Place};
+use super::tree::{Edit, Tree};
 use super::{ConsumptionId, LARGEST_SUM, Timeline, TimelineError};
 
 fn record(timeline: &mut Timeline, recorded: Recorded) -> Option<ConsumptionId> {
@@ -89,6 +91,31 @@ proptest! {
     }
 
     #[test]
+    fn an_edit_moves_spare_credits_in_one_direction_and_by_its_amount_at_most(
+        history in histories(60),
+    ) {
+        let mut tree = Tree::default();
+        let instants = history.iter().map(|recorded| match *recorded {
+            Recorded::Pack { at, .. } | Recorded::Consumption { at, .. } => at,
+        });
+        let end = instants.max().unwrap_or(0);
+        for (arrival, recorded) in history.into_iter().enumerate() {
+            let (amount, at, expires_at, consumes) = match recorded {
+                Recorded::Pack { amount, at, expires_at } => (amount, at, expires_at, false),
+                Recorded::Consumption { amount, at } => (amount, at, None, true),
+            };
+            let place = Place { at, consumes, arrival };
+            let expires_at = expires_at.unwrap_or(i64::MAX);
+            let edit = Edit::Insert(Operation { place, amount, expires_at });
+            let change = tree.edit(&edit, end);
+            let direction = if consumes { -1 } else { 1 };
+            let moved: Vec<i128> = change.spare.iter().map(|point| point.1 * direction).collect();
+            prop_assert!(moved.iter().all(|&amount| amount > 0));
+            prop_assert!(moved.iter().sum::<i128>() <= i128::from(amount));
+        }
+    }
+
+    #[test]
     fn a_profile_reports_exactly_how_its_overflow_changed(
         first in sparse(60),
         changes in prop::collection::vec(sparse(5), 0..30),
@@ -107,6 +134,22 @@ proptest! {
                 let expected: i128 = earlier.map(|point| point.1).sum();
                 prop_assert_eq!(profile.overflow_before(instant), expected);
             }
+        }
+    }
+}
+
+#[test]
+fn trees_stay_balanced_whatever_the_order() {
+    let outside_in = |index: i64| if index % 2 == 0 { index } else { 10_000 - index };
+    let inside_out = |index: i64| if index % 2 == 0 { index } else { -index };
+    let scattered = |index: i64| index * 7_919 % 10_007;
+    let orders: [fn(i64) -> i64; 5] =
+        [|index| index, |index| -index, outside_in, inside_out, scattered];
+    for instant in orders {
+        let mut timeline = Timeline::new();
+        for index in 0..3_000 {
+            timeline.add_credits(1, instant(index), None).expect("the pack is valid");
+            assert!(timeline.tree.is_balanced(), "after {index}");
         }
     }
 }

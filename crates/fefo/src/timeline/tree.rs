@@ -77,15 +77,16 @@ impl Tree {
         }
     }
 
-    /// Makes the edit and returns how the flow of the whole tree changed.
-    pub(super) fn edit(&mut self, edit: &Edit) -> Flow {
+    /// Makes the edit and returns how the flow of the whole tree changed. Of the spare credits it
+    /// tells only those that are valid at `horizon`, where the operations to the right begin.
+    pub(super) fn edit(&mut self, edit: &Edit, horizon: i64) -> Flow {
         let change = match self {
             Self::Segment(operations) => {
                 let before = flow(operations);
                 edit.perform(operations);
-                flow(operations).minus(&before)
+                flow(operations).minus(&before, horizon)
             }
-            Self::Branch(branch) => branch.edit(edit),
+            Self::Branch(branch) => branch.edit(edit, horizon),
         };
         self.rebalance();
         change
@@ -96,6 +97,20 @@ impl Tree {
         match self {
             Self::Segment(operations) => read(operations, place),
             Self::Branch(branch) => branch.read(place),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_balanced(&self) -> bool {
+        match self {
+            Self::Segment(operations) => operations.len() <= LONGEST_SEGMENT,
+            Self::Branch(branch) => {
+                let (left, right) = (branch.left.weight(), branch.right.weight());
+                branch.weight == left + right
+                    && left.max(right) <= HEAVIEST * left.min(right)
+                    && branch.left.is_balanced()
+                    && branch.right.is_balanced()
+            }
         }
     }
 
@@ -166,31 +181,30 @@ impl Tree {
 
     /// Puts two trees side by side and lets them meet: linear in their size.
     fn join(left: Self, split: Place, right: Self) -> Self {
-        let (spare, left_shortage) = left.leftover();
-        let handed_over = since(&spare, split.at);
+        let (handed_over, left_shortage) = left.leftover(split.at);
         Self::Branch(Box::new(Branch {
             split,
             weight: left.weight() + right.weight(),
-            carried: total(handed_over),
+            carried: total(&handed_over),
             left_shortage,
-            meeting: Profile::new(&difference(handed_over, &right.room())),
+            meeting: Profile::new(&difference(&handed_over, &right.room())),
             left,
             right,
         }))
     }
 
-    /// The spare credits and the shortage of the tree's [`Flow`].
-    fn leftover(&self) -> (Vec<Point>, i128) {
+    /// The spare credits that are valid at `horizon`, and the shortage, of the tree's [`Flow`].
+    fn leftover(&self, horizon: i64) -> (Vec<Point>, i128) {
         match self {
             Self::Segment(operations) => {
                 let own = flow(operations);
-                (own.spare, own.shortage)
+                (since(&own.spare, horizon).to_vec(), own.shortage)
             }
             Self::Branch(branch) => {
-                let (spare, shortage) = branch.right.leftover();
+                let (spare, shortage) = branch.right.leftover(horizon);
                 let overflow = branch.meeting.overflow();
                 let absorbed = branch.carried - total(&overflow);
-                (sum(&spare, &overflow), branch.left_shortage + shortage - absorbed)
+                (sum(&spare, since(&overflow, horizon)), branch.left_shortage + shortage - absorbed)
             }
         }
     }
@@ -208,34 +222,33 @@ impl Tree {
 }
 
 impl Branch {
-    fn edit(&mut self, edit: &Edit) -> Flow {
+    fn edit(&mut self, edit: &Edit, horizon: i64) -> Flow {
         if edit.place() < self.split {
-            let change = self.left.edit(edit);
-            self.meet_left(&change)
+            let change = self.left.edit(edit, self.split.at);
+            self.meet_left(&change, horizon)
         } else {
-            let change = self.right.edit(edit);
-            self.meet_right(&change)
+            let change = self.right.edit(edit, horizon);
+            self.meet_right(&change, horizon)
         }
     }
 
-    fn meet_left(&mut self, change: &Flow) -> Flow {
-        let handed_over = since(&change.spare, self.split.at);
-        let carried = total(handed_over);
-        let overflow = self.meeting.apply(handed_over);
+    fn meet_left(&mut self, change: &Flow, horizon: i64) -> Flow {
+        let carried = total(&change.spare);
+        let overflow = self.meeting.apply(&change.spare);
         self.carried += carried;
         self.left_shortage += change.shortage;
         Flow {
-            room: sum(&difference(&change.room, handed_over), &overflow),
+            spare: since(&overflow, horizon).to_vec(),
+            room: sum(&difference(&change.room, &change.spare), &overflow),
             shortage: change.shortage + total(&overflow) - carried,
-            spare: overflow,
         }
     }
 
-    fn meet_right(&mut self, change: &Flow) -> Flow {
+    fn meet_right(&mut self, change: &Flow, horizon: i64) -> Flow {
         let steps: Vec<Point> = change.room.iter().map(|&(at, amount)| (at, -amount)).collect();
         let overflow = self.meeting.apply(&steps);
         Flow {
-            spare: sum(&change.spare, &overflow),
+            spare: sum(&change.spare, since(&overflow, horizon)),
             room: sum(&change.room, &overflow),
             shortage: change.shortage + total(&overflow),
         }
