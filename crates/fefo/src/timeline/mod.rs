@@ -6,7 +6,7 @@
 //! let mut timeline = Timeline::new();
 //! timeline.add_credits(10, 0, Some(100))?;
 //! timeline.add_credits(5, 50, None)?;
-//! let at_noon = timeline.consume_credits(8, 60)?;
+//! let spent = timeline.consume_credits(8, 60)?;
 //! assert_eq!(timeline.balance(60), 7);
 //! assert_eq!(timeline.balance(101), 5); // two of the first ten expired unused
 //!
@@ -14,7 +14,7 @@
 //! timeline.try_consume(6, 20)?;
 //! assert_eq!(timeline.balance(60), 1);
 //! assert_eq!(timeline.balance(101), 1);
-//! assert_eq!(timeline.shortfall(at_noon.id), Some(0));
+//! assert_eq!(timeline.shortfall(spent.id), Some(0));
 //!
 //! // Two at 20 are there, but then the one at 60 would come up short by one: refused.
 //! assert!(timeline.try_consume(2, 20).is_err());
@@ -96,8 +96,8 @@
 //!   changes in one direction only, by `a` in sum. So amounts within a constant factor of a common
 //!   measure give O(√n), whatever the order;
 //! - the worst case is an operation that swallows many crumbs with as many expiries, or sets them
-//!   free. That costs O(κ + √n) to O(n), about as much as a replay, each time. We know no exact
-//!   structure that avoids it. `examples/timeline_growth.rs` measures it beside the usual cases.
+//!   free. That costs up to O(n), about as much as a replay, each time. We know no exact structure
+//!   that avoids it. `examples/timeline_growth.rs` measures it beside the usual cases.
 //!
 //! The √n is that of the blocks in a branch's profile, and halves with every second level.
 //! Balancing costs O(log n) amortised.
@@ -203,6 +203,8 @@ impl Timeline {
 
     /// Records a consumption only if it gets its whole amount and no other consumption gets less
     /// than before.
+    ///
+    /// A refusal costs up to two edits: whom it would harm shows only with the consumption in place.
     ///
     /// Errors: `ZeroAmount`, `Overflow`, `Insufficient`, `Committed`.
     pub fn try_consume(&mut self, amount: u64, at: i64) -> Result<ConsumptionId, TimelineError> {
