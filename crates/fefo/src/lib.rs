@@ -1,9 +1,10 @@
 //! Credits that expire, spent first-expiring-first-out, with exact provenance. No dependencies.
 //!
-//! Three levels, each usable alone:
+//! Four levels, each usable alone:
 //!
 //! * [`Pool`] is the whole thing for one owner: add packs, consume, ask the balance, give back.
 //!   Time moves forward.
+//! * [`Timeline`] takes the same operations in any order of time.
 //! * [`Line`] is one bucket of a pool: packs of equal rank laid end to end on a line of units, so
 //!   that a million small packs cost a handful of interval operations.
 //! * [`SmallMap`] is the ordered map they are made of: inline while it has one entry, a sorted
@@ -42,7 +43,9 @@
 mod line;
 mod pool;
 mod small_map;
+pub mod timeline;
 
 pub use line::{Line, LineFull, Part, Span};
 pub use pool::{AddError, Draw, GivenBack, PackId, Pool, Shortage};
 pub use small_map::SmallMap;
+pub use timeline::Timeline;

@@ -225,9 +225,9 @@ impl<P: Copy> Line<P> {
 
     /// The packs that own the units of `span`, in order, each with the units it owns there.
     pub fn packs_in(&self, span: Span) -> impl Iterator<Item = (Span, P)> + '_ {
-        let (one, many): (Option<(u64, P)>, &[(u64, P)]) = match &self.packs {
-            Packs::One(end, pack) => (Some((*end, *pack)), &[]),
-            Packs::Many(packs) => (None, packs),
+        let (one, many) = match &self.packs {
+            Packs::One(end, pack) => (Some((*end, *pack)), &[][..]),
+            Packs::Many(packs) => (None, &packs[..]),
         };
         let first = many.partition_point(|(end, _)| *end <= span.start);
         let mut start = first.checked_sub(1).map_or(0, |before| many[before].0);

@@ -12,7 +12,7 @@ pub struct PackId(pub u64);
 ///
 /// Time moves forward: an instant earlier than the latest one seen counts as the latest. Packs with
 /// the same expiry lie on one [`Line`] in the order in which they were added. For operations in any
-/// order of time, see `Timeline`.
+/// order of time, see [`Timeline`](crate::Timeline).
 ///
 /// | operation | cost |
 /// |---|---|

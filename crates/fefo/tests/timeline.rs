@@ -1,0 +1,118 @@
+//! The timeline against a plain replay of everything, on histories in random order.
+
+#[path = "timeline_model/random.rs"]
+mod random;
+mod timeline_model;
+
+use fefo::Timeline;
+use fefo::timeline::{ConsumptionId, Draw, PackId, TimelineError};
+use proptest::prelude::*;
+use random::histories;
+use timeline_model::{Recorded, interesting, replay};
+
+/// A timeline beside the history that the model replays.
+#[derive(Default)]
+struct Pair {
+    timeline: Timeline,
+    history: Vec<Recorded>,
+    packs: Vec<PackId>,
+    consumptions: Vec<ConsumptionId>,
+}
+
+impl Pair {
+    fn record(&mut self, recorded: Recorded) {
+        self.history.push(recorded);
+        match recorded {
+            Recorded::Pack { amount, at, expires_at } => {
+                let id = self.timeline.add_credits(amount, at, expires_at);
+                self.packs.push(id.expect("the pack is valid"));
+            }
+            Recorded::Consumption { amount, at } => {
+                let consumed = self.timeline.consume_credits(amount, at);
+                let consumed = consumed.expect("the consumption is valid");
+                self.consumptions.push(consumed.id);
+                let expected = replay(&self.history, &[]).shortfalls;
+                assert_eq!(Some(&consumed.shortfall), expected.last());
+            }
+        }
+    }
+
+    /// Offers an all-or-nothing consumption to both and compares the verdicts.
+    fn try_consume(&mut self, amount: u64, at: i64) {
+        let before = replay(&self.history, &[at]);
+        let mut with_it = self.history.clone();
+        with_it.push(Recorded::Consumption { amount, at });
+        let mut after = replay(&with_it, &[]).shortfalls;
+        let own = after.pop().expect("the new consumption is the last");
+        let lost = after.iter().sum::<u64>() - before.shortfalls.iter().sum::<u64>();
+        let verdict = self.timeline.try_consume(amount, at);
+        if own > 0 {
+            let available = u128::from(amount - own);
+            assert_eq!(verdict, Err(TimelineError::Insufficient { available }));
+        } else if lost > 0 {
+            let shortfall = u128::from(lost);
+            assert_eq!(verdict, Err(TimelineError::Committed { shortfall }));
+        } else {
+            assert_eq!(after, before.shortfalls, "an accepted consumption takes from nobody");
+            self.consumptions.push(verdict.expect("the model accepts it"));
+            self.history = with_it;
+        }
+    }
+
+    fn check(&self) {
+        let instants = interesting(&self.history);
+        let expected = replay(&self.history, &instants);
+        let balances: Vec<u128> = instants.iter().map(|&t| self.timeline.balance(t)).collect();
+        assert_eq!(balances, expected.balances, "balances at {instants:?}");
+        let shortfall = |&id| self.timeline.shortfall(id).expect("the consumption is recorded");
+        let shortfalls: Vec<u64> = self.consumptions.iter().map(shortfall).collect();
+        assert_eq!(shortfalls, expected.shortfalls);
+        let total: u128 = expected.shortfalls.iter().map(|&short| u128::from(short)).sum();
+        assert_eq!(self.timeline.total_shortfall(), total);
+        assert_eq!(self.timeline.len(), self.history.len());
+    }
+
+    fn check_draws(&self) {
+        let expected = replay(&self.history, &[]).draws;
+        for (&id, expected) in self.consumptions.iter().zip(expected) {
+            let named =
+                expected.iter().map(|&(pack, amount)| Draw { pack: self.packs[pack], amount });
+            assert_eq!(self.timeline.draws(id), Some(named.collect()));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_order_of_arrival_equals_the_sorted_replay(history in histories(400)) {
+        let mut pair = Pair::default();
+        for recorded in history {
+            pair.record(recorded);
+        }
+        pair.check();
+        pair.check_draws();
+    }
+
+    #[test]
+    fn every_prefix_of_a_history_equals_its_replay(history in histories(100)) {
+        let mut pair = Pair::default();
+        for recorded in history {
+            pair.record(recorded);
+            pair.check();
+        }
+    }
+
+    #[test]
+    fn all_or_nothing_refuses_exactly_what_would_fall_short(history in histories(250)) {
+        let mut pair = Pair::default();
+        for recorded in history {
+            match recorded {
+                Recorded::Consumption { amount, at } if amount % 3 != 0 => pair.try_consume(amount, at),
+                Recorded::Pack { .. } | Recorded::Consumption { .. } => pair.record(recorded),
+            }
+        }
+        pair.check();
+    }
+}
