@@ -13,6 +13,7 @@ pub mod chain;
 mod error;
 mod journal;
 pub mod memory;
+pub mod merkle;
 pub mod postgres;
 pub mod record;
 pub mod snapshot;

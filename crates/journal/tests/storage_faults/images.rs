@@ -58,7 +58,7 @@ impl File {
             return None;
         }
         let mut content = self.durable.clone().unwrap_or_default();
-        let mut luck = || random.next_u32() % 2 == 0;
+        let mut luck = || random.next_u32().is_multiple_of(2);
         for change in &self.unsynced {
             let survives = match survivors {
                 Survivors::None => false,
