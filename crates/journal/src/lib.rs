@@ -1,0 +1,26 @@
+//! Append-only, hash-chained storage of what the machines decided.
+//!
+//! The journal of one machine is a sequence of *batches*, each written durably in one step. A batch
+//! is one or more *records* ([`record`]); records are numbered densely across batches, and that
+//! number is the `position` which the API shows. Every batch carries the hash of the one before
+//! ([`chain`]), so a changed, missing or swapped batch is found and named.
+//!
+//! One trait, [`Journal`], three back ends that pass one conformance suite: [`memory`] with faults
+//! on demand, [`sqlite`] for one process, [`postgres`] for many. [`merkle`] proves to outsiders that
+//! history was not rewritten. The stored form is described byte by byte in `docs/journal-format.md`.
+
+pub mod chain;
+mod error;
+mod journal;
+pub mod memory;
+pub mod merkle;
+pub mod postgres;
+pub mod record;
+pub mod snapshot;
+pub mod sqlite;
+
+pub use chain::{Chain, Epoch, Head, JournalId, StoredBatch};
+pub use error::{AppendError, JournalError, LeaseError};
+pub use journal::{BatchReader, Journal, Lease, Pending, RowSource};
+pub use record::{Batch, BatchBuilder, Record, RecordError, RecordKind};
+pub use snapshot::{Snapshot, SnapshotMark};

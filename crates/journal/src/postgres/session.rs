@@ -1,0 +1,304 @@
+//! One connection, and the task that keeps appends in order on it.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as blocking;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, NoTls, Row, Statement};
+
+use super::{PIPELINE_DEPTH, PostgresOptions};
+use crate::chain::{Epoch, Head};
+use crate::error::{AppendError, JournalError};
+use crate::journal::Pending;
+use crate::record::Batch;
+
+/// A number as PostgreSQL stores it: all 64 bits, in two's complement.
+pub(super) fn stored(number: u64) -> i64 {
+    number.cast_signed()
+}
+
+/// One connection to the server.
+pub(super) struct Session {
+    pub(super) client: Client,
+    warned: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// Connects, and sets what this journal relies on.
+    pub(super) async fn open(options: &PostgresOptions) -> Result<Session, JournalError> {
+        let (client, mut connection) = tokio_postgres::connect(&options.url, NoTls)
+            .await
+            .map_err(|error| described("connecting to PostgreSQL", &error))?;
+        let warned = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&warned);
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let AsyncMessage::Notice(notice) = message
+                    && notice.severity() == "WARNING"
+                {
+                    // Set before the answer that follows on the wire is handed out.
+                    seen.store(true, Ordering::SeqCst);
+                }
+            }
+        });
+        client
+            .batch_execute(
+                "SET lc_messages = 'C'; SET synchronous_commit = on; SET client_min_messages = warning;
+                 SET default_transaction_isolation = 'read committed'; SET statement_timeout = 0",
+            )
+            .await
+            .map_err(|error| described("setting up the session", &error))?;
+        warned.store(false, Ordering::SeqCst);
+        Ok(Session { client, warned })
+    }
+
+    /// Whether the server warned since the connection was set up.
+    pub(super) fn warned(&self) -> bool {
+        self.warned.load(Ordering::SeqCst)
+    }
+
+    /// Runs one statement and refuses an answer that came with a warning.
+    pub(super) async fn query(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, JournalError> {
+        let rows = self.client.query(sql, params).await.map_err(|e| described(doing, &e))?;
+        if self.warned() {
+            return Err(JournalError::storage(doing, "the server answered with a warning"));
+        }
+        Ok(rows)
+    }
+}
+
+/// The server's own words, which the driver keeps behind `source`.
+pub(super) fn described(doing: &'static str, error: &tokio_postgres::Error) -> JournalError {
+    match error.as_db_error() {
+        Some(reason) => JournalError::storage(doing, reason),
+        None => JournalError::storage(doing, error),
+    }
+}
+
+/// One statement: it moves the head if epoch and head are as expected, and only then inserts.
+const APPEND: &str = "
+WITH moved AS (
+  UPDATE bursar_head SET sequence = $3::bigint, position = $4, hash = $5
+  WHERE machine = $1 AND epoch = $2 AND sequence = $3::bigint - 1 AND hash = $6
+  RETURNING machine)
+INSERT INTO bursar_batch
+  (machine, sequence, first_position, records, epoch, time, previous, hash, payload)
+SELECT machine, $3::bigint, $7::bigint, $8::integer, $2, $9::bigint, $6, $5, $10::bytea FROM moved";
+
+type Outcome = Result<Head, AppendError>;
+
+struct Job {
+    epoch: Epoch,
+    expected: Head,
+    batch: Batch,
+    answer: blocking::Sender<Outcome>,
+}
+
+/// Sends appends down one connection, in the order in which they were begun.
+pub(super) struct Appender {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Appender {
+    /// Starts the task that owns `session`. It ends, and with it the connection, at the first
+    /// outcome that is not known.
+    pub(super) async fn start(
+        session: Session,
+        machine: &str,
+        deadline: Duration,
+    ) -> Result<Appender, JournalError> {
+        let statement = session.client.prepare(APPEND).await;
+        let (jobs, queue) = mpsc::channel(PIPELINE_DEPTH);
+        // Before the first open the tables may be missing: the statement is prepared when used.
+        let statement = statement.ok();
+        let lane = Lane {
+            session: Arc::new(session),
+            machine: machine.to_owned(),
+            deadline,
+            statement,
+            flying: VecDeque::new(),
+        };
+        tokio::spawn(lane.run(queue));
+        Ok(Appender { jobs })
+    }
+
+    pub(super) fn begin(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending {
+        let (answer, outcome) = blocking::channel();
+        match self.jobs.blocking_send(Job { epoch, expected, batch, answer }) {
+            Ok(()) => Pending::Waiting(outcome),
+            Err(_) => {
+                let reason = "the connection to the store ended".into();
+                Pending::Done(Err(AppendError::Unknown(reason)))
+            }
+        }
+    }
+}
+
+type Sent = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+struct Flying {
+    outcome: Sent,
+    answer: blocking::Sender<Outcome>,
+}
+
+struct Lane {
+    session: Arc<Session>,
+    machine: String,
+    deadline: Duration,
+    statement: Option<Statement>,
+    flying: VecDeque<Flying>,
+}
+
+impl Lane {
+    async fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+        let mut healthy = true;
+        while healthy {
+            let full = self.flying.len() >= PIPELINE_DEPTH;
+            healthy = match next_step(&mut self.flying, &mut queue, full).await {
+                Step::Begin(job) => self.begin(job).await,
+                Step::Landed(outcome) => self.land(outcome),
+                Step::Closed => false,
+            };
+        }
+        // Whatever is still under way or queued is never answered: its outcome is unknown.
+    }
+
+    /// Puts one append on the wire, behind those before it.
+    async fn begin(&mut self, job: Job) -> bool {
+        let Job { epoch, expected, batch, answer } = job;
+        let statement = match &self.statement {
+            Some(statement) => statement.clone(),
+            None => match self.session.client.prepare(APPEND).await {
+                Ok(statement) => self.statement.insert(statement).clone(),
+                Err(error) => {
+                    let reason = described("preparing an append", &error).to_string();
+                    // The other side may have given up waiting.
+                    let _ = answer.send(Err(AppendError::Unknown(reason)));
+                    return false;
+                }
+            },
+        };
+        let session = Arc::clone(&self.session);
+        let append = append(session, statement, self.machine.clone(), epoch, expected, batch);
+        let deadline = self.deadline;
+        let mut outcome: Sent = Box::pin(async move {
+            tokio::time::timeout(deadline, append).await.unwrap_or_else(|_| {
+                let reason = format!("no answer within {} ms", deadline.as_millis());
+                Err(AppendError::Unknown(reason))
+            })
+        });
+        // The first poll sends the statement; polling in this order keeps the order on the wire.
+        match poll_fn(|cx| Poll::Ready(outcome.as_mut().poll(cx))).await {
+            Poll::Pending => {
+                self.flying.push_back(Flying { outcome, answer });
+                true
+            }
+            Poll::Ready(done) => {
+                let known = !matches!(done, Err(AppendError::Unknown(_)));
+                let _ = answer.send(done);
+                known
+            }
+        }
+    }
+
+    /// Hands out the outcome of the oldest append. After an unknown one nothing may follow.
+    fn land(&mut self, outcome: Outcome) -> bool {
+        let known = !matches!(outcome, Err(AppendError::Unknown(_)));
+        if let Some(landed) = self.flying.pop_front() {
+            // The other side may have given up waiting.
+            let _ = landed.answer.send(outcome);
+        }
+        known
+    }
+}
+
+enum Step {
+    Begin(Job),
+    Landed(Outcome),
+    Closed,
+}
+
+/// Waits for the oldest append under way or, unless there are enough, for a new one.
+async fn next_step(
+    flying: &mut VecDeque<Flying>,
+    queue: &mut mpsc::Receiver<Job>,
+    full: bool,
+) -> Step {
+    poll_fn(|cx: &mut Context<'_>| {
+        if let Some(oldest) = flying.front_mut()
+            && let Poll::Ready(outcome) = oldest.outcome.as_mut().poll(cx)
+        {
+            return Poll::Ready(Step::Landed(outcome));
+        }
+        if full {
+            return Poll::Pending;
+        }
+        match queue.poll_recv(cx) {
+            Poll::Ready(Some(job)) => Poll::Ready(Step::Begin(job)),
+            // Nobody can ask for more; what is under way is still waited for.
+            Poll::Ready(None) if flying.is_empty() => Poll::Ready(Step::Closed),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+async fn append(
+    session: Arc<Session>,
+    statement: Statement,
+    machine: String,
+    epoch: Epoch,
+    expected: Head,
+    batch: Batch,
+) -> Outcome {
+    let head = expected.after(epoch, &batch);
+    let records = i32::try_from(batch.records()).unwrap_or(i32::MAX);
+    let appended = session
+        .client
+        .execute(
+            &statement,
+            &[
+                &machine,
+                &stored(epoch.0),
+                &stored(head.sequence),
+                &stored(head.position),
+                &&head.hash.0[..],
+                &&expected.hash.0[..],
+                &stored(expected.position + 1),
+                &records,
+                &batch.time().millis(),
+                &batch.payload(),
+            ],
+        )
+        .await;
+    match appended {
+        Ok(_) if session.warned() => Err(AppendError::Unknown(
+            "the server committed with a warning: the batch may not be replicated".into(),
+        )),
+        Ok(1) => Ok(head),
+        Ok(_) => Err(AppendError::Fenced { epoch }),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+/// Only a full disk is a known outcome: PostgreSQL has aborted the statement.
+fn refused(error: &tokio_postgres::Error) -> AppendError {
+    match error.as_db_error() {
+        Some(reason) if *reason.code() == tokio_postgres::error::SqlState::DISK_FULL => {
+            AppendError::Full(reason.to_string())
+        }
+        _ => AppendError::Unknown(described("appending a batch", error).to_string()),
+    }
+}

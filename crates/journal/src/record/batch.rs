@@ -1,0 +1,113 @@
+//! Records collected for one durable write.
+
+use bursar_core::time::Timestamp;
+
+use super::frame::{Frames, Record, RecordError, RecordKind, frames, write_frame};
+
+/// One or more records, ready to be appended in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    payload: Vec<u8>,
+    records: u32,
+    time: Timestamp,
+}
+
+impl Batch {
+    /// A batch of the single barrier record that an owner writes when it takes over.
+    pub fn barrier(time: Timestamp) -> Batch {
+        let mut builder = BatchBuilder::new();
+        builder.push(RecordKind::Barrier, time, |_| {});
+        builder.finish().expect("one record was pushed")
+    }
+
+    /// The frames, one after the other.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// How many records there are; never zero.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// The time of the last record.
+    pub fn time(&self) -> Timestamp {
+        self.time
+    }
+
+    /// Takes the payload's memory back, to build the next batch in it.
+    pub fn into_payload(self) -> Vec<u8> {
+        self.payload
+    }
+}
+
+/// Collects records into a [`Batch`].
+#[derive(Debug, Default)]
+pub struct BatchBuilder {
+    payload: Vec<u8>,
+    records: u32,
+    time: Timestamp,
+}
+
+impl BatchBuilder {
+    /// An empty builder.
+    pub fn new() -> BatchBuilder {
+        BatchBuilder::default()
+    }
+
+    /// An empty builder that writes into memory used before.
+    pub fn reusing(mut payload: Vec<u8>) -> BatchBuilder {
+        payload.clear();
+        BatchBuilder { payload, ..BatchBuilder::default() }
+    }
+
+    /// Adds one record; `body` writes its body in place, at most 64 MiB.
+    pub fn push(&mut self, kind: RecordKind, time: Timestamp, body: impl FnOnce(&mut Vec<u8>)) {
+        write_frame(&mut self.payload, kind, time, body);
+        self.records += 1;
+        self.time = time;
+    }
+
+    /// How many records were added.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// How many bytes they take.
+    pub fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// The batch, or nothing if no record was added.
+    pub fn finish(self) -> Option<Batch> {
+        (self.records > 0).then_some(Batch {
+            payload: self.payload,
+            records: self.records,
+            time: self.time,
+        })
+    }
+
+    /// Reads a payload back into a batch; refuses what [`BatchBuilder::push`] cannot have written.
+    pub fn decode(payload: &[u8], first: u64, records: u32) -> Result<Batch, RecordError> {
+        let mut time = Timestamp::default();
+        for record in frames(payload, first, records) {
+            time = record?.time;
+        }
+        if records == 0 {
+            return Err(RecordError::WrongCount { first, announced: 0, found: 0 });
+        }
+        Ok(Batch { payload: payload.to_vec(), records, time })
+    }
+}
+
+impl crate::chain::StoredBatch {
+    /// The records of this batch.
+    pub fn frames(&self) -> Frames<'_> {
+        frames(&self.payload, self.first_position, self.records)
+    }
+
+    /// Checks that every record can be read.
+    pub fn check_records(&self) -> Result<(), RecordError> {
+        self.frames().try_for_each(|record: Result<Record<'_>, RecordError>| record.map(|_| ()))
+    }
+}

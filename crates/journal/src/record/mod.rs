@@ -1,0 +1,11 @@
+//! Records: what one decision left behind, framed so that it can be read for years.
+//!
+//! A frame is `length u32 | version u8 | kind u8 | time i64 | body`, little endian, where `length`
+//! counts everything after itself. The body belongs to the machine's codec. There is exactly one way
+//! to write a record, so decoding and encoding again gives the same bytes.
+
+mod batch;
+mod frame;
+
+pub use batch::{Batch, BatchBuilder};
+pub use frame::{FORMAT_VERSION, Frames, MAX_BODY_BYTES, Record, RecordError, RecordKind, frames};

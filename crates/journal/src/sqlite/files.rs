@@ -1,0 +1,138 @@
+//! The files beside the database: the lock and the snapshots.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+
+use crate::chain::JournalId;
+use crate::error::JournalError;
+use crate::journal::no_snapshot;
+use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
+
+/// `path` with more letters at its end.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Held for as long as the journal is open; the operating system gives it up when a process dies.
+pub(super) struct LockFile {
+    _file: File,
+}
+
+impl LockFile {
+    pub(super) fn take(path: &Path) -> Result<LockFile, JournalError> {
+        let storage = |error: io::Error| JournalError::storage("locking the journal", error);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(beside(path, ".lock"))
+            .map_err(storage)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Only for the message: without it the refusal is as firm.
+                let known = file.read_to_string(&mut holder).is_ok() && !holder.is_empty();
+                let holder = if known { holder } else { "process unknown".into() };
+                return Err(JournalError::Locked { journal: path.display().to_string(), holder });
+            }
+            Err(TryLockError::Error(error)) => return Err(storage(error)),
+        }
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| write!(file, "process {}", std::process::id()))
+            .map_err(storage)?;
+        Ok(LockFile { _file: file })
+    }
+}
+
+/// Lets the next reads come from the disk. After a failed sync the kernel keeps pages in memory
+/// that the disk never got; they must not be believed.
+pub(super) fn drop_page_cache(path: &Path) -> Result<(), JournalError> {
+    for file in [path.to_owned(), beside(path, "-wal")] {
+        match File::open(&file) {
+            Ok(file) => posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
+                .map_err(|error| JournalError::storage("dropping the page cache", error))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(JournalError::storage("opening the journal", error)),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the names of new files in the directory of `path` durable.
+pub(super) fn sync_directory(path: &Path) -> Result<(), JournalError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| JournalError::storage("syncing the journal's directory", error))
+}
+
+/// Snapshots as files, so that a large state never passes through the log.
+pub(super) struct SnapshotFiles {
+    path: PathBuf,
+    id: JournalId,
+}
+
+impl SnapshotFiles {
+    pub(super) fn new(path: &Path, id: JournalId) -> SnapshotFiles {
+        SnapshotFiles { path: path.to_owned(), id }
+    }
+
+    fn file(&self, mark: SnapshotMark) -> PathBuf {
+        // Twenty digits hold every u64, so names sort as numbers do.
+        beside(&self.path, &format!(".snapshot-{:020}", mark.sequence))
+    }
+
+    pub(super) fn put(&self, snapshot: &Snapshot) -> Result<(), JournalError> {
+        let storage = |error: io::Error| JournalError::storage("writing a snapshot", error);
+        let temporary = beside(&self.path, ".snapshot.tmp");
+        let mut file = File::create(&temporary).map_err(storage)?;
+        file.write_all(&snapshot.encode(self.id)).map_err(storage)?;
+        file.sync_all().map_err(storage)?;
+        fs::rename(&temporary, self.file(snapshot.mark())).map_err(storage)?;
+        sync_directory(&self.path)?;
+        for old in self.list()?.into_iter().skip(KEPT) {
+            fs::remove_file(self.file(old)).map_err(storage)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn list(&self) -> Result<Vec<SnapshotMark>, JournalError> {
+        let storage = |error: io::Error| JournalError::storage("listing snapshots", error);
+        let prefix = beside(&self.path, ".snapshot-");
+        let (Some(directory), Some(prefix)) = (prefix.parent(), prefix.file_name()) else {
+            return Ok(Vec::new());
+        };
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let mut marks = Vec::new();
+        for entry in fs::read_dir(directory).map_err(storage)? {
+            let name = entry.map_err(storage)?.file_name();
+            let number = name
+                .to_str()
+                .zip(prefix.to_str())
+                .and_then(|(name, prefix)| name.strip_prefix(prefix)?.parse().ok());
+            marks.extend(number.map(|sequence| SnapshotMark { sequence }));
+        }
+        marks.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(marks)
+    }
+
+    pub(super) fn get(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError> {
+        match fs::read(self.file(mark)) {
+            Ok(bytes) => Snapshot::decode(&bytes, self.id, mark),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_snapshot(mark)),
+            Err(error) => Err(JournalError::storage("reading a snapshot", error)),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Reading batches through connections of their own, so that no reader delays the writer.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bursar_core::time::Timestamp;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+
+use super::failure;
+use super::schema::{digest, unsigned};
+use crate::chain::{Epoch, StoredBatch};
+use crate::error::JournalError;
+use crate::journal::RowSource;
+
+/// Batches fetched in one query.
+const PAGE_ROWS: i64 = 32;
+/// Idle connections that are kept open.
+const IDLE_READERS: usize = 4;
+
+/// Read-only connections, opened when needed and used again.
+pub(super) struct ReaderPool {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl ReaderPool {
+    pub(super) fn new(path: &Path) -> ReaderPool {
+        ReaderPool { path: path.to_owned(), idle: Mutex::new(Vec::new()) }
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        connection.pragma_update(None, "mmap_size", 0).or_else(|error| match error {
+            // Setting it answers with a row.
+            rusqlite::Error::ExecuteReturnedResults => Ok(()),
+            other => Err(other),
+        })?;
+        connection.pragma_update(None, "cell_size_check", 1)?;
+        Ok(connection)
+    }
+
+    /// Runs one query; the connection is used again only if it went well.
+    pub(super) fn with<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, JournalError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let run = || {
+            let connection = idle.map_or_else(|| self.open(), Ok)?;
+            let value = work(&connection)?;
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.len() < IDLE_READERS {
+                idle.push(connection);
+            }
+            Ok(value)
+        };
+        run().map_err(|error| failure(doing, &error))
+    }
+
+    /// Closes the idle connections.
+    pub(super) fn clear(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Batches in order, fetched page by page.
+pub(super) struct Rows {
+    readers: Arc<ReaderPool>,
+    after: u64,
+    until: u64,
+    fetched: VecDeque<StoredBatch>,
+}
+
+impl Rows {
+    pub(super) fn new(readers: Arc<ReaderPool>, after: u64, until: u64) -> Rows {
+        Rows { readers, after, until, fetched: VecDeque::new() }
+    }
+}
+
+impl RowSource for Rows {
+    fn next_row(&mut self) -> Result<Option<StoredBatch>, JournalError> {
+        if self.fetched.is_empty() {
+            let (after, until) = (self.after, self.until);
+            let page = self
+                .readers
+                .with("reading batches", |connection| read_page(connection, after, until));
+            self.fetched = match page {
+                Ok(page) => page,
+                // The page of rows may be bad only near its end: name the very row.
+                Err(JournalError::Damaged { reason, .. }) => {
+                    return self.next_alone(&reason).map(Some);
+                }
+                Err(other) => return Err(other),
+            };
+        }
+        let row = self.fetched.pop_front();
+        if let Some(row) = &row {
+            self.after = row.sequence;
+        }
+        Ok(row)
+    }
+}
+
+impl Rows {
+    /// Reads one row by its number, after a page of rows could not be read.
+    fn next_alone(&mut self, reason: &str) -> Result<StoredBatch, JournalError> {
+        let sequence = self.after.saturating_add(1);
+        let corrupt = |reason: String| JournalError::Corrupt { sequence, reason };
+        let row = self
+            .readers
+            .with("reading a batch", |connection| read_one(connection, sequence))
+            .map_err(|error| corrupt(error.to_string()))?
+            .ok_or_else(|| corrupt(reason.to_owned()))?;
+        self.after = row.sequence;
+        Ok(row)
+    }
+}
+
+const COLUMNS: &str = "sequence, first_position, records, epoch, time, previous, hash, payload";
+
+fn read_page(
+    connection: &Connection,
+    after: u64,
+    until: u64,
+) -> rusqlite::Result<VecDeque<StoredBatch>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM batch WHERE sequence > ?1 AND sequence <= ?2
+         ORDER BY sequence LIMIT {PAGE_ROWS}"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![after.cast_signed(), until.cast_signed()], to_batch)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(as_damage)
+}
+
+/// Reads one batch by its number.
+pub(super) fn read_one(
+    connection: &Connection,
+    sequence: u64,
+) -> rusqlite::Result<Option<StoredBatch>> {
+    let sql = format!("SELECT {COLUMNS} FROM batch WHERE sequence = ?1");
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.query_row(params![sequence.cast_signed()], to_batch).optional().map_err(as_damage)
+}
+
+/// A column of the wrong type or length is damage, not a mistake in the query.
+fn as_damage(error: rusqlite::Error) -> rusqlite::Error {
+    match error {
+        rusqlite::Error::FromSqlConversionFailure(..)
+        | rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..) => rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+            Some(error.to_string()),
+        ),
+        other => other,
+    }
+}
+
+fn to_batch(row: &Row<'_>) -> rusqlite::Result<StoredBatch> {
+    Ok(StoredBatch {
+        sequence: unsigned(row, 0)?,
+        first_position: unsigned(row, 1)?,
+        records: row.get(2)?,
+        epoch: Epoch(unsigned(row, 3)?),
+        // Outside the years 0 to 9999 this differs from what was hashed, and is found by the hash.
+        time: Timestamp::from_millis(row.get(4)?),
+        previous: digest(row, 5)?,
+        hash: digest(row, 6)?,
+        payload: row.get(7)?,
+    })
+}

@@ -1,0 +1,326 @@
+//! The tables and the statements that write them.
+//!
+//! Every row that is not a batch carries a checksum of its own, so that no flipped bit is believed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bursar_core::digest::Digest;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior, params};
+
+use super::{SqliteOptions, failure};
+use crate::chain::{Epoch, Head, JournalId};
+use crate::error::JournalError;
+use crate::record::Batch;
+
+/// The first release without the WAL-reset race.
+const OLDEST_LIBRARY: i32 = 3_051_003;
+/// `user_version` of the file: the version of the tables below.
+const SCHEMA_VERSION: i64 = 1;
+/// `application_id` of the file: "BRSR".
+const APPLICATION_ID: i64 = 0x4252_5352;
+/// Bytes of one page, as `PRAGMA page_size` below sets it.
+const PAGE_BYTES: usize = 4096;
+
+const TABLES: &str = "
+CREATE TABLE identity (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  journal BLOB NOT NULL, checksum BLOB NOT NULL) STRICT;
+CREATE TABLE lease (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  epoch INTEGER NOT NULL, holder TEXT NOT NULL, checksum BLOB NOT NULL) STRICT;
+CREATE TABLE head (
+  only INTEGER PRIMARY KEY CHECK (only = 1),
+  sequence INTEGER NOT NULL, position INTEGER NOT NULL,
+  hash BLOB NOT NULL, checksum BLOB NOT NULL) STRICT;
+CREATE TABLE batch (
+  sequence INTEGER PRIMARY KEY,
+  first_position INTEGER NOT NULL, records INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  time INTEGER NOT NULL, previous BLOB NOT NULL, hash BLOB NOT NULL,
+  payload BLOB NOT NULL) STRICT;
+";
+
+pub(super) fn check_library() -> Result<(), JournalError> {
+    if rusqlite::version_number() < OLDEST_LIBRARY {
+        return Err(JournalError::Refused(format!(
+            "SQLite {} may corrupt a database under load (WAL-reset race); 3.51.3 or newer is needed",
+            rusqlite::version()
+        )));
+    }
+    Ok(())
+}
+
+/// Opens the one connection that writes and checkpoints.
+pub(super) fn open_writer(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<Connection, JournalError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    configure_writer(path, flags, options).map_err(|error| failure("opening the journal", &error))
+}
+
+fn configure_writer(
+    path: &Path,
+    flags: OpenFlags,
+    options: &SqliteOptions,
+) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    // Closing must not write: after a failed sync nothing may touch the file again.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "page_size", PAGE_BYTES.cast_signed())?;
+    connection.pragma_update_and_check(None, "journal_mode", "wal", |row| {
+        let mode: String = row.get(0)?;
+        assert_eq!(mode, "wal", "a file on a local disk can always be switched to WAL");
+        Ok(())
+    })?;
+    let synchronous = if options.unsafe_normal_sync { "normal" } else { "full" };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    for (name, value) in [
+        ("mmap_size", 0),
+        // Checkpoints are made by `tidy`, where their errors are seen.
+        ("wal_autocheckpoint", 0),
+        // A batch reaches the log at its commit and not before.
+        ("cache_spill", 0),
+        ("cell_size_check", 1),
+        ("trusted_schema", 0),
+        ("checkpoint_fullfsync", 1),
+        ("fullfsync", 1),
+    ] {
+        connection.pragma_update_and_check(None, name, value, |_| Ok(())).or_else(no_rows)?;
+    }
+    Ok(connection)
+}
+
+/// Some settings answer with a row and some do not.
+fn no_rows(error: rusqlite::Error) -> rusqlite::Result<()> {
+    match error {
+        rusqlite::Error::QueryReturnedNoRows => Ok(()),
+        other => Err(other),
+    }
+}
+
+/// Creates the tables of a new journal, or checks what is there.
+pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, JournalError> {
+    let storage = |error: rusqlite::Error| failure("reading the journal's schema", &error);
+    let number = |name: &str| -> Result<i64, JournalError> {
+        connection.pragma_query_value(None, name, |row| row.get(0)).map_err(storage)
+    };
+    let (version, application) = (number("user_version")?, number("application_id")?);
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(storage)?;
+    if (version, application, tables) == (0, 0, 0) {
+        let id = JournalId::random()?;
+        create(connection, id).map_err(|error| failure("creating the journal", &error))?;
+        return Ok(id);
+    }
+    if application != APPLICATION_ID {
+        return Err(JournalError::Refused(
+            "the file is a SQLite database but not a Bursar journal".into(),
+        ));
+    }
+    if version != SCHEMA_VERSION {
+        return Err(JournalError::Refused(format!(
+            "the journal has schema version {version}; this build knows version {SCHEMA_VERSION}"
+        )));
+    }
+    let stored = connection
+        .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {
+            Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?))
+        })
+        .map_err(|error| damaged("identity", error.to_string()))?;
+    let id = stored.0.try_into().map(JournalId);
+    match id {
+        Ok(id) if checksum("identity", &[&id.0]).0[..] == stored.1[..] => {
+            read_ownership(connection)
+                .map_err(|error| damaged("lease", error.to_string()))?
+                .check(id)?;
+            Ok(id)
+        }
+        _ => Err(damaged("identity", "its checksum does not match".into())),
+    }
+}
+
+fn damaged(part: &'static str, reason: String) -> JournalError {
+    JournalError::Damaged { part, reason }
+}
+
+fn create(connection: &Connection, id: JournalId) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Exclusive)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.execute(
+        "INSERT INTO identity VALUES (1, ?1, ?2)",
+        params![id.0, checksum("identity", &[&id.0]).0],
+    )?;
+    let owner = Ownership { epoch: Epoch(0), holder: String::new(), checksum: Vec::new() };
+    transaction.execute(
+        "INSERT INTO lease VALUES (1, 0, '', ?1)",
+        params![owner.computed_checksum(id).0],
+    )?;
+    let head = Head::genesis(id);
+    transaction.execute(
+        "INSERT INTO head VALUES (1, 0, 0, ?1, ?2)",
+        params![head.hash.0, head_checksum(&head).0],
+    )?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}
+
+/// A hash over one small row, separated from all other rows by its name.
+fn checksum(part: &str, fields: &[&[u8]]) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"bursar row v1\0").update(part.as_bytes());
+    for field in fields {
+        hasher.update(&(field.len() as u64).to_le_bytes()).update(field);
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+fn head_checksum(head: &Head) -> Digest {
+    let numbers = [head.sequence.to_le_bytes(), head.position.to_le_bytes()];
+    checksum("head", &[&numbers[0], &numbers[1], &head.hash.0])
+}
+
+/// Who may append.
+pub(super) struct Ownership {
+    pub(super) epoch: Epoch,
+    pub(super) holder: String,
+    checksum: Vec<u8>,
+}
+
+impl Ownership {
+    /// The next owner.
+    pub(super) fn taken_by(&self, holder: &str) -> Ownership {
+        let epoch = Epoch(self.epoch.0 + 1);
+        Ownership { epoch, holder: holder.to_owned(), checksum: Vec::new() }
+    }
+
+    fn computed_checksum(&self, id: JournalId) -> Digest {
+        checksum("lease", &[&id.0, &self.epoch.0.to_le_bytes(), self.holder.as_bytes()])
+    }
+
+    fn check(&self, id: JournalId) -> Result<(), JournalError> {
+        if self.computed_checksum(id).0[..] != self.checksum[..] {
+            return Err(damaged("lease", "its checksum does not match".into()));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn read_ownership(connection: &Connection) -> rusqlite::Result<Ownership> {
+    connection.query_row("SELECT epoch, holder, checksum FROM lease WHERE only = 1", [], |row| {
+        Ok(Ownership {
+            epoch: Epoch(unsigned(row, 0)?),
+            holder: row.get(1)?,
+            checksum: row.get(2)?,
+        })
+    })
+}
+
+pub(super) fn write_ownership(
+    connection: &Connection,
+    id: JournalId,
+    next: &Ownership,
+) -> rusqlite::Result<()> {
+    connection.execute(
+        "UPDATE lease SET epoch = ?1, holder = ?2, checksum = ?3 WHERE only = 1",
+        params![next.epoch.0.cast_signed(), next.holder, next.computed_checksum(id).0],
+    )?;
+    Ok(())
+}
+
+/// The head as it is stored, not yet believed.
+pub(super) struct StoredHead {
+    head: Head,
+    checksum: Vec<u8>,
+}
+
+impl StoredHead {
+    pub(super) fn check(self) -> Result<Head, JournalError> {
+        if head_checksum(&self.head).0[..] != self.checksum[..] {
+            return Err(damaged("head", "its checksum does not match".into()));
+        }
+        Ok(self.head)
+    }
+}
+
+pub(super) fn read_head(connection: &Connection) -> rusqlite::Result<StoredHead> {
+    let mut statement = connection
+        .prepare_cached("SELECT sequence, position, hash, checksum FROM head WHERE only = 1")?;
+    statement.query_row([], |row| {
+        let head = Head {
+            sequence: unsigned(row, 0)?,
+            position: unsigned(row, 1)?,
+            hash: digest(row, 2)?,
+        };
+        Ok(StoredHead { head, checksum: row.get(3)? })
+    })
+}
+
+/// Appends one batch if `epoch` owns the journal and `expected` is its head. Says what the new head
+/// is and about how many pages the log grew, or nothing if somebody else was there.
+pub(super) fn append(
+    connection: &Connection,
+    epoch: Epoch,
+    expected: Head,
+    batch: &Batch,
+) -> rusqlite::Result<Option<(Head, u32)>> {
+    let head = expected.after(epoch, batch);
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let moved = transaction
+        .prepare_cached(
+            "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4
+             WHERE only = 1 AND sequence = ?5 AND hash = ?6
+               AND EXISTS (SELECT 1 FROM lease WHERE only = 1 AND epoch = ?7)",
+        )?
+        .execute(params![
+            head.sequence.cast_signed(),
+            head.position.cast_signed(),
+            head.hash.0,
+            head_checksum(&head).0,
+            expected.sequence.cast_signed(),
+            expected.hash.0,
+            epoch.0.cast_signed(),
+        ])?;
+    if moved == 0 {
+        return Ok(None);
+    }
+    transaction
+        .prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
+        .execute(params![
+            head.sequence.cast_signed(),
+            (expected.position + 1).cast_signed(),
+            i64::from(batch.records()),
+            epoch.0.cast_signed(),
+            batch.time().millis(),
+            expected.hash.0,
+            head.hash.0,
+            batch.payload(),
+        ])?;
+    transaction.commit()?;
+    let pages = batch.payload().len() / PAGE_BYTES + 3;
+    Ok(Some((head, u32::try_from(pages).unwrap_or(u32::MAX))))
+}
+
+/// Moves the log into the file as far as readers allow; says how many pages are left in it.
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        let (log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
+        Ok(u32::try_from(log - moved).unwrap_or(0))
+    })
+}
+
+/// A number that was stored from 64 unsigned bits.
+pub(super) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::cast_unsigned)
+}
+
+/// A stored hash.
+pub(super) fn digest(row: &Row<'_>, column: usize) -> rusqlite::Result<Digest> {
+    row.get(column).map(Digest)
+}

@@ -1,0 +1,94 @@
+//! What the SQLite journal does with the files it finds.
+
+mod support;
+
+use std::time::Duration;
+
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::{Journal, JournalError};
+use support::{TempDir, sample};
+
+fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
+    SqliteJournal::open(path, SqliteOptions::default())
+}
+
+#[test]
+fn a_second_opener_is_refused_and_told_who_has_it() {
+    let directory = TempDir::new();
+    let path = directory.path().join("journal.db");
+    let first = open(&path).expect("nobody has it");
+    let refused = open(&path).map(|_| ()).expect_err("it is in use");
+    assert!(matches!(refused, JournalError::Locked { .. }));
+    assert!(refused.to_string().contains(&format!("process {}", std::process::id())), "{refused}");
+    drop(first);
+    open(&path).expect("the lock was given up");
+}
+
+#[test]
+fn a_foreign_database_and_a_newer_schema_are_refused() {
+    let directory = TempDir::new();
+    let foreign = directory.path().join("foreign.db");
+    let connection = rusqlite::Connection::open(&foreign).expect("a new file");
+    connection.execute_batch("CREATE TABLE t (x)").expect("a new file");
+    drop(connection);
+    let refused = open(&foreign).map(|_| ()).expect_err("not a journal");
+    assert!(refused.to_string().contains("not a Bursar journal"), "{refused}");
+
+    let newer = directory.path().join("newer.db");
+    drop(open(&newer).expect("a new file"));
+    let connection = rusqlite::Connection::open(&newer).expect("it exists");
+    connection.pragma_update(None, "user_version", 2).expect("it is ours");
+    drop(connection);
+    let refused = open(&newer).map(|_| ()).expect_err("schema 2 does not exist");
+    assert!(refused.to_string().contains("schema version 2"), "{refused}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let directory = TempDir::new();
+    let path = directory.path().join("journal.db");
+    let content = b"these are not the bytes of a database ".repeat(100);
+    std::fs::write(&path, &content).expect("the directory is writable");
+    let refused = open(&path).map(|_| ()).expect_err("no database");
+    assert!(matches!(refused, JournalError::Damaged { .. }), "{refused}");
+    assert_eq!(std::fs::read(&path).expect("still there"), content);
+}
+
+#[test]
+fn the_log_does_not_grow_for_ever() {
+    let directory = TempDir::in_memory();
+    let path = directory.path().join("journal.db");
+    let journal = open(&path).expect("a new file");
+    let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
+    let mut head = journal.head().expect("the head can be read");
+    for number in 1..=3_000 {
+        head = journal.append(epoch, head, sample(number)).expect("there is space");
+        journal.tidy().expect("the disk works");
+    }
+    let log = std::fs::metadata(directory.path().join("journal.db-wal")).expect("it exists").len();
+    assert!(log < 8 << 20, "{log} bytes");
+}
+
+#[test]
+fn a_damaged_snapshot_is_refused_and_the_older_one_is_still_there() {
+    let directory = TempDir::new();
+    let path = directory.path().join("journal.db");
+    let journal = open(&path).expect("a new file");
+    let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
+    let mut head = journal.head().expect("the head can be read");
+    for number in 1..=2 {
+        head = journal.append(epoch, head, sample(number)).expect("there is space");
+        let snapshot = bursar_journal::Snapshot { head, state: vec![number.to_le_bytes()[0]; 9] };
+        journal.put_snapshot(&snapshot).expect("there is space");
+    }
+    let newest = directory.path().join(format!("journal.db.snapshot-{:020}", 2));
+    let mut bytes = std::fs::read(&newest).expect("just written");
+    bytes[85] ^= 1;
+    std::fs::write(&newest, bytes).expect("it is ours");
+    let marks = journal.list_snapshots().expect("listed");
+    assert!(matches!(
+        journal.get_snapshot(marks[0]),
+        Err(JournalError::Damaged { part: "snapshot", .. })
+    ));
+    assert_eq!(journal.get_snapshot(marks[1]).expect("whole").state, [1; 9]);
+}

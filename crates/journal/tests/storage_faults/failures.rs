@@ -1,0 +1,120 @@
+//! Calls that fail: the journal stops at the first failed write or sync, and never tries a sync
+//! again; a full disk is refused, read from, and outlived.
+
+use std::fmt;
+
+use super::images::check;
+use super::record::{Step, run};
+use super::support::TempDir;
+
+/// Short runs: every failing call needs one of its own.
+const APPENDS: u64 = 20;
+
+/// What was tried.
+pub(crate) struct Tried {
+    runs: usize,
+    acknowledged: u64,
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} runs, {} batches acknowledged, none lost", self.runs, self.acknowledged)
+    }
+}
+
+/// How often a clean run makes a call before it is ready, and in all.
+fn calls(name: &str) -> (usize, usize) {
+    let directory = TempDir::in_memory();
+    run(directory.path(), "full", APPENDS, &[]);
+    let trace = std::fs::read_to_string(directory.path().join("trace")).expect("just recorded");
+    // The note "ready" and the end of its line, as strace writes them.
+    let (before, _) = trace.split_once(r"\x72\x65\x61\x64\x79\x0a").expect("the child came up");
+    let count = |text: &str| text.matches(&format!(" {name}(")).count();
+    (count(before), count(&trace))
+}
+
+/// The call that this build of SQLite syncs with.
+fn sync_call() -> &'static str {
+    let (before, all) = calls("fdatasync");
+    if all > before { "fdatasync" } else { "fsync" }
+}
+
+fn is_sync(step: &Step) -> bool {
+    matches!(step, Step::Sync { .. })
+}
+
+fn is_write(step: &Step) -> bool {
+    matches!(step, Step::Write { .. })
+}
+
+fn acknowledged(steps: &[Step]) -> u64 {
+    let acks =
+        steps.iter().filter(|step| matches!(step, Step::Note(note) if note.starts_with("ack ")));
+    u64::try_from(acks.count()).expect("small")
+}
+
+/// Lets one call fail and checks that nothing touches the journal afterwards.
+fn stops_at_once(fault: &str) -> u64 {
+    let directory = TempDir::in_memory();
+    let steps = run(directory.path(), "full", APPENDS, &["-e", fault]);
+    let failed = steps
+        .iter()
+        .position(|step| matches!(step, Step::Injected))
+        .unwrap_or_else(|| panic!("{fault} never happened"));
+    for step in &steps[failed + 1..] {
+        assert!(!is_sync(step) && !is_write(step), "{fault}: the journal went on: {step:?}");
+    }
+    let last = steps.iter().rev().find_map(|step| match step {
+        Step::Note(note) => Some(note.as_str()),
+        _ => None,
+    });
+    assert_eq!(last, Some("still stopped\n"), "{fault}");
+    let acknowledged = acknowledged(&steps);
+    let stored = check(directory.path(), "full");
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&stored),
+        "{fault}: {acknowledged} batches were acknowledged and {stored} are there"
+    );
+    acknowledged
+}
+
+fn every_failed(call: &str, error: &str, step: usize) -> Tried {
+    let (before, all) = calls(call);
+    let mut tried = Tried { runs: 0, acknowledged: 0 };
+    for number in (before + 1..=all).step_by(step) {
+        tried.acknowledged += stops_at_once(&format!("inject={call}:error={error}:when={number}"));
+        tried.runs += 1;
+    }
+    tried
+}
+
+/// EIO and ENOSPC from every sync after the start.
+pub(crate) fn every_failed_sync_stops_the_journal() -> Tried {
+    let mut tried = every_failed(sync_call(), "EIO", 1);
+    let full = every_failed(sync_call(), "ENOSPC", 3);
+    tried.runs += full.runs;
+    tried.acknowledged += full.acknowledged;
+    tried
+}
+
+/// EIO from every third write after the start.
+pub(crate) fn every_failed_write_stops_the_journal() -> Tried {
+    every_failed("pwrite64", "EIO", 3)
+}
+
+/// ENOSPC from some writes in a row; then there is space again.
+pub(crate) fn a_full_disk_is_survived() -> Tried {
+    let (before, all) = calls("pwrite64");
+    let mut tried = Tried { runs: 0, acknowledged: 0 };
+    for first in (before + 1..=all).step_by(9) {
+        let fault = format!("inject=pwrite64:error=ENOSPC:when={first}..{}", first + 3);
+        let directory = TempDir::in_memory();
+        let steps = run(directory.path(), "full", APPENDS, &["-e", &fault]);
+        assert!(steps.iter().any(|step| matches!(step, Step::Injected)), "{fault} never happened");
+        assert_eq!(acknowledged(&steps), APPENDS, "{fault}: the journal did not recover");
+        assert_eq!(check(directory.path(), "full"), APPENDS, "{fault}");
+        tried.acknowledged += APPENDS;
+        tried.runs += 1;
+    }
+    tried
+}

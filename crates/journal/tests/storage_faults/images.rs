@@ -1,0 +1,167 @@
+//! Power loss: every state in which a crash could leave the disk, as far as a sample reaches.
+
+use std::path::Path;
+
+use bursar_journal::sqlite::SqliteJournal;
+use bursar_journal::{Epoch, Head, Journal};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+use super::child::{JOURNAL, options};
+use super::record::{FILES, Step, run};
+use super::support::{TempDir, sample};
+
+/// What the hardware writes at once.
+const SECTOR: usize = 512;
+
+/// One file: what is surely on the disk, and what may or may not be.
+#[derive(Clone, Default)]
+struct File {
+    durable: Option<Vec<u8>>,
+    unsynced: Vec<Change>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
+}
+
+/// What survives of the unsynced changes.
+#[derive(Copy, Clone, PartialEq)]
+enum Survivors {
+    None,
+    All,
+    Some,
+    Torn,
+}
+
+fn write(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    content.resize(content.len().max(offset + bytes.len()), 0);
+    content[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+impl File {
+    fn sync(&mut self) {
+        let mut content = self.durable.take().unwrap_or_default();
+        for change in self.unsynced.drain(..) {
+            match change {
+                Change::Write(offset, bytes) => write(&mut content, offset, &bytes),
+                Change::Truncate(length) => content.resize(length, 0),
+            }
+        }
+        self.durable = Some(content);
+    }
+
+    fn image(&self, survivors: Survivors, random: &mut ChaCha8Rng) -> Option<Vec<u8>> {
+        if self.durable.is_none() && self.unsynced.is_empty() {
+            return None;
+        }
+        let mut content = self.durable.clone().unwrap_or_default();
+        let mut luck = || random.next_u32().is_multiple_of(2);
+        for change in &self.unsynced {
+            let survives = match survivors {
+                Survivors::None => false,
+                Survivors::All => true,
+                Survivors::Some | Survivors::Torn => luck(),
+            };
+            match change {
+                Change::Truncate(length) if survives => content.resize(*length, 0),
+                Change::Write(offset, bytes) if survivors == Survivors::Torn => {
+                    // Sectors are aligned on the disk, not in the write.
+                    let mut start = *offset;
+                    while start < offset + bytes.len() {
+                        let end = ((start / SECTOR + 1) * SECTOR).min(offset + bytes.len());
+                        if luck() {
+                            write(&mut content, start, &bytes[start - offset..end - offset]);
+                        }
+                        start = end;
+                    }
+                }
+                Change::Write(offset, bytes) if survives => write(&mut content, *offset, bytes),
+                Change::Truncate(_) | Change::Write(..) => {}
+            }
+        }
+        Some(content)
+    }
+}
+
+/// Records a run and opens at least `wanted` images of it. Gives how many had lost acknowledged
+/// batches, and how many images there were. Anything worse fails at once.
+pub(crate) fn power_loss(sync: &str, seed: u64, wanted: usize) -> (usize, usize) {
+    let recorded = TempDir::new();
+    let steps = run(recorded.path(), sync, super::APPENDS, &[]);
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let every = (crash_points(&steps) / wanted).max(1);
+    let (mut lost, mut images, mut points) = (0, 0, 0);
+    let mut disk: [File; FILES.len()] = Default::default();
+    let (mut ready, mut begun, mut acknowledged) = (false, 0, 0);
+    for step in steps {
+        match step {
+            Step::Write { file, offset, bytes } => {
+                disk[file].unsynced.push(Change::Write(offset, bytes));
+            }
+            Step::Truncate { file, length } => disk[file].unsynced.push(Change::Truncate(length)),
+            Step::Sync { file } => disk[file].sync(),
+            Step::Remove { file } => disk[file] = File::default(),
+            Step::Note(note) => match note.trim().split_once(' ') {
+                Some(("begin", number)) => begun = number.parse().expect("a number"),
+                Some(("ack", number)) => acknowledged = number.parse().expect("a number"),
+                _ => ready = true,
+            },
+            Step::Injected => panic!("nothing was injected"),
+        }
+        if !ready {
+            continue;
+        }
+        for survivors in kinds(&disk) {
+            points += 1;
+            if points % every != 0 {
+                continue;
+            }
+            images += 1;
+            let files = disk.each_ref().map(|file| file.image(*survivors, &mut random));
+            lost += usize::from(open(&files, sync, begun) < acknowledged);
+        }
+    }
+    assert_eq!(acknowledged, super::APPENDS, "the child did not finish");
+    (lost, images)
+}
+
+/// Where nothing is unsynced, all images are the same.
+fn kinds(disk: &[File]) -> &'static [Survivors] {
+    let synced = disk.iter().all(|file| file.unsynced.is_empty());
+    let all = &[Survivors::None, Survivors::All, Survivors::Some, Survivors::Torn];
+    if synced { &all[..1] } else { all }
+}
+
+/// About how many images a run could give.
+fn crash_points(steps: &[Step]) -> usize {
+    steps.iter().filter(|step| matches!(step, Step::Write { .. } | Step::Truncate { .. })).count()
+        * 4
+}
+
+/// Opens an image, checks that it is a prefix of what the child wrote, and gives its length.
+fn open(files: &[Option<Vec<u8>>], sync: &str, begun: u64) -> u64 {
+    let directory = TempDir::in_memory();
+    for (name, content) in FILES.iter().zip(files) {
+        if let Some(content) = content {
+            std::fs::write(directory.path().join(name), content).expect("there is space");
+        }
+    }
+    let length = check(directory.path(), sync);
+    assert!(length <= begun, "batch {length} was never begun");
+    length
+}
+
+/// Every batch of the journal in `directory` must be the one that the child appended there.
+pub(crate) fn check(directory: &Path, sync: &str) -> u64 {
+    let journal = SqliteJournal::open(&directory.join(JOURNAL), options(sync)).expect("it opens");
+    let mut head = Head::genesis(journal.id());
+    for batch in journal.read(head).expect("it can be read") {
+        let batch = batch.expect("every batch is whole");
+        assert_eq!(batch, head.followed_by(Epoch(1), &sample(head.sequence + 1)));
+        head = batch.head();
+    }
+    head.sequence
+}

@@ -1,0 +1,42 @@
+//! The SQLite journal on a disk that fails: power loss, rot, errors and a full disk.
+//!
+//! The test runs itself again as a child under `strace`, which records every write and sync or lets
+//! some of them fail. From the record, images of the disk are made as a power loss could leave it.
+
+mod child;
+mod failures;
+mod flips;
+mod images;
+mod record;
+#[path = "../support/mod.rs"]
+mod support;
+
+/// Appends of a recorded run.
+const APPENDS: u64 = 120;
+/// Decides which unsynced writes survive; printed, so that a failure can be run again.
+const SEED: u64 = 20_261_115;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, mode, directory, sync, appends] = &arguments[..]
+        && mode == child::MODE
+    {
+        return child::run(directory, sync, appends);
+    }
+    println!("seed {SEED}");
+    let (lost, images) = images::power_loss("full", SEED, 3_000);
+    println!("power loss, synchronous=FULL: {images} images, {lost} with lost batches");
+    assert!(images >= 1_000);
+    assert_eq!(lost, 0, "an acknowledged batch was lost");
+
+    let (lost, images) = images::power_loss("normal", SEED, 600);
+    println!("power loss, synchronous=NORMAL (control): {images} images, {lost} with lost batches");
+    assert!(lost > images / 20, "the test does not notice lost batches");
+
+    let flips = flips::bit_flips(SEED, 3_000);
+    println!("bit flips: {flips}");
+
+    println!("failed syncs: {}", failures::every_failed_sync_stops_the_journal());
+    println!("failed writes: {}", failures::every_failed_write_stops_the_journal());
+    println!("full disk: {}", failures::a_full_disk_is_survived());
+}

@@ -1,0 +1,157 @@
+//! PostgreSQL servers of our own, from the installed binaries, on Unix sockets.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::TempDir;
+
+/// Only names the socket file: every server has a directory of its own.
+static NEXT_PORT: AtomicU32 = AtomicU32::new(54_000);
+
+/// A running server, stopped and removed at the end.
+pub struct TestPostgres {
+    directory: TempDir,
+    port: u32,
+    server: Child,
+}
+
+fn binaries() -> PathBuf {
+    let found = fs::read_dir("/usr/lib/postgresql").ok().and_then(|versions| {
+        let mut found: Vec<PathBuf> = versions
+            .filter_map(|version| Some(version.ok()?.path().join("bin")))
+            .filter(|bin| bin.join("initdb").exists())
+            .collect();
+        found.sort();
+        found.pop()
+    });
+    found.expect(
+        "these tests run a PostgreSQL server of their own and found none under \
+         /usr/lib/postgresql: install the Debian package `postgresql` (version 15 or newer)",
+    )
+}
+
+/// A command as a user that PostgreSQL accepts: it refuses to run as root.
+fn unprivileged(program: &Path) -> Command {
+    if !nix::unistd::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]).arg(program);
+    command
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {text}");
+}
+
+impl TestPostgres {
+    /// A new, empty primary with `fsync` on.
+    pub fn start() -> TestPostgres {
+        let directory = Self::open_directory();
+        let data = directory.path().join("data");
+        run(unprivileged(&binaries().join("initdb")).arg("-D").arg(&data).args([
+            "--username=bursar",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]));
+        Self::launch(directory)
+    }
+
+    /// A standby of this server, named `name` in `synchronous_standby_names`.
+    pub fn standby(&self, name: &str) -> TestPostgres {
+        let directory = Self::open_directory();
+        let source = format!(
+            "host={} port={} user=bursar application_name={name}",
+            self.directory.path().display(),
+            self.port
+        );
+        run(unprivileged(&binaries().join("pg_basebackup"))
+            .arg("-D")
+            .arg(directory.path().join("data"))
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+            .args(["--dbname", &source]));
+        Self::launch(directory)
+    }
+
+    fn open_directory() -> TempDir {
+        let directory = TempDir::new();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777))
+            .expect("the directory is ours");
+        directory
+    }
+
+    fn launch(directory: TempDir) -> TestPostgres {
+        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+        let log = fs::File::create(directory.path().join("log")).expect("the directory is ours");
+        let server = unprivileged(&binaries().join("postgres"))
+            .arg("-D")
+            .arg(directory.path().join("data"))
+            .arg("-k")
+            .arg(directory.path())
+            .args(["-p", &port.to_string(), "-h", "", "-c", "max_connections=50"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the server starts");
+        let postgres = TestPostgres { directory, port, server };
+        postgres.wait_until_ready();
+        postgres
+    }
+
+    fn wait_until_ready(&self) {
+        let mut ready = Command::new(binaries().join("pg_isready"));
+        ready.arg("-q").arg("-h").arg(self.directory.path()).args(["-p", &self.port.to_string()]);
+        let mut tries = 0;
+        while !ready.status().expect("pg_isready starts").success() {
+            tries += 1;
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            assert!(tries < 1_000, "the server does not come up:\n{log}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    /// How to connect, in libpq's words.
+    pub fn url(&self) -> String {
+        let host = self.directory.path().display();
+        format!("host={host} port={} user=bursar dbname=postgres", self.port)
+    }
+
+    /// Runs SQL as an administrator and gives the answer's text.
+    pub fn sql(&self, sql: &str) -> String {
+        let output = Command::new(binaries().join("psql"))
+            .args(["--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", sql, &self.url()])
+            .output()
+            .expect("psql starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {text}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Asks until the answer is `expected`.
+    pub fn wait_for(&self, sql: &str, expected: &str) {
+        let mut tries = 0;
+        while self.sql(sql) != expected {
+            tries += 1;
+            assert!(tries < 1_000, "{sql} never became {expected}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for TestPostgres {
+    fn drop(&mut self) {
+        // SIGQUIT to the postmaster itself: `setpriv` executes it in its own place.
+        let id = i32::try_from(self.server.id()).expect("process ids are small");
+        let id = nix::unistd::Pid::from_raw(id);
+        let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGQUIT);
+        let _ = self.server.wait();
+    }
+}
