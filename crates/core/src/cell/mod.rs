@@ -1,5 +1,7 @@
 //! The cell: nodes, queue, shares and placement of one region.
 
+pub mod demand;
 pub mod intern;
 pub mod node;
+pub mod score;
 pub mod shape;

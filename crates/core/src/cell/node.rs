@@ -86,6 +86,54 @@ impl fmt::Debug for GpuSet {
     }
 }
 
+/// All that matters of a node when a placement is valued. Nodes that differ only in which of their
+/// devices is how full are in the same state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeState {
+    /// Its GPUs' model.
+    pub model: ModelId,
+    /// Memory of each GPU, in MiB.
+    pub gpu_memory_mib: u32,
+    /// Free thousandths of a core.
+    pub free_cpu_milli: u32,
+    /// Free main memory, in MiB.
+    pub free_memory_mib: u32,
+    /// Free thousandths per device, in rising order.
+    pub free_gpus: SmallVec<[u16; 8]>,
+}
+
+impl NodeState {
+    /// Free thousandths of all devices together.
+    pub fn free_gpu_thousandths(&self) -> u64 {
+        self.free_gpus.iter().map(|free| u64::from(*free)).sum()
+    }
+
+    /// The state after a shape was placed here; `None` if there is no room. Devices are picked as
+    /// by [`Node::pick_gpus`].
+    pub fn after(&self, shape: &Shape) -> Option<NodeState> {
+        let mut after = self.clone();
+        after.free_cpu_milli = after.free_cpu_milli.checked_sub(shape.cpu_milli)?;
+        after.free_memory_mib = after.free_memory_mib.checked_sub(shape.memory_mib)?;
+        match shape.gpu {
+            GpuDemand::None => {}
+            GpuDemand::Share(share) => {
+                let device = after.free_gpus.iter_mut().find(|free| **free >= share)?;
+                *device -= share;
+            }
+            GpuDemand::Whole(count) => {
+                let first = after.free_gpus.len().checked_sub(usize::from(count))?;
+                let devices = &mut after.free_gpus[first..];
+                if devices.iter().any(|free| *free != WHOLE_GPU) {
+                    return None;
+                }
+                devices.fill(0);
+            }
+        }
+        after.free_gpus.sort_unstable();
+        Some(after)
+    }
+}
+
 /// What a node has when nothing runs on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
@@ -178,6 +226,19 @@ impl Node {
     /// Stops or resumes taking new work.
     pub fn set_drained(&mut self, drained: bool) {
         self.drained = drained;
+    }
+
+    /// What matters of the node when a placement is valued.
+    pub fn state(&self) -> NodeState {
+        let mut free_gpus = self.free_gpus.clone();
+        free_gpus.sort_unstable();
+        NodeState {
+            model: self.spec.model,
+            gpu_memory_mib: self.spec.gpu_memory_mib,
+            free_cpu_milli: self.free_cpu_milli,
+            free_memory_mib: self.free_memory_mib,
+            free_gpus,
+        }
     }
 
     /// Whether nothing runs here.
@@ -410,9 +471,12 @@ mod tests {
             let mut running: Vec<(Shape, GpuSet)> = Vec::new();
             for (gpu, cpu_milli, index) in steps {
                 let job = shape(gpu, cpu_milli);
+                let foreseen = node.state().after(&job);
+                prop_assert_eq!(foreseen.is_some(), node.fits(&job));
                 if node.fits(&job) {
                     let gpus = node.pick_gpus(gpu).expect("it fits");
                     node.take(&job, gpus);
+                    prop_assert_eq!(Some(node.state()), foreseen);
                     running.push((job, gpus));
                 } else if !running.is_empty() {
                     let (job, gpus) = running.swap_remove(index.index(running.len()));
