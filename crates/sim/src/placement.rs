@@ -161,7 +161,7 @@ impl Experiment {
         let tasks = self.tasks.iter().map(|task| self.shapes.get(*task));
         match policy {
             Policy::Bursar => {
-                let scorer = Bursar::new(&hosts, tasks);
+                let scorer = Bursar::new(&hosts, &self.shapes);
                 self.offer_all(&arrivals, &mut hosts, self.chooser(scorer))
             }
             Policy::Fgd => self.offer_all(&arrivals, &mut hosts, self.chooser(Fgd::new(tasks))),
@@ -292,6 +292,9 @@ struct Kept {
 
 impl<S: Scorer> Choose for Chooser<S> {
     fn choose(&mut self, hosts: &[Host], id: ShapeId, shape: &Shape) -> Option<(usize, GpuSet)> {
+        if self.scorer.arrived(id) {
+            self.kept.iter_mut().for_each(Vec::clear);
+        }
         let models = (0..self.models).map(ModelId);
         let of_model: SmallVec<[i64; 16]> =
             models.map(|model| self.scorer.score_of_model(model, shape)).collect();

@@ -3,15 +3,20 @@
 //! All but Random give each feasible node an integer score; the highest wins, the first node in the
 //! seed's order among equals. The floor in each score is part of the policy: it decides the ties.
 
-use bursar_core::cell::demand::{DemandMix, Supply};
+use bursar_core::cell::demand::{Demand, Supply};
 use bursar_core::cell::node::{GpuSet, Node};
 use bursar_core::cell::score::{placement_cost, scarcity_cost};
-use bursar_core::cell::shape::{GpuDemand, ModelId, Shape, WHOLE_GPU};
+use bursar_core::cell::shape::{GpuDemand, ModelId, Shape, ShapeId, Shapes, WHOLE_GPU};
 
 use crate::placement::Host;
 
 /// How a placement policy values a node for a shape.
 pub trait Scorer {
+    /// Hears of a task before it is placed, and says whether scores given before are void.
+    fn arrived(&mut self, _shape: ShapeId) -> bool {
+        false
+    }
+
     /// The value of a node that fits, higher the better. It depends on the host and the shape only.
     fn score(&self, host: &Host, shape: &Shape) -> i64;
 
@@ -29,31 +34,37 @@ pub trait Scorer {
     fn placed(&mut self, _model: ModelId, _shape: &Shape) {}
 }
 
-/// The cell's own score.
+/// The cell's own score. It is told nothing of the workload and learns it from what arrives.
 pub struct Bursar {
-    mix: DemandMix,
+    shapes: Shapes,
+    demand: Demand,
     supply: Supply,
 }
 
 impl Bursar {
-    /// Knows the workload as well as [`Fgd`] does: all tasks that may come, and how often.
-    pub fn new<'a>(nodes: &[Host], tasks: impl Iterator<Item = &'a Shape>) -> Bursar {
+    /// Knows the nodes and nothing else.
+    pub fn new(hosts: &[Host], shapes: &Shapes) -> Bursar {
         let mut supply = Supply::default();
-        for host in nodes {
+        for host in hosts {
             supply.join(&host.node.state(), host.node.spec().gpus);
         }
-        Bursar { mix: DemandMix::new(0, tasks.map(|task| (task, 1))), supply }
+        Bursar { shapes: shapes.clone(), demand: Demand::default(), supply }
     }
 }
 
 impl Scorer for Bursar {
+    fn arrived(&mut self, shape: ShapeId) -> bool {
+        self.demand.observe(shape, 1);
+        self.demand.refresh(&self.shapes)
+    }
+
     fn score(&self, host: &Host, shape: &Shape) -> i64 {
-        let cost = placement_cost(&host.node.state(), shape, &self.mix);
+        let cost = placement_cost(&host.node.state(), shape, self.demand.mix());
         -cost.expect("only hosts with room are scored").0
     }
 
     fn score_of_model(&self, model: ModelId, shape: &Shape) -> i64 {
-        -scarcity_cost(shape, self.mix.scarcity(model, &self.supply)).0
+        -scarcity_cost(shape, self.demand.mix().scarcity(model, &self.supply)).0
     }
 
     fn placed(&mut self, model: ModelId, shape: &Shape) {
