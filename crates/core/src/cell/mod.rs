@@ -3,5 +3,6 @@
 pub mod demand;
 pub mod intern;
 pub mod node;
+pub mod pool;
 pub mod score;
 pub mod shape;
