@@ -101,24 +101,15 @@ pub fn spread_at(curves: &[Curve], x: usize) -> Option<Spread> {
 }
 
 impl Experiment {
-    /// The experiment on a cluster and a list of tasks.
-    pub fn new(nodes: &[NodeRow], tasks: &[TaskRow]) -> Experiment {
+    /// The experiment on a cluster and a list of tasks. `None` if there is not a single GPU, or
+    /// not a single task that asks for one: there would be nothing to measure.
+    pub fn new(nodes: &[NodeRow], tasks: &[TaskRow]) -> Option<Experiment> {
         let mut models: Interner<String, ModelId> = Interner::new();
-        let nodes: Vec<Node> = nodes
-            .iter()
-            .map(|row| {
-                Node::new(NodeSpec {
-                    model: models.intern(row.model.clone()),
-                    gpus: row.gpus,
-                    gpu_memory_mib: 0,
-                    cpu_milli: row.cpu_milli,
-                    memory_mib: row.memory_mib,
-                    labels: SmallVec::new(),
-                    rack: RackId(0),
-                })
-                .expect("the reader refuses nodes with too many GPUs")
-            })
-            .collect();
+        let nodes: Vec<Node> = nodes.iter().map(|row| node(row, &mut models)).collect();
+        let capacity = nodes.iter().map(|node| u64::from(node.free_gpu_thousandths())).sum();
+        if capacity == 0 || tasks.iter().all(|task| task.gpu == GpuDemand::None) {
+            return None;
+        }
         let mut by_name: Vec<&TaskRow> = tasks.iter().collect();
         by_name.sort_by(|one, other| one.name.cmp(&other.name));
         let mut shapes = Shapes::new();
@@ -134,9 +125,8 @@ impl Experiment {
                 })
             })
             .collect();
-        let capacity = nodes.iter().map(|node| u64::from(node.free_gpu_thousandths())).sum();
         let models = u32::try_from(models.len()).expect("fewer models than rows in a file");
-        Experiment { nodes, shapes, tasks, capacity, models }
+        Some(Experiment { nodes, shapes, tasks, capacity, models })
     }
 
     /// Runs one policy on many seeds, on all cores, and calls `done` after each.
@@ -229,6 +219,19 @@ impl Experiment {
         }
         meter.curve()
     }
+}
+
+fn node(row: &NodeRow, models: &mut Interner<String, ModelId>) -> Node {
+    Node::new(NodeSpec {
+        model: models.intern(row.model.clone()),
+        gpus: row.gpus,
+        gpu_memory_mib: 0,
+        cpu_milli: row.cpu_milli,
+        memory_mib: row.memory_mib,
+        labels: SmallVec::new(),
+        rack: RackId(0),
+    })
+    .expect("the reader refuses nodes with too many GPUs")
 }
 
 /// What each source of randomness is for.

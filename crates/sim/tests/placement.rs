@@ -9,7 +9,7 @@ fn experiment(family: &str) -> Experiment {
     let folder = support::traces().join("openb");
     let nodes = read_nodes(&folder.join("openb_node_list_gpu_node.csv")).expect("a valid file");
     let tasks = read_tasks(&folder.join(format!("openb_pod_list_{family}.csv")));
-    Experiment::new(&nodes, &tasks.expect("a valid file"))
+    Experiment::new(&nodes, &tasks.expect("a valid file")).expect("nodes and tasks with GPUs")
 }
 
 /// GPUs in use, in per cent, when as much was asked for as there is.
