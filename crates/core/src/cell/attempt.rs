@@ -284,6 +284,7 @@ impl Cell {
         for node in kept {
             self.wake_for(node);
         }
+        self.park_again();
         let one_in = self.config.ageing_one_in;
         let queue = self.class_mut(class);
         queue.since_aged = if queue.since_aged >= one_in { 0 } else { queue.since_aged + 1 };

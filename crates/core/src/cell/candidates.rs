@@ -2,7 +2,7 @@
 //!
 //! For each shape that was asked for, the states that it fits, best first. A change of a node
 //! touches two slots; a shape looks only at the slots that were touched since it was last asked
-//! for. So a decision costs what changed, not what there is.
+//! for, at each once. So a decision costs what changed, not what there is.
 
 use std::collections::BTreeSet;
 
@@ -36,8 +36,8 @@ struct Seen {
 struct ShapeIndex {
     ranks: BTreeSet<Rank>,
     seen: Vec<Seen>,
-    /// How much of the log was read. Zero: nothing.
-    position: u64,
+    /// The last touch that was looked at.
+    stamp: u64,
     /// The demand mix that the costs are for.
     mix: u64,
 }
@@ -46,16 +46,69 @@ struct ShapeIndex {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
     shapes: Vec<ShapeIndex>,
-    /// Slots touched, in order.
-    log: Vec<u32>,
-    /// How much of the log was dropped.
-    dropped: u64,
+    touches: Touches,
+}
+
+/// Slots in the order in which they were last touched: a list through a table, so that a slot that
+/// is touched again moves to the end and is met once.
+#[derive(Clone, Debug, Default)]
+struct Touches {
+    slots: Vec<Touch>,
+    /// One more than the slot that was touched last. Zero: none was.
+    last: u32,
+    stamps: u64,
+}
+
+/// Neighbours are one more than a slot; zero is the end of the list.
+#[derive(Copy, Clone, Debug, Default)]
+struct Touch {
+    before: u32,
+    after: u32,
+    stamp: u64,
+}
+
+impl Touches {
+    fn touch(&mut self, slot: u32) {
+        let index = slot as usize;
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, Touch::default());
+        }
+        self.stamps += 1;
+        let Touch { before, after, stamp } = self.slots[index];
+        if stamp > 0 && self.last != slot + 1 {
+            // The last slot has nobody after it, so `after` is a slot.
+            self.slots[after as usize - 1].before = before;
+            if before > 0 {
+                self.slots[before as usize - 1].after = after;
+            }
+        }
+        if self.last != slot + 1 {
+            if self.last > 0 {
+                self.slots[self.last as usize - 1].after = slot + 1;
+            }
+            self.slots[index].before = self.last;
+            self.slots[index].after = 0;
+            self.last = slot + 1;
+        }
+        self.slots[index].stamp = self.stamps;
+    }
+
+    /// Slots touched after a stamp, the latest first.
+    fn since(&self, stamp: u64) -> impl Iterator<Item = u32> {
+        let mut next = self.last;
+        std::iter::from_fn(move || {
+            let slot = next.checked_sub(1)?;
+            let touch = self.slots[slot as usize];
+            next = touch.before;
+            (touch.stamp > stamp).then_some(slot)
+        })
+    }
 }
 
 impl Candidates {
     /// Notes that a slot has another state, or another first node.
     pub(crate) fn touch(&mut self, slot: u32) {
-        self.log.push(slot);
+        self.touches.touch(slot);
     }
 
     /// The states that fit a shape, best first within each model.
@@ -66,36 +119,19 @@ impl Candidates {
         shape: &Shape,
         mix: &DemandMix,
     ) -> &BTreeSet<Rank> {
-        self.trim(inventory.slot_count());
         if id.index() >= self.shapes.len() {
             self.shapes.resize_with(id.index() + 1, ShapeIndex::default);
         }
-        let end = self.dropped + self.log.len() as u64;
         let index = &mut self.shapes[id.index()];
         if index.mix != mix.version() {
             *index = ShapeIndex { mix: mix.version(), ..ShapeIndex::default() };
         }
         index.seen.resize(inventory.slot_count(), Seen::default());
-        if index.position < self.dropped.max(1) {
-            for slot in 0..u32::try_from(inventory.slot_count()).expect("fewer than 2^32 slots") {
-                index.look_at(inventory, slot, shape, mix);
-            }
-        } else {
-            let from = usize::try_from(index.position - self.dropped).expect("within the log");
-            for slot in &self.log[from..] {
-                index.look_at(inventory, *slot, shape, mix);
-            }
+        for slot in self.touches.since(index.stamp) {
+            index.look_at(inventory, slot, shape, mix);
         }
-        index.position = end;
+        index.stamp = self.touches.stamps;
         &index.ranks
-    }
-
-    /// Reading a log longer than the table is no cheaper than reading the table.
-    fn trim(&mut self, slots: usize) {
-        if self.log.len() > 1024 + 2 * slots {
-            self.dropped += self.log.len() as u64;
-            self.log.clear();
-        }
     }
 }
 
@@ -103,7 +139,7 @@ impl ShapeIndex {
     fn look_at(&mut self, inventory: &Inventory, slot: u32, shape: &Shape, mix: &DemandMix) {
         let state = inventory.state(slot);
         let seen = &mut self.seen[slot as usize];
-        let Some(first) = state.nodes.first().copied() else {
+        let Some(first) = state.first else {
             if let Some(old) = seen.rank {
                 self.ranks.remove(&old);
             }
@@ -142,4 +178,23 @@ fn rank(
     let preference = u16::try_from(shape.preference(node.model())?).unwrap_or(u16::MAX);
     let cost = placement_cost(&node.state(), shape, mix)?;
     Some(Rank { preference, model: node.model(), cost, first, slot })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touched_slots_are_met_once_and_the_latest_first() {
+        let mut touches = Touches::default();
+        for slot in [0, 1, 2, 1, 1, 3, 0] {
+            touches.touch(slot);
+        }
+        assert_eq!(touches.since(0).collect::<Vec<_>>(), [0, 3, 1, 2]);
+        assert_eq!(touches.since(5).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(touches.since(7).count(), 0);
+        touches.touch(2);
+        touches.touch(2);
+        assert_eq!(touches.since(0).collect::<Vec<_>>(), [2, 0, 3, 1]);
+    }
 }

@@ -60,8 +60,8 @@ impl Cell {
         for group in self.groups.iter() {
             sink.part(group);
         }
-        sink.part((&self.classes, &self.reservations, &self.ready, &self.mixed));
-        sink.part((&self.maintenance, &self.timers, self.idle, self.review_at));
+        sink.part((&self.classes, &self.reservations, &self.hot, &self.ready));
+        sink.part((&self.mixed, &self.maintenance, &self.timers, self.idle, self.review_at));
         sink.part((self.victims, &self.preemptible));
         sink.flush();
         sink.digester.finish()

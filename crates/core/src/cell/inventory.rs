@@ -14,9 +14,11 @@ use smallvec::SmallVec;
 
 use super::candidates::Candidates;
 use super::command::NodeOffer;
+use super::config::CellConfig;
 use super::demand::Supply;
 use super::ids::{AttemptId, ClassRank, HardwareId, JobId};
 use super::intern::{InternedId, Interner};
+use super::job::Occupancy;
 use super::node::{GpuSet, Node, NodeId, NodeState};
 use super::profile::{Outlook, Profile};
 use super::shape::{LabelId, ModelId, ShapeId, Shapes};
@@ -116,6 +118,24 @@ impl NodeRecord {
     }
 }
 
+impl NodeRecord {
+    /// Whether its claims allow any job of a class that takes so long and starts now.
+    pub(crate) fn allows_some(
+        &self,
+        class: ClassRank,
+        now: Timestamp,
+        occupancy: Occupancy,
+        config: &CellConfig,
+    ) -> bool {
+        // The usual case is cheap.
+        self.claims.is_empty() || {
+            let length = occupancy.limit_ms(config).saturating_add(config.start_allowance_ms);
+            let until = now.plus_millis(length);
+            self.claims.iter().all(|claim| class > claim.class || until <= claim.from)
+        }
+    }
+}
+
 /// What makes two nodes alike.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct StateKey {
@@ -130,6 +150,8 @@ pub(crate) struct State {
     key: Option<StateKey>,
     /// Changes whenever the slot gets another state; never zero while it has one.
     pub(crate) generation: u64,
+    /// The lowest of its nodes, kept here because it is what is asked for.
+    pub(crate) first: Option<NodeId>,
     pub(crate) nodes: BTreeSet<NodeId>,
 }
 
@@ -348,8 +370,9 @@ impl Inventory {
 
     fn leave(&mut self, slot: u32, id: NodeId) {
         let state = &mut self.states[slot as usize];
-        let was_first = state.nodes.first() == Some(&id);
+        let was_first = state.first == Some(id);
         state.nodes.remove(&id);
+        state.first = state.nodes.first().copied();
         if state.nodes.is_empty() {
             let key = state.key.take().expect("a state with nodes has a key");
             state.generation = 0;
@@ -379,7 +402,8 @@ impl Inventory {
         };
         let state = &mut self.states[slot as usize];
         state.nodes.insert(id);
-        if state.nodes.first() == Some(&id) {
+        if state.first.is_none_or(|first| id < first) {
+            state.first = Some(id);
             self.candidates.get_mut().touch(slot);
         }
         slot
@@ -402,7 +426,8 @@ impl Inventory {
                             && key.claims == record.claims
                             && record.outlook == Outlook::new(&record.node, &record.members)
                     });
-                    if !alike || !state.nodes.contains(&id) {
+                    let first = state.first == state.nodes.first().copied();
+                    if !alike || !first || !state.nodes.contains(&id) {
                         return Err(format!("{id:?} is in the slot of another state"));
                     }
                 }

@@ -6,6 +6,7 @@
 //! that were tried in vain are left out by one bit each, so a hundred thousand jobs that cannot
 //! start now cost nothing.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Accounts, ROOT};
@@ -29,7 +30,38 @@ pub(crate) struct Lane {
     /// Children with waiting jobs, and the account itself if it has some of its own.
     order: BTreeSet<(ShareKey, AccountId)>,
     /// The account's own jobs.
-    own: BTreeMap<RequestId, BTreeSet<(Ticket, JobId)>>,
+    own: BTreeMap<RequestId, Line>,
+}
+
+/// Jobs with one request, in the order of submission. Never empty in a lane.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// The first of them, kept here because it is what is asked for.
+    first: (Ticket, JobId),
+    pub(crate) jobs: BTreeSet<(Ticket, JobId)>,
+}
+
+impl Line {
+    fn new(job: (Ticket, JobId)) -> Line {
+        Line { first: job, jobs: BTreeSet::from([job]) }
+    }
+
+    fn insert(&mut self, job: (Ticket, JobId)) -> bool {
+        self.first = self.first.min(job);
+        self.jobs.insert(job)
+    }
+
+    /// Removes a job; answers whether any are left.
+    fn remove(&mut self, job: (Ticket, JobId)) -> bool {
+        assert!(self.jobs.remove(&job), "a waiting job is in its lane");
+        match self.jobs.first() {
+            Some(first) => {
+                self.first = *first;
+                true
+            }
+            None => false,
+        }
+    }
 }
 
 impl Lane {
@@ -62,7 +94,7 @@ impl Lane {
     }
 
     /// The account's own jobs by request.
-    pub(crate) fn own(&self) -> &BTreeMap<RequestId, BTreeSet<(Ticket, JobId)>> {
+    pub(crate) fn own(&self) -> &BTreeMap<RequestId, Line> {
         &self.own
     }
 
@@ -87,7 +119,7 @@ impl Lane {
             let index = request.index();
             !except.contains(index) && only.is_none_or(|only| only.contains(index))
         });
-        tried.filter_map(|(_, jobs)| jobs.first().copied()).min()
+        tried.map(|(_, line)| line.first).min()
     }
 }
 
@@ -110,8 +142,14 @@ impl Accounts {
         if lane.own.is_empty() {
             lane.order.insert((own_key, account));
         }
-        let fresh = lane.own.entry(request).or_default().insert((ticket, job));
-        assert!(fresh, "a job waits once");
+        match lane.own.entry(request) {
+            Entry::Vacant(entry) => {
+                entry.insert(Line::new((ticket, job)));
+            }
+            Entry::Occupied(mut entry) => {
+                assert!(entry.get_mut().insert((ticket, job)), "a job waits once");
+            }
+        }
         let mut next = Some(account);
         while let Some(id) = next {
             let account = self.get_mut(id);
@@ -131,9 +169,8 @@ impl Accounts {
         let Waiter { account, class, request, ticket, job } = waiter;
         let own_key = self.get(account).own_key();
         let lane = self.get_mut(account).lane_mut(class);
-        let jobs = lane.own.get_mut(&request).expect("a waiting job has a lane");
-        assert!(jobs.remove(&(ticket, job)), "a waiting job is in its lane");
-        if jobs.is_empty() {
+        let line = lane.own.get_mut(&request).expect("a waiting job has a lane");
+        if !line.remove((ticket, job)) {
             lane.own.remove(&request);
         }
         if lane.own.is_empty() {
@@ -207,9 +244,7 @@ impl Accounts {
     pub(crate) fn ahead(&self, waiter: Waiter) -> u64 {
         let own = self.get(waiter.account);
         let Some(lane) = own.lane(waiter.class) else { return 0 };
-        let earlier = |jobs: &BTreeSet<(Ticket, JobId)>| {
-            jobs.range(..(waiter.ticket, waiter.job)).count() as u64
-        };
+        let earlier = |line: &Line| line.jobs.range(..(waiter.ticket, waiter.job)).count() as u64;
         let mut ahead: u64 = lane.own.values().map(earlier).sum();
         let mut place = (own.own_key(), waiter.account);
         for id in self.path(waiter.account) {
@@ -231,7 +266,7 @@ impl Accounts {
 impl Lane {
     fn own_waiting(&self) -> u32 {
         // A lane counts its jobs in 32 bits.
-        self.own.values().map(|jobs| jobs.len() as u32).sum()
+        self.own.values().map(|line| line.jobs.len() as u32).sum()
     }
 }
 

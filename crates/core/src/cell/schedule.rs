@@ -155,6 +155,10 @@ impl Cell {
 
     pub(crate) fn apply_pass_ended(&mut self, at: Timestamp) {
         self.idle = true;
+        self.hot.clear();
+        for queue in self.classes.values_mut() {
+            queue.woken.clear();
+        }
         let waiting = self.classes.values().any(|queue| !queue.by_age.is_empty());
         if waiting && self.review_at.is_none() {
             let review_at = at.plus_millis(self.config.review_ms);

@@ -25,11 +25,16 @@ use crate::time::Timestamp;
 /// Micro-credits per GPU-hour of a model that has no price.
 const DEFAULT_PRICE: u64 = 1_000_000;
 
+/// With more nodes than this that have more to offer, it is cheaper to try.
+const HOT_NODES_LOOKED_AT: usize = 8;
+
 /// What waits in one class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClassQueue {
     /// Requests that nothing free serves.
     pub(crate) parked: Bits,
+    /// Requests that were parked and may be served by a node of [`Cell::hot`].
+    pub(crate) woken: Bits,
     /// Competing jobs in the order of submission.
     pub(crate) by_age: BTreeSet<(Ticket, JobId)>,
     /// Placements since the last one by age.
@@ -64,6 +69,8 @@ pub struct Cell {
     pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
     pub(crate) groups: Groups,
     pub(crate) reservations: BTreeMap<JobId, Reservation>,
+    /// Nodes that have had more to offer since the last pass ended.
+    pub(crate) hot: BTreeSet<NodeId>,
     /// Reservations whose nodes may be free now.
     pub(crate) ready: BTreeSet<JobId>,
     /// Requests blocked by a quota that something else would help as well.
@@ -109,6 +116,7 @@ impl Cell {
             classes: BTreeMap::new(),
             groups: Groups::default(),
             reservations: BTreeMap::new(),
+            hot: BTreeSet::new(),
             ready: BTreeSet::new(),
             mixed: BTreeSet::new(),
             maintenance: BTreeMap::new(),
@@ -146,9 +154,16 @@ impl Cell {
         let job = self.job_mut(id);
         job.phase = Phase::Waiting(Waiting::Competing);
         let waiter = job.waiter();
+        let slot = self.slot_of(self.job(id));
         self.accounts.enqueue(waiter);
-        self.class_mut(waiter.class).by_age.insert((waiter.ticket, id));
-        self.idle = false;
+        let queue = self.class_mut(waiter.class);
+        queue.by_age.insert((waiter.ticket, id));
+        if !queue.parked.contains(waiter.request.index()) {
+            self.idle = false;
+        } else if !queue.reserved.contains_key(&slot) {
+            queue.unreserved.insert(slot);
+            self.idle = false;
+        }
     }
 
     /// Takes a job that has no GPUs out of whatever it waits in.
@@ -185,6 +200,7 @@ impl Cell {
         let Some(record) = self.inventory.get(node).filter(|record| record.is_open()) else {
             return;
         };
+        self.hot.insert(node);
         for claim in &record.claims {
             if let Some(job) = claim.job {
                 self.ready.insert(job);
@@ -192,23 +208,50 @@ impl Cell {
             }
         }
         for (class, queue) in &mut self.classes {
-            let mut woken = Bits::default();
+            let mut woken = std::mem::take(&mut queue.woken);
             for index in queue.parked.iter() {
                 let request = &self.requests.values()[index];
-                let until = self.now.plus_millis(request.occupancy.limit_ms(&self.config));
-                let nobody = JobId(u64::MAX);
                 if record.node.fits(self.shapes.get(request.shape))
-                    && record.allows(nobody, *class, until)
+                    && record.allows_some(*class, self.now, request.occupancy, &self.config)
                 {
                     woken.insert(index);
+                    self.idle = false;
                 }
             }
-            if !woken.is_empty() {
-                woken.iter().for_each(|index| queue.parked.remove(index));
-                self.idle = false;
-            }
+            woken.iter().for_each(|index| queue.parked.remove(index));
+            queue.woken = woken;
         }
         self.unblock_mixed();
+    }
+
+    /// Nodes have less to offer: parks again what was woken for them and is not served by them any
+    /// more. It need not be tried, because nothing else could serve it before.
+    pub(crate) fn park_again(&mut self) {
+        if self.hot.len() > HOT_NODES_LOOKED_AT {
+            return;
+        }
+        for (class, queue) in &mut self.classes {
+            let mut parked = std::mem::take(&mut queue.parked);
+            for index in queue.woken.iter() {
+                let request = &self.requests.values()[index];
+                let shape = self.shapes.get(request.shape);
+                let served = self.hot.iter().any(|node| {
+                    self.inventory.get(*node).is_some_and(|record| {
+                        record.node.fits(shape)
+                            && record.allows_some(*class, self.now, request.occupancy, &self.config)
+                    })
+                });
+                if !served {
+                    parked.insert(index);
+                    let slot = shape.models.first().copied();
+                    if !queue.reserved.contains_key(&slot) {
+                        queue.unreserved.insert(slot);
+                    }
+                }
+            }
+            parked.iter().for_each(|index| queue.woken.remove(index));
+            queue.parked = parked;
+        }
     }
 
     /// Tries again what waits for one thing of several, after any of them may have changed.
