@@ -344,13 +344,14 @@ fn print_json(rows: &[Row]) {
         .map(|row| {
             format!(
                 "{{\"work\":\"{}\",\"nodes\":{},\"placements\":{},\"decisions\":{},\
-                 \"placements_per_second\":{},\"mean_ns\":{},\"p50_ns\":{},\"p99_ns\":{},\
+                 \"placements_per_second\":{},\"wall_ms\":{},\"mean_ns\":{},\"p50_ns\":{},\"p99_ns\":{},\
                  \"p999_ns\":{},\"max_ns\":{},\"waiting\":{},\"rss_mib\":{}}}",
                 row.name,
                 row.nodes,
                 row.placements,
                 row.decisions,
                 row.per_second,
+                row.wall_ms,
                 row.mean_ns,
                 row.p50_ns,
                 row.p99_ns,

@@ -116,7 +116,7 @@ fn equal_accounts_that_both_wait_never_loop() {
         world.run("a", 8, 20 * HOUR);
         world.run("b", 8, 20 * HOUR);
     }
-    world.pass(4 * DAY, 5 * MINUTE / 5);
+    world.pass(4 * DAY, MINUTE);
     // Every job may be preempted three times for the share, however long this goes on.
     let mut by_victim = std::collections::BTreeMap::new();
     for (victim, _) in victims(&world) {

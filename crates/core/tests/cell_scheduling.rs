@@ -303,7 +303,7 @@ fn an_old_job_of_a_weightless_account_runs_in_the_end() {
     let beggar = world.run("beggar", 8, HOUR);
     for hour in 0..48 {
         world.run(&format!("rich:u{hour}"), 8, HOUR);
-        world.pass(HOUR, 5 * MINUTE / 5);
+        world.pass(HOUR, MINUTE);
     }
     assert!(world.has_started(beggar), "after a day it counts as aged");
     world.check_replay();

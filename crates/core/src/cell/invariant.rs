@@ -4,11 +4,11 @@
 //! L10: the states of jobs are legal and attempts are fenced. L14: no job waits without a reason.
 //! And whatever is derived from something else agrees with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::Account;
 use super::attempt::MemberPhase;
-use super::event::Event;
+use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
 use super::job::{Job, Phase, Waiting};
 use super::quota::InUse;
@@ -16,6 +16,20 @@ use super::state::Cell;
 
 /// A law that does not hold, in words.
 pub type Broken = String;
+
+/// The attempt that an event makes leave for a job.
+fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
+    let (attempt, reason) = if let Event::StopOrdered { attempt, reason, .. } = event {
+        (attempt, reason)
+    } else if let Event::AttemptEnded { attempt, outcome, .. } = event
+        && let AttemptOutcome::Stopped(reason) = outcome
+    {
+        (attempt, reason)
+    } else {
+        return None;
+    };
+    matches!(reason, StopReason::Preempted { by, .. } if *by == job).then_some(*attempt)
+}
 
 /// What the jobs below an account add up to.
 #[derive(Default)]
@@ -66,6 +80,72 @@ impl Cell {
             let group = job.group.map(|group| self.groups.get(group));
             if let Some(group) = group.filter(|group| group.active > group.limit) {
                 return Err(format!("L9: {attempt} exceeds the group {}", group.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, before a step is applied, that what it preempts makes a complete place, that nobody
+    /// leaves who need not, and that only those leave who may.
+    pub fn check_plan(&self, events: &[Event]) -> Result<(), Broken> {
+        for event in events {
+            let Event::ReservationMade { job, nodes, preempting: true, .. } = event else {
+                continue;
+            };
+            let job = self.job(*job);
+            let victims: BTreeSet<AttemptId> =
+                events.iter().filter_map(|event| preempted_for(event, job.spec.job)).collect();
+            let firm = victims.iter().find(|victim| {
+                self.live(**victim).is_none_or(|(victim, _)| {
+                    !victim.spec.preemptible || victim.class() > job.class()
+                })
+            });
+            if let Some(firm) = firm {
+                return Err(format!("{firm} may not be preempted for {:?}", job.spec.job));
+            }
+            if victims.is_empty() || !self.fits_without(job, nodes, &victims) {
+                return Err(format!("preemption makes no place for {:?}", job.spec.job));
+            }
+            for spared in &victims {
+                let mut fewer = victims.clone();
+                fewer.remove(spared);
+                if self.fits_without(job, nodes, &fewer) {
+                    return Err(format!("{spared} need not leave for {:?}", job.spec.job));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, before a step is applied, that nobody is placed before an earlier job of the same
+    /// account, class and request.
+    pub fn check_order(&self, events: &[Event]) -> Result<(), Broken> {
+        for event in events {
+            let Event::PlacementProposed { attempt, .. } = event else { continue };
+            let job = self.job(attempt.job);
+            let earlier = self.jobs.values().find(|other| {
+                other.waiting() == Some(Waiting::Competing)
+                    && other.ticket < job.ticket
+                    && (other.account, other.class(), other.request)
+                        == (job.account, job.class(), job.request)
+                    && other.group.is_none()
+            });
+            if let Some(earlier) = earlier {
+                return Err(format!("{attempt} goes before {:?}", earlier.spec.job));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, when no pass is due, that no waiting job could start: everything that was set aside
+    /// was woken by whatever could have helped it. A full search for each job.
+    pub fn check_quiet(&self) -> Result<(), Broken> {
+        for (id, job) in &self.jobs {
+            let open = self.accounts.path(job.account).all(|id| !self.accounts.get(id).frozen)
+                && job.group.is_none_or(|group| !self.groups.get(group).is_full());
+            let competes = job.waiting() == Some(Waiting::Competing);
+            if self.idle && competes && open && self.find_place(self.now, job).is_ok() {
+                return Err(format!("{id:?} of {} could start", job.spec.account));
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use bursar_core::cell::command::{
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
-use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::machine::{Machine, execute, machine_time};
 use bursar_core::time::Timestamp;
 
 pub const SECOND: i64 = 1000;
@@ -180,15 +180,27 @@ impl World {
         }
     }
 
+    /// As [`bursar_core::machine::advance`], with the laws checked on the way.
     fn advance_cell(&mut self) {
-        let mut steps = Vec::new();
-        let checks = self.checks;
-        advance(&mut self.cell, at(self.now), |when, events| steps.push((when, events.to_vec())));
-        for (when, events) in steps {
+        while let Some(deadline) =
+            self.cell.next_deadline().filter(|deadline| *deadline <= at(self.now))
+        {
+            let when = machine_time(&self.cell, deadline);
+            let mut events = Vec::new();
+            self.cell.decide_due(when, &mut events);
+            assert!(!events.is_empty(), "a deadline is met by something");
+            if self.checks {
+                self.cell.check_plan(&events).expect("a plan is complete and minimal");
+                self.cell.check_order(&events).expect("first come, first served among equals");
+            }
+            for event in &events {
+                self.cell.apply(when, event);
+            }
             self.record(when, events);
         }
-        if checks {
+        if self.checks {
             self.cell.check().expect("the laws hold");
+            self.cell.check_quiet().expect("nothing that could start waits");
         }
     }
 
