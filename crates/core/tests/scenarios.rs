@@ -4,6 +4,8 @@
 //! what happened. `BURSAR_UPDATE=1 cargo test -p bursar-core --test scenarios` writes them anew, to
 //! be read before they are committed.
 
+#![allow(clippy::unwrap_used, reason = "a scenario that cannot be read or written fails its test")]
+
 #[path = "scenario/parse.rs"]
 mod parse;
 #[path = "scenario/render.rs"]
