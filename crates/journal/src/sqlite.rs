@@ -8,6 +8,7 @@
 //! start.
 
 mod files;
+mod log;
 mod rows;
 mod schema;
 
@@ -70,8 +71,13 @@ impl SqliteJournal {
         schema::check_library()?;
         let lock = LockFile::take(path)?;
         files::drop_page_cache(path)?;
+        // Without syncs more than one transaction may be torn, and this would be a false alarm.
+        if !options.unsafe_normal_sync {
+            log::check(path)?;
+        }
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
+        schema::restart_log(&connection)?;
         files::sync_directory(path)?;
         let readers = Arc::new(ReaderPool::new(path));
         let snapshots = SnapshotFiles::new(path, id);
