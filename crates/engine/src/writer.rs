@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::error::{EngineError, ReplayError};
 use crate::handle::{Handle, Message, View};
 use crate::handoff::{Handoff, Waiting};
 use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
+use crate::mailbox::Mailbox;
 use crate::replay::{Replayed, replay};
 use crate::session::{End, Session};
 
@@ -125,7 +126,7 @@ impl<C: Codec> Engine<C> {
         monotonic: Arc<dyn Monotonic>,
         options: EngineOptions,
     ) -> Engine<C> {
-        let (sender, mailbox) = sync_channel(options.mailbox);
+        let (sender, receiver) = sync_channel(options.mailbox);
         let durable = Arc::new(Durable::new());
         let counters = Arc::new(Counters::default());
         let status = Arc::new(Mutex::new(Status::Starting));
@@ -135,7 +136,7 @@ impl<C: Codec> Engine<C> {
             clock,
             monotonic,
             options,
-            mailbox,
+            mailbox: Mailbox::new(receiver),
             wake: sender.clone(),
             durable: Arc::clone(&durable),
             counters: Arc::clone(&counters),
@@ -216,7 +217,7 @@ struct Writer<C: Codec> {
     clock: Arc<dyn Clock>,
     monotonic: Arc<dyn Monotonic>,
     options: EngineOptions,
-    mailbox: Receiver<Message<C::Machine>>,
+    mailbox: Mailbox<C::Machine>,
     wake: SyncSender<Message<C::Machine>>,
     durable: Arc<Durable>,
     counters: Arc<Counters>,
@@ -231,7 +232,7 @@ impl<C: Codec> Writer<C> {
         self.show(Status::Stopped(end.clone()));
         self.durable.close();
         // Whoever is still waiting gets an answer; whoever comes later finds nobody here.
-        while let Ok(message) = self.mailbox.try_recv() {
+        while let Some(message) = self.mailbox.try_next() {
             message.reject(&EngineError::Stopped(end.clone()));
         }
     }
@@ -412,7 +413,7 @@ impl<C: Codec> Writer<C> {
             if left.is_zero() {
                 return false;
             }
-            match self.mailbox.recv_timeout(left) {
+            match self.mailbox.next(Some(left)) {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Ok(message) => handle(message),
                 Err(RecvTimeoutError::Timeout) => return false,

@@ -41,6 +41,7 @@ fn main() {
         return serve(Path::new(directory), first.parse().expect("the parent gives a number"));
     }
     println!("seed {SEED}");
+    println!("{}", a_full_disk_is_outlived());
     let directory = TempDir::new();
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let mut log = Log::default();
@@ -66,22 +67,62 @@ fn main() {
     assert!(log.acknowledged.len() > 1_000, "hardly any load");
 }
 
+/// Some hundred writes in a row find no space. Clients are told, reads go on, and the same process
+/// serves again as soon as there is space.
+fn a_full_disk_is_outlived() -> String {
+    let directory = TempDir::new();
+    let mut log = Log::default();
+    let full = "inject=pwrite64:error=ENOSPC:when=300..600";
+    let mut child = start(directory.path(), 1, Some(("pwrite64", full)));
+    let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let mut afterwards = 0;
+    for line in lines {
+        let line = line.expect("the child writes text");
+        afterwards += u64::from(afterwards < 500 && log.full > 0 && line.starts_with("ack"));
+        log.read(&line);
+        if afterwards == 500 && log.process != 0 {
+            // What comes after is still read, and not counted.
+            log.kill();
+        }
+    }
+    child.wait().expect("it is ours");
+    log.compare(directory.path());
+    assert!(log.full > 0, "nobody was told that the disk is full");
+    assert_eq!(afterwards, 500, "it did not serve again");
+    format!("full disk: {} answers said so, {afterwards} commands afterwards", log.full)
+}
+
 /// What the clients know.
 #[derive(Default)]
 struct Log {
     tried: BTreeSet<u64>,
     acknowledged: BTreeSet<u64>,
+    /// The child itself, which may run inside strace.
+    process: u64,
+    /// Answers that said that the disk is full.
+    full: usize,
     unknown: usize,
     unknown_happened: usize,
 }
 
 impl Log {
+    /// Kills the child, not the strace around it.
+    fn kill(&mut self) {
+        assert_ne!(self.process, 0, "0 would be this test's whole group");
+        let mut kill = Command::new("kill");
+        let killed = kill.args(["-KILL", &self.process.to_string()]).status();
+        assert!(killed.is_ok_and(|status| status.success()), "the child is ours");
+        self.process = 0;
+    }
+
     fn read(&mut self, line: &str) {
         let (what, id) = line.split_once(' ').expect("every line has two words");
         let id = id.parse().expect("every line names an id");
         match what {
             "try" => drop(self.tried.insert(id)),
             "ack" => drop(self.acknowledged.insert(id)),
+            "full" => self.full += 1,
+            "process" => self.process = id,
             other => panic!("the child says {other}"),
         }
     }
@@ -126,6 +167,10 @@ fn open(directory: &Path) -> Arc<SqliteJournal> {
 /// it makes a call for the given time.
 fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, u32)>, log: &mut Log) {
     let first = log.tried.last().map_or(1, |last| last + 1);
+    let inject =
+        point.map(|(call, number)| (call, format!("inject={call}:signal=KILL:when={number}")));
+    let point = inject.as_ref().map(|(call, inject)| (*call, inject.as_str()));
+    log.process = 0;
     let mut child = start(directory, first, point);
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let mut answered = 0;
@@ -133,23 +178,24 @@ fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, u32)>, log
         let line = line.expect("the child writes text");
         answered += u64::from(line.starts_with("ack"));
         log.read(&line);
-        if answered == if point.is_none() { acknowledged } else { ENOUGH } {
+        let enough = if point.is_none() { acknowledged } else { ENOUGH };
+        if answered >= enough && log.process != 0 {
             // What it wrote until now is still in the pipe and read to its end.
-            child.kill().expect("it is ours");
+            log.kill();
         }
     }
     child.wait().expect("it is ours");
 }
 
-fn start(directory: &Path, first: u64, point: Option<(&str, u32)>) -> Child {
+/// `point` is a system call and what strace shall do with it.
+fn start(directory: &Path, first: u64, point: Option<(&str, &str)>) -> Child {
     let program = std::env::current_exe().expect("this very test");
     let mut command = match point {
         None => Command::new(program),
-        Some((call, number)) => {
+        Some((call, inject)) => {
             let mut strace = Command::new("strace");
             strace
-                .args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}")])
-                .args(["-e", &format!("inject={call}:signal=KILL:when={number}")])
+                .args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", inject])
                 .arg(program);
             strace
         }
@@ -165,6 +211,11 @@ fn start(directory: &Path, first: u64, point: Option<(&str, u32)>) -> Child {
 
 /// The child: serves its own clients until it is killed.
 fn serve(directory: &Path, first: u64) {
+    // One client that fails ends the child, and the parent sees that its log is too short.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(101);
+    }));
     let journal: Arc<dyn Journal> = open(directory);
     let codec = Arc::new(TillCodec);
     let clock = Arc::new(WallClock::new());
@@ -185,6 +236,7 @@ fn serve(directory: &Path, first: u64) {
             std::process::exit(1);
         }
     };
+    say("process", std::process::id().into());
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
@@ -193,7 +245,18 @@ fn serve(directory: &Path, first: u64) {
                     say("try", id);
                     let handle = engine.handle();
                     let mut answer = handle.execute((), Till::Add { id, amount: 1 });
-                    while let Err(EngineError::Unavailable(_)) = answer {
+                    while let Err(error) = &answer {
+                        match error {
+                            EngineError::Unavailable(_) => {}
+                            EngineError::StorageFull => {
+                                say("full", id);
+                                while let Err(error) = handle.settle() {
+                                    let rebuilding = matches!(error, EngineError::Unavailable(_));
+                                    assert!(rebuilding, "reads go on: {error}");
+                                }
+                            }
+                            EngineError::OutcomeUnknown | EngineError::Stopped(_) => break,
+                        }
                         answer = handle.execute((), Till::Add { id, amount: 1 });
                     }
                     answer.expect("the disk works").value.expect("accepted");
