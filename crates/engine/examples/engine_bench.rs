@@ -17,10 +17,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use bursar_core::machine::execute;
-use bursar_engine::{Codec, Engine, EngineOptions, Handle, Origin, Stats, WallClock};
+use bursar_core::machine::{Machine, execute};
+use bursar_engine::{
+    Codec, Engine, EngineOptions, Handle, Origin, Stats, WallClock, replay_from_genesis,
+};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{BatchBuilder, RecordKind};
+use bursar_journal::{BatchBuilder, Journal, RecordKind};
 use support::till::{Command, Till, TillCodec};
 use support::{TempDir, at};
 
@@ -63,6 +65,8 @@ struct Measured {
     limit: f64,
     sync_ms: f64,
     stats: Stats,
+    /// Records replayed per second, from the first one.
+    replayed: f64,
 }
 
 fn main() {
@@ -74,7 +78,7 @@ fn main() {
     if !arguments.json {
         println!("machine alone {:.2} µs, {record_bytes} bytes a record", core * 1e6);
         println!(
-            "{:>9} {:>12} {:>12} {:>6} {:>9} {:>9} {:>11} {:>9}",
+            "{:>9} {:>12} {:>12} {:>6} {:>9} {:>9} {:>11} {:>9} {:>12}",
             "in flight",
             "commands/s",
             "limit/s",
@@ -82,7 +86,8 @@ fn main() {
             "sync ms",
             "batches",
             "mean batch",
-            "largest"
+            "largest",
+            "replayed/s"
         );
     }
     for in_flight in IN_FLIGHT {
@@ -95,16 +100,16 @@ fn main() {
         let sync = raw.seconds / raw.syncs as f64;
         let limit = in_flight as f64 / (sync + in_flight as f64 * core);
         let per_second = bench.answered as f64 / bench.seconds;
-        let stats = bench.finish();
+        let (stats, replayed) = bench.finish();
         print(
-            &Measured { in_flight, per_second, limit, sync_ms: sync * 1e3, stats },
+            &Measured { in_flight, per_second, limit, sync_ms: sync * 1e3, stats, replayed },
             arguments.json,
         );
     }
 }
 
 fn print(measured: &Measured, json: bool) {
-    let Measured { in_flight, per_second, limit, sync_ms, stats } = measured;
+    let Measured { in_flight, per_second, limit, sync_ms, stats, replayed } = measured;
     let ratio = per_second / limit;
     let mean = stats.records as f64 / stats.batches.max(1) as f64;
     let (batches, largest) = (stats.batches, stats.largest_batch);
@@ -112,12 +117,13 @@ fn print(measured: &Measured, json: bool) {
         println!(
             "{{\"in_flight\": {in_flight}, \"commands_per_second\": {per_second:.0}, \
              \"limit_per_second\": {limit:.0}, \"ratio\": {ratio:.3}, \"sync_ms\": {sync_ms:.3}, \
-             \"batches\": {batches}, \"mean_batch\": {mean:.1}, \"largest_batch\": {largest}}}"
+             \"batches\": {batches}, \"mean_batch\": {mean:.1}, \"largest_batch\": {largest}, \
+             \"replayed_per_second\": {replayed:.0}}}"
         );
     } else {
         println!(
             "{in_flight:>9} {per_second:>12.0} {limit:>12.0} {ratio:>6.2} {sync_ms:>9.3} {batches:>9} \
-             {mean:>11.1} {largest:>9}"
+             {mean:>11.1} {largest:>9} {replayed:>12.0}"
         );
     }
 }
@@ -177,6 +183,7 @@ impl Raw {
 
 /// A whole engine on a new SQLite journal, with a fixed number of commands in flight.
 struct Bench {
+    journal: Arc<SqliteJournal>,
     engine: Engine<TillCodec>,
     in_flight: u64,
     done: Sender<bool>,
@@ -192,10 +199,12 @@ impl Bench {
         let journal = SqliteJournal::open(&path, SqliteOptions::default()).expect("a new file");
         let options = EngineOptions { mailbox: 32_768, ..EngineOptions::default() };
         let clock = Arc::new(WallClock::new());
-        let engine = Engine::start(Arc::new(journal), Arc::new(TillCodec), clock, options);
+        let journal = Arc::new(journal);
+        let shared: Arc<dyn Journal> = Arc::clone(&journal) as Arc<dyn Journal>;
+        let engine = Engine::start(shared, Arc::new(TillCodec), clock, options);
         engine.handle().settle().expect("it serves");
         let (done, answers) = channel();
-        Bench { engine, in_flight, done, answers, sent: 0, answered: 0, seconds: 0.0 }
+        Bench { journal, engine, in_flight, done, answers, sent: 0, answered: 0, seconds: 0.0 }
     }
 
     fn submit(&mut self, handle: &Handle<Till>) {
@@ -229,9 +238,17 @@ impl Bench {
         self.seconds += start.elapsed().as_secs_f64();
     }
 
-    fn finish(self) -> Stats {
-        let total = self.engine.handle().read(|till| till.total).expect("it serves").value;
+    /// What was written, and how many records a second a start reads again.
+    fn finish(self) -> (Stats, f64) {
+        let live = self.engine.handle().read(|till| (till.total, till.digest()));
+        let (total, digest) = live.expect("it serves").value;
         assert_eq!(total, support::signed(self.sent), "every command happened once");
-        self.engine.stats()
+        let stats = self.engine.stats();
+        self.engine.stop();
+        let start = now();
+        let replayed = replay_from_genesis(&*self.journal, &TillCodec).expect("whole");
+        let seconds = start.elapsed().as_secs_f64();
+        assert_eq!(replayed.machine.digest(), digest, "L11: replay(journal) = state");
+        (stats, replayed.head.position as f64 / seconds)
     }
 }
