@@ -317,6 +317,7 @@ impl<C: Codec> Writer<C> {
             counters: Arc::clone(&self.counters),
             trust: Arc::clone(trust),
             epoch: trust.lease().epoch,
+            stopwatch: SystemMonotonic::new(),
             expected: head,
         };
         let mut session = Session {

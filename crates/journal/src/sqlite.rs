@@ -77,11 +77,12 @@ impl SqliteJournal {
         }
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
-        schema::restart_log(&connection)?;
+        // If it could not be emptied now, the first chance is taken.
+        let log_pages = if schema::restart_log(&connection)? { 0 } else { u32::MAX };
         files::sync_directory(path)?;
         let readers = Arc::new(ReaderPool::new(path));
         let snapshots = SnapshotFiles::new(path, id);
-        let writer = Writer { connection: Some(connection), stopped: None, log_pages: 0 };
+        let writer = Writer { connection: Some(connection), stopped: None, log_pages };
         let journal = SqliteJournal {
             path: path.to_owned(),
             options,

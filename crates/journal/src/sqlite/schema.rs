@@ -315,11 +315,11 @@ pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<u32> {
     })
 }
 
-/// Moves all of the log into the file and empties it. With a full disk the log stays as it is.
-pub(super) fn restart_log(connection: &Connection) -> Result<(), JournalError> {
-    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+/// Moves all of the log into the file and empties it. False if the disk is too full for that.
+pub(super) fn restart_log(connection: &Connection) -> Result<bool, JournalError> {
+    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(true));
     match moved {
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => Ok(()),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => Ok(false),
         other => other.map_err(|error| failure("emptying the log", &error)),
     }
 }
