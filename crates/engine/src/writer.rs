@@ -336,9 +336,9 @@ impl<C: Codec> Writer<C> {
             let appending = std::thread::Builder::new().name("bursar-append".into()).spawn_scoped(
                 scope,
                 || {
+                    // An idle writer must notice a failure, and a panic too.
+                    let _waking = Waking(wake);
                     appender.run();
-                    // An idle writer must notice a failure. If the mailbox is full it is awake.
-                    drop(wake.try_send(Message::Wake));
                 },
             );
             let appending = appending.expect("the system can start a thread");
@@ -420,6 +420,15 @@ impl<C: Codec> Writer<C> {
                 Err(RecvTimeoutError::Timeout) => return false,
             }
         }
+    }
+}
+
+/// Wakes the writer at the end of its scope. If the mailbox is full the writer is awake.
+struct Waking<M: Machine>(SyncSender<Message<M>>);
+
+impl<M: Machine> Drop for Waking<M> {
+    fn drop(&mut self) {
+        drop(self.0.try_send(Message::Wake));
     }
 }
 
