@@ -271,7 +271,9 @@ impl<C: Codec> Writer<C> {
         let trust = match taken {
             Ok(trust) => Arc::new(trust),
             Err(LeaseError::Journal(error)) => return after_journal_error(&error),
-            Err(error) => return Next::Later(error.to_string()),
+            Err(error @ (LeaseError::Held { .. } | LeaseError::Lost { .. })) => {
+                return Next::Later(error.to_string());
+            }
         };
         let wake = self.wake.clone();
         // If the mailbox is full the writer is awake anyhow.
@@ -298,7 +300,9 @@ impl<C: Codec> Writer<C> {
                 self.serve(replayed, trust)
             }
             Err(ReplayError::Journal(error)) => after_journal_error(&error),
-            Err(error) => Next::Stop(error.to_string()),
+            Err(error @ (ReplayError::Record(_) | ReplayError::Body { .. })) => {
+                Next::Stop(error.to_string())
+            }
         }
     }
 
@@ -397,7 +401,10 @@ impl<C: Codec> Writer<C> {
                 let waiting = query(Ok(view)).map(Waiting::<C::Machine>::Read);
                 waiting.into_iter().for_each(|waiting| waiting.release(trust.holds()));
             }
-            other => other.reject(&EngineError::StorageFull),
+            other @ (Message::Command { .. }
+            | Message::Group { .. }
+            | Message::Wake
+            | Message::Stop) => other.reject(&EngineError::StorageFull),
         })
     }
 
@@ -442,13 +449,6 @@ impl<M: Machine> Drop for Closing<'_, M> {
 }
 
 fn after_journal_error(error: &JournalError) -> Next {
-    match error {
-        JournalError::Storage { .. } => Next::Later(error.to_string()),
-        JournalError::Corrupt { .. }
-        | JournalError::Damaged { .. }
-        | JournalError::Record(_)
-        | JournalError::Locked { .. }
-        | JournalError::Refused(_)
-        | JournalError::Stopped(_) => Next::Stop(error.to_string()),
-    }
+    let reason = error.to_string();
+    if error.is_retryable() { Next::Later(reason) } else { Next::Stop(reason) }
 }
