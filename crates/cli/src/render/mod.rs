@@ -4,8 +4,7 @@ pub(crate) mod chart;
 
 use std::path::Path;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
@@ -17,15 +16,19 @@ pub(crate) fn progress(steps: u64) -> ProgressBar {
     ProgressBar::new(steps).with_style(style.progress_chars("=> "))
 }
 
+/// A line below the header and nothing else.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 /// A table of text: the first column to the left, numbers to the right.
 pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_style(STYLE).set_header(header);
     table.add_rows(rows);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string()
+    table.trim_fmt()
 }
 
 /// A figure with as many decimals as it deserves.
