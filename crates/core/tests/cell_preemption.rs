@@ -191,3 +191,26 @@ fn no_more_attempts_are_preempted_at_once_than_the_limit() {
     assert_eq!(victims(&world).len(), 4);
     world.check_replay();
 }
+
+#[test]
+fn a_plan_lasts_until_slow_agents_have_reported() {
+    let mut world = World::with_nodes(2, "H100");
+    world.ok(Command::Configure(CellConfig { node_lease_ms: HOUR, ..CellConfig::default() }));
+    world.heartbeat();
+    for _ in 0..2 {
+        let mut firm = world.spec("a", 5, 100 * HOUR);
+        firm.preemptible = false;
+        firm.nodes = 1;
+        world.submit(firm);
+    }
+    let cancelled = in_class(&mut world, "a", 3, ClassRank::BATCH);
+    let small = in_class(&mut world, "a", 3, ClassRank::BATCH);
+    let large = in_class(&mut world, "b", 3, ClassRank::NORMAL);
+    // Nobody has reported yet: who is preempted is queued again at once, while the GPUs stay
+    // fenced until the agents have answered, ten minutes from now.
+    world.ok(Command::CancelJob { job: cancelled });
+    world.pass(3 * HOUR, 5 * MINUTE);
+    assert_eq!(state(&world, large), Some(JobState::Running));
+    assert!(world.preemptions <= 2, "{small:?} was preempted {} times", world.preemptions);
+    world.check_replay();
+}

@@ -267,8 +267,13 @@ fn fits_empty(spec: &JobSpec) -> bool {
     spec.nodes <= 2
 }
 
+/// How many random scripts: few on every change, more when `PROPTEST_CASES` says so.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     /// Quotas, conservation, work conservation, fencing, order, reasons, replay (properties 1, 2,
     /// 5, 6, 7, 8, 10, 11), and no starvation once obstacles are gone (3).

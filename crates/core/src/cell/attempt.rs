@@ -277,6 +277,7 @@ impl Cell {
         });
         let job = self.job_mut(id.job);
         job.attempts = id.number;
+        job.failed_plans = 0;
         job.phase = Phase::Active(Box::new(attempt));
         if let Some(group) = job.group {
             self.groups.get_mut(group).active += 1;

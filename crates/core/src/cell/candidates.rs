@@ -11,7 +11,7 @@ use super::intern::InternedId;
 use super::inventory::Inventory;
 use super::node::NodeId;
 use super::score::{Cost, placement_cost};
-use super::shape::{ModelId, Shape, ShapeId};
+use super::shape::{ModelId, Shape, ShapeId, Shapes};
 
 /// Where a state stands for a shape: the user's preference of models first; within a model the
 /// cost, then the lowest node number, which consolidates.
@@ -132,6 +132,27 @@ impl Candidates {
         }
         index.stamp = self.touches.stamps;
         &index.ranks
+    }
+}
+
+impl Candidates {
+    /// Whether every index that was kept up to date is what a fresh one would be.
+    pub(crate) fn check(
+        &self,
+        inventory: &Inventory,
+        shapes: &Shapes,
+        mix: &DemandMix,
+    ) -> Result<(), String> {
+        let mut kept = self.clone();
+        let mut fresh = Candidates { shapes: Vec::new(), touches: self.touches.clone() };
+        for (shape, index) in shapes.values().iter().zip(0..self.shapes.len()) {
+            let id = ShapeId(u32::try_from(index).expect("fewer than 2^32 shapes"));
+            let kept = kept.ranked(inventory, id, shape, mix);
+            if kept != fresh.ranked(inventory, id, shape, mix) {
+                return Err(format!("the index of {id:?} is out of date"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -36,8 +36,8 @@ pub struct CellConfig {
     pub review_ms: i64,
     /// At most so many attempts are preempted within [`CellConfig::review_ms`].
     pub victims_per_review: u32,
-    /// A plan of preemption that has not led to a start after the longest grace and so long is
-    /// dropped.
+    /// A reservation that has not led to a start so long after the start it promised is dropped;
+    /// one for which others leave also waits for a node's lease.
     pub plan_timeout_ms: i64,
 }
 

@@ -55,7 +55,7 @@ impl Cell {
         }
         self.check_groups()?;
         self.check_reservations()?;
-        self.inventory.check_states()
+        self.inventory.check_indexes(&self.shapes, self.demand.mix())
     }
 
     /// Checks what a step has placed: every quota and group that counts it still holds (L9).

@@ -75,7 +75,7 @@ impl Cell {
         trigger: Trigger,
         events: &mut Vec<Event>,
     ) -> bool {
-        if self.victims >= self.config.victims_per_review {
+        if self.victims >= self.config.victims_per_review || now < job.plan_after {
             return false;
         }
         let Some(plan) = self.plan(now, job, trigger) else { return false };

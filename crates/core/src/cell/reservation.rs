@@ -24,6 +24,8 @@ use crate::time::Timestamp;
 
 /// How many nodes beyond those it needs are looked at for one reservation and model.
 const NODES_LOOKED_AT: usize = 64;
+/// The wait between plans that fail doubles at most so often.
+const MOST_DOUBLINGS: u32 = 10;
 /// How many requests that fit nowhere are passed over in one decision.
 const REQUESTS_LOOKED_AT: usize = 8;
 
@@ -173,11 +175,15 @@ impl Cell {
         self.drop_reservation(job);
         let class = self.job(job).class();
         let slot = self.slot_of(self.job(job));
+        // A place that others leave is free when their nodes have said so, at the latest when the
+        // nodes' leases end.
+        let leaving = if preempting { self.config.node_lease_ms } else { 0 };
+        let patience = self.config.plan_timeout_ms.saturating_add(leaving);
         let reservation = Reservation {
             class,
             nodes: nodes.into(),
             start_at,
-            expires_at: start_at.plus_millis(self.config.plan_timeout_ms),
+            expires_at: start_at.plus_millis(patience),
             slot: (!preempting).then_some(slot),
         };
         self.timers.set(reservation.expires_at, Timer::Reservation(job));
@@ -229,6 +235,20 @@ impl Cell {
             }
         }
         reservation.nodes
+    }
+
+    /// A reservation has not led to a start in time. Another plan of preemption for the job waits,
+    /// twice as long each time, so that a job that never starts does not make others leave again
+    /// and again.
+    pub(crate) fn apply_reservation_dropped(&mut self, at: Timestamp, id: JobId) {
+        let planned = self.job(id).waiting() == Some(Waiting::Nominated);
+        self.drop_reservation(id);
+        if planned {
+            let review_ms = self.config.review_ms;
+            let job = self.job_mut(id);
+            job.failed_plans = (job.failed_plans + 1).min(MOST_DOUBLINGS);
+            job.plan_after = at.plus_millis(review_ms.saturating_mul(1 << job.failed_plans));
+        }
     }
 
     /// Lets go of every reservation that counts on a node.

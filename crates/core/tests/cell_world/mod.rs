@@ -309,6 +309,7 @@ impl World {
         let end = self.now + millis;
         while self.now < end {
             self.now = (self.now + step).min(end);
+            self.settle();
             self.heartbeat();
         }
     }
