@@ -292,7 +292,7 @@ proptest! {
         slow_agents(&mut world);
         // The sum of all runtimes, one after the other and started over, bounds the wait.
         let total: i64 = world.durations.values().map(|length| length + 20 * MINUTE).sum();
-        world.pass(4 * total + DAY, 5 * MINUTE);
+        world.pass_until_empty(4 * total + DAY, 5 * MINUTE);
         for spec in jobs.iter().filter(|spec| fits_empty(spec)) {
             prop_assert!(
                 world.outcomes.contains_key(&spec.job),
@@ -418,7 +418,7 @@ proptest! {
             world.pass(gap * MINUTE, 30 * SECOND);
         }
         world.checks = false;
-        world.pass(10 * DAY, 30 * SECOND);
+        world.pass_until_empty(10 * DAY, 30 * SECOND);
         let events = || {
             world.journal.iter().flat_map(|(_, events)| events)
         };

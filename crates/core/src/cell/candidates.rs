@@ -197,7 +197,7 @@ fn rank(
         return None;
     }
     let preference = u16::try_from(shape.preference(node.model())?).unwrap_or(u16::MAX);
-    let cost = placement_cost(&node.state(), shape, mix)?;
+    let cost = placement_cost(inventory.state(slot).free()?, shape, mix)?;
     Some(Rank { preference, model: node.model(), cost, first, slot })
 }
 

@@ -284,6 +284,9 @@ impl Cell {
             {
                 return Err(format!("{path}: requests of {class:?} are miscounted"));
             }
+            if !lane.has_right_heads() {
+                return Err(format!("{path}: the first of some request is not listed"));
+            }
             for (key, child) in lane.order() {
                 let expected =
                     if *child == id { account.own_key() } else { self.accounts.get(*child).key() };

@@ -155,6 +155,13 @@ pub(crate) struct State {
     pub(crate) nodes: BTreeSet<NodeId>,
 }
 
+impl State {
+    /// What is free on each of its nodes.
+    pub(crate) fn free(&self) -> Option<&NodeState> {
+        self.key.as_ref().map(|key| &key.state)
+    }
+}
+
 /// The nodes of a cell.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
