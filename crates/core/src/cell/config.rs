@@ -28,10 +28,9 @@ pub struct CellConfig {
     pub assumed_runtime_ms: i64,
     /// Whether a subtree under its fair share may take from one over it.
     pub share_preemption: bool,
-    /// How long an attempt runs before it may be preempted for the fair share.
+    /// How long an attempt runs before it may be preempted for the fair share: twice as long after
+    /// each time that this happened to its job.
     pub share_minimum_runtime_ms: i64,
-    /// How often one job may be preempted for the fair share.
-    pub share_preemptions_per_job: u32,
     /// How often the waiting jobs are looked at again for preemption while nothing else happens.
     pub review_ms: i64,
     /// At most so many attempts are preempted within [`CellConfig::review_ms`].
@@ -60,7 +59,6 @@ impl Default for CellConfig {
             assumed_runtime_ms: 24 * HOUR,
             share_preemption: true,
             share_minimum_runtime_ms: 10 * MINUTE,
-            share_preemptions_per_job: 3,
             review_ms: MINUTE,
             victims_per_review: 256,
             plan_timeout_ms: 2 * MINUTE,

@@ -3,8 +3,9 @@
 //! A plan is made on copies of nodes, down to a complete placement of the whole job, before anyone
 //! is asked to leave. Nobody leaves who need not. Two triggers: a higher class, or an account under
 //! its fair share against one over it. Neither can be undone by the victim: a lower class never
-//! preempts a higher one, and for the share the order of the two accounts stays strict after the
-//! move, so the reverse move is not allowed until the preemptor has used more.
+//! preempts a higher one; and for the share, the victim's account must have used more than twice
+//! what the preemptor's will have used once it has started, so the reverse move is not allowed
+//! until the tables have turned by a factor of four.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,12 @@ use crate::time::Timestamp;
 
 /// How many nodes are looked at for each node that a job needs.
 const NODES_LOOKED_AT: usize = 32;
+
+/// For the share, a victim's account has used more than so many times what the preemptor's will
+/// have used once it has started.
+const SHARE_GAP: u128 = 2;
+/// The protection from preemption for the share doubles at most so often.
+const MOST_DOUBLINGS: u32 = 20;
 
 /// For whose sake.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -287,13 +294,11 @@ struct ShareRule {
     /// Usage over weight of the job's account on each level, with the entry charge of the job, by
     /// the account of the level.
     preemptor: BTreeMap<AccountId, u128>,
-    /// The mean usage over weight of the active children, by their parent.
-    means: BTreeMap<AccountId, u128>,
 }
 
 impl ShareRule {
     fn new(cell: &Cell, now: Timestamp, job: &Job, trigger: Trigger) -> ShareRule {
-        let mut rule = ShareRule { trigger, preemptor: BTreeMap::new(), means: BTreeMap::new() };
+        let mut rule = ShareRule { trigger, preemptor: BTreeMap::new() };
         if trigger == Trigger::Class {
             return rule;
         }
@@ -309,8 +314,6 @@ impl ShareRule {
                 let after = account.usage.saturating_add(entry) / u128::from(account.weight);
                 rule.preemptor.insert(id, after);
             }
-            let parent = account.parent.unwrap_or(ROOT);
-            rule.means.insert(parent, cell.accounts.mean_of_active(parent));
         }
         rule
     }
@@ -338,9 +341,7 @@ impl ShareRule {
             Trigger::Share => {
                 let over = self.over_by(cell, job, victim)?;
                 let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-                let fair = victim.class() <= job.class()
-                    && ran >= cell.config.share_minimum_runtime_ms
-                    && victim.share_preemptions < cell.config.share_preemptions_per_job;
+                let fair = victim.class() <= job.class() && ran >= cell.protected_ms(victim);
                 fair.then_some(VictimOrder {
                     class: victim.class(),
                     over: Reverse(over),
@@ -350,25 +351,27 @@ impl ShareRule {
         }
     }
 
-    /// How far a victim's account is over its fair share, if it is, and the job's under its own,
-    /// and would stay the lower of the two.
+    /// By how much a victim's account is over the job's, where the two part, if by enough.
     fn over_by(&self, cell: &Cell, job: &Job, victim: &Job) -> Option<u128> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
-        let parent = cell.accounts.get(ours).parent?;
-        let mean = *self.means.get(&parent)?;
         let after = *self.preemptor.get(&ours)?;
-        let before = cell.accounts.get(ours);
-        let under = before.usage / u128::from(before.weight.max(1)) < mean;
         let their = cell.accounts.get(theirs);
         let used = match their.weight {
             0 => u128::MAX,
             weight => their.usage / u128::from(weight),
         };
-        (under && used > mean && after < used).then(|| used - mean)
+        (after.saturating_mul(SHARE_GAP) < used).then(|| used - after)
     }
 }
 
 impl Cell {
+    /// How long an attempt runs before it may be preempted for the share: twice as long each time
+    /// that this happened to its job, so that a long job gets through.
+    fn protected_ms(&self, job: &Job) -> i64 {
+        let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
+        self.config.share_minimum_runtime_ms.saturating_mul(1 << doublings)
+    }
+
     /// Usage over weight of an account's tenant: how far it is over its share, for the order of
     /// victims.
     fn over_share(&self, account: AccountId) -> u128 {

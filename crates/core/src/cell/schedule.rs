@@ -4,6 +4,7 @@
 //! about one job, so that no decision takes long however much there is to do. It is due whenever
 //! something changed that may help a waiting job, and over when nothing more can be placed.
 
+use super::bits::Bits;
 use super::event::Event;
 use super::ids::{AttemptId, ClassRank, JobId};
 use super::intern::InternedId;
@@ -114,20 +115,29 @@ impl Cell {
         }
     }
 
-    /// Looks at the best blocked jobs of a class for preemption.
+    /// Looks at the best blocked jobs of a class for preemption. For the class, those who have
+    /// waited long come first; for the share, age is no merit: only who is furthest under may take.
     fn decide_review(&self, now: Timestamp, class: ClassRank, events: &mut Vec<Event>) {
-        let mut only = self.parked_requests(class, |_| true);
-        for _ in 0..REVIEWED_AT_ONCE {
-            let Some(job) = self.best_blocked(now, class, &only) else { break };
-            let by_class = self.has_lower_class(class)
-                && self.decide_preemption(now, job, Trigger::Class, events);
-            if by_class
-                || self.config.share_preemption
-                    && self.decide_preemption(now, job, Trigger::Share, events)
-            {
-                return;
+        for trigger in [Trigger::Class, Trigger::Share] {
+            let possible = match trigger {
+                Trigger::Class => self.has_lower_class(class),
+                Trigger::Share => self.config.share_preemption,
+            };
+            let mut only = self.parked_requests(class, |_| possible);
+            for _ in 0..REVIEWED_AT_ONCE {
+                let job = match trigger {
+                    Trigger::Class => self.best_blocked(now, class, &only),
+                    Trigger::Share => self
+                        .accounts
+                        .next(class, Some(&only), &Bits::default())
+                        .map(|id| self.job(id)),
+                };
+                let Some(job) = job else { break };
+                if self.decide_preemption(now, job, trigger, events) {
+                    return;
+                }
+                only.remove(job.request.index());
             }
-            only.remove(job.request.index());
         }
         events.push(Event::ReviewPassed { class });
     }
