@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use super::account::ROOT;
 use super::attempt::Attempt;
 use super::event::{Event, StopReason};
-use super::ids::{AccountId, AttemptId, ClassRank};
-use super::inventory::NodeRecord;
+use super::ids::{AccountId, AttemptId, ClassRank, JobId};
+use super::inventory::{Claim, NodeRecord};
 use super::job::Job;
 use super::node::{Node, NodeId};
 use super::profile::whole_gpus;
@@ -96,6 +96,13 @@ impl Cell {
             }
             self.decide_stop(now, victim, reason, events);
         }
+        let until = self.gone_by(now, job);
+        let claims = plan.nodes.iter().flat_map(|node| &self.inventory.node(*node).claims);
+        let holders: BTreeSet<JobId> = claims
+            .filter(|claim| !claim.allows(job.spec.job, job.class(), until))
+            .filter_map(|claim| claim.job)
+            .collect();
+        events.extend(holders.into_iter().map(|job| Event::ReservationDropped { job }));
         events.push(Event::ReservationMade {
             job: job.spec.job,
             model: plan.model,
@@ -164,7 +171,10 @@ impl Cell {
             let record = self.inventory.node(id);
             if record.is_open()
                 && record.node.accepts(shape)
-                && record.allows(job.spec.job, job.class(), until)
+                && record.claims.iter().all(|claim| {
+                    claim.allows(job.spec.job, job.class(), until)
+                        || trigger == Trigger::Share && self.yields(claim, job, shares)
+                })
                 && let Some(plan) = self.node_plan(now, job, id, record, shares)
             {
                 plans.push(plan);
@@ -173,6 +183,16 @@ impl Cell {
         plans.sort();
         plans.truncate(wanted);
         plans
+    }
+
+    /// Whether nodes that are kept for somebody by his turn alone are given up for a job that takes
+    /// its share: only if he is over it as a victim would be.
+    fn yields(&self, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
+        let Some(holder) = claim.job else { return false };
+        let by_turn = self.reservations.get(&holder).is_some_and(|kept| kept.slot.is_some());
+        by_turn
+            && claim.class <= job.class()
+            && shares.over_by(self, job, self.job(holder)).is_some()
     }
 
     /// Who must leave a node so that one member of a job fits there.
