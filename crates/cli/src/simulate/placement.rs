@@ -167,8 +167,8 @@ fn chart(outcomes: &[Outcome], arguments: &PlacementArguments) -> Chart {
     Chart {
         title: "GPUs in use as work arrives".into(),
         subtitle: format!("{trace}, mean of {} seeds", arguments.seeds),
-        x: Axis { label: "work arrived, % of all GPUs".into() },
-        y: Axis { label: "GPUs in use, %".into() },
+        x: Axis { label: "work arrived, % of all GPUs".into(), logarithmic: false },
+        y: Axis { label: "GPUs in use, %".into(), logarithmic: false },
         series,
     }
 }
