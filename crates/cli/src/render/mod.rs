@@ -2,6 +2,7 @@
 
 pub(crate) mod chart;
 
+use std::io::Write;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
@@ -34,6 +35,12 @@ pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<Stri
 /// A figure with as many decimals as it deserves.
 pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 10_000.0).round() / 10_000.0
+}
+
+/// Prints a line; whoever reads may have gone away, which is no reason to panic.
+pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+    writeln!(std::io::stdout().lock(), "{line}")
+        .map_err(|cause| Failure::new("cannot write to standard output", cause))
 }
 
 /// Writes a file, or says which one could not be written.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::render::chart::{Axis, Chart, Line, Series};
-use crate::render::{progress, rounded, table, write_file};
+use crate::render::{print_line, progress, rounded, table, write_file};
 
 #[derive(Args)]
 pub(crate) struct QueueArguments {
@@ -85,12 +85,10 @@ pub(crate) fn run(mut arguments: QueueArguments) -> Result<(), Failure> {
         write_file(path, &chart(&outcomes, &jobs, &arguments).svg())?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&report(&outcomes, cluster, changed))?);
-    } else {
-        println!("{}", text_table(&outcomes));
-        changed.iter().for_each(|(name, value)| println!("setting {name} = {value}"));
+        return print_line(&serde_json::to_string(&report(&outcomes, cluster, changed))?);
     }
-    Ok(())
+    print_line(&text_table(&outcomes))?;
+    changed.iter().try_for_each(|(name, value)| print_line(&format!("setting {name} = {value}")))
 }
 
 fn cluster(arguments: &QueueArguments, jobs: &[JobRow]) -> Result<Cluster, Failure> {
