@@ -387,9 +387,13 @@ impl ShareRule {
 impl Cell {
     /// How long an attempt runs before it may be preempted for the share: twice as long each time
     /// that this happened to its job, so that a long job gets through.
+    ///
+    /// At most as long as a job is assumed to run that names no time, so that nobody waits for ever
+    /// for those who never leave.
     fn protected_ms(&self, job: &Job) -> i64 {
-        let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
-        self.config.share_minimum_runtime_ms.saturating_mul(1 << doublings)
+        let minimum = self.config.share_minimum_runtime_ms;
+        let doubled = minimum.saturating_mul(1 << job.share_preemptions.min(MOST_DOUBLINGS));
+        doubled.min(self.config.assumed_runtime_ms.max(minimum))
     }
 
     /// Usage over weight of an account's tenant: how far it is over its share, for the order of
