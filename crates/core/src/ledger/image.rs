@@ -2,6 +2,7 @@
 //! derived from it. Names, open buckets, timers and sums are built anew by [`Ledger::from_image`].
 
 use std::fmt;
+use std::sync::Arc;
 
 use fefo::{Line, Part, Span};
 use smallvec::SmallVec;
@@ -134,7 +135,7 @@ pub struct AnswerImage {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
-    pub answer: Box<Answer>,
+    pub answer: Arc<Answer>,
 }
 
 /// Why an image is not the image of any ledger.
@@ -555,6 +556,7 @@ fn nobody() -> Hold {
         refunded: 0,
         placed_at: Timestamp::MIN,
         expires_at: None,
+        closed_at: Timestamp::MIN,
         moved_at: Timestamp::MIN,
         slices: SmallVec::new(),
         rare: None,
