@@ -555,3 +555,31 @@ fn usage_by_tenant(world: &World, from: i64, to: i64) -> std::collections::BTree
     }
     totals
 }
+
+#[test]
+fn a_gang_starts_among_jobs_that_never_say_when_they_leave() {
+    let mut world = World::with_nodes(8, "H100");
+    world.checks = false;
+    slow_agents(&mut world);
+    let endless = |world: &mut World, user: u64| {
+        let mut spec = world.spec(&format!("crowd:u{user}"), 1, 30 * DAY);
+        spec.max_runtime_ms = None;
+        world.submit(spec);
+    };
+    for user in 0..96 {
+        endless(&mut world, user);
+    }
+    world.pass(DAY, 5 * MINUTE);
+    let submitted = world.now;
+    let mut gang = world.spec("crowd:whale", 8, HOUR);
+    gang.nodes = 4;
+    gang.max_runtime_ms = None;
+    let gang = world.submit(gang);
+    for hour in 0..96 {
+        endless(&mut world, 1000 + hour);
+        world.pass(HOUR, 5 * MINUTE);
+    }
+    let waited = world.started.get(&gang).map(|started| (started - submitted) / HOUR);
+    assert!(waited.is_some_and(|hours| hours <= 72), "it waited {waited:?} hours");
+    world.check_replay();
+}
