@@ -232,6 +232,18 @@ fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
     assert_eq!(history.position(), Ok(before));
     history.apply_batches(&batches).expect("all, some of them again");
     assert_eq!(history.position(), Ok(journal.head().expect("a head").position));
+    let head = journal.head().expect("a head");
+    assert_eq!(history.followed(&journal), Ok(head));
+    assert_eq!(history.follow(&journal, head), Ok(head));
+    let mut other = History::new(Sqlite::open(&directory.file("other.db")).expect("a new file"));
+    let half = batches[batches.len() / 2].head();
+    assert_eq!(other.follow(&journal, half), Ok(half));
+    assert_eq!(other.follow(&journal, head), Ok(head));
+    assert_eq!(dump(&directory.file("other.db")), dump(&directory.file("history.db")));
+    let stranger = MemoryJournal::new(JournalId([6; 16]));
+    world.write_to(&stranger, 4);
+    let refused = other.follow(&stranger, stranger.head().expect("a head")).expect_err("foreign");
+    assert!(matches!(refused, HistoryError::Journal(_)), "{refused}");
     let reader = History::new(
         Sqlite::open_read_only(&directory.file("history.db")).expect("a second connection"),
     );
