@@ -28,6 +28,7 @@ pub mod hold;
 pub mod id;
 pub mod invariant;
 pub mod late;
+pub mod list;
 pub mod machine;
 pub mod names;
 pub mod price;
