@@ -1,1 +1,36 @@
-//! Runs machines over journals.
+//! Makes the decisions of a machine durable.
+//!
+//! One thread owns the state of a machine. It drains its mailbox, decides and applies one command
+//! after the other, and hands what happened to a second thread, which appends it to the journal in
+//! one durable write; only then are the answers given, those of reads and refusals too. While a batch
+//! is being written the next one is decided. When an append fails, or nobody knows whether it did,
+//! the state is dropped and rebuilt from the journal: there is one way to recover, the one that every
+//! start takes.
+//!
+//! Everything else happens behind the commit, on threads of its own: followers read the journal and
+//! feed projections, one of them makes snapshots, couriers carry messages to other machines.
+
+mod appender;
+pub mod clock;
+mod codec;
+pub mod courier;
+mod durable;
+mod error;
+pub mod follower;
+mod handle;
+mod handoff;
+mod lease;
+mod replay;
+mod session;
+mod snapshot;
+mod writer;
+
+pub use clock::{Clock, ClockAlarm, ManualClock, WallClock};
+pub use codec::{Codec, CodecError, Hosted, Origin};
+pub use durable::Durable;
+pub use error::{EngineError, ReplayError};
+pub use handle::{Aborted, Answer, GroupAnswer, Handle, Responder, Seen};
+pub use lease::{LeaseTrust, Monotonic, SystemMonotonic};
+pub use replay::{Replayed, replay, replay_from_genesis};
+pub use snapshot::Snapshotter;
+pub use writer::{Engine, EngineOptions, Stats, Status};

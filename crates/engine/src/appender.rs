@@ -1,0 +1,116 @@
+//! The thread that makes loads durable and gives the answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bursar_core::machine::Machine;
+use bursar_journal::{AppendError, Epoch, Head, Journal, Pending};
+
+use crate::durable::Durable;
+use crate::handoff::{Handoff, Load, Waiting, reject_all};
+use crate::lease::LeaseTrust;
+use crate::writer::Counters;
+
+/// An append under way, with the answers that wait for it. Without an append only for those before.
+struct Flying<M: Machine> {
+    pending: Option<Pending>,
+    waiting: Vec<Waiting<M>>,
+}
+
+pub(crate) struct Appender<M: Machine> {
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) handoff: Arc<Handoff<M>>,
+    pub(crate) durable: Arc<Durable>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) trust: Arc<LeaseTrust>,
+    pub(crate) epoch: Epoch,
+    /// The head once everything under way has landed.
+    pub(crate) expected: Head,
+}
+
+impl<M: Machine> Appender<M> {
+    /// Works until the handoff is closed and empty, or until the first failure.
+    pub(crate) fn run(mut self) {
+        // If a responder panics, nobody may wait for this thread for ever.
+        let _guard = PanicGuard(Arc::clone(&self.handoff));
+        let depth = self.journal.pipeline_depth().max(1);
+        let mut flying = VecDeque::with_capacity(depth);
+        loop {
+            if flying.len() < depth
+                && let Some(load) = self.handoff.take(flying.is_empty())
+            {
+                flying.push_back(self.begin(load));
+                continue;
+            }
+            let Some(oldest) = flying.pop_front() else { return };
+            if let Err((failure, waiting)) = self.land(oldest) {
+                reject_all(waiting, &failure);
+                self.give_up(failure, flying);
+                return;
+            }
+        }
+    }
+
+    fn begin(&mut self, load: Load<M>) -> Flying<M> {
+        let Load { records, waiting } = load;
+        let pending = records.finish().map(|batch| {
+            self.counters.batch(&batch);
+            let expected = self.expected;
+            self.expected = expected.after(self.epoch, &batch);
+            self.journal.begin_append(self.epoch, expected, batch)
+        });
+        Flying { pending, waiting }
+    }
+
+    /// Waits for one append and gives its answers.
+    fn land(&self, oldest: Flying<M>) -> Result<(), (AppendError, Vec<Waiting<M>>)> {
+        let Flying { pending, waiting } = oldest;
+        match pending.map(Pending::wait) {
+            Some(Ok(head)) => self.durable.publish(head),
+            Some(Err(failure)) => return Err((failure, waiting)),
+            None => {}
+        }
+        let owner = self.trust.holds();
+        self.handoff.landed();
+        for waiting in waiting {
+            waiting.release(owner);
+        }
+        self.journal.tidy().map_err(|failure| (failure, Vec::new()))
+    }
+
+    /// After a failure the outcome of everything behind it is decided by what it was.
+    fn give_up(&self, failure: AppendError, flying: VecDeque<Flying<M>>) {
+        for later in flying {
+            // Each was sent: whether it landed is known only to the journal.
+            let outcome = later.pending.map(Pending::wait);
+            let own = match outcome {
+                Some(Err(AppendError::Fenced { .. })) => failure_behind(&failure),
+                Some(Err(own)) => own,
+                Some(Ok(_)) | None => AppendError::Unknown("it followed a failed append".into()),
+            };
+            reject_all(later.waiting, &own);
+        }
+        self.handoff.fail(failure);
+    }
+}
+
+/// What an append was that is fenced only because the one before it failed: never written.
+fn failure_behind(first: &AppendError) -> AppendError {
+    match first {
+        AppendError::Full(reason) => AppendError::Full(reason.clone()),
+        AppendError::Fenced { epoch } => AppendError::Fenced { epoch: *epoch },
+        AppendError::Unknown(reason) => AppendError::Unknown(reason.clone()),
+        AppendError::Corrupt(reason) => AppendError::Corrupt(reason.clone()),
+    }
+}
+
+/// Fails the handoff if this thread panics.
+struct PanicGuard<M: Machine>(Arc<Handoff<M>>);
+
+impl<M: Machine> Drop for PanicGuard<M> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail(AppendError::Unknown("the appending thread panicked".into()));
+        }
+    }
+}

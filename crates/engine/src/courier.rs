@@ -1,0 +1,282 @@
+//! Carries messages from one machine to another: in order, until they have arrived.
+//!
+//! A message is an event of the sender's journal, numbered by the sender, densely from 1 for each
+//! receiver. The receiver keeps one [`Mark`] for each sender and moves it in the same commit as the
+//! effect of the message: it takes the next number, ignores older ones and refuses later ones. So the
+//! courier may stop anywhere, forget everything and send twice: nothing is lost and nothing happens
+//! twice. All it has to know is the receiver's mark.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bursar_core::machine::Machine;
+use bursar_journal::{Head, Journal, JournalError};
+use thiserror::Error;
+
+use crate::codec::{Codec, Hosted};
+use crate::durable::Durable;
+use crate::error::{EngineError, ReplayError};
+use crate::handle::Handle;
+use crate::replay::Decoder;
+
+/// Letters carried at once; whole batches are never divided.
+const ARMFUL: usize = 512;
+/// How long to wait after a letter could not be delivered.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter<T> {
+    /// Its number among the messages from this sender to this receiver, dense from 1.
+    pub number: u64,
+    /// The record of the sender's journal that it comes from.
+    pub position: u64,
+    /// What it says.
+    pub message: T,
+}
+
+/// The last letter that a receiver has taken from one sender.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Its number; 0 before the first.
+    pub number: u64,
+    /// Its position in the sender's journal; 0 before the first.
+    pub position: u64,
+}
+
+/// Finds the messages to one receiver among the sender's events.
+pub trait Outbox<M: Machine>: Send + 'static {
+    /// What is sent.
+    type Message: Send + 'static;
+
+    /// The number and content of the message that `event` is, if it is one to this receiver.
+    fn letter(&self, event: &M::Event) -> Option<(u64, Self::Message)>;
+}
+
+/// The receiving end.
+pub trait Inbox<T>: Send + 'static {
+    /// The receiver's mark for this sender, durable.
+    fn mark(&mut self) -> Result<Mark, EngineError>;
+
+    /// Hands over letters in order; says the receiver's durable mark afterwards.
+    fn deliver(&mut self, letters: Vec<Letter<T>>) -> Result<Mark, EngineError>;
+}
+
+/// Why a courier stopped for now.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CourierError {
+    /// The receiver did not answer. Try again: nothing is lost.
+    #[error("not delivered: {0}")]
+    Undelivered(#[from] EngineError),
+    /// The sender's journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] ReplayError),
+    /// The sender's own numbering is broken.
+    #[error("letter {found} at record {position} where {expected} was due")]
+    Numbering {
+        /// The number that should have come.
+        expected: u64,
+        /// The one that came.
+        found: u64,
+        /// Where.
+        position: u64,
+    },
+}
+
+impl From<JournalError> for CourierError {
+    fn from(error: JournalError) -> CourierError {
+        CourierError::Journal(error.into())
+    }
+}
+
+/// A command with its envelope.
+type Addressed<M> = (<M as Machine>::Envelope, <M as Machine>::Command);
+
+/// Letters, and the last batch that was looked through for them.
+type Armful<T> = (Vec<Letter<T>>, Head);
+
+/// One direction between two machines.
+pub struct Courier<C: Codec, O: Outbox<C::Machine>, I> {
+    journal: Arc<dyn Journal>,
+    codec: Arc<C>,
+    outbox: O,
+    inbox: I,
+    decoder: Decoder<<C::Machine as Machine>::Event>,
+    /// Everything up to this batch has arrived, up to this mark. Unknown after any trouble.
+    place: Option<(Head, Mark)>,
+}
+
+impl<C, O, I> Courier<C, O, I>
+where
+    C: Codec,
+    O: Outbox<C::Machine>,
+    I: Inbox<O::Message>,
+{
+    /// A courier that knows nothing yet.
+    pub fn new(journal: Arc<dyn Journal>, codec: Arc<C>, outbox: O, inbox: I) -> Courier<C, O, I> {
+        Courier { journal, codec, outbox, inbox, decoder: Decoder::new(), place: None }
+    }
+
+    /// The last batch of which everything has arrived, as far as is known.
+    pub fn delivered(&self) -> u64 {
+        self.place.map_or(0, |(head, _)| head.sequence)
+    }
+
+    /// Carries one armful of what lies before `until`, the durable head of the sender. Says how many
+    /// letters arrived; zero means that all have.
+    ///
+    /// # Errors
+    /// After any of them the courier asks the receiver again where it stands.
+    pub fn step(&mut self, until: Head) -> Result<usize, CourierError> {
+        let result = self.carry(until);
+        if result.is_err() {
+            self.place = None;
+        }
+        result
+    }
+
+    fn carry(&mut self, until: Head) -> Result<usize, CourierError> {
+        loop {
+            let (from, mark) = match self.place {
+                Some(place) => place,
+                None => {
+                    let mark = self.inbox.mark()?;
+                    (self.batch_before(mark.position, until)?, mark)
+                }
+            };
+            let (letters, head) = self.collect(from, mark, until)?;
+            let count = letters.len();
+            if count == 0 {
+                self.place = Some((head, mark));
+                if head.sequence >= until.sequence {
+                    return Ok(0);
+                }
+                continue;
+            }
+            let last = letters[count - 1].number;
+            let arrived = self.inbox.deliver(letters)?;
+            // A receiver that did not take everything is asked again.
+            self.place = (arrived.number == last).then_some((head, arrived));
+            return Ok(count);
+        }
+    }
+
+    /// The letters behind `mark` in the batches behind `from`.
+    fn collect(
+        &mut self,
+        from: Head,
+        mark: Mark,
+        until: Head,
+    ) -> Result<Armful<O::Message>, CourierError> {
+        let mut letters = Vec::new();
+        let mut head = from;
+        let mut expected = mark.number + 1;
+        for batch in self.journal.read(from)? {
+            let batch = batch?;
+            if batch.sequence > until.sequence || letters.len() >= ARMFUL {
+                break;
+            }
+            let mut broken = None;
+            self.decoder.batch(&*self.codec, &batch, |record, events| {
+                for (number, message) in events.iter().filter_map(|event| self.outbox.letter(event))
+                {
+                    if number <= mark.number {
+                        continue;
+                    }
+                    let position = record.position;
+                    if number != expected && broken.is_none() {
+                        broken =
+                            Some(CourierError::Numbering { expected, found: number, position });
+                    }
+                    expected = number + 1;
+                    letters.push(Letter { number, position, message });
+                }
+            })?;
+            if let Some(broken) = broken {
+                return Err(broken);
+            }
+            head = batch.head();
+        }
+        Ok((letters, head))
+    }
+
+    /// The last batch that ends before the record at `position`.
+    fn batch_before(&self, position: u64, until: Head) -> Result<Head, JournalError> {
+        let (mut low, mut high) = (0, until.sequence);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if self.journal.head_at(middle)?.position < position {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        self.journal.head_at(low)
+    }
+
+    /// Carries on a thread of its own until the sender's writer ends.
+    pub fn start(mut self, durable: Arc<Durable>) -> JoinHandle<Result<(), CourierError>>
+    where
+        C::Machine: Send,
+    {
+        let work = move || {
+            while durable.wait_beyond(self.delivered()) {
+                let Some(until) = durable.head() else { continue };
+                match self.step(until) {
+                    Ok(_) => {}
+                    Err(CourierError::Undelivered(_)) => durable.pause(RETRY),
+                    Err(CourierError::Journal(ReplayError::Journal(JournalError::Storage {
+                        ..
+                    }))) => durable.pause(RETRY),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(())
+        };
+        std::thread::Builder::new()
+            .name("bursar-courier".into())
+            .spawn(work)
+            .expect("the system can start a thread")
+    }
+}
+
+/// An inbox in front of a machine of this process.
+pub struct EngineInbox<M: Machine, T> {
+    handle: Handle<M>,
+    address: fn(Letter<T>) -> Addressed<M>,
+    mark: fn(&M) -> Mark,
+}
+
+impl<M: Hosted, T> EngineInbox<M, T> {
+    /// `address` makes a command of a letter; `mark` reads the mark for this sender.
+    pub fn new(
+        handle: Handle<M>,
+        address: fn(Letter<T>) -> Addressed<M>,
+        mark: fn(&M) -> Mark,
+    ) -> EngineInbox<M, T> {
+        EngineInbox { handle, address, mark }
+    }
+}
+
+impl<M: Hosted, T: Send + 'static> Inbox<T> for EngineInbox<M, T> {
+    fn mark(&mut self) -> Result<Mark, EngineError> {
+        self.handle.read(self.mark).map(|seen| seen.value)
+    }
+
+    fn deliver(&mut self, letters: Vec<Letter<T>>) -> Result<Mark, EngineError> {
+        let (done, answers) = channel();
+        for letter in letters {
+            let (envelope, command) = (self.address)(letter);
+            let done = done.clone();
+            // Whether it was taken shows in the mark; here only whether there was an answer.
+            self.handle.submit(envelope, command, move |answer| drop(done.send(answer.err())));
+        }
+        drop(done);
+        match answers.into_iter().flatten().next() {
+            Some(error) => Err(error),
+            None => self.mark(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Reads a journal behind its writer and feeds what happened to a projection.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bursar_core::machine::Machine;
+use bursar_journal::{Head, Journal, Record};
+
+use crate::codec::Codec;
+use crate::durable::Durable;
+use crate::error::ReplayError;
+use crate::replay::Decoder;
+
+/// How long to wait after the journal could not be read.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Something built from a journal, which can be dropped and built again.
+pub trait Projection<M: Machine>: Send + 'static {
+    /// Where to go on: the last batch that is in it.
+    fn head(&self) -> Head;
+
+    /// One record and its events.
+    fn record(&mut self, record: &Record<'_>, events: &[M::Event]);
+
+    /// The end of a batch: everything up to `head` was given. The place to make it durable.
+    fn batch(&mut self, head: Head);
+}
+
+/// A thread that follows one journal. Ends when the writer does.
+pub struct Follower {
+    thread: Option<JoinHandle<()>>,
+    followed: Arc<Durable>,
+    failure: Arc<Mutex<Option<ReplayError>>>,
+}
+
+impl Follower {
+    /// Feeds `projection` with everything that `durable` says is there.
+    pub fn start<C: Codec>(
+        journal: Arc<dyn Journal>,
+        codec: Arc<C>,
+        durable: Arc<Durable>,
+        mut projection: impl Projection<C::Machine>,
+    ) -> Follower {
+        let followed = Arc::new(Durable::new());
+        let failure = Arc::new(Mutex::new(None));
+        let (progress, failed) = (Arc::clone(&followed), Arc::clone(&failure));
+        let work = move || {
+            let mut decoder = Decoder::new();
+            progress.publish(projection.head());
+            while durable.wait_beyond(projection.head().sequence) {
+                // What lies beyond may be an append whose outcome is not known yet.
+                let Some(until) = durable.head() else { continue };
+                let batches = Batches { journal: &*journal, codec: &*codec, until };
+                match batches.feed(&mut decoder, &mut projection, &progress) {
+                    Ok(()) => {}
+                    // The store may come back.
+                    Err(ReplayError::Journal(bursar_journal::JournalError::Storage { .. })) => {
+                        durable.pause(RETRY);
+                    }
+                    Err(error) => {
+                        *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        break;
+                    }
+                }
+            }
+            progress.close();
+        };
+        let thread = std::thread::Builder::new()
+            .name("bursar-follow".into())
+            .spawn(work)
+            .expect("the system can start a thread");
+        Follower { thread: Some(thread), followed, failure }
+    }
+
+    /// How far it has come.
+    pub fn followed(&self) -> Arc<Durable> {
+        Arc::clone(&self.followed)
+    }
+
+    /// Why it gave up, if it did.
+    pub fn failure(&self) -> Option<ReplayError> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for its end, which comes with the end of the writer.
+    pub fn join(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic was shown by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Batches<'a, C> {
+    journal: &'a dyn Journal,
+    codec: &'a C,
+    until: Head,
+}
+
+impl<C: Codec> Batches<'_, C> {
+    fn feed(
+        &self,
+        decoder: &mut Decoder<<C::Machine as Machine>::Event>,
+        projection: &mut impl Projection<C::Machine>,
+        progress: &Durable,
+    ) -> Result<(), ReplayError> {
+        for batch in self.journal.read(projection.head())? {
+            let batch = batch?;
+            if batch.sequence > self.until.sequence {
+                break;
+            }
+            decoder
+                .batch(self.codec, &batch, |record, events| projection.record(record, events))?;
+            projection.batch(batch.head());
+            progress.publish(batch.head());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! How others talk to a machine.
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+
+use crate::codec::Hosted;
+use crate::error::EngineError;
+
+/// Takes an answer, once, on a thread of the engine: it must not block.
+pub type Responder<T> = Box<dyn FnOnce(T) + Send>;
+
+/// A value and the durable position that it was taken from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen<T> {
+    /// What was asked for.
+    pub value: T,
+    /// The last record that it depends on; the command's own record if it wrote one.
+    pub position: u64,
+    /// The machine's time.
+    pub at: Timestamp,
+}
+
+/// What a command said: the machine's own answer, or why there is none.
+pub type Answer<M> =
+    Result<Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>, EngineError>;
+
+/// What a group said: all replies, or the first refusal, after which nothing happened.
+pub type GroupAnswer<M> =
+    Result<Seen<Result<Vec<<M as Machine>::Reply>, Aborted<<M as Machine>::Refusal>>>, EngineError>;
+
+/// A group that did not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aborted<R> {
+    /// Which of its commands was refused.
+    pub index: usize,
+    /// Why.
+    pub refusal: R,
+}
+
+/// Answers a read once what it saw is durable, or says why not.
+pub(crate) type ReadRelease = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
+
+/// Looks at the state; without one it answers at once.
+pub(crate) type Query<M> =
+    Box<dyn FnOnce(Result<View<'_, M>, EngineError>) -> Option<ReadRelease> + Send>;
+
+/// What a query gets to see.
+pub(crate) struct View<'a, M> {
+    pub(crate) machine: &'a M,
+    pub(crate) position: u64,
+    pub(crate) at: Timestamp,
+}
+
+pub(crate) enum Message<M: Machine> {
+    Command {
+        envelope: M::Envelope,
+        command: M::Command,
+        respond: Responder<Answer<M>>,
+    },
+    Group {
+        items: Vec<(M::Envelope, M::Command)>,
+        respond: Responder<GroupAnswer<M>>,
+    },
+    Query(Query<M>),
+    /// Look around: a lease or an append was lost.
+    Wake,
+    Stop,
+}
+
+impl<M: Machine> Message<M> {
+    /// Answers without looking.
+    pub(crate) fn reject(self, error: &EngineError) {
+        match self {
+            Message::Command { respond, .. } => respond(Err(error.clone())),
+            Message::Group { respond, .. } => respond(Err(error.clone())),
+            Message::Query(query) => {
+                let none = query(Err(error.clone()));
+                debug_assert!(none.is_none(), "a query without a state has nothing to wait for");
+            }
+            Message::Wake | Message::Stop => {}
+        }
+    }
+}
+
+/// Sends commands and reads to one machine. Cheap to clone.
+pub struct Handle<M: Machine> {
+    pub(crate) mailbox: SyncSender<Message<M>>,
+    pub(crate) full: Arc<str>,
+}
+
+impl<M: Machine> Clone for Handle<M> {
+    fn clone(&self) -> Handle<M> {
+        Handle { mailbox: self.mailbox.clone(), full: Arc::clone(&self.full) }
+    }
+}
+
+impl<M: Hosted> Handle<M> {
+    /// Sends a command. `respond` gets the answer when it is durable, or at once if the mailbox is
+    /// full.
+    pub fn submit(
+        &self,
+        envelope: M::Envelope,
+        command: M::Command,
+        respond: impl FnOnce(Answer<M>) + Send + 'static,
+    ) {
+        self.post(Message::Command { envelope, command, respond: Box::new(respond) });
+    }
+
+    /// Sends commands that happen all or not at all, as one record.
+    pub fn submit_group(
+        &self,
+        items: Vec<(M::Envelope, M::Command)>,
+        respond: impl FnOnce(GroupAnswer<M>) + Send + 'static,
+    ) {
+        self.post(Message::Group { items, respond: Box::new(respond) });
+    }
+
+    /// Looks at the state. `respond` gets what `read` saw once that is durable. Everything that is
+    /// due by the clock has happened before.
+    pub fn query<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&M) -> T + Send + 'static,
+        respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,
+    ) {
+        self.post(Message::Query(Box::new(move |view| match view {
+            Ok(view) => {
+                let value = read(view.machine);
+                let seen = Seen { value, position: view.position, at: view.at };
+                Some(Box::new(move |durable: Result<(), EngineError>| {
+                    respond(durable.map(|()| seen));
+                }))
+            }
+            Err(error) => {
+                respond(Err(error));
+                None
+            }
+        })));
+    }
+
+    /// Sends a command and waits for the answer.
+    pub fn execute(&self, envelope: M::Envelope, command: M::Command) -> Answer<M> {
+        let (sender, receiver) = sync_channel(1);
+        self.submit(envelope, command, move |answer| drop(sender.send(answer)));
+        receiver.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Sends a group and waits for the answer.
+    pub fn execute_group(&self, items: Vec<(M::Envelope, M::Command)>) -> GroupAnswer<M> {
+        let (sender, receiver) = sync_channel(1);
+        self.submit_group(items, move |answer| drop(sender.send(answer)));
+        receiver.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Looks at the state and waits for what was seen.
+    pub fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&M) -> T + Send + 'static,
+    ) -> Result<Seen<T>, EngineError> {
+        let (sender, receiver) = sync_channel(1);
+        self.query(read, move |seen| drop(sender.send(seen)));
+        receiver.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Waits until everything that is due by the clock has happened and is durable.
+    pub fn settle(&self) -> Result<Seen<()>, EngineError> {
+        self.read(|_| ())
+    }
+
+    fn post(&self, message: Message<M>) {
+        match self.mailbox.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Full(message)) => {
+                message.reject(&EngineError::Unavailable(self.full.as_ref().into()));
+            }
+            Err(TrySendError::Disconnected(message)) => message.reject(&gone()),
+        }
+    }
+}
+
+/// A responder was dropped: the engine ended between deciding and answering.
+fn gone() -> EngineError {
+    EngineError::Stopped("the engine has ended".into())
+}

@@ -1,0 +1,201 @@
+//! What goes from the deciding thread to the appending one.
+//!
+//! There is one slot. While the appender is busy the writer takes the load back and adds to it, so
+//! that a slow disk makes larger batches, not longer queues.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use bursar_core::machine::Machine;
+use bursar_journal::{AppendError, BatchBuilder};
+
+use crate::error::EngineError;
+use crate::handle::{Answer, GroupAnswer, ReadRelease, Responder};
+
+/// An answer that waits until what it saw is durable.
+pub(crate) enum Waiting<M: Machine> {
+    Command {
+        respond: Responder<Answer<M>>,
+        answer: Answer<M>,
+        /// Whether it left a record; if not, it is a read.
+        wrote: bool,
+    },
+    Group {
+        respond: Responder<GroupAnswer<M>>,
+        answer: GroupAnswer<M>,
+        wrote: bool,
+    },
+    Read(ReadRelease),
+}
+
+impl<M: Machine> Waiting<M> {
+    /// Gives the answer. What wrote is true whoever owns the journal by now; what only read is true
+    /// only while nobody else can have written.
+    pub(crate) fn release(self, owner: bool) {
+        let not_owner = || EngineError::Unavailable("the lease of this server ran out".into());
+        match self {
+            Waiting::Command { respond, answer, wrote } => {
+                respond(if wrote || owner { answer } else { Err(not_owner()) });
+            }
+            Waiting::Group { respond, answer, wrote } => {
+                respond(if wrote || owner { answer } else { Err(not_owner()) });
+            }
+            Waiting::Read(release) => release(if owner { Ok(()) } else { Err(not_owner()) }),
+        }
+    }
+
+    fn reject(self, error: &AppendError) {
+        let (written, read) = explained(error);
+        match self {
+            Waiting::Command { respond, wrote, .. } => {
+                respond(Err(if wrote { written } else { read }));
+            }
+            Waiting::Group { respond, wrote, .. } => {
+                respond(Err(if wrote { written } else { read }));
+            }
+            Waiting::Read(release) => release(Err(read)),
+        }
+    }
+}
+
+/// What a failed append means for those who wrote and for those who only read.
+fn explained(error: &AppendError) -> (EngineError, EngineError) {
+    let read = EngineError::Unavailable("the state is being rebuilt".into());
+    let written = match error {
+        AppendError::Unknown(_) => EngineError::OutcomeUnknown,
+        AppendError::Full(_) => EngineError::StorageFull,
+        AppendError::Fenced { .. } => {
+            EngineError::Unavailable("another server owns this machine".into())
+        }
+        AppendError::Corrupt(reason) => EngineError::Stopped(reason.to_string()),
+    };
+    (written, read)
+}
+
+/// Records for one durable write and the answers that wait for it.
+pub(crate) struct Load<M: Machine> {
+    pub(crate) records: BatchBuilder,
+    pub(crate) waiting: Vec<Waiting<M>>,
+}
+
+impl<M: Machine> Load<M> {
+    pub(crate) fn new() -> Load<M> {
+        Load { records: BatchBuilder::new(), waiting: Vec::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.records() == 0 && self.waiting.is_empty()
+    }
+
+    pub(crate) fn reject(self, error: &AppendError) {
+        reject_all(self.waiting, error);
+    }
+}
+
+pub(crate) fn reject_all<M: Machine>(waiting: Vec<Waiting<M>>, error: &AppendError) {
+    for waiting in waiting {
+        waiting.reject(error);
+    }
+}
+
+struct Slot<M: Machine> {
+    load: Option<Load<M>>,
+    /// Loads that the appender has and has not landed yet.
+    in_flight: usize,
+    failure: Option<AppendError>,
+    closed: bool,
+}
+
+/// The slot between the two threads.
+pub(crate) struct Handoff<M: Machine> {
+    slot: Mutex<Slot<M>>,
+    changed: Condvar,
+}
+
+impl<M: Machine> Handoff<M> {
+    pub(crate) fn new() -> Handoff<M> {
+        let slot = Slot { load: None, in_flight: 0, failure: None, closed: false };
+        Handoff { slot: Mutex::new(slot), changed: Condvar::new() }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot<M>> {
+        // Nothing that holds this lock can panic half way.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The writer takes back what the appender has not taken yet, or starts anew.
+    pub(crate) fn take_back(&self) -> Load<M> {
+        self.slot().load.take().unwrap_or_else(Load::new)
+    }
+
+    /// The writer offers a load. If it only reads and nothing is under way, it is handed back to be
+    /// answered at once. A load of `limit` bytes or more is waited for, so that memory stays bounded.
+    ///
+    /// # Errors
+    /// The failure of an append; the load was rejected with it.
+    pub(crate) fn offer(
+        &self,
+        load: Load<M>,
+        limit: usize,
+    ) -> Result<Option<Load<M>>, AppendError> {
+        let mut slot = self.slot();
+        if let Some(failure) = slot.failure.clone() {
+            drop(slot);
+            load.reject(&failure);
+            return Err(failure);
+        }
+        if load.is_empty() || (load.records.records() == 0 && slot.in_flight == 0) {
+            return Ok(Some(load));
+        }
+        let large = load.records.bytes() >= limit;
+        slot.load = Some(load);
+        self.changed.notify_all();
+        while large && slot.load.is_some() && slot.failure.is_none() {
+            slot = self.changed.wait(slot).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(None)
+    }
+
+    /// Whether an append failed.
+    pub(crate) fn failure(&self) -> Option<AppendError> {
+        self.slot().failure.clone()
+    }
+
+    /// No more loads will come.
+    pub(crate) fn close(&self) {
+        self.slot().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The appender takes the next load; waits for one if `wait`.
+    pub(crate) fn take(&self, wait: bool) -> Option<Load<M>> {
+        let mut slot = self.slot();
+        loop {
+            if let Some(load) = slot.load.take() {
+                slot.in_flight += 1;
+                self.changed.notify_all();
+                return Some(load);
+            }
+            if slot.closed || !wait {
+                return None;
+            }
+            slot = self.changed.wait(slot).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The appender is done with one load.
+    pub(crate) fn landed(&self) {
+        self.slot().in_flight -= 1;
+    }
+
+    /// The appender gives up: everything that is not durable is rejected.
+    pub(crate) fn fail(&self, failure: AppendError) {
+        let mut slot = self.slot();
+        let load = slot.load.take();
+        slot.failure = Some(failure.clone());
+        self.changed.notify_all();
+        drop(slot);
+        if let Some(load) = load {
+            load.reject(&failure);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! From journal to state, through the same `apply` that runs live.
+
+use bursar_core::machine::Machine;
+use bursar_journal::{Head, Journal, JournalError, Record, RecordKind, StoredBatch};
+
+use crate::codec::Codec;
+use crate::error::ReplayError;
+
+/// A machine as its journal has it.
+pub struct Replayed<M> {
+    /// The state.
+    pub machine: M,
+    /// Everything up to here is in it.
+    pub head: Head,
+    /// The batch of the snapshot that it started from, 0 if from the beginning.
+    pub snapshot: u64,
+    /// Snapshots that were not to be trusted, and why.
+    pub skipped: Vec<String>,
+}
+
+/// Rebuilds the state from the newest snapshot that can be trusted and all that followed.
+///
+/// # Errors
+/// Only what lies in the journal itself is an error: a bad snapshot is skipped.
+pub fn replay<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+) -> Result<Replayed<C::Machine>, ReplayError> {
+    let mut skipped = Vec::new();
+    let mut start = None;
+    for mark in journal.list_snapshots()? {
+        match trusted_snapshot(journal, codec, mark) {
+            Ok(found) => {
+                start = Some(found);
+                break;
+            }
+            Err(reason) => skipped.push(reason),
+        }
+    }
+    let (machine, head) = start.unwrap_or_else(|| (codec.genesis(), Head::genesis(journal.id())));
+    let snapshot = head.sequence;
+    let (machine, head) = catch_up(journal, codec, machine, head)?;
+    Ok(Replayed { machine, head, snapshot, skipped })
+}
+
+/// Rebuilds the state from the first batch on, whatever snapshots there are.
+pub fn replay_from_genesis<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+) -> Result<Replayed<C::Machine>, ReplayError> {
+    let genesis = Head::genesis(journal.id());
+    let (machine, head) = catch_up(journal, codec, codec.genesis(), genesis)?;
+    Ok(Replayed { machine, head, snapshot: 0, skipped: Vec::new() })
+}
+
+fn trusted_snapshot<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+    mark: bursar_journal::SnapshotMark,
+) -> Result<(C::Machine, Head), String> {
+    let words = |error: JournalError| error.to_string();
+    let snapshot = journal.get_snapshot(mark).map_err(words)?;
+    // A snapshot of another history, say of a journal restored from a backup, is no use here.
+    if journal.head_at(mark.sequence).map_err(words)? != snapshot.head {
+        return Err(format!("the snapshot at batch {} is of another history", mark.sequence));
+    }
+    let machine = codec.decode_state(&snapshot.state).map_err(|error| error.to_string())?;
+    Ok((machine, snapshot.head))
+}
+
+fn catch_up<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+    mut machine: C::Machine,
+    mut head: Head,
+) -> Result<(C::Machine, Head), ReplayError> {
+    let mut decoder = Decoder::new();
+    for batch in journal.read(head)? {
+        let batch = batch?;
+        decoder.batch(codec, &batch, |record, events| {
+            for event in events {
+                machine.apply(record.time, event);
+            }
+        })?;
+        head = batch.head();
+    }
+    Ok((machine, head))
+}
+
+/// Takes batches apart into events, in memory that is used again.
+pub(crate) struct Decoder<E> {
+    events: Vec<E>,
+}
+
+impl<E> Decoder<E> {
+    pub(crate) fn new() -> Decoder<E> {
+        Decoder { events: Vec::new() }
+    }
+
+    /// Calls `each` with every record of `batch` and its events.
+    pub(crate) fn batch<C>(
+        &mut self,
+        codec: &C,
+        batch: &StoredBatch,
+        mut each: impl FnMut(&Record<'_>, &[E]),
+    ) -> Result<(), ReplayError>
+    where
+        C: Codec<Machine: Machine<Event = E>>,
+    {
+        for record in batch.frames() {
+            let record = record?;
+            self.events.clear();
+            let body = |reason| ReplayError::Body { position: record.position, reason };
+            match record.kind {
+                RecordKind::Barrier => {}
+                RecordKind::Decision | RecordKind::Due => {
+                    codec.decode(record.body, &mut self.events).map_err(body)?;
+                }
+                RecordKind::Group => {
+                    for item in group_items(record.body) {
+                        let item = item.map_err(body)?;
+                        codec.decode(item, &mut self.events).map_err(body)?;
+                    }
+                }
+            }
+            each(&record, &self.events);
+        }
+        Ok(())
+    }
+}
+
+/// Writes one item of a group: its length and its body.
+pub(crate) fn write_group_item(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = u32::try_from(out.len() - start - 4).expect("a record is at most 64 MiB");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// The bodies of a group's items.
+fn group_items(mut rest: &[u8]) -> impl Iterator<Item = Result<&[u8], crate::CodecError>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let item = rest.split_first_chunk::<4>().and_then(|(length, after)| {
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            after.split_at_checked(length)
+        });
+        match item {
+            Some((item, after)) => {
+                rest = after;
+                Some(Ok(item))
+            }
+            None => {
+                rest = &[];
+                Some(Err(crate::CodecError("an item of the group is cut off".into())))
+            }
+        }
+    })
+}

@@ -1,0 +1,224 @@
+//! The deciding thread while it owns the journal: from the barrier to the first failure.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+
+use bursar_core::machine::{Machine, advance, execute, machine_time};
+use bursar_core::time::Timestamp;
+use bursar_journal::{AppendError, RecordKind};
+
+use crate::clock::Clock;
+use crate::codec::{Codec, Origin};
+use crate::handle::{Aborted, Message, Seen, View};
+use crate::handoff::{Handoff, Load, Waiting};
+use crate::lease::LeaseTrust;
+use crate::replay::write_group_item;
+
+/// Messages decided before the appender gets a chance to take what there is.
+const CHUNK: usize = 256;
+
+/// Why a session ended.
+pub(crate) enum End {
+    /// Somebody asked for it; everything decided was handed over.
+    Stopped,
+    /// The state can no longer be believed.
+    Failed(AppendError),
+}
+
+pub(crate) struct Session<'a, C: Codec> {
+    pub(crate) codec: &'a C,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) mailbox: &'a Receiver<Message<C::Machine>>,
+    pub(crate) handoff: Arc<Handoff<C::Machine>>,
+    pub(crate) trust: Arc<LeaseTrust>,
+    pub(crate) machine: C::Machine,
+    /// The last record that was applied.
+    pub(crate) position: u64,
+    pub(crate) batch_bytes: usize,
+    pub(crate) events: Vec<<C::Machine as Machine>::Event>,
+}
+
+impl<C: Codec> Session<'_, C> {
+    /// Decides until told to stop or until something fails.
+    pub(crate) fn run(&mut self) -> End {
+        loop {
+            let first = match self.wait() {
+                Ok(message) => message,
+                Err(end) => return end,
+            };
+            if let Some(failure) = self.failure() {
+                return match first {
+                    Some(Message::Stop) => End::Stopped,
+                    Some(message) => {
+                        reject_unseen(message, &failure);
+                        End::Failed(failure)
+                    }
+                    None => End::Failed(failure),
+                };
+            }
+            let mut load = self.handoff.take_back();
+            let now = machine_time(&self.machine, self.clock.now());
+            let stopped = self.handle_all(first, now, &mut load);
+            // A load that is rejected for a failure says so by itself; the next round ends.
+            if let Ok(Some(unsent)) = self.handoff.offer(load, self.batch_bytes) {
+                let owner = self.trust.holds();
+                unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
+            }
+            if stopped {
+                return End::Stopped;
+            }
+        }
+    }
+
+    fn failure(&self) -> Option<AppendError> {
+        let lost = || {
+            let epoch = self.trust.lease().epoch;
+            self.trust.is_lost().then_some(AppendError::Fenced { epoch })
+        };
+        self.handoff.failure().or_else(lost)
+    }
+
+    /// The next message, or nothing when something is due.
+    fn wait(&self) -> Result<Option<Message<C::Machine>>, End> {
+        let sleep = self.machine.next_deadline().and_then(|deadline| self.clock.until(deadline));
+        let Some(sleep) = sleep else {
+            return self.mailbox.recv().map(Some).map_err(|_| End::Stopped);
+        };
+        match self.mailbox.recv_timeout(sleep) {
+            Ok(message) => Ok(Some(message)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(End::Stopped),
+        }
+    }
+
+    /// Handles `first` and what else is there, at one instant; true if told to stop.
+    fn handle_all(
+        &mut self,
+        first: Option<Message<C::Machine>>,
+        now: Timestamp,
+        load: &mut Load<C::Machine>,
+    ) -> bool {
+        self.advance(now, load);
+        let mut next = first;
+        let mut handled = 0;
+        while let Some(message) = next {
+            if matches!(message, Message::Stop) {
+                return true;
+            }
+            self.handle(message, now, load);
+            handled += 1;
+            // Asked before the next message is taken: one that is taken must be handled.
+            if handled == CHUNK || load.records.bytes() >= self.batch_bytes {
+                break;
+            }
+            next = self.mailbox.try_recv().ok();
+        }
+        false
+    }
+
+    fn handle(
+        &mut self,
+        message: Message<C::Machine>,
+        now: Timestamp,
+        load: &mut Load<C::Machine>,
+    ) {
+        match message {
+            Message::Command { envelope, command, respond } => {
+                let (value, wrote) = self.decide(&envelope, &command, now, load);
+                let answer = Ok(Seen { value, position: self.position, at: now });
+                load.waiting.push(Waiting::Command { respond, answer, wrote });
+            }
+            Message::Group { items, respond } => {
+                let (value, wrote) = self.decide_group(&items, now, load);
+                let answer = Ok(Seen { value, position: self.position, at: now });
+                load.waiting.push(Waiting::Group { respond, answer, wrote });
+            }
+            Message::Query(query) => {
+                self.advance(now, load);
+                let view = View { machine: &self.machine, position: self.position, at: now };
+                load.waiting.extend(query(Ok(view)).map(Waiting::Read));
+            }
+            Message::Wake | Message::Stop => {}
+        }
+    }
+
+    /// Lets happen what is due, each at its own instant, each as one record.
+    fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
+        let (codec, position) = (self.codec, &mut self.position);
+        advance(&mut self.machine, now, |at, events| {
+            load.records.push(RecordKind::Due, at, |body| codec.encode(Origin::Due, events, body));
+            *position += 1;
+        });
+    }
+
+    #[expect(clippy::type_complexity, reason = "the machine's own answer, and whether it wrote")]
+    fn decide(
+        &mut self,
+        envelope: &<C::Machine as Machine>::Envelope,
+        command: &<C::Machine as Machine>::Command,
+        now: Timestamp,
+        load: &mut Load<C::Machine>,
+    ) -> (Result<<C::Machine as Machine>::Reply, <C::Machine as Machine>::Refusal>, bool) {
+        self.advance(now, load);
+        self.events.clear();
+        let answer = execute(&mut self.machine, now, envelope, command, &mut self.events);
+        let wrote = !self.events.is_empty();
+        if wrote {
+            let origin = Origin::Command { envelope, command, accepted: answer.is_ok() };
+            let (codec, events) = (self.codec, &self.events);
+            load.records.push(RecordKind::Decision, now, |body| codec.encode(origin, events, body));
+            self.position += 1;
+        }
+        (answer, wrote)
+    }
+
+    /// Decides item by item on the live state, and takes everything back if one is refused.
+    #[expect(clippy::type_complexity, reason = "the machine's own answers, and whether it wrote")]
+    fn decide_group(
+        &mut self,
+        items: &[(<C::Machine as Machine>::Envelope, <C::Machine as Machine>::Command)],
+        now: Timestamp,
+        load: &mut Load<C::Machine>,
+    ) -> (
+        Result<Vec<<C::Machine as Machine>::Reply>, Aborted<<C::Machine as Machine>::Refusal>>,
+        bool,
+    ) {
+        self.advance(now, load);
+        let mut replies = Vec::with_capacity(items.len());
+        let mut body = Vec::new();
+        self.machine.begin_group();
+        for (index, (envelope, command)) in items.iter().enumerate() {
+            self.events.clear();
+            match execute(&mut self.machine, now, envelope, command, &mut self.events) {
+                Ok(reply) => replies.push(reply),
+                Err(refusal) => {
+                    self.machine.rollback_group();
+                    return (Err(Aborted { index, refusal }), false);
+                }
+            }
+            if !self.events.is_empty() {
+                let origin = Origin::Command { envelope, command, accepted: true };
+                write_group_item(&mut body, |out| self.codec.encode(origin, &self.events, out));
+            }
+        }
+        self.machine.commit_group();
+        let wrote = !body.is_empty();
+        if wrote {
+            load.records.push(RecordKind::Group, now, |out| out.append(&mut body));
+            self.position += 1;
+        }
+        (Ok(replies), wrote)
+    }
+}
+
+/// Answers a message that was taken out of the mailbox and never decided.
+fn reject_unseen<M: Machine>(message: Message<M>, failure: &AppendError) {
+    let error = match failure {
+        AppendError::Full(_) => crate::EngineError::StorageFull,
+        AppendError::Corrupt(reason) => crate::EngineError::Stopped(reason.to_string()),
+        AppendError::Fenced { .. } | AppendError::Unknown(_) => {
+            crate::EngineError::Unavailable("the state is being rebuilt".into())
+        }
+    };
+    message.reject(&error);
+}

@@ -1,0 +1,443 @@
+//! The life of a machine's writer: take the journal over, rebuild the state, serve, and again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bursar_core::machine::{Machine, machine_time};
+use bursar_journal::{AppendError, Batch, Head, Journal, JournalError, LeaseError};
+
+use crate::appender::Appender;
+use crate::clock::Clock;
+use crate::codec::Codec;
+use crate::durable::Durable;
+use crate::error::{EngineError, ReplayError};
+use crate::handle::{Handle, Message, View};
+use crate::handoff::{Handoff, Waiting};
+use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
+use crate::replay::{Replayed, replay};
+use crate::session::{End, Session};
+
+/// How to run a machine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Who takes the lease; two servers must have different names.
+    pub holder: String,
+    /// Messages that may wait; one more is refused at once.
+    pub mailbox: usize,
+    /// How long the store keeps a lease that is not renewed.
+    pub lease_ttl: Duration,
+    /// A batch of this many bytes is handed over before more is decided.
+    pub batch_bytes: usize,
+    /// How long to wait before trying again to take over, or to write when the disk was full.
+    pub retry: Duration,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            holder: "bursar".into(),
+            mailbox: 16_384,
+            lease_ttl: Duration::from_secs(10),
+            batch_bytes: 4 << 20,
+            retry: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What the writer is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Taking over and rebuilding.
+    Starting,
+    /// Answering everything.
+    Serving,
+    /// The disk is full: answering reads.
+    ReadOnly,
+    /// Cannot take over yet, and why.
+    Waiting(String),
+    /// Ended, and why; only a new process helps.
+    Stopped(String),
+}
+
+/// Counts of what was written.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Durable writes.
+    pub batches: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes of these records.
+    pub bytes: u64,
+    /// The most records of one batch.
+    pub largest_batch: u64,
+    /// How often the state was built from the journal.
+    pub rebuilds: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    batches: AtomicU64,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    largest_batch: AtomicU64,
+    rebuilds: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn batch(&self, batch: &Batch) {
+        let records = u64::from(batch.records());
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.records.fetch_add(records, Ordering::Relaxed);
+        self.bytes.fetch_add(batch.payload().len() as u64, Ordering::Relaxed);
+        self.largest_batch.fetch_max(records, Ordering::Relaxed);
+    }
+}
+
+/// A running machine.
+pub struct Engine<C: Codec> {
+    handle: Handle<C::Machine>,
+    durable: Arc<Durable>,
+    counters: Arc<Counters>,
+    status: Arc<Mutex<Status>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<C: Codec> Engine<C> {
+    /// Starts the threads that run a machine over `journal`.
+    pub fn start(
+        journal: Arc<dyn Journal>,
+        codec: Arc<C>,
+        clock: Arc<dyn Clock>,
+        options: EngineOptions,
+    ) -> Engine<C> {
+        Engine::start_with(journal, codec, clock, Arc::new(SystemMonotonic::new()), options)
+    }
+
+    /// The same with another monotonic clock for the lease.
+    pub fn start_with(
+        journal: Arc<dyn Journal>,
+        codec: Arc<C>,
+        clock: Arc<dyn Clock>,
+        monotonic: Arc<dyn Monotonic>,
+        options: EngineOptions,
+    ) -> Engine<C> {
+        let (sender, mailbox) = sync_channel(options.mailbox);
+        let durable = Arc::new(Durable::new());
+        let counters = Arc::new(Counters::default());
+        let status = Arc::new(Mutex::new(Status::Starting));
+        let writer = Writer {
+            journal,
+            codec,
+            clock,
+            monotonic,
+            options,
+            mailbox,
+            wake: sender.clone(),
+            durable: Arc::clone(&durable),
+            counters: Arc::clone(&counters),
+            status: Arc::clone(&status),
+        };
+        let thread = std::thread::Builder::new()
+            .name("bursar-writer".into())
+            .spawn(move || writer.run_to_the_end())
+            .expect("the system can start a thread");
+        let full = "the mailbox is full".into();
+        let handle = Handle { mailbox: sender, full };
+        Engine { handle, durable, counters, status, thread: Some(thread) }
+    }
+
+    /// The way to talk to the machine.
+    pub fn handle(&self) -> Handle<C::Machine> {
+        self.handle.clone()
+    }
+
+    /// How far the journal is durable.
+    pub fn durable(&self) -> Arc<Durable> {
+        Arc::clone(&self.durable)
+    }
+
+    /// What the writer is doing.
+    pub fn status(&self) -> Status {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was written so far.
+    pub fn stats(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            batches: read(&self.counters.batches),
+            records: read(&self.counters.records),
+            bytes: read(&self.counters.bytes),
+            largest_batch: read(&self.counters.largest_batch),
+            rebuilds: read(&self.counters.rebuilds),
+        }
+    }
+
+    /// Finishes what is in the mailbox and ends.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // If nobody listens any more, it has ended by itself.
+            let _ = self.handle.mailbox.send(Message::Stop);
+            // A panic was shown by the thread itself and dropped all responders.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<C: Codec> Drop for Engine<C> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What to do after one attempt to serve.
+enum Next {
+    /// Take over and rebuild at once.
+    Again,
+    /// Rebuild under the same lease: the disk is full, so that not even a new one could be noted.
+    Rebuild,
+    /// The same after a pause, in which everybody is told why.
+    Later(String),
+    /// Never again in this process.
+    Stop(String),
+}
+
+struct Writer<C: Codec> {
+    journal: Arc<dyn Journal>,
+    codec: Arc<C>,
+    clock: Arc<dyn Clock>,
+    monotonic: Arc<dyn Monotonic>,
+    options: EngineOptions,
+    mailbox: Receiver<Message<C::Machine>>,
+    wake: SyncSender<Message<C::Machine>>,
+    durable: Arc<Durable>,
+    counters: Arc<Counters>,
+    status: Arc<Mutex<Status>>,
+}
+
+impl<C: Codec> Writer<C> {
+    /// A panic of the machine ends the writer and is shown; it never leaves anybody waiting.
+    fn run_to_the_end(self) {
+        let end = catch_unwind(AssertUnwindSafe(|| self.run()));
+        let end = end.unwrap_or_else(|_| "the machine panicked".into());
+        self.show(Status::Stopped(end.clone()));
+        self.durable.close();
+        // Whoever is still waiting gets an answer; whoever comes later finds nobody here.
+        while let Ok(message) = self.mailbox.try_recv() {
+            message.reject(&EngineError::Stopped(end.clone()));
+        }
+    }
+
+    fn run(&self) -> String {
+        loop {
+            self.show(Status::Starting);
+            match self.own_and_serve() {
+                Next::Again | Next::Rebuild => {}
+                Next::Later(reason) => {
+                    self.show(Status::Waiting(reason.clone()));
+                    if self.refuse_for_a_while(&EngineError::Unavailable(reason)) {
+                        return "asked to".into();
+                    }
+                }
+                Next::Stop(reason) => return reason,
+            }
+        }
+    }
+
+    fn show(&self, status: Status) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// One whole life: reopen, lease, replay, barrier, serve. A crash would lead here as well.
+    fn own_and_serve(&self) -> Next {
+        if let Err(error) = self.journal.reopen() {
+            return after_journal_error(&error);
+        }
+        let taken = LeaseTrust::acquire(
+            &*self.journal,
+            Arc::clone(&self.monotonic),
+            &self.options.holder,
+            self.options.lease_ttl,
+        );
+        let trust = match taken {
+            Ok(trust) => Arc::new(trust),
+            Err(LeaseError::Journal(error)) => return after_journal_error(&error),
+            Err(error) => return Next::Later(error.to_string()),
+        };
+        let wake = self.wake.clone();
+        // If the mailbox is full the writer is awake anyhow.
+        let lost = move || drop(wake.try_send(Message::Wake));
+        let keeper = LeaseKeeper::start(Arc::clone(&self.journal), Arc::clone(&trust), lost);
+        let next = loop {
+            match self.rebuild_and_serve(&trust) {
+                Next::Rebuild => {}
+                next => break next,
+            }
+        };
+        drop(keeper);
+        if matches!(next, Next::Stop(_)) {
+            // The next owner need not wait. If it cannot be given back, it runs out.
+            let _ = self.journal.release_lease(trust.lease());
+        }
+        next
+    }
+
+    fn rebuild_and_serve(&self, trust: &Arc<LeaseTrust>) -> Next {
+        match replay(&*self.journal, &*self.codec) {
+            Ok(replayed) => {
+                self.counters.rebuilds.fetch_add(1, Ordering::Relaxed);
+                self.serve(replayed, trust)
+            }
+            Err(ReplayError::Journal(error)) => after_journal_error(&error),
+            Err(error) => Next::Stop(error.to_string()),
+        }
+    }
+
+    fn serve(&self, replayed: Replayed<C::Machine>, trust: &Arc<LeaseTrust>) -> Next {
+        let head = match self.barrier(&replayed, trust) {
+            Ok(head) => head,
+            Err(next) => return next,
+        };
+        self.durable.publish(head);
+        self.show(Status::Serving);
+        let handoff = Arc::new(Handoff::new());
+        let appender = Appender {
+            journal: Arc::clone(&self.journal),
+            handoff: Arc::clone(&handoff),
+            durable: Arc::clone(&self.durable),
+            counters: Arc::clone(&self.counters),
+            trust: Arc::clone(trust),
+            epoch: trust.lease().epoch,
+            expected: head,
+        };
+        let mut session = Session {
+            codec: &*self.codec,
+            clock: &*self.clock,
+            mailbox: &self.mailbox,
+            handoff: Arc::clone(&handoff),
+            trust: Arc::clone(trust),
+            machine: replayed.machine,
+            position: head.position,
+            batch_bytes: self.options.batch_bytes,
+            events: Vec::new(),
+        };
+        let wake = self.wake.clone();
+        let end = std::thread::scope(|scope| {
+            let appending = std::thread::Builder::new().name("bursar-append".into()).spawn_scoped(
+                scope,
+                || {
+                    appender.run();
+                    // An idle writer must notice a failure. If the mailbox is full it is awake.
+                    drop(wake.try_send(Message::Wake));
+                },
+            );
+            let appending = appending.expect("the system can start a thread");
+            // Closed even if the machine panics: nobody may wait for the other thread for ever.
+            let closing = Closing(&handoff);
+            let end = session.run();
+            drop(closing);
+            appending.join().map(|()| end)
+        });
+        let Ok(end) = end else {
+            return Next::Stop("the appending thread panicked".into());
+        };
+        match end {
+            // The last loads may have failed while they were waited for.
+            End::Stopped => match handoff.failure() {
+                None => Next::Stop("asked to".into()),
+                Some(failure) => Next::Stop(failure.to_string()),
+            },
+            End::Failed(AppendError::Corrupt(error)) => Next::Stop(error.to_string()),
+            End::Failed(AppendError::Full(_)) => Next::Rebuild,
+            End::Failed(AppendError::Fenced { .. } | AppendError::Unknown(_)) => Next::Again,
+        }
+    }
+
+    /// Appends the record behind which everything is ours. On a full disk it answers reads until
+    /// there is space.
+    fn barrier(&self, replayed: &Replayed<C::Machine>, trust: &LeaseTrust) -> Result<Head, Next> {
+        loop {
+            let now = machine_time(&replayed.machine, self.clock.now());
+            let batch = Batch::barrier(now);
+            match self.journal.append(trust.lease().epoch, replayed.head, batch) {
+                Ok(head) => return Ok(head),
+                Err(AppendError::Full(_)) => self.show(Status::ReadOnly),
+                Err(AppendError::Corrupt(error)) => return Err(Next::Stop(error.to_string())),
+                Err(error @ (AppendError::Fenced { .. } | AppendError::Unknown(_))) => {
+                    return Err(Next::Later(error.to_string()));
+                }
+            }
+            if self.answer_reads_for_a_while(replayed, trust) {
+                return Err(Next::Stop("asked to".into()));
+            }
+        }
+    }
+
+    /// Answers reads from what is durable and refuses everything else; true if told to stop.
+    fn answer_reads_for_a_while(
+        &self,
+        replayed: &Replayed<C::Machine>,
+        trust: &LeaseTrust,
+    ) -> bool {
+        self.each_message_for_a_while(|message| match message {
+            Message::Query(query) => {
+                let at = replayed.machine.now();
+                let position = replayed.head.position;
+                let view = View { machine: &replayed.machine, position, at };
+                let waiting = query(Ok(view)).map(Waiting::<C::Machine>::Read);
+                waiting.into_iter().for_each(|waiting| waiting.release(trust.holds()));
+            }
+            other => other.reject(&EngineError::StorageFull),
+        })
+    }
+
+    /// Refuses everything; true if told to stop.
+    fn refuse_for_a_while(&self, error: &EngineError) -> bool {
+        self.each_message_for_a_while(|message| message.reject(error))
+    }
+
+    /// Handles messages for as long as `retry` says; true if told to stop.
+    fn each_message_for_a_while(&self, mut handle: impl FnMut(Message<C::Machine>)) -> bool {
+        let pause = SystemMonotonic::new();
+        loop {
+            let left = self.options.retry.saturating_sub(pause.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            match self.mailbox.recv_timeout(left) {
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(message) => handle(message),
+                Err(RecvTimeoutError::Timeout) => return false,
+            }
+        }
+    }
+}
+
+/// Closes the handoff at the end of its scope.
+struct Closing<'a, M: Machine>(&'a Handoff<M>);
+
+impl<M: Machine> Drop for Closing<'_, M> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn after_journal_error(error: &JournalError) -> Next {
+    match error {
+        JournalError::Storage { .. } => Next::Later(error.to_string()),
+        JournalError::Corrupt { .. }
+        | JournalError::Damaged { .. }
+        | JournalError::Record(_)
+        | JournalError::Locked { .. }
+        | JournalError::Refused(_)
+        | JournalError::Stopped(_) => Next::Stop(error.to_string()),
+    }
+}

@@ -1,0 +1,265 @@
+//! Messages between two machines, with a crash, a repetition or a reordering at every step.
+
+mod support;
+
+use std::sync::Arc;
+
+use bursar_core::machine::Machine;
+use bursar_engine::courier::{Courier, CourierError, EngineInbox, Inbox, Letter, Mark};
+use bursar_engine::{Engine, EngineError, Status, replay_from_genesis};
+use bursar_journal::Journal;
+use bursar_journal::memory::{Fault, MemoryJournal, Survivors};
+use support::parcel::{Parcel, ParcelCodec, Take};
+use support::till::{Command, Parcels, Till, TillCodec};
+use support::{manual_clock, memory, options, till, wait_until};
+
+const LETTERS: u64 = 6;
+
+fn parcel(journal: &MemoryJournal) -> Engine<ParcelCodec> {
+    let journal = Arc::new(journal.clone());
+    Engine::start(journal, Arc::new(ParcelCodec), manual_clock(), options("parcel"))
+}
+
+fn inbox(receiver: &Engine<ParcelCodec>) -> EngineInbox<Parcel, i64> {
+    EngineInbox::new(receiver.handle(), |letter| ((), Take(letter)), |parcel| parcel.mark)
+}
+
+fn courier<I: Inbox<i64>>(sender: &MemoryJournal, inbox: I) -> Courier<TillCodec, Parcels, I> {
+    Courier::new(Arc::new(sender.clone()), Arc::new(TillCodec), Parcels, inbox)
+}
+
+/// Appends until one letter for each id up to [`LETTERS`] is in the sender's journal.
+fn send_all(sender: &Engine<TillCodec>) {
+    for id in 1..=LETTERS {
+        let command = Command::Send { id, amount: support::signed(id) };
+        loop {
+            match sender.handle().execute((), command.clone()) {
+                Ok(seen) => break drop(seen.value.expect("accepted")),
+                Err(EngineError::Stopped(reason)) => panic!("{reason}"),
+                // Under its id the command happens once, however often it is sent.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn arrived(receiver: &MemoryJournal) -> Parcel {
+    replay_from_genesis(receiver, &ParcelCodec).expect("the journal is whole").machine
+}
+
+fn assert_each_once_in_order(receiver: &MemoryJournal) {
+    let expected: Vec<_> = (1..=LETTERS).map(support::signed).collect();
+    assert_eq!(arrived(receiver).amounts, expected);
+}
+
+/// What may go wrong with one delivery.
+#[derive(Copy, Clone, Debug, PartialEq)]
+enum Trouble {
+    /// It never arrives.
+    Lost,
+    /// It arrives; the answer does not.
+    AnswerLost,
+    /// It arrives twice.
+    Twice,
+    /// Only its last letter arrives, before the others.
+    Reordered,
+    /// An older delivery arrives once more, late.
+    Stale,
+    /// The receiver's append has an unknown outcome.
+    Receiver(Fault),
+}
+
+const TROUBLES: [Trouble; 9] = [
+    Trouble::Lost,
+    Trouble::AnswerLost,
+    Trouble::Twice,
+    Trouble::Reordered,
+    Trouble::Stale,
+    Trouble::Receiver(Fault::UnknownNotWritten),
+    Trouble::Receiver(Fault::UnknownNotSynced),
+    Trouble::Receiver(Fault::UnknownDurable),
+    Trouble::Receiver(Fault::Full),
+];
+
+/// An inbox in which the delivery number `step` goes wrong.
+struct Troubled {
+    inner: EngineInbox<Parcel, i64>,
+    receiver: MemoryJournal,
+    trouble: Trouble,
+    step: usize,
+    deliveries: usize,
+    first: Vec<Letter<i64>>,
+}
+
+fn lost() -> EngineError {
+    EngineError::Unavailable("injected".into())
+}
+
+impl Inbox<i64> for Troubled {
+    fn mark(&mut self) -> Result<Mark, EngineError> {
+        self.inner.mark()
+    }
+
+    fn deliver(&mut self, letters: Vec<Letter<i64>>) -> Result<Mark, EngineError> {
+        let now = self.deliveries == self.step;
+        self.deliveries += 1;
+        if self.first.is_empty() {
+            self.first.clone_from(&letters);
+        }
+        if !now {
+            return self.inner.deliver(letters);
+        }
+        match self.trouble {
+            Trouble::Lost => Err(lost()),
+            Trouble::AnswerLost => {
+                let _ = self.inner.deliver(letters);
+                Err(lost())
+            }
+            Trouble::Twice => {
+                let _ = self.inner.deliver(letters.clone());
+                self.inner.deliver(letters)
+            }
+            Trouble::Reordered => {
+                let last = letters.last().cloned();
+                let mut early = last.expect("a delivery has letters");
+                // Not the next one in any case.
+                early.number += 1;
+                let _ = self.inner.deliver(vec![early]);
+                Err(lost())
+            }
+            Trouble::Stale => {
+                let answer = self.inner.deliver(letters);
+                let _ = self.inner.deliver(self.first.clone());
+                answer
+            }
+            Trouble::Receiver(fault) => {
+                self.receiver.inject(0, fault);
+                self.inner.deliver(letters)
+            }
+        }
+    }
+}
+
+/// Steps until everything has arrived; trouble is answered by trying again.
+fn carry_all<I: Inbox<i64>>(courier: &mut Courier<TillCodec, Parcels, I>, sender: &MemoryJournal) {
+    let until = sender.head().expect("memory");
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        assert!(tries < 5_000, "it never arrived");
+        match courier.step(until) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(CourierError::Undelivered(_)) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn every_trouble_at_every_delivery_loses_nothing_and_repeats_nothing() {
+    for trouble in TROUBLES {
+        for step in 0..3 {
+            let (sent, received) = (memory(1), memory(2));
+            let sender = till(Arc::new(sent.clone()));
+            let receiver = parcel(&received);
+            receiver.handle().settle().expect("it serves");
+            let mut carrier = courier(
+                &sent,
+                Troubled {
+                    inner: inbox(&receiver),
+                    receiver: received.clone(),
+                    trouble,
+                    step,
+                    deliveries: 0,
+                    first: Vec::new(),
+                },
+            );
+            for id in 1..=LETTERS {
+                let command = Command::Send { id, amount: support::signed(id) };
+                sender.handle().execute((), command).expect("it serves").value.expect("accepted");
+                if id % 2 == 0 {
+                    carry_all(&mut carrier, &sent);
+                }
+            }
+            assert_each_once_in_order(&received);
+            wait_until("the receiver serves", || receiver.status() == Status::Serving);
+            let live = receiver.handle().read(|parcel: &Parcel| parcel.digest());
+            assert_eq!(live.expect("it serves").value, arrived(&received).digest(), "{trouble:?}");
+        }
+    }
+}
+
+#[test]
+fn a_courier_that_is_killed_after_any_step_is_replaced_by_one_that_knows_nothing() {
+    let (sent, received) = (memory(1), memory(2));
+    let sender = till(Arc::new(sent.clone()));
+    let receiver = parcel(&received);
+    receiver.handle().settle().expect("it serves");
+    for id in 1..=LETTERS {
+        let command = Command::Send { id, amount: support::signed(id) };
+        sender.handle().execute((), command).expect("it serves").value.expect("accepted");
+        // A new one each time; it finds its place by the receiver's mark alone.
+        let mut fresh = courier(&sent, inbox(&receiver));
+        assert_eq!(fresh.step(sent.head().expect("memory")), Ok(1));
+    }
+    assert_each_once_in_order(&received);
+}
+
+#[test]
+fn both_machines_crash_at_every_append_and_nothing_is_lost_or_twice() {
+    let faults = [Fault::UnknownNotWritten, Fault::UnknownNotSynced, Fault::UnknownDurable];
+    for (skip, fault, of_sender) in (0..8)
+        .flat_map(|skip| faults.map(|fault| (skip, fault)))
+        .flat_map(|(skip, fault)| [true, false].map(|of_sender| (skip, fault, of_sender)))
+    {
+        let (sent, received) = (memory(1), memory(2));
+        let sender = till(Arc::new(sent.clone()));
+        let receiver = parcel(&received);
+        receiver.handle().settle().expect("it serves");
+        let broken = if of_sender { &sent } else { &received };
+        broken.inject(skip, fault);
+        let running = courier(&sent, inbox(&receiver)).start(sender.durable());
+        send_all(&sender);
+        sender.stop();
+        running.join().expect("no panic").expect("only trouble that passes");
+        receiver.stop();
+        // Power loss on both sides; whatever was only written is gone.
+        sent.crash(Survivors { whole: 0, torn: true });
+        received.crash(Survivors { whole: 0, torn: false });
+        let sender = till(Arc::new(sent.clone()));
+        let receiver = parcel(&received);
+        wait_until("both serve", || {
+            sender.status() == Status::Serving && receiver.status() == Status::Serving
+        });
+        send_all(&sender);
+        carry_all(&mut courier(&sent, inbox(&receiver)), &sent);
+        assert_each_once_in_order(&received);
+        let till = replay_from_genesis(&sent, &TillCodec).expect("whole").machine;
+        assert_eq!(till.applied_more_than_once(), [0; 0]);
+        let live = sender.handle().read(|till: &Till| till.digest()).expect("it serves").value;
+        assert_eq!(live, till.digest());
+    }
+}
+
+#[test]
+fn a_courier_on_its_own_thread_carries_thousands() {
+    let (sent, received) = (memory(1), memory(2));
+    let sender = till(Arc::new(sent.clone()));
+    let receiver = parcel(&received);
+    let running = courier(&sent, inbox(&receiver)).start(sender.durable());
+    for id in 1..=5_000 {
+        sender.handle().submit((), Command::Send { id, amount: 1 }, |answer| {
+            answer.expect("it serves").value.expect("accepted");
+        });
+    }
+    wait_until("all have arrived", || {
+        receiver
+            .handle()
+            .read(|parcel: &Parcel| parcel.mark.number)
+            .is_ok_and(|seen| seen.value == 5_000)
+    });
+    sender.stop();
+    running.join().expect("no panic").expect("nothing went wrong");
+    assert_eq!(arrived(&received).amounts, vec![1; 5_000]);
+}

@@ -1,0 +1,99 @@
+//! Two small machines, and what the tests need around them.
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
+
+pub mod parcel;
+pub mod till;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_core::time::Timestamp;
+use bursar_engine::{CodecError, Engine, EngineOptions, ManualClock};
+use bursar_journal::memory::MemoryJournal;
+use bursar_journal::{Journal, JournalId};
+use till::TillCodec;
+
+/// 2020-01-01T00:00:00.000Z
+pub const START: i64 = 1_577_836_800_000;
+
+pub fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(START + millis)
+}
+
+pub fn manual_clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(at(0)))
+}
+
+pub fn memory(id: u8) -> MemoryJournal {
+    MemoryJournal::new(JournalId([id; 16]))
+}
+
+pub fn options(holder: &str) -> EngineOptions {
+    EngineOptions {
+        holder: holder.into(),
+        retry: Duration::from_millis(10),
+        ..EngineOptions::default()
+    }
+}
+
+/// A till over `journal` with a clock of its own.
+pub fn till(journal: Arc<dyn Journal>) -> Engine<TillCodec> {
+    Engine::start(journal, Arc::new(TillCodec), manual_clock(), options("test"))
+}
+
+/// Looks until `condition` holds.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let mut looks = 0;
+    while !condition() {
+        looks += 1;
+        assert!(looks < 20_000, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A directory that is removed at the end.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    pub fn new() -> TempDir {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).expect("the system gives random bytes");
+        let name = format!("bursar-test-{:016x}", u64::from_le_bytes(bytes));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
+        TempDir(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A leftover directory harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes numbers one after the other.
+pub fn put(out: &mut Vec<u8>, numbers: &[i64]) {
+    for number in numbers {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Reads them back, all of them.
+pub fn numbers(bytes: &[u8]) -> Result<Vec<i64>, CodecError> {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    if !rest.is_empty() {
+        return Err(CodecError("trailing bytes".into()));
+    }
+    Ok(chunks.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect())
+}
+
+/// Small numbers as the machines use them.
+pub fn signed(number: u64) -> i64 {
+    number.cast_signed()
+}

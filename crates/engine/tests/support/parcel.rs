@@ -1,0 +1,131 @@
+//! A machine that takes parcels from a till: each once, in order.
+
+use bursar_core::digest::{Digest, Digester};
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::courier::{Letter, Mark};
+use bursar_engine::{Codec, CodecError, Origin};
+
+use super::{numbers, put, signed};
+
+/// Takes one letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take(pub Letter<i64>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Took {
+    mark: Mark,
+    amount: i64,
+}
+
+/// A letter before this one is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parcel {
+    pub mark: Mark,
+    /// Everything that ever arrived, in the order of arrival.
+    pub amounts: Vec<i64>,
+    now: Timestamp,
+}
+
+impl Machine for Parcel {
+    type Command = Take;
+    type Event = Took;
+    type Reply = Mark;
+    type Refusal = Gap;
+    type Envelope = ();
+
+    fn decide(
+        &self,
+        _now: Timestamp,
+        (): &(),
+        Take(letter): &Take,
+        events: &mut Vec<Took>,
+    ) -> Result<Mark, Gap> {
+        if letter.number <= self.mark.number {
+            return Ok(self.mark);
+        }
+        if letter.number > self.mark.number + 1 {
+            return Err(Gap);
+        }
+        let mark = Mark { number: letter.number, position: letter.position };
+        events.push(Took { mark, amount: letter.message });
+        Ok(mark)
+    }
+
+    fn apply(&mut self, at: Timestamp, took: &Took) {
+        self.now = self.now.max(at);
+        self.mark = took.mark;
+        self.amounts.push(took.amount);
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        None
+    }
+
+    fn decide_due(&self, _now: Timestamp, _events: &mut Vec<Took>) {}
+
+    fn begin_group(&mut self) {}
+
+    fn commit_group(&mut self) {}
+
+    fn rollback_group(&mut self) {}
+
+    fn digest(&self) -> Digest {
+        let mut digester = Digester::new();
+        digester.bytes(&ParcelCodec.encode_state(self));
+        digester.finish()
+    }
+}
+
+#[derive(Copy, Clone, Debug)]
+pub struct ParcelCodec;
+
+impl Codec for ParcelCodec {
+    type Machine = Parcel;
+
+    fn genesis(&self) -> Parcel {
+        Parcel::default()
+    }
+
+    fn encode(&self, _origin: Origin<'_, Parcel>, events: &[Took], body: &mut Vec<u8>) {
+        for took in events {
+            put(body, &[signed(took.mark.number), signed(took.mark.position), took.amount]);
+        }
+    }
+
+    fn decode(&self, body: &[u8], events: &mut Vec<Took>) -> Result<(), CodecError> {
+        for took in numbers(body)?.as_chunks::<3>().0 {
+            let [number, position, amount] = *took;
+            let mark = Mark { number: number.cast_unsigned(), position: position.cast_unsigned() };
+            events.push(Took { mark, amount });
+        }
+        Ok(())
+    }
+
+    fn encode_state(&self, parcel: &Parcel) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Mark { number, position } = parcel.mark;
+        put(&mut out, &[signed(number), signed(position), parcel.now.millis()]);
+        put(&mut out, &parcel.amounts);
+        out
+    }
+
+    fn decode_state(&self, bytes: &[u8]) -> Result<Parcel, CodecError> {
+        let numbers = numbers(bytes)?;
+        let Some(([number, position, now], amounts)) = numbers.split_first_chunk::<3>() else {
+            return Err(CodecError("the state is cut off".into()));
+        };
+        Ok(Parcel {
+            mark: Mark { number: number.cast_unsigned(), position: position.cast_unsigned() },
+            amounts: amounts.to_vec(),
+            now: Timestamp::from_millis(*now),
+        })
+    }
+}

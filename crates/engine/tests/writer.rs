@@ -1,0 +1,375 @@
+//! The writer on a journal that works, and on one that does not.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use bursar_core::machine::Machine;
+use bursar_engine::{
+    Aborted, Clock, Engine, EngineError, EngineOptions, Status, replay, replay_from_genesis,
+};
+use bursar_journal::memory::{Fault, MemoryJournal, Survivors};
+use bursar_journal::{Batch, BatchBuilder, Head, Journal, RecordKind};
+use support::till::{Command, NegativeAmount, Reply, Till, TillCodec};
+use support::{at, manual_clock, memory, options, till, wait_until};
+
+fn add(id: u64) -> Command {
+    Command::Add { id, amount: 1 }
+}
+
+/// What the journal says, from the first batch.
+fn replayed(journal: &MemoryJournal) -> Till {
+    replay_from_genesis(journal, &TillCodec).expect("the journal is whole").machine
+}
+
+/// The writer's state and the journal's must be the same, byte for byte.
+fn assert_replays(engine: &Engine<TillCodec>, journal: &MemoryJournal) {
+    let live = engine.handle().read(|till: &Till| till.digest()).expect("it serves").value;
+    assert_eq!(live, replayed(journal).digest(), "L11: replay(journal) = state");
+}
+
+#[test]
+fn answers_carry_the_position_of_their_record() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    let handle = engine.handle();
+    for id in 1..=3 {
+        let seen = handle.execute((), add(id)).expect("it serves");
+        assert_eq!(seen.value, Ok(Reply::Total(i64::try_from(id).expect("small"))));
+        assert_eq!(seen.position, id + 1, "the barrier is record 1");
+    }
+    let known = handle.execute((), add(3)).expect("it serves");
+    assert_eq!((known.value, known.position), (Ok(Reply::Known), 4));
+    let refused = handle.execute((), Command::Add { id: 9, amount: -1 }).expect("it serves");
+    assert_eq!((refused.value, refused.position), (Err(NegativeAmount), 4));
+    assert_replays(&engine, &journal);
+}
+
+#[test]
+fn nothing_is_answered_before_it_is_durable() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine.handle().settle().expect("it serves");
+    journal.hold_appends();
+    let (sender, answers) = channel();
+    let submit = |command: Command| {
+        let sender = sender.clone();
+        engine.handle().submit((), command, move |answer| {
+            sender.send(answer.is_ok()).expect("the test listens")
+        });
+    };
+    submit(add(1));
+    submit(Command::Add { id: 2, amount: -1 });
+    let reads = sender.clone();
+    engine.handle().query(
+        |till: &Till| till.total,
+        move |seen| reads.send(seen.is_ok_and(|seen| seen.value == 1)).expect("the test listens"),
+    );
+    // The read was decided behind the write, on the same thread: it has seen it.
+    wait_until("the append is under way", || journal.appends() == 1);
+    assert!(answers.try_recv().is_err(), "write, refusal and read wait for the disk");
+    journal.release_appends();
+    assert!((0..3).all(|_| answers.recv().expect("three answers")));
+}
+
+#[test]
+fn what_comes_while_the_disk_is_busy_is_one_batch() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine.handle().settle().expect("it serves");
+    journal.hold_appends();
+    let (sender, answers) = channel();
+    for id in 1..=1_000 {
+        let sender = sender.clone();
+        engine.handle().submit((), add(id), move |answer| {
+            sender.send(answer.is_ok()).expect("the test listens")
+        });
+    }
+    journal.release_appends();
+    assert!((0..1_000).all(|_| answers.recv().expect("a thousand answers")));
+    let batches = journal.head().expect("memory").sequence;
+    assert!(batches < 20, "{batches} batches for a thousand commands that waited");
+    assert_replays(&engine, &journal);
+}
+
+#[test]
+fn a_full_mailbox_refuses_at_once() {
+    let journal = memory(1);
+    let small = EngineOptions { mailbox: 4, batch_bytes: 1, ..options("test") };
+    let engine =
+        Engine::start(Arc::new(journal.clone()), Arc::new(TillCodec), manual_clock(), small);
+    engine.handle().settle().expect("it serves");
+    journal.hold_appends();
+    let (sender, answers) = channel();
+    for id in 1..=50 {
+        let sender = sender.clone();
+        engine.handle().submit((), add(id), move |answer| drop(sender.send(answer)));
+    }
+    let refused = answers.recv().expect("most have no place");
+    assert_eq!(refused, Err(EngineError::Unavailable("the mailbox is full".into())));
+    journal.release_appends();
+    drop(sender);
+    let accepted = answers.iter().filter(Result::is_ok).count();
+    assert_eq!(replayed(&journal).applied.len(), accepted, "what was refused never happened");
+}
+
+#[test]
+fn a_group_happens_whole_or_not_at_all() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    let group = |commands: &[Command]| {
+        engine.handle().execute_group(commands.iter().map(|one| ((), one.clone())).collect())
+    };
+    let done = group(&[add(1), add(2), add(3)]).expect("it serves");
+    assert_eq!(done.value, Ok(vec![Reply::Total(1), Reply::Total(2), Reply::Total(3)]));
+    assert_eq!(done.position, 2, "one record behind the barrier");
+    let aborted = group(&[add(4), add(5), Command::Add { id: 6, amount: -1 }]).expect("it serves");
+    assert_eq!(aborted.value, Err(Aborted { index: 2, refusal: NegativeAmount }));
+    assert_eq!(aborted.position, 2, "no record");
+    let total = engine.handle().read(|till: &Till| till.total).expect("it serves").value;
+    assert_eq!(total, 3);
+    assert_replays(&engine, &journal);
+}
+
+#[test]
+fn timers_ring_at_their_own_instants_when_the_clock_passes_them() {
+    let journal = memory(1);
+    let clock = manual_clock();
+    let engine = Engine::start(
+        Arc::new(journal.clone()),
+        Arc::new(TillCodec),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        options("test"),
+    );
+    for (id, due) in [(1, 50), (2, 20), (3, 900)] {
+        engine
+            .handle()
+            .execute((), Command::Arm { at: at(due), id })
+            .expect("it serves")
+            .value
+            .expect("accepted");
+    }
+    clock.set(at(100)).expect("forward");
+    engine.handle().settle().expect("it serves");
+    let rang = engine.handle().read(|till: &Till| till.rang.clone()).expect("it serves").value;
+    assert_eq!(rang, [(at(20), 2), (at(50), 1)]);
+    assert_replays(&engine, &journal);
+}
+
+#[test]
+fn a_due_timer_rings_by_itself_on_the_wall_clock() {
+    let journal = memory(1);
+    let clock = Arc::new(bursar_engine::WallClock::new());
+    let engine = Engine::start(
+        Arc::new(journal.clone()),
+        Arc::new(TillCodec),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        options("test"),
+    );
+    let soon = clock.now().plus_millis(30);
+    engine
+        .handle()
+        .execute((), Command::Arm { at: soon, id: 1 })
+        .expect("it serves")
+        .value
+        .expect("accepted");
+    wait_until("it rang", || !replayed(&journal).rang.is_empty());
+    assert_eq!(replayed(&journal).rang, [(soon, 1)]);
+}
+
+#[test]
+fn an_unknown_outcome_is_said_and_the_state_is_rebuilt() {
+    for (fault, happened) in [
+        (Fault::UnknownNotWritten, false),
+        (Fault::UnknownNotSynced, true),
+        (Fault::UnknownDurable, true),
+    ] {
+        let journal = memory(1);
+        let engine = till(Arc::new(journal.clone()));
+        let handle = engine.handle();
+        handle.execute((), add(1)).expect("it serves").value.expect("accepted");
+        journal.inject(0, fault);
+        assert_eq!(handle.execute((), add(2)), Err(EngineError::OutcomeUnknown), "{fault:?}");
+        // The same command again resolves it: it happens once, whatever happened before.
+        let again = loop {
+            match handle.execute((), add(2)) {
+                Err(EngineError::Unavailable(_)) => {}
+                other => break other.expect("it serves again"),
+            }
+        };
+        assert_eq!(again.value == Ok(Reply::Known), happened, "{fault:?}");
+        let till = replayed(&journal);
+        assert_eq!((till.total, till.applied_more_than_once()), (2, vec![]), "{fault:?}");
+        assert_eq!(engine.stats().rebuilds, 2);
+        assert_replays(&engine, &journal);
+    }
+}
+
+#[test]
+fn everything_behind_an_unknown_append_is_unknown_too() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine.handle().settle().expect("it serves");
+    journal.inject(0, Fault::UnknownNotWritten);
+    journal.hold_appends();
+    let (sender, answers) = channel();
+    for id in 1..=20 {
+        let sender = sender.clone();
+        engine.handle().submit((), add(id), move |answer| drop(sender.send(answer)));
+        if id == 10 {
+            wait_until("the first append is under way", || engine.stats().batches == 1);
+        }
+    }
+    journal.release_appends();
+    drop(sender);
+    let answers: Vec<_> = answers.iter().collect();
+    let acknowledged = answers.iter().filter(|answer| answer.is_ok()).count();
+    let unknown =
+        answers.iter().filter(|answer| **answer == Err(EngineError::OutcomeUnknown)).count();
+    assert!(unknown >= 10, "{unknown}");
+    engine.handle().settle().expect("it serves again");
+    assert_eq!(replayed(&journal).applied.len(), acknowledged);
+    assert_replays(&engine, &journal);
+}
+
+#[test]
+fn a_full_disk_refuses_writes_serves_reads_and_is_outlived() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    let handle = engine.handle();
+    handle.execute((), add(1)).expect("it serves").value.expect("accepted");
+    for skip in 0..30 {
+        journal.inject(skip, Fault::Full);
+    }
+    assert_eq!(handle.execute((), add(2)), Err(EngineError::StorageFull));
+    wait_until("it serves reads only", || engine.status() == Status::ReadOnly);
+    let seen = handle.read(|till: &Till| till.total).expect("reads go on");
+    assert_eq!((seen.value, seen.position), (1, 2));
+    assert_eq!(handle.execute((), add(3)), Err(EngineError::StorageFull));
+    wait_until("there is space again", || engine.status() == Status::Serving);
+    handle.execute((), add(4)).expect("it serves").value.expect("accepted");
+    assert_eq!(replayed(&journal).applied.keys().copied().collect::<Vec<_>>(), [1, 4]);
+    assert_replays(&engine, &journal);
+}
+
+#[test]
+fn a_zombie_is_fenced_and_its_state_forgotten() {
+    let journal = memory(1);
+    let zombie = till(Arc::new(journal.clone()));
+    zombie.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
+    journal.expire_lease();
+    let successor = Engine::start(
+        Arc::new(journal.clone()),
+        Arc::new(TillCodec),
+        manual_clock(),
+        options("successor"),
+    );
+    successor.handle().execute((), add(2)).expect("it serves").value.expect("accepted");
+    let late = zombie.handle().execute((), add(3));
+    assert!(matches!(late, Err(EngineError::Unavailable(_))), "{late:?}");
+    wait_until("the zombie waits", || matches!(zombie.status(), Status::Waiting(_)));
+    let read = zombie.handle().read(|till: &Till| till.total);
+    assert!(matches!(read, Err(EngineError::Unavailable(_))), "no stale reads: {read:?}");
+    assert_eq!(replayed(&journal).applied.keys().copied().collect::<Vec<_>>(), [1, 2]);
+    successor.stop();
+    wait_until("the lease was given back", || zombie.status() == Status::Serving);
+    zombie.handle().execute((), add(3)).expect("it owns it again").value.expect("accepted");
+    assert_replays(&zombie, &journal);
+}
+
+#[test]
+fn a_crash_anywhere_loses_nothing_that_was_acknowledged() {
+    let faults = [Fault::UnknownNotWritten, Fault::UnknownNotSynced, Fault::UnknownDurable];
+    let survivors = [
+        Survivors { whole: 0, torn: false },
+        Survivors { whole: 0, torn: true },
+        Survivors { whole: 1, torn: false },
+    ];
+    for (skip, fault, survivors) in (0..6)
+        .flat_map(|skip| faults.map(|fault| (skip, fault)))
+        .flat_map(|(skip, fault)| survivors.map(|survivors| (skip, fault, survivors)))
+    {
+        let journal = memory(1);
+        let engine = till(Arc::new(journal.clone()));
+        engine.handle().settle().expect("it serves");
+        journal.inject(skip, fault);
+        let mut acknowledged = Vec::new();
+        for id in 1..=5 {
+            // Crash while the outcome is unknown: no time for the writer to rebuild.
+            match engine.handle().execute((), add(id)) {
+                Ok(_) => acknowledged.push(id),
+                Err(_) => break,
+            }
+        }
+        drop(engine);
+        journal.crash(survivors);
+        let engine = till(Arc::new(journal.clone()));
+        wait_until("it serves", || engine.status() == Status::Serving);
+        let till = replayed(&journal);
+        assert!(acknowledged.iter().all(|id| till.applied.get(id) == Some(&1)));
+        assert_eq!(till.applied_more_than_once(), [0; 0]);
+        assert_replays(&engine, &journal);
+    }
+}
+
+#[test]
+fn a_corrupt_journal_stops_the_machine_and_names_the_batch() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    for id in 1..=5 {
+        engine.handle().execute((), add(id)).expect("it serves").value.expect("accepted");
+    }
+    engine.stop();
+    journal.tamper(|rows| rows[3].payload[20] ^= 1);
+    let engine = till(Arc::new(journal.clone()));
+    wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
+    let Status::Stopped(reason) = engine.status() else { panic!("it stopped") };
+    assert!(reason.contains("batch 4 is corrupt"), "{reason}");
+    assert!(matches!(engine.handle().settle(), Err(EngineError::Stopped(_))));
+}
+
+#[test]
+fn a_machine_that_panics_stops_and_leaves_nobody_waiting() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    let answer = engine.handle().execute((), Command::Panic);
+    assert!(matches!(answer, Err(EngineError::Stopped(_))), "{answer:?}");
+    wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
+}
+
+#[test]
+fn time_does_not_run_back_over_a_restart() {
+    let journal = memory(1);
+    let clock = manual_clock();
+    clock.set(at(1_000)).expect("forward");
+    let engine =
+        Engine::start(Arc::new(journal.clone()), Arc::new(TillCodec), clock, options("test"));
+    engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
+    engine.stop();
+    // The new clock stands at an earlier instant.
+    let engine = till(Arc::new(journal.clone()));
+    let seen = engine.handle().execute((), add(2)).expect("it serves");
+    assert_eq!(seen.at, at(1_000));
+    let mut last = at(0);
+    for batch in journal.read(Head::genesis(journal.id())).expect("memory") {
+        for record in batch.expect("whole").frames() {
+            let time = record.expect("whole").time;
+            assert!(time >= last);
+            last = time;
+        }
+    }
+}
+
+#[test]
+fn a_body_that_the_codec_does_not_know_stops_the_start_and_is_named() {
+    let journal = memory(1);
+    let epoch =
+        journal.acquire_lease("test", std::time::Duration::from_secs(1)).expect("it is free").epoch;
+    let mut builder = BatchBuilder::new();
+    builder.push(RecordKind::Decision, at(0), |out| out.extend_from_slice(&[9; 24]));
+    let batch: Batch = builder.finish().expect("one record");
+    journal.append(epoch, Head::genesis(journal.id()), batch).expect("it is ours");
+    let error = replay(&journal, &TillCodec).map(|_| ()).expect_err("event 9 is unknown");
+    assert!(error.to_string().starts_with("record 1: unknown event"), "{error}");
+}
