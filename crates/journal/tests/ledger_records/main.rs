@@ -52,6 +52,17 @@ proptest! {
     }
 
     #[test]
+    fn any_cbor_tool_can_read_a_body(seed in any::<u64>()) {
+        let mut source = Source::new(seed);
+        let header = source.header();
+        let events: Vec<Event> = (0..VARIANTS).map(|variant| source.event(variant)).collect();
+        let bytes = encoded(Some(&header), &events);
+        let mut other = minicbor::Decoder::new(&bytes);
+        other.skip().expect("another implementation reads it");
+        prop_assert_eq!(other.position(), bytes.len());
+    }
+
+    #[test]
     fn damaged_bytes_are_refused_or_mean_exactly_what_they_say(
         seed in any::<u64>(), variant in 0..VARIANTS, at in any::<prop::sample::Index>(),
         value in any::<u8>(),

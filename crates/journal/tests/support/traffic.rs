@@ -168,7 +168,9 @@ impl World {
         };
         self.clock = self.clock.plus_millis(passed);
         self.advance();
-        if self.chance(4) {
+        if self.chance(3) {
+            self.repeat();
+        } else if self.chance(4) {
             self.group();
         } else {
             let command = self.command();
@@ -199,24 +201,28 @@ impl World {
 
     /// Asks for one thing; what it led to is journaled.
     pub fn perform(&mut self, command: &Command) {
-        let mut envelope = self.envelope();
-        let mut command = command.clone();
-        if self.chance(3)
-            && let Some((key, fingerprint, before)) = self.last_key.clone()
-        {
-            envelope = Envelope { key: Some(key), fingerprint, ..envelope };
-            command = before;
-        }
+        let envelope = self.envelope();
         if let Some(key) = envelope.key {
             self.last_key = Some((key, envelope.fingerprint, command.clone()));
         }
+        self.perform_as(&envelope, command);
+    }
+
+    /// Asks again what was asked before, under the same key.
+    fn repeat(&mut self) {
+        let Some((key, fingerprint, command)) = self.last_key.clone() else { return };
+        let envelope = Envelope { key: Some(key), fingerprint, ..self.envelope() };
+        self.perform_as(&envelope, &command);
+    }
+
+    fn perform_as(&mut self, envelope: &Envelope, command: &Command) {
         let mut events = Vec::new();
-        let answer = execute(&mut self.ledger, self.clock, &envelope, &command, &mut events);
+        let answer = execute(&mut self.ledger, self.clock, envelope, command, &mut events);
         if answer.is_ok() {
-            self.remember(&command);
+            self.remember(command);
         }
         if !events.is_empty() {
-            let header = AuditHeader::of(&envelope, &command, &events);
+            let header = AuditHeader::of(envelope, command, &events);
             let bodies = vec![(Some(header), events)];
             self.decided.push(Decided { kind: RecordKind::Decision, at: self.clock, bodies });
         }
