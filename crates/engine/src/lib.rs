@@ -20,6 +20,7 @@ pub mod follower;
 mod handle;
 mod handoff;
 mod lease;
+mod mailbox;
 mod replay;
 mod session;
 mod snapshot;
