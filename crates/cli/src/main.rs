@@ -3,6 +3,7 @@
 mod exit;
 mod pool;
 mod render;
+mod serve;
 mod simulate;
 
 use std::process::ExitCode;
@@ -19,6 +20,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the service.
+    Serve(Box<serve::ServeArguments>),
+    /// Look at a set-up without using it.
+    #[command(subcommand)]
+    Config(serve::ConfigCommand),
     /// Study the scheduler on traces of real clusters.
     #[command(subcommand)]
     Simulate(simulate::Simulate),
@@ -28,6 +34,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Serve(arguments) => serve::run(*arguments),
+        Command::Config(command) => serve::config(&command),
         Command::Simulate(study) => simulate::run(study),
         Command::Pool(arguments) => pool::run(arguments),
     };

@@ -82,6 +82,11 @@ impl<T> Slab<T> {
         (0..).zip(&self.places).filter_map(|(place, thing)| Some((place, thing.as_ref()?)))
     }
 
+    /// How many places were ever used at once.
+    pub fn places(&self) -> u32 {
+        u32::try_from(self.places.len()).unwrap_or(u32::MAX)
+    }
+
     /// How many things there are.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
