@@ -96,6 +96,8 @@ pub struct Hold {
     pub placed_at: Timestamp,
     /// The last instant before it lapses.
     pub expires_at: Option<Timestamp>,
+    /// When it was closed.
+    pub closed_at: Timestamp,
     /// When it was closed, or last refunded.
     pub moved_at: Timestamp,
     /// What it has drawn, in order.
@@ -361,6 +363,7 @@ impl Ledger {
             refunded: 0,
             placed_at: at,
             expires_at: placed.expires_at,
+            closed_at: at,
             moved_at: at,
             slices: slices_of(&placed.pieces, 0),
             rare,

@@ -1,5 +1,7 @@
 //! The ledger as a machine: two exhaustive matches and nothing else.
 
+use std::sync::Arc;
+
 use super::answer::{Accepted, Refused, Reply};
 use super::command::{Command, Envelope};
 use super::event::Event;
@@ -48,7 +50,7 @@ impl Machine for Ledger {
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
         if let Some(key) = envelope.key.filter(|_| kept) {
             let fingerprint = envelope.fingerprint;
-            let answer = Box::new(answer.clone());
+            let answer = Arc::new(answer.clone());
             events.push(Event::Answered { key, fingerprint, answer });
         }
         match answer {
@@ -262,7 +264,7 @@ impl Ledger {
                 self.apply_threshold(*account, budget, *percent);
             }
             Event::Answered { key, fingerprint, answer } => {
-                let kept = KeptAnswer { fingerprint: *fingerprint, answer: answer.clone() };
+                let kept = KeptAnswer { fingerprint: *fingerprint, answer: Arc::clone(answer) };
                 self.answers.insert(*key, kept);
                 self.aging.answers.push_back((at, *key));
                 self.remember(|| Undo::Answered(*key));

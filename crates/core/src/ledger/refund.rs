@@ -28,10 +28,12 @@ impl Ledger {
         };
         let not_found = || Refusal::NotFound { what, name: id.clone() };
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
-        if let Some(reply) = self.repeated(tenant, Resource::Refund, &command.id, envelope)? {
+        let again = self.repeated(tenant, Resource::Refund, &command.id, envelope);
+        if let Ok(Some(reply)) = again {
             return Ok(reply);
         }
         let number = self.find_hold(tenant, kind, id).ok_or_else(not_found)?;
+        again?;
         let hold = self.live_hold(number);
         if hold.is_open() {
             return Err(Refusal::Conflict(Conflict::StillOpen));

@@ -1,0 +1,40 @@
+//! What the user sees: tables, progress bars, charts.
+
+pub(crate) mod chart;
+
+use std::path::Path;
+
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::exit::Failure;
+
+/// A progress bar on standard error; nothing is drawn where that is no terminal.
+pub(crate) fn progress(steps: u64) -> ProgressBar {
+    let template = "{msg:12} [{bar:40}] {pos}/{len} {elapsed_precise}";
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    ProgressBar::new(steps).with_style(style.progress_chars("=> "))
+}
+
+/// A table of text: the first column to the left, numbers to the right.
+pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// A figure with as many decimals as it deserves.
+pub(crate) fn rounded(figure: f64) -> f64 {
+    (figure * 10_000.0).round() / 10_000.0
+}
+
+/// Writes a file, or says which one could not be written.
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|cause| Failure::new(format_args!("cannot write {}", path.display()), cause))
+}
