@@ -79,6 +79,11 @@ pub fn is_valid_path(text: &str) -> bool {
     length > 0
 }
 
+/// Whether a text is one segment of an account path; regions and classes are named alike.
+pub fn is_valid_segment(text: &str) -> bool {
+    !text.contains(':') && is_valid_path(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
