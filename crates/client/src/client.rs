@@ -75,6 +75,11 @@ impl Client {
         self.server.as_str().trim_end_matches('/')
     }
 
+    /// Whether what is sent, the key too, can be read on its way.
+    pub fn is_exposed(&self) -> bool {
+        self.server.scheme() == "http" && !is_loopback(&self.server)
+    }
+
     pub(crate) fn retry(&self) -> &RetryPolicy {
         &self.retry
     }
@@ -319,7 +324,7 @@ fn setup(error: reqwest::Error) -> ClientError {
 }
 
 /// Whether the server is on this machine.
-pub(crate) fn is_loopback(server: &Url) -> bool {
+fn is_loopback(server: &Url) -> bool {
     let host = server.host_str().unwrap_or("").trim_matches(['[', ']']);
     let address: Option<std::net::IpAddr> = host.parse().ok();
     host == "localhost" || address.is_some_and(|address| address.is_loopback())
@@ -342,7 +347,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// An error with what caused it, down to the first cause.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
