@@ -44,9 +44,9 @@ pub(crate) struct Context {
     pub(crate) ca_file: Option<PathBuf>,
 }
 
-/// Where the file is: `BURSAR_CONFIG`, or `bursar/config.toml` in the user's configuration folder.
+/// Where the file is: `BURSAR_CONTEXTS`, or `bursar/config.toml` in the user's configuration folder.
 pub(crate) fn location(variable: impl Fn(&str) -> Option<String>) -> Result<PathBuf, Failure> {
-    if let Some(file) = variable("BURSAR_CONFIG") {
+    if let Some(file) = variable("BURSAR_CONTEXTS") {
         return Ok(file.into());
     }
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
@@ -55,7 +55,7 @@ pub(crate) fn location(variable: impl Fn(&str) -> Option<String>) -> Result<Path
     match folder.or_else(home) {
         Some(folder) => Ok(folder.join("bursar/config.toml")),
         None => Err(Failure::because(Exit::Failed, "there is no HOME to keep contexts in")
-            .with_next("set BURSAR_CONFIG to a file")),
+            .with_next("set BURSAR_CONTEXTS to a file")),
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(at(&[home, xdg]).as_deref(), Some("/etc/a/bursar/config.toml"));
         let relative = ("XDG_CONFIG_HOME", "a");
         assert_eq!(at(&[home, relative]).as_deref(), Some("/home/a/.config/bursar/config.toml"));
-        assert_eq!(at(&[home, xdg, ("BURSAR_CONFIG", "/x")]).as_deref(), Some("/x"));
+        assert_eq!(at(&[home, xdg, ("BURSAR_CONTEXTS", "/x")]).as_deref(), Some("/x"));
         assert_eq!(at(&[]), None);
     }
 
