@@ -5,7 +5,7 @@
 //! the same events on every machine and in every year.
 //!
 //! Read in this order: [`credits`] and [`time`] (the units), [`machine`] (the shape every machine
-//! has), [`ledger`] (money), [`cell`] (placement).
+//! has), [`ledger`] (money), [`cell`] (placement), [`directory`] (keys and prices).
 
 #![cfg_attr(
     not(test),
@@ -15,6 +15,7 @@
 pub mod cell;
 pub mod credits;
 pub mod digest;
+pub mod directory;
 pub mod ledger;
 pub mod machine;
 pub mod time;

@@ -1,1 +1,62 @@
 //! The cell: nodes, queue, shares and placement of one region.
+//!
+//! # How to drive it
+//! A [`Cell`] is a [`Machine`](crate::machine::Machine). Everything it is asked is a [`Command`],
+//! everything that happens is an [`Event`]. Scheduling passes are due steps: after each command,
+//! [`advance`](crate::machine::advance) places what can be placed.
+//!
+//! 1. `RegisterNode` adds a node; `Heartbeat` keeps it alive, carries what its attempts do, and
+//!    afterwards [`Cell::orders`] says what the node must do.
+//! 2. `AdmitJob` queues a job. A pass answers with `PlacementProposed` (GPUs are taken);
+//!    `ConfirmPlacement` or `RefusePlacement` must follow.
+//! 3. The node's next order is to start; its report of `Running` starts the meter; its report of
+//!    `Succeeded`, `Failed` or `Stopped` ends the attempt (`AttemptEnded`, `JobEnded`), or a
+//!    preemption, a lost node or a drain puts the job back into the queue.
+//! 4. [`Cell::why`] tells every reason why a job waits, [`Cell::fair_shares`] where accounts stand.
+//!
+//! # How it reads
+//! [`command`] and [`event`] are the outside; `machine` dispatches; `schedule` is the pass, step by
+//! step; one file per noun holds what is decided and applied about it.
+
+pub mod demand;
+pub mod intern;
+pub mod node;
+pub mod pool;
+pub mod score;
+pub mod shape;
+
+mod account;
+mod admission;
+mod attempt;
+mod bits;
+mod candidates;
+pub mod command;
+pub mod config;
+pub mod event;
+mod fingerprint;
+mod funding;
+mod group;
+pub mod ids;
+pub mod invariant;
+mod inventory;
+mod job;
+mod lease;
+mod machine;
+mod maintenance;
+mod placement;
+mod preemption;
+mod profile;
+mod queue;
+pub mod quota;
+mod reservation;
+mod schedule;
+pub mod share;
+mod state;
+mod timer;
+pub mod why;
+
+pub use command::{Command, Origin, Refusal, Reply};
+pub use config::CellConfig;
+pub use event::Event;
+pub use ids::{AttemptId, ClassRank, JobId};
+pub use state::Cell;

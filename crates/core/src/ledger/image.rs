@@ -4,6 +4,7 @@
 mod restore;
 
 use std::fmt;
+use std::sync::Arc;
 
 use fefo::{Part, Span};
 
@@ -134,7 +135,7 @@ pub struct AnswerImage {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
-    pub answer: Box<Answer>,
+    pub answer: Arc<Answer>,
 }
 
 /// Why an image is not the image of any ledger.

@@ -29,6 +29,7 @@ pub mod id;
 pub mod image;
 pub mod invariant;
 pub mod late;
+pub mod list;
 pub mod machine;
 pub mod names;
 pub mod price;

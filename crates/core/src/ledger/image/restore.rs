@@ -336,6 +336,7 @@ fn nobody() -> Hold {
         refunded: 0,
         placed_at: Timestamp::MIN,
         expires_at: None,
+        closed_at: Timestamp::MIN,
         moved_at: Timestamp::MIN,
         slices: SmallVec::new(),
         rare: None,

@@ -1,0 +1,278 @@
+//! Amounts of credits on the wire: strings out, strings or whole numbers in, never floats.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+/// The form of an amount that comes in as a string.
+pub const AMOUNT_PATTERN: &str = r"^(0|[1-9][0-9]*)(\.[0-9]{1,6})?$";
+
+const MICROS: i128 = 1_000_000;
+const LARGEST: i128 = i64::MAX as i128;
+
+/// A sum of micro-credits. Comes in as `"28.8"` or `28`, goes out as the shortest string.
+///
+/// What comes in is never negative and at most 9223372036854.775807; sums that go out may be larger,
+/// and differences may be negative.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount(i128);
+
+impl Amount {
+    /// A sum of micro-credits.
+    pub const fn from_micros(micros: i128) -> Amount {
+        Amount(micros)
+    }
+
+    /// The sum in micro-credits.
+    pub const fn micros(self) -> i128 {
+        self.0
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let magnitude = self.0.unsigned_abs();
+        let unit = MICROS.unsigned_abs();
+        let (whole, fraction) = (magnitude / unit, magnitude % unit);
+        let sign = if self.0 < 0 { "-" } else { "" };
+        if fraction == 0 {
+            return write!(f, "{sign}{whole}");
+        }
+        let digits = format!("{fraction:06}");
+        write!(f, "{sign}{whole}.{}", digits.trim_end_matches('0'))
+    }
+}
+
+/// Why a text is not an amount.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum AmountError {
+    /// Not of the form `0`, `12` or `12.345678`.
+    Form,
+    /// More than 9223372036854.775807.
+    TooLarge,
+}
+
+impl fmt::Display for AmountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AmountError::Form => "write digits with at most six decimals, such as \"28.8\"",
+            AmountError::TooLarge => "an amount is at most 9223372036854.775807",
+        })
+    }
+}
+
+impl std::error::Error for AmountError {}
+
+impl FromStr for Amount {
+    type Err = AmountError;
+
+    fn from_str(text: &str) -> Result<Amount, AmountError> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let leading_zero = whole.len() > 1 && whole.starts_with('0');
+        if !digits(whole) || leading_zero || !digits(fraction) || fraction.len() > 6 {
+            return Err(AmountError::Form);
+        }
+        let whole: i128 = whole.parse().map_err(|_| AmountError::TooLarge)?;
+        let micros: i128 = format!("{fraction:0<6}").parse().map_err(|_| AmountError::Form)?;
+        let sum = whole.checked_mul(MICROS).and_then(|whole| whole.checked_add(micros));
+        sum.filter(|sum| *sum <= LARGEST).map(Amount).ok_or(AmountError::TooLarge)
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        deserializer.deserialize_any(AmountVisitor)
+    }
+}
+
+struct AmountVisitor;
+
+impl Visitor<'_> for AmountVisitor {
+    type Value = Amount;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an amount: a string such as \"28.8\" or a whole number of credits")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Amount, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: de::Error>(self, whole: u64) -> Result<Amount, E> {
+        let micros = i128::from(whole) * MICROS;
+        if micros > LARGEST { Err(E::custom(AmountError::TooLarge)) } else { Ok(Amount(micros)) }
+    }
+
+    fn visit_i64<E: de::Error>(self, whole: i64) -> Result<Amount, E> {
+        match u64::try_from(whole) {
+            Ok(whole) => self.visit_u64(whole),
+            Err(_) => Err(E::custom("an amount is never negative")),
+        }
+    }
+}
+
+impl PartialSchema for Amount {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .pattern(Some(AMOUNT_PATTERN))
+            .max_length(Some(20));
+        let whole = ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::Integer))
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+            .minimum(Some(0))
+            .maximum(Some(9_223_372_036_854_i64));
+        let description = "Credits: a string with at most six decimals or a whole number, at most \
+                           9223372036854.775807. Floating-point numbers are refused. Answers carry \
+                           the shortest string.";
+        OneOfBuilder::new()
+            .item(text)
+            .item(whole)
+            .description(Some(description))
+            .examples(["28.8"])
+            .into()
+    }
+}
+
+impl ToSchema for Amount {}
+
+/// A sum that the server computed: always a string, may be negative or larger than any amount.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sum(i128);
+
+impl Sum {
+    /// A sum of micro-credits.
+    pub const fn from_micros(micros: i128) -> Sum {
+        Sum(micros)
+    }
+
+    /// The sum in micro-credits.
+    pub const fn micros(self) -> i128 {
+        self.0
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Amount(self.0).fmt(f)
+    }
+}
+
+impl FromStr for Sum {
+    type Err = AmountError;
+
+    fn from_str(text: &str) -> Result<Sum, AmountError> {
+        let (sign, magnitude) = match text.strip_prefix('-') {
+            Some(magnitude) => (-1, magnitude),
+            None => (1, text),
+        };
+        let (whole, fraction) = magnitude.split_once('.').unwrap_or((magnitude, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        if !digits(whole) || !digits(fraction) || fraction.len() > 6 {
+            return Err(AmountError::Form);
+        }
+        let whole: i128 = whole.parse().map_err(|_| AmountError::TooLarge)?;
+        let micros: i128 = format!("{fraction:0<6}").parse().map_err(|_| AmountError::Form)?;
+        let sum = whole.checked_mul(MICROS).and_then(|whole| whole.checked_add(micros));
+        sum.map(|sum| Sum(sign * sum)).ok_or(AmountError::TooLarge)
+    }
+}
+
+impl Serialize for Sum {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Sum {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sum, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl PartialSchema for Sum {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .pattern(Some(r"^-?(0|[1-9][0-9]*)(\.[0-9]{1,6})?$"))
+            .description(Some("Credits, as the shortest decimal string."))
+            .examples(["28.8"])
+            .into()
+    }
+}
+
+impl ToSchema for Sum {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(json: &str) -> Result<Amount, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn strings_and_whole_numbers_are_amounts() {
+        for (json, micros) in [
+            ("\"0\"", 0),
+            ("\"28.8\"", 28_800_000),
+            ("\"9223372036854.775807\"", i128::from(i64::MAX)),
+            ("40", 40_000_000),
+            ("9223372036854", 9_223_372_036_854_000_000),
+        ] {
+            assert_eq!(read(json), Ok(Amount(micros)), "{json}");
+        }
+    }
+
+    #[test]
+    fn floats_signs_spaces_and_excess_are_refused() {
+        for json in [
+            "1.5",
+            "1.0",
+            "1e3",
+            "-1",
+            "\"-1\"",
+            "\"+1\"",
+            "\" 1\"",
+            "\"01\"",
+            "\"1.\"",
+            "\".5\"",
+            "\"1e3\"",
+            "\"0.1234567\"",
+            "\"١\"",
+            "\"\"",
+            "9223372036855",
+            "true",
+            "null",
+            "[1]",
+            "\"9223372036854.775808\"",
+            "18446744073709551616",
+            "1e400",
+        ] {
+            assert!(read(json).is_err(), "{json}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(micros in 0..=i64::MAX, sum in any::<i64>()) {
+            let amount = Amount(micros.into());
+            prop_assert_eq!(amount.to_string().parse(), Ok(amount));
+            let sum = Sum(i128::from(sum) * 1_000);
+            prop_assert_eq!(sum.to_string().parse(), Ok(sum));
+        }
+    }
+}

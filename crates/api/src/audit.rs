@@ -1,0 +1,115 @@
+//! The audit trail, its proofs, and the feed of events.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::time::Time;
+
+/// Which records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AuditQuery {
+    /// Only those that concern this account or one below it.
+    pub account: Option<String>,
+    /// Only those that concern this job.
+    pub job: Option<String>,
+    /// Only those behind this position.
+    pub after: Option<u64>,
+    /// How many at most: 1 to 100, 25 if absent.
+    #[param(minimum = 1, maximum = 100)]
+    pub limit: Option<u32>,
+    /// Where to go on.
+    pub cursor: Option<String>,
+}
+
+/// One decision and what happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditRecord {
+    /// Its record in the journal.
+    pub position: u64,
+    /// Its place in the record: 0, or more in an atomic batch.
+    pub item: u32,
+    /// When.
+    pub at: Time,
+    /// Who asked: a key, or a part of the platform; absent if it fell due.
+    pub actor: Option<String>,
+    /// What was asked for.
+    #[schema(example = "place_hold")]
+    pub command: Option<String>,
+    /// Why it was refused; absent if it was not.
+    pub refusal: Option<String>,
+    /// What happened, in order.
+    #[schema(example = json!(["hold_placed", "answered"]))]
+    pub events: Vec<String>,
+}
+
+/// An event of the feed, as the data of one server-sent event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FeedEvent {
+    /// Its id: pass it as `Last-Event-ID` to go on behind it.
+    pub id: String,
+    /// What kind of thing.
+    #[serde(rename = "type")]
+    #[schema(example = "hold.placed")]
+    pub kind: String,
+    /// When.
+    pub at: Time,
+    /// The position of its record.
+    pub position: u64,
+    /// The account it concerns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Its particulars.
+    pub data: Value,
+}
+
+/// Where to begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct EventsQuery {
+    /// The id of the last event already seen; the present if absent, `0` for the beginning.
+    pub after: Option<String>,
+}
+
+/// A signed statement: the first `size` records of the journal have this root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Checkpoint {
+    /// The journal.
+    pub journal: String,
+    /// How many records.
+    pub size: u64,
+    /// The root of the Merkle tree over them, in hex.
+    pub root: String,
+    /// When it was signed.
+    pub signed_at: Time,
+    /// The checkpoint as it is signed, followed by its Ed25519 signature, in hex.
+    pub signed: String,
+    /// The public key that checks the signature, in hex.
+    pub public_key: String,
+}
+
+/// Which record to prove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ProofQuery {
+    /// The record.
+    #[param(minimum = 1)]
+    pub position: u64,
+}
+
+/// A proof that a record is in the journal that a checkpoint speaks of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Proof {
+    /// The record.
+    pub position: u64,
+    /// All bytes of the record, in hex: the leaf of the tree.
+    pub frame: String,
+    /// The hashes from the leaf to the root, in hex, lowest first.
+    pub path: Vec<String>,
+    /// The checkpoint that it is proven against.
+    pub checkpoint: Checkpoint,
+}

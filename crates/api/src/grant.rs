@@ -1,0 +1,143 @@
+//! Grants.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::amount::{Amount, Sum};
+use crate::time::Time;
+
+/// Where credits come from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GrantKind {
+    /// Paid for.
+    Purchase,
+    /// Given.
+    Grant,
+    /// Given under conditions.
+    Promotion,
+    /// Given because the platform failed.
+    Compensation,
+}
+
+/// What a grant may be spent on. An absent list admits everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Restriction {
+    /// GPU types.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1, max_items = 64)]
+    pub gpu_types: Option<Vec<String>>,
+    /// Regions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1, max_items = 64)]
+    pub regions: Option<Vec<String>>,
+    /// Priority classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1, max_items = 64)]
+    pub classes: Option<Vec<String>>,
+    /// The largest part of one hold that may come from this grant, as a decimal up to 1. Promotions
+    /// only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_share: Option<Amount>,
+}
+
+/// Puts credits into an account.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({
+    "account": "acme", "amount": "1000", "kind": "purchase", "expires_at": "2027-01-31T12:00:00.000Z"
+}))]
+pub struct IssueGrant {
+    /// The caller's own id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    pub id: Option<String>,
+    /// The account that gets it.
+    pub account: String,
+    /// How much.
+    pub amount: Amount,
+    /// Where it comes from.
+    pub kind: GrantKind,
+    /// The first instant at which it can be spent; now if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_at: Option<Time>,
+    /// The last instant at which it can be spent; never expires if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+    /// Lower is spent first; 100 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// What it may be spent on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restrict: Option<Restriction>,
+    /// The caller's own reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1024)]
+    pub reference: Option<String>,
+    /// Anything; kept as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+/// A grant and what became of it: amount = available + held + spent + expired + revoked + moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Grant {
+    /// Its id.
+    pub id: String,
+    /// The account that has it.
+    pub account: String,
+    /// How much was granted.
+    pub amount: Sum,
+    /// Where it comes from.
+    pub kind: GrantKind,
+    /// The first instant at which it can be spent.
+    pub effective_at: Time,
+    /// The last instant at which it can be spent.
+    pub expires_at: Option<Time>,
+    /// Lower is spent first.
+    pub priority: u8,
+    /// What it may be spent on.
+    pub restrict: Option<Restriction>,
+    /// The caller's own reference.
+    pub reference: Option<String>,
+    /// Anything.
+    pub metadata: Option<Value>,
+    /// Free.
+    pub available: Sum,
+    /// Set aside by open holds.
+    pub held: Sum,
+    /// Spent.
+    pub spent: Sum,
+    /// Expired unspent.
+    pub expired: Sum,
+    /// Taken back.
+    pub revoked: Sum,
+    /// Transferred out.
+    pub moved: Sum,
+    /// Whether it was revoked.
+    pub is_revoked: bool,
+    /// When it was issued.
+    pub created_at: Time,
+    /// The ledger's time, on reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Time>,
+    /// The ledger's position, on reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+}
+
+/// Which grants to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct GrantFilter {
+    /// Only those of this account.
+    pub account: Option<String>,
+    /// How many entries at most: 1 to 100, 25 if absent.
+    #[param(minimum = 1, maximum = 100)]
+    pub limit: Option<u32>,
+    /// Where to go on.
+    pub cursor: Option<String>,
+}

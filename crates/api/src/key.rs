@@ -1,0 +1,94 @@
+//! API keys.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::time::Time;
+
+/// What a key may do.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Money: grants, refunds, transfers, budgets, prices.
+    Billing,
+    /// Machines: nodes, preemption, quotas, freezing.
+    Operator,
+    /// Spending: holds, charges, jobs.
+    Submitter,
+    /// Reading.
+    Viewer,
+    /// Reading, and the audit trail.
+    Auditor,
+    /// A node's agent.
+    Agent,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Role; 7] = [
+        Role::Admin,
+        Role::Billing,
+        Role::Operator,
+        Role::Submitter,
+        Role::Viewer,
+        Role::Auditor,
+        Role::Agent,
+    ];
+}
+
+/// Makes a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"role": "submitter", "scope": "acme:nlp", "name": "ci"}))]
+pub struct CreateKey {
+    /// The caller's own id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    pub id: Option<String>,
+    /// What it may do.
+    pub role: Role,
+    /// An account path, or `*` for everything.
+    pub scope: String,
+    /// A name for people.
+    #[schema(min_length = 1, max_length = 256)]
+    pub name: String,
+    /// The last instant at which it works; for ever if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+    /// Agents only: the region it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    pub region: Option<String>,
+    /// Agents only: the node it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    pub node: Option<String>,
+}
+
+/// A key. The secret is shown once, in the answer that made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Key {
+    /// Its id.
+    pub id: String,
+    /// The bearer secret, only in the answer that made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What it may do.
+    pub role: Role,
+    /// An account path, or `*`.
+    pub scope: String,
+    /// A name for people.
+    pub name: String,
+    /// The last instant at which it works.
+    pub expires_at: Option<Time>,
+    /// The region it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The node it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// When it was made.
+    pub created_at: Time,
+}

@@ -1,0 +1,69 @@
+//! Quotas: how much of the machines an account may use at once.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// Sets or replaces the quota of an account, for one region or for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"gpus": {"H100": 8, "*": 16}, "running_jobs": 10}))]
+pub struct SetQuota {
+    /// The region; each region if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    pub region: Option<String>,
+    /// GPUs in use at once by type; `*` is the total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<BTreeMap<String, u32>>,
+    /// Jobs running at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_jobs: Option<u32>,
+    /// Jobs waiting at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_jobs: Option<u32>,
+}
+
+/// The quota of an account in one region or in each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Quota {
+    /// The account.
+    pub account: String,
+    /// The region; each region if absent.
+    pub region: Option<String>,
+    /// GPUs in use at once by type; `*` is the total.
+    pub gpus: BTreeMap<String, u32>,
+    /// Jobs running at once.
+    pub running_jobs: Option<u32>,
+    /// Jobs waiting at once.
+    pub waiting_jobs: Option<u32>,
+}
+
+/// The quota of an account for each region, and all its quotas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Quotas {
+    /// The account.
+    pub account: String,
+    /// The quota for each region: GPUs in use at once by type; `*` is the total.
+    pub gpus: BTreeMap<String, u32>,
+    /// The quota for each region: jobs running at once.
+    pub running_jobs: Option<u32>,
+    /// The quota for each region: jobs waiting at once.
+    pub waiting_jobs: Option<u32>,
+    /// The quotas: the one for each region first, then by region.
+    pub data: Vec<Quota>,
+    /// Always false: an account has few quotas.
+    pub has_more: bool,
+    /// Always absent.
+    pub next_cursor: Option<String>,
+}
+
+/// Which quota to remove.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct QuotaQuery {
+    /// The region; the quota for each region if absent.
+    pub region: Option<String>,
+}

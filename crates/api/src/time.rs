@@ -1,0 +1,132 @@
+//! Instants on the wire: RFC 3339, in UTC with three decimals when they go out.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+const EARLIEST: i64 = -62_167_219_200_000;
+const LATEST: i64 = 253_402_300_799_999;
+
+/// An instant in milliseconds since 1970, between the years 0 and 9999.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(i64);
+
+impl Time {
+    /// An instant from milliseconds since 1970, clamped to the years that can be written.
+    pub fn from_millis(millis: i64) -> Time {
+        Time(millis.clamp(EARLIEST, LATEST))
+    }
+
+    /// Milliseconds since 1970.
+    pub const fn millis(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX);
+        write!(f, "{instant:.3}")
+    }
+}
+
+/// A text is not an instant.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct TimeError;
+
+impl fmt::Display for TimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("write an instant as RFC 3339, such as \"2026-01-31T12:00:00.000Z\"")
+    }
+}
+
+impl std::error::Error for TimeError {}
+
+impl FromStr for Time {
+    type Err = TimeError;
+
+    /// Any offset is understood; what is finer than a millisecond is cut off.
+    fn from_str(text: &str) -> Result<Time, TimeError> {
+        let plain = text.len() >= 20
+            && text.is_ascii()
+            && matches!(text.as_bytes()[10], b'T' | b't' | b' ')
+            && !text.contains('[');
+        if !plain {
+            return Err(TimeError);
+        }
+        let instant: jiff::Timestamp = text.parse().map_err(|_| TimeError)?;
+        let millis = instant.as_nanosecond().div_euclid(1_000_000);
+        match i64::try_from(millis) {
+            Ok(millis) if (EARLIEST..=LATEST).contains(&millis) => Ok(Time(millis)),
+            Ok(_) | Err(_) => Err(TimeError),
+        }
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Time, D::Error> {
+        deserializer.deserialize_str(TimeVisitor)
+    }
+}
+
+struct TimeVisitor;
+
+impl Visitor<'_> for TimeVisitor {
+    type Value = Time;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an instant such as \"2026-01-31T12:00:00.000Z\"")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl PartialSchema for Time {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+            .description(Some("An instant as RFC 3339; answers use UTC with three decimals."))
+            .examples(["2026-01-31T12:00:00.000Z"])
+            .into()
+    }
+}
+
+impl ToSchema for Time {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_read_in_any_offset_and_written_in_utc() {
+        for (text, written) in [
+            ("2020-01-01T00:00:00Z", "2020-01-01T00:00:00.000Z"),
+            ("2020-01-01T02:30:00.123456+02:30", "2020-01-01T00:00:00.123Z"),
+            ("1969-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.999Z"),
+            ("9999-12-30T00:00:00.000Z", "9999-12-30T00:00:00.000Z"),
+        ] {
+            assert_eq!(text.parse::<Time>().map(|time| time.to_string()), Ok(written.into()));
+        }
+    }
+
+    #[test]
+    fn dates_numbers_and_zones_without_offset_are_refused() {
+        for text in ["2020-01-01", "now", "", "2020-01-01T00:00:00", "2020-13-01T00:00:00Z"] {
+            assert_eq!(text.parse::<Time>(), Err(TimeError), "{text}");
+        }
+    }
+}

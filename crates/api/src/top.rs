@@ -1,0 +1,78 @@
+//! Who spends, has or holds most.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::amount::Sum;
+use crate::time::Time;
+
+/// What to rank.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TopKind {
+    /// Accounts of kind user.
+    User,
+    /// Accounts of kind project.
+    Project,
+    /// Accounts of kind team.
+    Team,
+    /// Accounts of kind org.
+    Org,
+    /// Jobs.
+    Job,
+}
+
+/// By what.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TopBy {
+    /// What was spent in the window.
+    Spent,
+    /// What is available now.
+    Available,
+    /// What is held now.
+    Held,
+    /// GPU time in the window.
+    GpuSeconds,
+}
+
+/// Which ranking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TopQuery {
+    /// What to rank; users if absent.
+    pub kind: Option<TopKind>,
+    /// By what; spent if absent.
+    pub by: Option<TopBy>,
+    /// How far to look back: `24h`, `30m`, `7d`; a day if absent.
+    #[param(pattern = "^[1-9][0-9]{0,4}[smhd]$")]
+    pub window: Option<String>,
+    /// How many; 10 if absent.
+    #[param(minimum = 1, maximum = 100)]
+    pub k: Option<u32>,
+}
+
+/// One place of a ranking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopEntry {
+    /// The account or job.
+    pub id: String,
+    /// How much.
+    pub value: Sum,
+}
+
+/// A ranking, largest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Top {
+    /// The places.
+    pub data: Vec<TopEntry>,
+    /// Always false.
+    pub has_more: bool,
+    /// Always absent.
+    pub next_cursor: Option<String>,
+    /// The time of what was ranked.
+    pub as_of: Time,
+    /// The position that history had reached.
+    pub position: u64,
+}

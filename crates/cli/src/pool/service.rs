@@ -1,0 +1,175 @@
+//! What happens when the pool is spoken to.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bursar_core::cell::pool::{Allocation, Amounts, Answer, ConcurrencyGroup, Granted, Pool};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::message::{Complaint, Message, Reply, Request, Requirement, queued};
+
+/// Who asked, whom, and under which number: a request is known by the first and the last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Question {
+    src: String,
+    msg_id: i64,
+    dest: String,
+}
+
+impl Question {
+    fn answer(&self, body: Reply) -> Message {
+        Message { src: self.dest.clone(), dest: self.src.clone(), body }
+    }
+}
+
+/// Answers are remembered for this many requests; a retry after that is a new request.
+const REMEMBERED: usize = 100_000;
+
+/// The pool, the groups, and what was answered.
+pub(super) struct Service {
+    pool: Pool<Question>,
+    groups: BTreeMap<String, ConcurrencyGroup>,
+    allocations: BTreeMap<String, Allocation>,
+    /// The last answer to each question, by who asked and under which number.
+    answers: BTreeMap<(String, i64), Message>,
+    /// The keys of `answers`, the oldest first.
+    order: VecDeque<(String, i64)>,
+}
+
+impl Service {
+    pub(super) fn new(capacity: &Amounts) -> Service {
+        Service {
+            pool: Pool::new(capacity),
+            groups: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// Takes one message and gives the replies to send. An error is a message that nobody can be
+    /// answered for.
+    pub(super) fn receive(&mut self, message: &Value) -> Result<Vec<Message>, String> {
+        let text = |field: &str| message.get(field).and_then(Value::as_str).map(str::to_string);
+        let (Some(src), Some(dest)) = (text("src"), text("dest")) else {
+            return Err(format!("a message needs `src` and `dest`: {message}"));
+        };
+        let body = message.get("body").unwrap_or(&Value::Null);
+        let Some(msg_id) = body.get("msg_id").and_then(Value::as_i64) else {
+            let text = "the body needs a `msg_id`, a whole number".to_string();
+            let Complaint { code, text } = Complaint::malformed(&text);
+            let body = Reply::Error { in_reply_to: None, code, text };
+            return Ok(vec![Message { src: dest, dest: src, body }]);
+        };
+        let question = Question { src, msg_id, dest };
+        if let Some(answer) = self.answers.get(&(question.src.clone(), msg_id)) {
+            return Ok(vec![answer.clone()]);
+        }
+        let mut messages = Vec::new();
+        let reply = Request::read(body)
+            .and_then(|request| self.serve(&question, request, &mut messages))
+            .unwrap_or_else(|Complaint { code, text }| Reply::Error {
+                in_reply_to: Some(msg_id),
+                code,
+                text,
+            });
+        let answer = question.answer(reply);
+        self.remember(&question, &answer);
+        messages.insert(0, answer);
+        Ok(messages)
+    }
+
+    /// Does what is asked. What others are told because of it goes to `others`.
+    fn serve(
+        &mut self,
+        question: &Question,
+        request: Request,
+        others: &mut Vec<Message>,
+    ) -> Result<Reply, Complaint> {
+        let in_reply_to = question.msg_id;
+        match request {
+            Request::Allocate { requirements } => self.allocate(question, &requirements),
+            Request::Release { allocation_id } => {
+                let Some(allocation) = self.allocations.remove(&allocation_id) else {
+                    return Err(Complaint::unknown("allocation", &allocation_id));
+                };
+                let (freed, granted) =
+                    self.pool.release(allocation).expect("every allocation that is named is held");
+                others.extend(granted.into_iter().map(|granted| self.tell(granted)));
+                let resources_freed = (&freed).into();
+                Ok(Reply::Released { in_reply_to, allocation_id, resources_freed })
+            }
+            Request::SubmitJob { category, concurrency_limit, jobs } => {
+                let group = self.groups.entry(category).or_default();
+                let Some(queued) = group.submit(jobs, concurrency_limit) else {
+                    return Err(Complaint::malformed("too many jobs to count"));
+                };
+                let (running, waiting) = (group.running(), group.waiting());
+                Ok(Reply::JobsSubmitted { in_reply_to, queued, running, waiting })
+            }
+            Request::FinishJob { category, jobs } => {
+                let Some(group) = self.groups.get_mut(&category) else {
+                    return Err(Complaint::unknown("category", &category));
+                };
+                let finished = group.finish(jobs);
+                let (running, waiting) = (group.running(), group.waiting());
+                Ok(Reply::JobsFinished { in_reply_to, finished, running, waiting })
+            }
+            Request::Init => Ok(Reply::InitOk { in_reply_to }),
+        }
+    }
+
+    fn allocate(
+        &mut self,
+        question: &Question,
+        requirements: &[Requirement],
+    ) -> Result<Reply, Complaint> {
+        let mut wanted = Amounts::default();
+        for Requirement { resource, amount } in requirements {
+            if *amount == 0 {
+                return Err(Complaint::malformed("an `amount` is at least 1"));
+            }
+            if !wanted.add(resource, *amount) {
+                return Err(Complaint::malformed("too much to count"));
+            }
+        }
+        if wanted.is_empty() {
+            return Err(Complaint::malformed("`requirements` names at least one resource"));
+        }
+        let resources = wanted.clone();
+        Ok(match self.pool.allocate(wanted, question.clone()) {
+            Answer::Allocated(allocation) => {
+                self.allocated(question.msg_id, allocation, &resources)
+            }
+            Answer::Queued(shortages) => queued(question.msg_id, &shortages),
+        })
+    }
+
+    /// Names an allocation.
+    fn allocated(&mut self, in_reply_to: i64, allocation: Allocation, held: &Amounts) -> Reply {
+        let allocation_id = Uuid::now_v7().to_string();
+        self.allocations.insert(allocation_id.clone(), allocation);
+        Reply::Allocated { in_reply_to, allocation_id, resources: held.into() }
+    }
+
+    /// Tells someone who had to wait. From now on a retry is answered with this, too.
+    fn tell(&mut self, granted: Granted<Question>) -> Message {
+        let Granted { allocation, resources, ticket: question } = granted;
+        let answer = question.answer(self.allocated(question.msg_id, allocation, &resources));
+        if let Some(stored) = self.answers.get_mut(&(question.src, question.msg_id)) {
+            *stored = answer.clone();
+        }
+        answer
+    }
+
+    fn remember(&mut self, question: &Question, answer: &Message) {
+        let key = (question.src.clone(), question.msg_id);
+        self.answers.insert(key.clone(), answer.clone());
+        self.order.push_back(key);
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.answers.remove(&oldest);
+        }
+    }
+}

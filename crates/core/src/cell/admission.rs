@@ -1,0 +1,202 @@
+//! How jobs and policies come into the cell, and how jobs leave it.
+
+use super::command::{AccountPolicy, JobSpec, Refusal};
+use super::config::CellConfig;
+use super::event::{AttemptOutcome, Event, JobOutcome, StopReason};
+use super::ids::{AccountId, AttemptId, JobId, RequestId};
+use super::intern::InternedId;
+use super::job::{Job, Phase, Request, Waiting};
+use super::quota::Quota;
+use super::shape::Shape;
+use super::state::Cell;
+use crate::time::Timestamp;
+
+impl CellConfig {
+    /// Refuses what has no meaning.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let positive = [
+            ("half_life_ms", self.half_life_ms),
+            ("node_lease_ms", self.node_lease_ms),
+            ("heartbeat_ms", self.heartbeat_ms),
+            ("review_ms", self.review_ms),
+            ("plan_timeout_ms", self.plan_timeout_ms),
+            ("kill_timeout_ms", self.kill_timeout_ms),
+            ("assumed_runtime_ms", self.assumed_runtime_ms),
+        ];
+        let natural = [
+            ("entry_charge_ms", self.entry_charge_ms),
+            ("ageing_after_ms", self.ageing_after_ms),
+            ("meter_slack_ms", self.meter_slack_ms),
+            ("requeue_delay_ms", self.requeue_delay_ms),
+            ("start_allowance_ms", self.start_allowance_ms),
+            ("share_minimum_runtime_ms", self.share_minimum_runtime_ms),
+        ];
+        if let Some((field, _)) = positive.into_iter().find(|(_, value)| *value <= 0) {
+            return Err(Refusal::Invalid { field, must: "positive" });
+        }
+        if let Some((field, _)) = natural.into_iter().find(|(_, value)| *value < 0) {
+            return Err(Refusal::Invalid { field, must: "zero or more" });
+        }
+        Ok(())
+    }
+}
+
+/// Deciding.
+impl Cell {
+    pub(crate) fn decide_admit(
+        &self,
+        spec: &JobSpec,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Refusal> {
+        spec.check()?;
+        if let Some(job) = self.jobs.get(&spec.job) {
+            if !matches!(job.waiting(), Some(Waiting::Funds(_))) {
+                return Err(Refusal::AlreadyAdmitted);
+            }
+            events.push(Event::JobFunded { job: spec.job });
+            return Ok(());
+        }
+        let full = self.known_path(&spec.account).any(|id| {
+            let account = self.accounts.get(id);
+            let limit = account.quota.waiting_jobs;
+            limit.is_some_and(|limit| account.in_use.waiting_jobs >= limit)
+        });
+        events.push(if full {
+            Event::JobEnded { job: spec.job, outcome: JobOutcome::WaitingQuota }
+        } else {
+            Event::JobQueued(Box::new(spec.clone()))
+        });
+        Ok(())
+    }
+
+    /// The accounts on a path that the cell has heard of, the root last.
+    fn known_path(&self, path: &str) -> impl Iterator<Item = AccountId> {
+        let mut rest = Some(path);
+        let nearest = loop {
+            match rest {
+                Some(path) => match self.accounts.find(path) {
+                    Some(id) => break id,
+                    None => rest = path.rsplit_once(':').map(|(parent, _)| parent),
+                },
+                None => break super::account::ROOT,
+            }
+        };
+        self.accounts.path(nearest)
+    }
+
+    pub(crate) fn decide_cancel(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
+        match job.attempt() {
+            None => {
+                events.push(Event::JobEnded { job: job.spec.job, outcome: JobOutcome::Cancelled })
+            }
+            Some(attempt) if attempt.stop.is_some() => {
+                // It is leaving already; its owner does not want it back.
+                events.push(Event::CancelNoted { attempt: attempt.id });
+            }
+            Some(_) => self.decide_stop(now, job, StopReason::Cancelled, events),
+        }
+    }
+}
+
+/// Applying.
+impl Cell {
+    pub(crate) fn apply_configured(&mut self, at: Timestamp, config: &CellConfig) {
+        if config.half_life_ms != self.config.half_life_ms {
+            self.accounts.set_half_life(config.half_life_ms, at);
+        }
+        self.config = config.clone();
+        self.idle = false;
+    }
+
+    pub(crate) fn apply_account_set(&mut self, policy: &AccountPolicy) {
+        let id = self.accounts.ensure(&policy.path);
+        let mut gpus: Vec<_> = policy
+            .quota
+            .gpus
+            .iter()
+            .map(|(model, limit)| (self.models.intern(model.clone()), *limit))
+            .collect();
+        gpus.sort_unstable();
+        let account = self.accounts.get_mut(id);
+        account.quota = Quota {
+            gpus,
+            total_gpus: policy.quota.total_gpus,
+            running_jobs: policy.quota.running_jobs,
+            waiting_jobs: policy.quota.waiting_jobs,
+        };
+        account.frozen = policy.frozen;
+        account.blocked.clear();
+        self.accounts.set_weight(id, policy.weight);
+        self.unblock_mixed();
+        self.idle = false;
+    }
+
+    pub(crate) fn apply_queued(&mut self, at: Timestamp, spec: &JobSpec) {
+        let mut labels: Vec<_> =
+            spec.labels.iter().map(|label| self.labels.intern(label.clone())).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        let shape = self.shapes.intern(Shape {
+            gpu: spec.gpu,
+            models: spec.models.iter().map(|model| self.models.intern(model.clone())).collect(),
+            gpu_memory_mib: spec.gpu_memory_mib,
+            cpu_milli: spec.cpu_milli,
+            memory_mib: spec.memory_mib,
+            labels: labels.into(),
+        });
+        let request = Request { shape, nodes: spec.nodes, occupancy: spec.occupancy() };
+        let request = self.requests.intern(request);
+        self.demand.observe(shape, u32::from(spec.nodes));
+        self.demand.refresh(&self.shapes);
+        let account = self.accounts.ensure(&spec.account);
+        self.accounts.for_path(account, |account| account.in_use.waiting_jobs += 1);
+        let tenant = spec.tenant();
+        let group =
+            spec.group.as_ref().map(|group| self.groups.ensure(tenant, &group.name, group.limit));
+        let id = spec.job;
+        let job = Job {
+            spec: Box::new(spec.clone()),
+            account,
+            request,
+            shape,
+            group,
+            ticket: self.next_ticket,
+            submitted_at: at,
+            attempts: 0,
+            requeues: 0,
+            share_preemptions: 0,
+            preempted_by: None,
+            failed_plans: 0,
+            plan_after: at,
+            phase: Phase::Waiting(Waiting::Moving),
+        };
+        self.next_ticket += 1;
+        self.jobs.insert(id, job);
+        self.compete(id);
+        // The limit may have changed.
+        self.release_group(id);
+    }
+
+    pub(crate) fn apply_blocked(&mut self, account: AccountId, request: RequestId, mixed: bool) {
+        self.accounts.get_mut(account).blocked.insert(request.index());
+        if mixed {
+            self.mixed.insert((request, account));
+        }
+    }
+
+    /// Takes the GPUs of an attempt back that the ledger did not confirm.
+    pub(crate) fn release_attempt(&mut self, at: Timestamp, attempt: AttemptId) {
+        self.apply_ended(at, attempt, AttemptOutcome::Stopped(StopReason::Cancelled), None);
+    }
+
+    pub(crate) fn apply_job_ended(&mut self, at: Timestamp, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if let Some(attempt) = job.attempt().map(|attempt| attempt.id) {
+            self.release_attempt(at, attempt);
+        }
+        self.stop_waiting(id);
+        self.drop_reservation(id);
+        let job = self.jobs.remove(&id).expect("found above");
+        self.accounts.for_path(job.account, |account| account.in_use.waiting_jobs -= 1);
+    }
+}

@@ -1,0 +1,510 @@
+//! Attempts: one start of a job, from the proposal to the end.
+//!
+//! An attempt ends once, and its job with it or back in the queue. Its GPUs are free only when a
+//! node has said so, or the node's lease has ended: until then they are fenced.
+
+use smallvec::SmallVec;
+
+use super::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason};
+use super::funding::Funded;
+use super::ids::{AttemptId, JobId};
+use super::inventory::Held;
+use super::job::{Job, Phase, Waiting};
+use super::node::{GpuSet, NodeId};
+use super::shape::ModelId;
+use super::share::usage_micros;
+use super::state::Cell;
+use super::timer::Timer;
+use crate::time::Timestamp;
+
+/// One start of a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) id: AttemptId,
+    pub(crate) model: Option<ModelId>,
+    /// Micro-credits per GPU-hour: the list price, and the pinned one once it is confirmed.
+    pub(crate) price: u64,
+    pub(crate) members: SmallVec<[Member; 1]>,
+    pub(crate) proposed_at: Timestamp,
+    pub(crate) confirmed: bool,
+    /// When it was first reported running.
+    pub(crate) running_since: Option<Timestamp>,
+    /// The running time that is paid for, and how much of it was paid for last.
+    pub(crate) funded: Option<Funded>,
+    pub(crate) stop: Option<Stop>,
+    /// Micro-credits charged to the fair share when it was placed.
+    pub(crate) entry_micros: u64,
+    /// Micro-credits of usage measured so far.
+    pub(crate) used_micros: u64,
+    /// Timers that run for it.
+    pub(crate) timers: SmallVec<[(Timestamp, Timer); 2]>,
+}
+
+/// An attempt on one of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) node: NodeId,
+    pub(crate) gpus: GpuSet,
+    /// GPU-milliseconds that count.
+    pub(crate) gpu_ms: u64,
+    pub(crate) phase: MemberPhase,
+}
+
+/// What an attempt does on one of its nodes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MemberPhase {
+    /// It was not reported yet.
+    Silent,
+    /// It was reported running.
+    Running { since: Timestamp },
+    /// It ended there, and its GPUs are free.
+    Ended(MemberEnd),
+}
+
+/// An order to stop.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) reason: StopReason,
+    pub(crate) ordered_at: Timestamp,
+    pub(crate) kill_at: Timestamp,
+    pub(crate) killed: bool,
+}
+
+impl Attempt {
+    pub(crate) fn member(&self, node: NodeId) -> Option<&Member> {
+        self.members.iter().find(|member| member.node == node)
+    }
+
+    fn member_mut(&mut self, node: NodeId) -> &mut Member {
+        let member = self.members.iter_mut().find(|member| member.node == node);
+        member.expect("an event names only nodes of its attempt")
+    }
+
+    pub(crate) fn gpu_ms(&self) -> u64 {
+        self.members.iter().map(|member| member.gpu_ms).sum()
+    }
+
+    /// Micro-credits per hour while it has GPUs.
+    pub(crate) fn rate(&self, job: &Job) -> u64 {
+        let thousandths = job.spec.gpu.per_device();
+        usage_micros(self.price, thousandths, 3_600_000 * job.devices())
+    }
+}
+
+/// Deciding.
+impl Cell {
+    /// The running attempt that a message speaks of, unless it is over.
+    pub(crate) fn live(&self, id: AttemptId) -> Option<(&Job, &Attempt)> {
+        let job = self.jobs.get(&id.job)?;
+        let attempt = job.attempt().filter(|attempt| attempt.id == id)?;
+        Some((job, attempt))
+    }
+
+    /// Asks an attempt to stop, or ends it at once if no node has reported it.
+    pub(crate) fn decide_stop(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        reason: StopReason,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(attempt) = job.attempt().filter(|attempt| attempt.stop.is_none()) else { return };
+        if attempt.running_since.is_none() {
+            return self.decide_end(now, job, AttemptOutcome::Stopped(reason), events);
+        }
+        let kill_at = now.plus_millis(job.spec.grace_ms);
+        events.push(Event::StopOrdered { attempt: attempt.id, reason, kill_at });
+    }
+
+    /// Ends an attempt and decides what becomes of its job.
+    pub(crate) fn decide_end(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        outcome: AttemptOutcome,
+        events: &mut Vec<Event>,
+    ) {
+        let attempt = job.attempt().expect("only attempts that are not over are ended");
+        let fate = self.fate(now, job, outcome);
+        events.push(Event::AttemptEnded {
+            attempt: attempt.id,
+            outcome,
+            gpu_ms: attempt.gpu_ms(),
+            requeued: fate.err(),
+        });
+        if let Ok(outcome) = fate {
+            events.push(Event::JobEnded { job: job.spec.job, outcome });
+        }
+    }
+
+    /// How the job ends, or when it may be placed again.
+    fn fate(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        outcome: AttemptOutcome,
+    ) -> Result<JobOutcome, Timestamp> {
+        match outcome {
+            AttemptOutcome::Succeeded => Ok(JobOutcome::Succeeded),
+            AttemptOutcome::Failed => Ok(JobOutcome::Failed),
+            AttemptOutcome::Lost if job.requeues >= job.spec.max_requeues => Ok(JobOutcome::Lost),
+            AttemptOutcome::Lost => Err(now),
+            AttemptOutcome::Stopped(reason) => match reason {
+                StopReason::Cancelled => Ok(JobOutcome::Cancelled),
+                StopReason::MaxRuntime => Ok(JobOutcome::TimedOut),
+                StopReason::OutOfCredits => Ok(JobOutcome::OutOfCredits),
+                StopReason::Operator => Err(now.plus_millis(self.config.requeue_delay_ms)),
+                StopReason::Preempted { .. } | StopReason::Drained => Err(now),
+            },
+        }
+    }
+
+    /// What follows when an attempt has ended on one of its nodes. `node` and `end` were just
+    /// decided and are not applied yet.
+    pub(crate) fn decide_after_member(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        node: NodeId,
+        end: MemberEnd,
+        events: &mut Vec<Event>,
+    ) {
+        let attempt = job.attempt().expect("only attempts that are not over have members");
+        let mut others = attempt.members.iter().filter(|member| member.node != node);
+        let last = others.all(|member| matches!(member.phase, MemberPhase::Ended(_)));
+        let outcome = match (attempt.stop, end) {
+            // A job that finished before the signal reached it has finished, unless its owner
+            // does not want it any more.
+            (Some(stop), MemberEnd::Succeeded) if stop.reason != StopReason::Cancelled => {
+                last.then_some(AttemptOutcome::Succeeded)
+            }
+            (Some(stop), _) => last.then_some(AttemptOutcome::Stopped(stop.reason)),
+            (None, MemberEnd::Succeeded) => last.then_some(AttemptOutcome::Succeeded),
+            (None, MemberEnd::Failed) => Some(AttemptOutcome::Failed),
+            (None, MemberEnd::Stopped) => Some(AttemptOutcome::Lost),
+        };
+        if let Some(outcome) = outcome {
+            self.decide_end(now, job, outcome, events);
+        }
+    }
+
+    /// A killed attempt that no node reported: it ends, its GPUs stay fenced.
+    pub(crate) fn decide_kill_timeout(&self, now: Timestamp, id: JobId, events: &mut Vec<Event>) {
+        let job = self.job(id);
+        let stop = job.attempt().and_then(|attempt| attempt.stop);
+        let reason = stop.expect("only stopped attempts are killed").reason;
+        self.decide_end(now, job, AttemptOutcome::Stopped(reason), events);
+    }
+
+    /// GPU-milliseconds that a node may claim for an attempt by now: what the cell has seen it
+    /// run, up to the stop and the longest runtime, and a little slack for the clocks.
+    pub(crate) fn meter_limit(&self, now: Timestamp, job: &Job, since: Timestamp) -> u64 {
+        let stop = job.attempt().and_then(|attempt| attempt.stop);
+        let end = stop.map_or(now, |stop| stop.ordered_at.min(now));
+        let observed = end.millis_since(since).saturating_add(self.config.meter_slack_ms);
+        let allowed = observed.min(job.spec.max_runtime_ms.unwrap_or(i64::MAX));
+        allowed.unsigned_abs().saturating_mul(u64::from(job.spec.gpu.devices()))
+    }
+}
+
+/// Applying.
+impl Cell {
+    pub(crate) fn apply_proposed(
+        &mut self,
+        at: Timestamp,
+        id: AttemptId,
+        model: Option<ModelId>,
+        placements: &[Placement],
+    ) {
+        self.stop_waiting(id.job);
+        let kept = self.remove_reservation(id.job);
+        let price = self.price(model);
+        let job = self.job(id.job);
+        let (account, request, thousandths) = (job.account, job.request, job.thousandths());
+        let occupancy = self.requests.get(request).occupancy.limit_ms(&self.config);
+        let until = at.plus_millis(occupancy.saturating_add(self.config.start_allowance_ms));
+        let entry_ms = job.spec.max_runtime_ms.map_or(self.config.entry_charge_ms, |longest| {
+            longest.min(self.config.entry_charge_ms)
+        });
+        let gpu_ms = entry_ms.max(0).unsigned_abs().saturating_mul(job.devices());
+        let entry_micros = usage_micros(price, job.spec.gpu.per_device(), gpu_ms);
+        let (class, preemptible, shape) = (job.class(), job.spec.preemptible, job.shape);
+        let mut members: SmallVec<[Member; 1]> = SmallVec::new();
+        for Placement { node, gpus } in placements {
+            let held = Held {
+                gpus: *gpus,
+                shape,
+                class,
+                preemptible,
+                fenced: false,
+                reported: false,
+                until,
+            };
+            self.inventory.take(&self.shapes, *node, id, held);
+            let phase = MemberPhase::Silent;
+            members.push(Member { node: *node, gpus: *gpus, gpu_ms: 0, phase });
+        }
+        let attempt = Attempt {
+            id,
+            model,
+            price,
+            members,
+            proposed_at: at,
+            confirmed: false,
+            running_since: None,
+            funded: None,
+            stop: None,
+            entry_micros,
+            used_micros: 0,
+            timers: SmallVec::new(),
+        };
+        if preemptible {
+            *self.preemptible.entry(class).or_default() += 1;
+        }
+        self.accounts.rebase(at);
+        let entry = self.accounts.decay.scale(entry_micros, at);
+        self.accounts.charge(account, entry, 0);
+        self.accounts.add_rate(account, attempt.rate(self.job(id.job)));
+        self.accounts.for_path(account, |account| {
+            account.in_use.take(model, thousandths);
+            account.in_use.waiting_jobs -= 1;
+        });
+        let job = self.job_mut(id.job);
+        job.attempts = id.number;
+        job.failed_plans = 0;
+        job.phase = Phase::Active(Box::new(attempt));
+        if let Some(group) = job.group {
+            self.groups.get_mut(group).active += 1;
+        }
+        for node in kept {
+            self.wake_for(node);
+        }
+        self.park_again();
+        // Whoever has waited long and is placed, by age or by share, has had the turn of age.
+        let aged = self.is_aged(at, self.job(id.job));
+        let queue = self.class_mut(class);
+        queue.since_aged = if aged { 0 } else { queue.since_aged.saturating_add(1) };
+    }
+
+    pub(crate) fn apply_confirmed(&mut self, id: AttemptId, price: u64, funded_ms: Option<i64>) {
+        let account = self.job(id.job).account;
+        let before = self.rate_of(id.job);
+        let attempt = self.attempt_mut(id.job);
+        attempt.confirmed = true;
+        attempt.price = price;
+        attempt.funded = funded_ms.map(|total_ms| Funded { total_ms, last_ms: total_ms });
+        let after = self.rate_of(id.job);
+        self.accounts.remove_rate(account, before);
+        self.accounts.add_rate(account, after);
+    }
+
+    fn rate_of(&self, id: JobId) -> u64 {
+        let job = self.job(id);
+        job.attempt().map_or(0, |attempt| attempt.rate(job))
+    }
+
+    pub(crate) fn attempt_mut(&mut self, id: JobId) -> &mut Attempt {
+        match &mut self.job_mut(id).phase {
+            Phase::Active(attempt) => attempt,
+            Phase::Waiting(_) => panic!("an event names only attempts that are not over"),
+        }
+    }
+
+    /// Starts a timer that ends with the attempt.
+    pub(crate) fn set_attempt_timer(&mut self, at: Timestamp, timer: Timer, id: JobId) {
+        self.timers.set(at, timer);
+        self.attempt_mut(id).timers.push((at, timer));
+    }
+
+    /// Stops a timer of an attempt, if it runs.
+    pub(crate) fn clear_attempt_timer(&mut self, timer: Timer, id: JobId) {
+        let mut cleared: SmallVec<[Timestamp; 1]> = SmallVec::new();
+        self.attempt_mut(id).timers.retain(|(at, running)| {
+            let clear = *running == timer;
+            if clear {
+                cleared.push(*at);
+            }
+            !clear
+        });
+        for at in cleared {
+            self.timers.clear(at, timer);
+        }
+    }
+
+    pub(crate) fn apply_member_started(&mut self, at: Timestamp, id: AttemptId, node: NodeId) {
+        let job = self.job(id.job);
+        let longest = job.spec.max_runtime_ms;
+        let grace = job.spec.grace_ms;
+        let first = job.attempt().is_some_and(|attempt| attempt.running_since.is_none());
+        self.inventory.mark_reported(node, id);
+        let attempt = self.attempt_mut(id.job);
+        attempt.member_mut(node).phase = MemberPhase::Running { since: at };
+        if !first {
+            return;
+        }
+        attempt.running_since = Some(at);
+        let nodes: SmallVec<[NodeId; 1]> =
+            attempt.members.iter().map(|member| member.node).collect();
+        if let Some(longest) = longest {
+            let end = at.plus_millis(longest);
+            self.set_attempt_timer(end, Timer::MaxRuntime(id.job), id.job);
+            for node in nodes {
+                self.set_until(node, id, end.plus_millis(grace));
+            }
+        }
+        self.start_funding_timers(at, id.job);
+    }
+
+    /// Tells the estimates when an attempt will be gone.
+    pub(crate) fn set_until(&mut self, node: NodeId, id: AttemptId, until: Timestamp) {
+        self.inventory.change(node, |record| {
+            if let Some(held) = record.members.get_mut(&id) {
+                held.until = until;
+            }
+        });
+    }
+
+    pub(crate) fn apply_metered(
+        &mut self,
+        at: Timestamp,
+        id: AttemptId,
+        node: NodeId,
+        gpu_ms: u64,
+    ) {
+        let job = self.job_mut(id.job);
+        let (account, thousandths) = (job.account, job.spec.gpu.per_device());
+        let attempt = self.attempt_mut(id.job);
+        attempt.member_mut(node).gpu_ms = gpu_ms;
+        let used = usage_micros(attempt.price, thousandths, attempt.gpu_ms());
+        let charged = attempt.used_micros.max(attempt.entry_micros);
+        attempt.used_micros = used;
+        if used > charged {
+            self.accounts.rebase(at);
+            let add = self.accounts.decay.scale(used - charged, at);
+            self.accounts.charge(account, add, 0);
+        }
+    }
+
+    pub(crate) fn apply_member_ended(&mut self, id: AttemptId, node: NodeId, end: MemberEnd) {
+        self.attempt_mut(id.job).member_mut(node).phase = MemberPhase::Ended(end);
+        self.inventory.give(&self.shapes, node, id);
+        self.wake_for(node);
+    }
+
+    pub(crate) fn apply_stop(
+        &mut self,
+        at: Timestamp,
+        id: AttemptId,
+        reason: StopReason,
+        kill_at: Timestamp,
+    ) {
+        let timeout = self.config.kill_timeout_ms;
+        let attempt = self.attempt_mut(id.job);
+        attempt.stop = Some(Stop { reason, ordered_at: at, kill_at, killed: false });
+        let nodes: SmallVec<[NodeId; 1]> =
+            attempt.members.iter().map(|member| member.node).collect();
+        for timer in [Timer::MaxRuntime, Timer::FundsNeeded, Timer::FundsEnd] {
+            self.clear_attempt_timer(timer(id.job), id.job);
+        }
+        self.set_attempt_timer(kill_at, Timer::Kill(id.job), id.job);
+        for node in nodes {
+            self.set_until(node, id, kill_at.plus_millis(timeout));
+        }
+        if let StopReason::Preempted { by, for_share } = reason {
+            let job = self.job_mut(id.job);
+            job.preempted_by = Some(by);
+            job.share_preemptions += u32::from(for_share);
+            self.victims += 1;
+        }
+    }
+
+    pub(crate) fn apply_cancel_noted(&mut self, id: AttemptId) {
+        if let Some(stop) = &mut self.attempt_mut(id.job).stop {
+            stop.reason = StopReason::Cancelled;
+        }
+    }
+
+    pub(crate) fn apply_kill(&mut self, id: AttemptId, end_at: Timestamp) {
+        self.clear_attempt_timer(Timer::Kill(id.job), id.job);
+        if let Some(stop) = &mut self.attempt_mut(id.job).stop {
+            stop.killed = true;
+        }
+        self.set_attempt_timer(end_at, Timer::KillTimeout(id.job), id.job);
+    }
+
+    pub(crate) fn apply_ended(
+        &mut self,
+        at: Timestamp,
+        id: AttemptId,
+        outcome: AttemptOutcome,
+        requeued: Option<Timestamp>,
+    ) {
+        let rate = self.rate_of(id.job);
+        let job = self.job_mut(id.job);
+        let (account, thousandths, group) = (job.account, job.thousandths(), job.group);
+        let moving = Phase::Waiting(Waiting::Moving);
+        let Phase::Active(attempt) = std::mem::replace(&mut job.phase, moving) else {
+            panic!("an attempt ends once");
+        };
+        job.requeues += u32::from(outcome == AttemptOutcome::Lost);
+        let (class, preemptible) = (job.class(), job.spec.preemptible);
+        if preemptible && let Some(count) = self.preemptible.get_mut(&class) {
+            *count -= 1;
+        }
+        for (at, timer) in &attempt.timers {
+            self.timers.clear(*at, *timer);
+        }
+        if attempt.used_micros < attempt.entry_micros {
+            self.accounts.rebase(at);
+            let decay = &self.accounts.decay;
+            let entry = decay.scale(attempt.entry_micros, attempt.proposed_at);
+            let used = decay.scale(attempt.used_micros, at);
+            self.accounts.charge(account, used, entry);
+        }
+        self.accounts.remove_rate(account, rate);
+        self.accounts.for_path(account, |account| {
+            account.in_use.give(attempt.model, thousandths);
+            account.in_use.waiting_jobs += 1;
+        });
+        for member in &attempt.members {
+            let ended = matches!(member.phase, MemberPhase::Ended(_));
+            if !ended {
+                self.settle_gpus(id, member.node, attempt.confirmed);
+            }
+        }
+        if let Some(group) = group {
+            self.groups.get_mut(group).active -= 1;
+            self.release_group(id.job);
+        }
+        self.unblock(account);
+        match requeued {
+            Some(release_at) if release_at > at => {
+                self.timers.set(release_at, Timer::Release(id.job));
+                self.job_mut(id.job).phase = Phase::Waiting(Waiting::Delayed(release_at));
+            }
+            Some(_) => self.compete(id.job),
+            None => {}
+        }
+    }
+
+    /// What an attempt that is over still has on a node: free if no order to start was ever given
+    /// or the node is gone, fenced otherwise.
+    fn settle_gpus(&mut self, id: AttemptId, node: NodeId, ordered: bool) {
+        if ordered && self.inventory.node(node).alive {
+            let until = self.inventory.node(node).lease_until;
+            self.inventory.change(node, |record| {
+                let held = record.members.get_mut(&id).expect("not given back yet");
+                held.fenced = true;
+                held.until = until;
+            });
+        } else {
+            self.inventory.give(&self.shapes, node, id);
+            self.wake_for(node);
+        }
+    }
+
+    pub(crate) fn apply_fence_lifted(&mut self, id: AttemptId, node: NodeId) {
+        self.inventory.give(&self.shapes, node, id);
+        self.wake_for(node);
+    }
+}

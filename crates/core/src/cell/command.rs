@@ -1,0 +1,399 @@
+//! What may be asked of a cell, and what it answers.
+
+use compact_str::CompactString;
+use smallvec::SmallVec;
+
+use super::config::CellConfig;
+use super::ids::{AttemptId, ClassRank, JobId, MaintenanceId};
+use super::shape::GpuDemand;
+use crate::time::Timestamp;
+
+/// Who sends a command.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// An operator or an agent, through the server. May be repeated: every such command is
+    /// idempotent by nature.
+    #[default]
+    Shell,
+    /// A ledger, through the courier. A message that was received before changes nothing.
+    Ledger {
+        /// The shard that sends.
+        shard: u16,
+        /// The message's number, rising by at least one from message to message of a shard.
+        number: u64,
+    },
+}
+
+/// What may be asked of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Changes the cell's settings.
+    Configure(CellConfig),
+    /// Sets the list price of a GPU model, in micro-credits per GPU-hour. It weighs usage in the
+    /// fair share until the ledger confirms a placement at its pinned price.
+    SetPrice {
+        /// The GPU model.
+        model: CompactString,
+        /// Micro-credits per GPU-hour.
+        price: u64,
+    },
+    /// Sets what the cell must know of an account. From the ledger: `AccountPolicyChanged`.
+    SetAccount(AccountPolicy),
+    /// Adds a node, or announces that its agent started again.
+    RegisterNode(NodeOffer),
+    /// An agent's report.
+    Heartbeat(Heartbeat),
+    /// Stops placing work on a node.
+    DrainNode {
+        /// The node's name.
+        node: CompactString,
+        /// Whether what runs there is stopped, even what is not preemptible.
+        force: bool,
+    },
+    /// Places work on a drained node again.
+    ResumeNode {
+        /// The node's name.
+        node: CompactString,
+    },
+    /// Forgets a node on which nothing runs.
+    RemoveNode {
+        /// The node's name.
+        node: CompactString,
+    },
+    /// Plans a time in which nodes do not work, in place of an earlier plan of the same id.
+    PlanMaintenance {
+        /// The window's id.
+        id: MaintenanceId,
+        /// When it begins.
+        from: Timestamp,
+        /// When it ends.
+        to: Timestamp,
+        /// Names of the nodes. Empty: all that are registered now.
+        nodes: Vec<CompactString>,
+    },
+    /// Ends a maintenance window early, or before it begins.
+    CancelMaintenance {
+        /// The window's id.
+        id: MaintenanceId,
+    },
+    /// Queues a job whose hold was placed. From the ledger: `JobAdmitted`. For a job that waits
+    /// because a placement was refused for want of funds, this ends the waiting.
+    AdmitJob(JobSpec),
+    /// Ends a job wherever it is. From the ledger: `CancelRequested`.
+    CancelJob {
+        /// The job.
+        job: JobId,
+    },
+    /// Stops a running job and queues it again. From an operator.
+    PreemptJob {
+        /// The job.
+        job: JobId,
+    },
+    /// Lets a proposed placement start. From the ledger: `PlacementConfirmed`.
+    ConfirmPlacement {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The pinned price, in micro-credits per GPU-hour.
+        price: u64,
+        /// The running time that is paid for. `None`: all of it.
+        funded_ms: Option<i64>,
+    },
+    /// Takes a proposed placement back. From the ledger: `PlacementRefused`.
+    RefusePlacement {
+        /// The attempt.
+        attempt: AttemptId,
+        /// What becomes of the job.
+        verdict: Verdict,
+    },
+    /// More running time is paid for. From the ledger: `HoldExtended`, or `HoldShrunk`.
+    SetFunding {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The running time that is paid for in all. `None`: all of it.
+        funded_ms: Option<i64>,
+    },
+    /// No more running time can be paid for. From the ledger: `FundsRefused`. The attempt runs to
+    /// the end of what was paid for.
+    RefuseFunding {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+}
+
+/// What the cell must know of an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountPolicy {
+    /// Its path, such as `acme:nlp`.
+    pub path: CompactString,
+    /// Its fair-share weight. Only the ratio between siblings counts. Zero: what nobody else
+    /// wants.
+    pub weight: u32,
+    /// Whether nothing new may start below it.
+    pub frozen: bool,
+    /// Its quota in this region.
+    pub quota: QuotaSpec,
+}
+
+impl AccountPolicy {
+    /// The default policy of an account.
+    pub fn new(path: impl Into<CompactString>) -> AccountPolicy {
+        AccountPolicy { path: path.into(), weight: 1, frozen: false, quota: QuotaSpec::default() }
+    }
+}
+
+/// The most that an account and all below it may have at once. `None` and absent: no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaSpec {
+    /// GPUs in use per model, in thousandths.
+    pub gpus: Vec<(CompactString, u32)>,
+    /// GPUs in use of all models together, in thousandths.
+    pub total_gpus: Option<u32>,
+    /// Jobs that have GPUs.
+    pub running_jobs: Option<u32>,
+    /// Jobs that wait. One more is refused at admission; those that are queued again after an
+    /// attempt are let in.
+    pub waiting_jobs: Option<u32>,
+}
+
+/// A job as the ledger admitted it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSpec {
+    /// The ledger's number for it.
+    pub job: JobId,
+    /// The account that pays, by path.
+    pub account: CompactString,
+    /// Its priority class.
+    pub class: ClassRank,
+    /// GPUs on each of its nodes.
+    pub gpu: GpuDemand,
+    /// GPU models that will do, the dearest to the user first. Empty: any.
+    pub models: SmallVec<[CompactString; 2]>,
+    /// Least memory of each GPU, in MiB.
+    pub gpu_memory_mib: u32,
+    /// Thousandths of a core on each node.
+    pub cpu_milli: u32,
+    /// Main memory on each node, in MiB.
+    pub memory_mib: u32,
+    /// Labels that each node must carry, such as `zone=a`.
+    pub labels: SmallVec<[CompactString; 1]>,
+    /// How many nodes, all at once or none.
+    pub nodes: u16,
+    /// The longest it may run. `None`: for ever.
+    pub max_runtime_ms: Option<i64>,
+    /// Whether it may be stopped for others and queued again.
+    pub preemptible: bool,
+    /// How long it gets between the request to stop and the kill.
+    pub grace_ms: i64,
+    /// The concurrency group that it counts in.
+    pub group: Option<GroupSpec>,
+    /// How often it is queued again after a node was lost.
+    pub max_requeues: u32,
+}
+
+impl JobSpec {
+    /// A normal, preemptible job with the default grace that asks for GPUs alone.
+    pub fn new(job: JobId, account: impl Into<CompactString>, gpu: GpuDemand) -> JobSpec {
+        JobSpec {
+            job,
+            account: account.into(),
+            class: ClassRank::NORMAL,
+            gpu,
+            models: SmallVec::new(),
+            gpu_memory_mib: 0,
+            cpu_milli: 0,
+            memory_mib: 0,
+            labels: SmallVec::new(),
+            nodes: 1,
+            max_runtime_ms: None,
+            preemptible: true,
+            grace_ms: 60_000,
+            group: None,
+            max_requeues: 3,
+        }
+    }
+}
+
+/// A concurrency group of a tenant: at most `limit` of its jobs have GPUs at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSpec {
+    /// Its name within the tenant.
+    pub name: CompactString,
+    /// How many at once, at least one. The job admitted last sets it for all.
+    pub limit: u32,
+}
+
+/// What becomes of a job whose placement was refused.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The job leaves this cell: cancelled, lapsed, or placed in another region.
+    Withdraw,
+    /// The job waits until it is admitted again.
+    Wait(FundsBlocker),
+}
+
+/// Why the ledger does not pay for a job now.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FundsBlocker {
+    /// Too few credits.
+    Credits,
+    /// A budget would be exceeded.
+    Budget,
+    /// An account on its path is frozen.
+    Frozen,
+}
+
+/// What an agent offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeOffer {
+    /// The node's name.
+    pub name: CompactString,
+    /// Its rack: nodes that are close to each other.
+    pub rack: CompactString,
+    /// The model of its GPUs.
+    pub model: CompactString,
+    /// How many GPUs.
+    pub gpus: u16,
+    /// Memory of each GPU, in MiB.
+    pub gpu_memory_mib: u32,
+    /// Thousandths of a core.
+    pub cpu_milli: u32,
+    /// Main memory, in MiB.
+    pub memory_mib: u32,
+    /// Labels, such as `zone=a`.
+    pub labels: Vec<CompactString>,
+}
+
+/// An agent's report on everything it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The node's name.
+    pub node: CompactString,
+    /// The number that registration answered.
+    pub incarnation: u32,
+    /// Rises by one with each report of an incarnation, from 1. A number that was seen changes
+    /// nothing.
+    pub seq: u64,
+    /// Every attempt that the agent has and was not told to forget.
+    pub reports: Vec<Report>,
+}
+
+/// What an agent says of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// What it does.
+    pub state: ReportState,
+    /// GPU-milliseconds since it runs here: wall milliseconds times devices.
+    pub gpu_ms_total: u64,
+}
+
+/// What an attempt does on a node.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReportState {
+    /// It runs.
+    Running,
+    /// It ended well.
+    Succeeded,
+    /// It ended badly.
+    Failed,
+    /// It was stopped or killed, or was never started here.
+    Stopped,
+}
+
+/// What a node must do. Repeated with every answer until the reports show that it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// What to do.
+    pub kind: OrderKind,
+}
+
+/// What to do with an attempt.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum OrderKind {
+    /// Start it on these devices of the node, one bit each.
+    Start {
+        /// Device indexes, one bit each.
+        gpus: u64,
+    },
+    /// Ask it to stop.
+    Stop {
+        /// When it will be killed.
+        kill_at: Timestamp,
+    },
+    /// Kill it. An attempt that the agent never started is reported as stopped.
+    Kill,
+    /// Stop reporting it.
+    Forget,
+}
+
+/// The answer to a command that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It was done, or was done before.
+    Done,
+    /// A message from the ledger that was received before.
+    Duplicate,
+    /// The answer to a registration.
+    Registered {
+        /// The number that each report must carry.
+        incarnation: u32,
+        /// How often to report.
+        heartbeat_ms: i64,
+        /// The node's attempts are lost if it does not report by then.
+        lease_until: Timestamp,
+    },
+    /// The answer to a report. What the node must do is asked for with `Cell::orders` once the
+    /// report's events are applied.
+    Reported {
+        /// The node's attempts are lost if it does not report by then.
+        lease_until: Timestamp,
+    },
+}
+
+/// Why a command was not accepted, in the order in which it is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A field of the command has no meaning.
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// No node has this name.
+    UnknownNode,
+    /// No job has this number.
+    UnknownJob,
+    /// The attempt is not the job's current one, or was decided on before.
+    StaleAttempt,
+    /// The report is of an earlier start of the agent, which must register again.
+    StaleIncarnation {
+        /// The current number.
+        current: u32,
+    },
+    /// The node runs something, so it can neither go away nor change its hardware.
+    NodeBusy,
+    /// The job was admitted before.
+    AlreadyAdmitted,
+    /// No maintenance window has this id.
+    UnknownMaintenance,
+}
+
+impl Refusal {
+    /// Whether the same command may be accepted later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Refusal::NodeBusy => true,
+            Refusal::Invalid { .. }
+            | Refusal::UnknownNode
+            | Refusal::UnknownJob
+            | Refusal::StaleAttempt
+            | Refusal::StaleIncarnation { .. }
+            | Refusal::AlreadyAdmitted
+            | Refusal::UnknownMaintenance => false,
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The laws of a cell, checked.
+//!
+//! L8: a GPU is allocated at most once. L9: quotas and groups are never exceeded by a placement.
+//! L10: the states of jobs are legal and attempts are fenced. L14: no job waits without a reason.
+//! And whatever is derived from something else agrees with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::account::Account;
+use super::attempt::MemberPhase;
+use super::event::{AttemptOutcome, Event, StopReason};
+use super::ids::{AccountId, AttemptId, ClassRank, JobId};
+use super::job::{Job, Phase, Waiting};
+use super::quota::InUse;
+use super::state::Cell;
+
+/// A law that does not hold, in words.
+pub type Broken = String;
+
+/// The attempt that an event makes leave for a job.
+fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
+    let (attempt, reason) = if let Event::StopOrdered { attempt, reason, .. } = event {
+        (attempt, reason)
+    } else if let Event::AttemptEnded { attempt, outcome, .. } = event
+        && let AttemptOutcome::Stopped(reason) = outcome
+    {
+        (attempt, reason)
+    } else {
+        return None;
+    };
+    matches!(reason, StopReason::Preempted { by, .. } if *by == job).then_some(*attempt)
+}
+
+/// What the jobs below an account add up to.
+#[derive(Default)]
+struct Sum {
+    in_use: InUse,
+    rate: u64,
+    competing: BTreeMap<ClassRank, u32>,
+}
+
+impl Cell {
+    /// Checks everything. For tests, simulators and the sampled self-check.
+    pub fn check(&self) -> Result<(), Broken> {
+        self.check_without_reasons()?;
+        self.check_reasons()
+    }
+
+    /// Checks everything but L14, which looks at all nodes for each job that waits.
+    pub fn check_without_reasons(&self) -> Result<(), Broken> {
+        self.check_devices()?;
+        self.check_accounts()?;
+        for (id, job) in &self.jobs {
+            self.check_job(*id, job)?;
+        }
+        self.check_groups()?;
+        self.check_reservations()?;
+        self.inventory.check_indexes(&self.shapes, self.demand.mix())
+    }
+
+    /// Checks what a step has placed: every quota and group that counts it still holds (L9).
+    pub fn check_step(&self, events: &[Event]) -> Result<(), Broken> {
+        for event in events {
+            let Event::PlacementProposed { attempt, .. } = event else { continue };
+            let Some((job, live)) = self.live(*attempt) else { continue };
+            for id in self.accounts.path(job.account) {
+                let account = self.accounts.get(id);
+                let over = |used: u32, limit: Option<u32>| limit.is_some_and(|limit| used > limit);
+                let of_model = live.model.is_some_and(|model| {
+                    let limit = account.quota.gpus.iter().find(|(of, _)| *of == model);
+                    over(account.in_use.of_model(model), limit.map(|(_, limit)| *limit))
+                });
+                if of_model
+                    || over(account.in_use.total_gpus, account.quota.total_gpus)
+                    || over(account.in_use.running_jobs, account.quota.running_jobs)
+                {
+                    return Err(format!("L9: {attempt} exceeds the quota of {}", account.path));
+                }
+            }
+            let group = job.group.map(|group| self.groups.get(group));
+            if let Some(group) = group.filter(|group| group.active > group.limit) {
+                return Err(format!("L9: {attempt} exceeds the group {}", group.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, before a step is applied, that what it preempts makes a complete place, that nobody
+    /// leaves who need not, and that only those leave who may.
+    pub fn check_plan(&self, events: &[Event]) -> Result<(), Broken> {
+        for event in events {
+            let Event::ReservationMade { job, nodes, preempting: true, .. } = event else {
+                continue;
+            };
+            let job = self.job(*job);
+            let victims: BTreeSet<AttemptId> =
+                events.iter().filter_map(|event| preempted_for(event, job.spec.job)).collect();
+            let firm = victims.iter().find(|victim| {
+                self.live(**victim).is_none_or(|(victim, _)| {
+                    !victim.spec.preemptible || victim.class() > job.class()
+                })
+            });
+            if let Some(firm) = firm {
+                return Err(format!("{firm} may not be preempted for {:?}", job.spec.job));
+            }
+            if victims.is_empty() || !self.fits_without(job, nodes, &victims) {
+                return Err(format!("preemption makes no place for {:?}", job.spec.job));
+            }
+            for spared in &victims {
+                let mut fewer = victims.clone();
+                fewer.remove(spared);
+                if self.fits_without(job, nodes, &fewer) {
+                    return Err(format!("{spared} need not leave for {:?}", job.spec.job));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, before a step is applied, that nobody is placed before an earlier job of the same
+    /// account, class and request.
+    pub fn check_order(&self, events: &[Event]) -> Result<(), Broken> {
+        for event in events {
+            let Event::PlacementProposed { attempt, .. } = event else { continue };
+            let job = self.job(attempt.job);
+            let earlier = self.jobs.values().find(|other| {
+                other.waiting() == Some(Waiting::Competing)
+                    && other.ticket < job.ticket
+                    && (other.account, other.class(), other.request)
+                        == (job.account, job.class(), job.request)
+                    && other.group.is_none()
+            });
+            if let Some(earlier) = earlier {
+                return Err(format!("{attempt} goes before {:?}", earlier.spec.job));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks, when no pass is due, that no waiting job could start: everything that was set aside
+    /// was woken by whatever could have helped it. A full search for each job.
+    pub fn check_quiet(&self) -> Result<(), Broken> {
+        for (id, job) in &self.jobs {
+            let open = self.accounts.path(job.account).all(|id| !self.accounts.get(id).frozen)
+                && job.group.is_none_or(|group| !self.groups.get(group).is_full());
+            let competes = job.waiting() == Some(Waiting::Competing);
+            if self.idle && competes && open && self.find_place(self.now, job).is_ok() {
+                return Err(format!("{id:?} of {} could start", job.spec.account));
+            }
+        }
+        Ok(())
+    }
+
+    /// L8, and that what is taken on nodes is what attempts and fences hold.
+    fn check_devices(&self) -> Result<(), Broken> {
+        for (id, record) in self.inventory.iter() {
+            let mut used = vec![0u32; record.node.free_gpus().len()];
+            let (mut cpu, mut memory) = (0u64, 0u64);
+            for (attempt, held) in &record.members {
+                let shape = self.shapes.get(held.shape);
+                for device in held.gpus.iter() {
+                    used[device] += u32::from(shape.gpu.per_device());
+                }
+                cpu += u64::from(shape.cpu_milli);
+                memory += u64::from(shape.memory_mib);
+                let live = self.live(*attempt).and_then(|(_, live)| live.member(id));
+                let live = live.is_some_and(|member| {
+                    member.gpus == held.gpus && !matches!(member.phase, MemberPhase::Ended(_))
+                });
+                if live == held.fenced {
+                    return Err(format!("L10: {attempt} on {id:?} is neither live nor fenced"));
+                }
+            }
+            for (device, (used, free)) in used.iter().zip(record.node.free_gpus()).enumerate() {
+                if used + u32::from(*free) != 1000 {
+                    return Err(format!("L8: device {device} of {id:?}: {used} and {free} free"));
+                }
+            }
+            let spec = record.node.spec();
+            if cpu + u64::from(record.node.free_cpu_milli()) != u64::from(spec.cpu_milli)
+                || memory + u64::from(record.node.free_memory_mib()) != u64::from(spec.memory_mib)
+            {
+                return Err(format!("L8: CPU or memory of {id:?} does not add up"));
+            }
+            if !record.alive && !record.members.is_empty() {
+                return Err(format!("L10: {id:?} is lost and still holds attempts"));
+            }
+        }
+        Ok(())
+    }
+
+    /// L14.
+    fn check_reasons(&self) -> Result<(), Broken> {
+        for (id, job) in self.jobs.iter().filter(|(_, job)| job.waiting().is_some()) {
+            let why = self.why(*id, self.now);
+            if why.is_none_or(|why| why.blockers.is_empty()) {
+                return Err(format!("L14: {id:?} of {} waits without a reason", job.spec.account));
+            }
+        }
+        Ok(())
+    }
+
+    /// L10 for one job.
+    fn check_job(&self, id: JobId, job: &Job) -> Result<(), Broken> {
+        match &job.phase {
+            Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id:?} is nowhere")),
+            Phase::Waiting(waiting) => {
+                let nominated = *waiting == Waiting::Nominated;
+                if nominated && !self.reservations.contains_key(&id) {
+                    return Err(format!("L15: {id:?} waits for nodes that nobody keeps"));
+                }
+                let queue = self.classes.get(&job.class());
+                let listed = queue.is_some_and(|queue| queue.by_age.contains(&(job.ticket, id)));
+                if listed != (*waiting == Waiting::Competing) {
+                    return Err(format!("L10: {id:?} competes and is not listed, or the reverse"));
+                }
+                Ok(())
+            }
+            Phase::Active(attempt) => {
+                let expected = AttemptId { job: id, number: job.attempts };
+                if attempt.id != expected {
+                    return Err(format!("L10: {id:?} runs as {}, not {expected}", attempt.id));
+                }
+                for member in &attempt.members {
+                    let ended = matches!(member.phase, MemberPhase::Ended(_));
+                    let record = self.inventory.get(member.node);
+                    let held = record.is_some_and(|record| record.members.contains_key(&expected));
+                    if held == ended {
+                        return Err(format!("L10: {expected} and {:?} disagree", member.node));
+                    }
+                }
+                if attempt.running_since.is_some() && !attempt.confirmed {
+                    return Err(format!("L10: {expected} runs without a confirmation"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Counts of every account are the sums over its subtree, and every lane lists who waits.
+    fn check_accounts(&self) -> Result<(), Broken> {
+        let mut sums: BTreeMap<AccountId, Sum> = BTreeMap::new();
+        for job in self.jobs.values() {
+            for account in self.accounts.path(job.account) {
+                let sum = sums.entry(account).or_default();
+                match &job.phase {
+                    Phase::Active(attempt) => {
+                        sum.in_use.take(attempt.model, job.thousandths());
+                        sum.rate += attempt.rate(job);
+                    }
+                    Phase::Waiting(waiting) => {
+                        sum.in_use.waiting_jobs += 1;
+                        if *waiting == Waiting::Competing {
+                            *sum.competing.entry(job.class()).or_default() += 1;
+                        }
+                    }
+                }
+            }
+        }
+        for (id, account) in self.accounts.iter() {
+            let sum = sums.remove(&id).unwrap_or_default();
+            let counts = |in_use: &InUse| {
+                let gpus: Vec<u32> = (0..self.models.len())
+                    .map(|model| in_use.gpus.get(model).copied().unwrap_or(0))
+                    .collect();
+                (gpus, in_use.total_gpus, in_use.running_jobs, in_use.waiting_jobs)
+            };
+            if counts(&sum.in_use) != counts(&account.in_use) || sum.rate != account.rate {
+                return Err(format!("{}: counts are not the sums over its subtree", account.path));
+            }
+            self.check_lanes(id, account, &sum)?;
+        }
+        Ok(())
+    }
+
+    fn check_lanes(&self, id: AccountId, account: &Account, sum: &Sum) -> Result<(), Broken> {
+        for (class, lane) in &account.lanes {
+            let path = &account.path;
+            if lane.waiting != sum.competing.get(class).copied().unwrap_or(0) {
+                return Err(format!("{path}: {} wait in {class:?}", lane.waiting));
+            }
+            if lane.counts().values().sum::<u32>() != lane.waiting
+                || !lane.counts().keys().map(|request| request.0 as usize).eq(lane.mask().iter())
+            {
+                return Err(format!("{path}: requests of {class:?} are miscounted"));
+            }
+            if !lane.has_right_heads() {
+                return Err(format!("{path}: the first of some request is not listed"));
+            }
+            for (key, child) in lane.order() {
+                let expected =
+                    if *child == id { account.own_key() } else { self.accounts.get(*child).key() };
+                if *key != expected {
+                    return Err(format!("{path}: {child:?} is out of its place"));
+                }
+            }
+            let waiting = account.children.iter().filter(|child| {
+                let lane = self.accounts.get(**child).lane(*class);
+                lane.is_some_and(|lane| lane.waiting > 0)
+            });
+            if waiting.count() + usize::from(!lane.own().is_empty()) != lane.order().len() {
+                return Err(format!("{path}: somebody who waits in {class:?} is not in order"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_groups(&self) -> Result<(), Broken> {
+        for group in self.groups.iter() {
+            let members = || {
+                self.jobs.values().filter(|job| {
+                    job.group.is_some_and(|id| {
+                        let own = self.groups.get(id);
+                        own.name == group.name && own.tenant == group.tenant
+                    })
+                })
+            };
+            let active = members().filter(|job| job.attempt().is_some()).count();
+            let held = members().filter(|job| job.waiting() == Some(Waiting::Group)).count();
+            if active != group.active as usize || held != group.held().count() {
+                return Err(format!("group {} is miscounted", group.name));
+            }
+            if held > 0 && !group.is_full() {
+                return Err(format!("group {} has places and holds jobs", group.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_reservations(&self) -> Result<(), Broken> {
+        for (id, kept) in &self.reservations {
+            let job = self.jobs.get(id).ok_or(format!("nodes are kept for {id:?}, long gone"))?;
+            if job.attempt().is_some() {
+                return Err(format!("nodes are kept for {id:?}, which has some"));
+            }
+            for node in &kept.nodes {
+                let record = self.inventory.get(*node);
+                let claimed = record
+                    .is_some_and(|record| record.claims.iter().any(|claim| claim.job == Some(*id)));
+                if !claimed {
+                    return Err(format!("{node:?} does not know that it is kept for {id:?}"));
+                }
+            }
+        }
+        for (id, record) in self.inventory.iter() {
+            for job in record.claims.iter().filter_map(|claim| claim.job) {
+                let kept = self.reservations.get(&job);
+                if !kept.is_some_and(|kept| kept.nodes.contains(&id)) {
+                    return Err(format!("{id:?} is kept for {job:?} for no reason"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,469 @@
+//! The nodes of a cell, and the index in which a place is found.
+//!
+//! Nodes whose free resources are alike are one *state*: they are scored once, whatever their
+//! number. The states live in slots; a slot's generation changes when it gets another state. What
+//! the index below remembers is a pure function of the states, so a cold index decides like a warm
+//! one.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use compact_str::CompactString;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::candidates::Candidates;
+use super::command::NodeOffer;
+use super::config::CellConfig;
+use super::demand::{DemandMix, Supply};
+use super::ids::{AttemptId, ClassRank, HardwareId, JobId};
+use super::intern::{InternedId, Interner};
+use super::job::Occupancy;
+use super::node::{GpuSet, Node, NodeId, NodeState};
+use super::profile::{Outlook, Profile};
+use super::shape::{LabelId, ModelId, ShapeId, Shapes};
+use crate::time::Timestamp;
+
+/// Everything of a node's spec but the rack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Hardware {
+    model: ModelId,
+    gpus: u16,
+    gpu_memory_mib: u32,
+    cpu_milli: u32,
+    memory_mib: u32,
+    labels: SmallVec<[LabelId; 4]>,
+}
+
+impl Hardware {
+    fn of(node: &Node) -> Hardware {
+        let spec = node.spec();
+        Hardware {
+            model: spec.model,
+            gpus: spec.gpus,
+            gpu_memory_mib: spec.gpu_memory_mib,
+            cpu_milli: spec.cpu_milli,
+            memory_mib: spec.memory_mib,
+            labels: spec.labels.clone(),
+        }
+    }
+}
+
+/// What is taken on a node by one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) gpus: GpuSet,
+    pub(crate) shape: ShapeId,
+    pub(crate) class: ClassRank,
+    /// Whether the attempt may be preempted for a higher class.
+    pub(crate) preemptible: bool,
+    /// Whether the attempt is over and its GPUs wait to be reported free.
+    pub(crate) fenced: bool,
+    /// Whether an agent has reported it running.
+    pub(crate) reported: bool,
+    /// When it will be gone at the latest, if all goes as announced.
+    pub(crate) until: Timestamp,
+}
+
+/// Nodes are kept for somebody from an instant on. Others may use them until then.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Claim {
+    pub(crate) from: Timestamp,
+    /// Jobs of higher classes need not respect it.
+    pub(crate) class: ClassRank,
+    /// The job that it is kept for. `None`: maintenance.
+    pub(crate) job: Option<JobId>,
+}
+
+impl Claim {
+    /// Whether a job that will be gone at `until` may use the node in spite of this claim.
+    pub(crate) fn allows(&self, job: JobId, class: ClassRank, until: Timestamp) -> bool {
+        self.job == Some(job) || class > self.class || until <= self.from
+    }
+}
+
+/// A node and what the cell knows of it.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeRecord {
+    pub(crate) offer: Box<NodeOffer>,
+    pub(crate) node: Node,
+    pub(crate) hardware: HardwareId,
+    pub(crate) incarnation: u32,
+    pub(crate) seq: u64,
+    pub(crate) lease_until: Timestamp,
+    /// Whether its lease runs.
+    pub(crate) alive: bool,
+    /// Whether an operator drained it.
+    pub(crate) drained: bool,
+    /// Maintenance windows that are on.
+    pub(crate) windows: u32,
+    pub(crate) members: BTreeMap<AttemptId, Held>,
+    /// In rising order.
+    pub(crate) claims: SmallVec<[Claim; 1]>,
+    /// Its place among the states, while it takes work.
+    slot: Option<u32>,
+    /// What it will have free, as the profile has it while the node takes work.
+    outlook: Outlook,
+}
+
+impl NodeRecord {
+    /// Whether it takes new work at all.
+    pub(crate) fn is_open(&self) -> bool {
+        self.alive && !self.drained && self.windows == 0
+    }
+
+    /// Whether its claims allow a job that will be gone at `until`.
+    pub(crate) fn allows(&self, job: JobId, class: ClassRank, until: Timestamp) -> bool {
+        self.claims.iter().all(|claim| claim.allows(job, class, until))
+    }
+}
+
+impl NodeRecord {
+    /// Whether its claims allow any job of a class that takes so long and starts now.
+    pub(crate) fn allows_some(
+        &self,
+        class: ClassRank,
+        now: Timestamp,
+        occupancy: Occupancy,
+        config: &CellConfig,
+    ) -> bool {
+        // The usual case is cheap.
+        self.claims.is_empty() || {
+            let length = occupancy.limit_ms(config).saturating_add(config.start_allowance_ms);
+            let until = now.plus_millis(length);
+            self.claims.iter().all(|claim| class > claim.class || until <= claim.from)
+        }
+    }
+}
+
+/// What makes two nodes alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct StateKey {
+    hardware: HardwareId,
+    state: NodeState,
+    claims: SmallVec<[Claim; 1]>,
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    key: Option<StateKey>,
+    /// Changes whenever the slot gets another state; never zero while it has one.
+    pub(crate) generation: u64,
+    /// The lowest of its nodes, kept here because it is what is asked for.
+    pub(crate) first: Option<NodeId>,
+    pub(crate) nodes: BTreeSet<NodeId>,
+}
+
+impl State {
+    /// What is free on each of its nodes.
+    pub(crate) fn free(&self) -> Option<&NodeState> {
+        self.key.as_ref().map(|key| &key.state)
+    }
+}
+
+/// The nodes of a cell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inventory {
+    nodes: Vec<Option<NodeRecord>>,
+    by_name: FxHashMap<CompactString, NodeId>,
+    hardware: Interner<Hardware, HardwareId>,
+    states: Vec<State>,
+    slots: FxHashMap<StateKey, u32>,
+    vacant: Vec<u32>,
+    generations: u64,
+    supply: Supply,
+    profile: Profile,
+    candidates: RefCell<Candidates>,
+}
+
+impl Inventory {
+    pub(crate) fn find(&self, name: &str) -> Option<NodeId> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn get(&self, id: NodeId) -> Option<&NodeRecord> {
+        self.nodes.get(id.index()).and_then(Option::as_ref)
+    }
+
+    /// A node that is known to be here.
+    pub(crate) fn node(&self, id: NodeId) -> &NodeRecord {
+        self.get(id).expect("an event names only nodes that are here")
+    }
+
+    /// Changes a node and its place among the states.
+    pub(crate) fn change(&mut self, id: NodeId, change: impl FnOnce(&mut NodeRecord)) {
+        let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
+        change(record);
+        self.replace(id);
+    }
+
+    /// Notes a report, which changes nothing that is free.
+    pub(crate) fn renew(&mut self, id: NodeId, seq: u64, lease_until: Timestamp) {
+        let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
+        record.seq = seq;
+        record.lease_until = lease_until;
+    }
+
+    /// Notes that an attempt was reported running, which changes nothing that is free.
+    pub(crate) fn mark_reported(&mut self, id: NodeId, attempt: AttemptId) {
+        let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
+        if let Some(held) = record.members.get_mut(&attempt) {
+            held.reported = true;
+        }
+    }
+
+    /// The number that the next new node gets.
+    pub(crate) fn next_id(&self) -> NodeId {
+        NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"))
+    }
+
+    /// All nodes in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &NodeRecord)> {
+        self.nodes.iter().enumerate().filter_map(|(index, record)| {
+            let id = NodeId(u32::try_from(index).expect("fewer than 2^32 nodes"));
+            record.as_ref().map(|record| (id, record))
+        })
+    }
+
+    /// How many slots there are, those without nodes too.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(crate) fn state(&self, slot: u32) -> &State {
+        &self.states[slot as usize]
+    }
+
+    /// What is free of each model on nodes that take work.
+    pub(crate) fn supply(&self) -> &Supply {
+        &self.supply
+    }
+
+    /// What will be free, by time and by preemption.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The index, brought up to date by whoever reads it.
+    pub(crate) fn candidates(&self) -> std::cell::RefMut<'_, Candidates> {
+        self.candidates.borrow_mut()
+    }
+
+    /// Adds a node, or gives a known one a new incarnation.
+    pub(crate) fn register(
+        &mut self,
+        id: NodeId,
+        offer: Box<NodeOffer>,
+        node: Node,
+        incarnation: u32,
+        lease_until: Timestamp,
+    ) {
+        let hardware = self.hardware.intern(Hardware::of(&node));
+        if id == self.next_id() {
+            self.nodes.push(None);
+            self.by_name.insert(offer.name.clone(), id);
+        }
+        match &self.nodes[id.index()] {
+            Some(record) => {
+                if record.members.is_empty() {
+                    self.profile_leave(id);
+                    let record = self.nodes[id.index()].as_mut().expect("matched above");
+                    record.node = node;
+                    record.hardware = hardware;
+                }
+                let record = self.nodes[id.index()].as_mut().expect("matched above");
+                record.offer = offer;
+                record.incarnation = incarnation;
+                record.seq = 0;
+                record.lease_until = lease_until;
+                record.alive = true;
+            }
+            None => {
+                self.nodes[id.index()] = Some(NodeRecord {
+                    offer,
+                    node,
+                    hardware,
+                    incarnation,
+                    seq: 0,
+                    lease_until,
+                    alive: true,
+                    drained: false,
+                    windows: 0,
+                    members: BTreeMap::new(),
+                    claims: SmallVec::new(),
+                    slot: None,
+                    outlook: Outlook::default(),
+                });
+            }
+        }
+        self.replace(id);
+    }
+
+    /// Forgets a node. Its number is not given out again.
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        self.change(id, |record| record.alive = false);
+        if let Some(record) = self.nodes[id.index()].take() {
+            self.by_name.remove(&record.offer.name);
+        }
+    }
+
+    /// Takes what an attempt needs on a node.
+    pub(crate) fn take(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId, held: Held) {
+        self.change(id, |record| {
+            record.node.take(shapes.get(held.shape), held.gpus);
+            let before = record.members.insert(attempt, held);
+            assert!(before.is_none(), "an attempt is on a node once");
+        });
+    }
+
+    /// Gives back what an attempt took on a node.
+    pub(crate) fn give(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId) -> Held {
+        let mut given = None;
+        self.change(id, |record| {
+            let held = record.members.remove(&attempt).expect("what is given back was taken");
+            record.node.give(shapes.get(held.shape), held.gpus);
+            given = Some(held);
+        });
+        given.expect("the change above has run")
+    }
+
+    /// Puts a node into the slot of its present state, and its outlook into the profile.
+    fn replace(&mut self, id: NodeId) {
+        let record = self.nodes[id.index()].as_mut().expect("called for nodes that are here");
+        let open = record.is_open();
+        record.node.set_drained(!open);
+        let old = record.slot.take();
+        let (model, gpus) = (record.node.model(), record.node.spec().gpus);
+        let key = open.then(|| StateKey {
+            hardware: record.hardware,
+            state: record.node.state(),
+            claims: record.claims.clone(),
+        });
+        let outlook = open.then(|| Outlook::new(&record.node, &record.members));
+        match (old, outlook) {
+            (Some(_), Some(new)) => {
+                self.profile.change(model, id, &record.outlook, &new);
+                record.outlook = new;
+            }
+            (None, Some(new)) => {
+                self.profile.add(model, id, &new);
+                record.outlook = new;
+            }
+            (Some(_), None) => self.profile.remove(model, id, &std::mem::take(&mut record.outlook)),
+            (None, None) => {}
+        }
+        if let Some(slot) = old {
+            let key = self.states[slot as usize].key.as_ref().expect("a slot with nodes");
+            self.supply.leave(&key.state, gpus);
+            self.leave(slot, id);
+        }
+        if let Some(key) = key {
+            self.supply.join(&key.state, gpus);
+            let slot = self.enter(key, id);
+            let record = self.nodes[id.index()].as_mut().expect("checked above");
+            record.slot = Some(slot);
+        }
+    }
+
+    /// Takes a node out of every index, before its hardware changes.
+    fn profile_leave(&mut self, id: NodeId) {
+        let alive = self.node(id).alive;
+        self.change(id, |record| record.alive = false);
+        // Only the flag is put back; the next change enters the node again.
+        let record = self.nodes[id.index()].as_mut().expect("changed above");
+        record.alive = alive;
+    }
+
+    fn leave(&mut self, slot: u32, id: NodeId) {
+        let state = &mut self.states[slot as usize];
+        let was_first = state.first == Some(id);
+        state.nodes.remove(&id);
+        state.first = state.nodes.first().copied();
+        if state.nodes.is_empty() {
+            let key = state.key.take().expect("a state with nodes has a key");
+            state.generation = 0;
+            self.slots.remove(&key);
+            self.vacant.push(slot);
+        }
+        if was_first {
+            self.candidates.get_mut().touch(slot);
+        }
+    }
+
+    fn enter(&mut self, key: StateKey, id: NodeId) -> u32 {
+        let slot = match self.slots.get(&key) {
+            Some(slot) => *slot,
+            None => {
+                let slot = self.vacant.pop().unwrap_or_else(|| {
+                    self.states.push(State::default());
+                    u32::try_from(self.states.len() - 1).expect("fewer states than nodes")
+                });
+                self.generations += 1;
+                let state = &mut self.states[slot as usize];
+                state.key = Some(key.clone());
+                state.generation = self.generations;
+                self.slots.insert(key, slot);
+                slot
+            }
+        };
+        let state = &mut self.states[slot as usize];
+        state.nodes.insert(id);
+        if state.first.is_none_or(|first| id < first) {
+            state.first = Some(id);
+            self.candidates.get_mut().touch(slot);
+        }
+        slot
+    }
+
+    /// Whether every index is what it would be if it were made anew.
+    pub(crate) fn check_indexes(&self, shapes: &Shapes, mix: &DemandMix) -> Result<(), String> {
+        self.check_states()?;
+        let mut profile = Profile::default();
+        let mut supply = Supply::default();
+        for (id, record) in self.iter().filter(|(_, record)| record.is_open()) {
+            profile.add(record.node.model(), id, &record.outlook);
+            supply.join(&record.node.state(), record.node.spec().gpus);
+        }
+        if !profile.lists_the_same(&self.profile) {
+            return Err("the profile does not list what nodes will have free".into());
+        }
+        if supply.capacity() != self.supply.capacity() {
+            return Err("the supply does not add up".into());
+        }
+        self.candidates.borrow().check(self, shapes, mix)
+    }
+
+    /// Whether every node is in the slot of its state and nowhere else.
+    fn check_states(&self) -> Result<(), String> {
+        let mut placed = 0;
+        for (id, record) in self.iter() {
+            if record.node.is_drained() == record.is_open() {
+                return Err(format!("{id:?}: drained while open, or the reverse"));
+            }
+            match record.slot {
+                Some(slot) if record.is_open() => {
+                    placed += 1;
+                    let state = self.state(slot);
+                    let alike = state.key.as_ref().is_some_and(|key| {
+                        key.hardware == record.hardware
+                            && key.state == record.node.state()
+                            && key.claims == record.claims
+                            && record.outlook == Outlook::new(&record.node, &record.members)
+                    });
+                    let first = state.first == state.nodes.first().copied();
+                    if !alike || !first || !state.nodes.contains(&id) {
+                        return Err(format!("{id:?} is in the slot of another state"));
+                    }
+                }
+                None if !record.is_open() => {}
+                _ => return Err(format!("{id:?} has a slot while closed, or none while open")),
+            }
+        }
+        let listed: usize = self.states.iter().map(|state| state.nodes.len()).sum();
+        if listed != placed {
+            return Err(format!("{listed} nodes are in slots, {placed} should be"));
+        }
+        Ok(())
+    }
+}

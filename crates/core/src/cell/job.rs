@@ -1,0 +1,253 @@
+//! Jobs, what they ask for, and where they stand.
+
+use super::attempt::Attempt;
+use super::command::{FundsBlocker, JobSpec, Refusal};
+use super::config::CellConfig;
+use super::ids::{AccountId, ClassRank, GroupId, JobId, RequestId};
+use super::node::MAX_GPUS;
+use super::queue::{Ticket, Waiter};
+use super::shape::{GpuDemand, ShapeId};
+use crate::time::Timestamp;
+
+/// The longest path of an account.
+const MAX_LEVELS: usize = 8;
+/// The most nodes of one job.
+const MAX_NODES: u16 = 4096;
+
+/// The time a job takes its place for, rounded up to five minutes times a power of two, so that
+/// jobs that differ by little are one request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Occupancy {
+    /// At most five minutes times two to this power.
+    Within(u8),
+    /// For ever, if it likes.
+    Unlimited,
+}
+
+impl Occupancy {
+    const STEP_MS: i64 = 300_000;
+
+    fn of(spec: &JobSpec) -> Occupancy {
+        let Some(runtime) = spec.max_runtime_ms else { return Occupancy::Unlimited };
+        let total = runtime.saturating_add(spec.grace_ms);
+        let power = (0..40).find(|power| Occupancy::STEP_MS << power >= total);
+        power.map_or(Occupancy::Unlimited, Occupancy::Within)
+    }
+
+    /// The longest it takes, by assumption if it does not say.
+    pub(crate) fn limit_ms(self, config: &CellConfig) -> i64 {
+        match self {
+            Occupancy::Within(power) => Occupancy::STEP_MS << power,
+            Occupancy::Unlimited => config.assumed_runtime_ms,
+        }
+    }
+}
+
+/// What jobs have in common that fit in the same places: everything that decides where and when.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Request {
+    pub(crate) shape: ShapeId,
+    pub(crate) nodes: u16,
+    pub(crate) occupancy: Occupancy,
+}
+
+/// A job that waits or has GPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) spec: Box<JobSpec>,
+    pub(crate) account: AccountId,
+    pub(crate) request: RequestId,
+    pub(crate) shape: ShapeId,
+    pub(crate) group: Option<GroupId>,
+    pub(crate) ticket: Ticket,
+    pub(crate) submitted_at: Timestamp,
+    /// How often it was started.
+    pub(crate) attempts: u32,
+    /// How often it was queued again after a loss.
+    pub(crate) requeues: u32,
+    /// How often it was preempted for the fair share.
+    pub(crate) share_preemptions: u32,
+    /// The job that preempted it last, which it may not preempt in turn.
+    pub(crate) preempted_by: Option<JobId>,
+    /// Plans of preemption for it that did not lead to a start in time.
+    pub(crate) failed_plans: u32,
+    /// No plan of preemption is made for it before.
+    pub(crate) plan_after: Timestamp,
+    pub(crate) phase: Phase,
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    /// It has no GPUs.
+    Waiting(Waiting),
+    /// It has GPUs, at least proposed ones.
+    Active(Box<Attempt>),
+}
+
+/// Why a job has no GPUs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waiting {
+    /// It competes with the others.
+    Competing,
+    /// Its group is full.
+    Group,
+    /// The ledger does not pay for it now.
+    Funds(FundsBlocker),
+    /// An operator preempted it a moment ago.
+    Delayed(Timestamp),
+    /// Others are being preempted for it.
+    Nominated,
+    /// It is between two phases, within one event.
+    Moving,
+}
+
+impl Job {
+    pub(crate) fn class(&self) -> ClassRank {
+        self.spec.class
+    }
+
+    pub(crate) fn attempt(&self) -> Option<&Attempt> {
+        match &self.phase {
+            Phase::Waiting(_) => None,
+            Phase::Active(attempt) => Some(attempt),
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        match &self.phase {
+            Phase::Waiting(waiting) => Some(*waiting),
+            Phase::Active(_) => None,
+        }
+    }
+
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter {
+            account: self.account,
+            class: self.spec.class,
+            request: self.request,
+            ticket: self.ticket,
+            job: self.spec.job,
+        }
+    }
+
+    /// Thousandths of GPUs that it takes on all its nodes.
+    pub(crate) fn thousandths(&self) -> u32 {
+        self.spec.gpu.total() * u32::from(self.spec.nodes)
+    }
+
+    /// Devices that it touches on all its nodes.
+    pub(crate) fn devices(&self) -> u64 {
+        u64::from(self.spec.gpu.devices()) * u64::from(self.spec.nodes)
+    }
+}
+
+impl JobSpec {
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        Occupancy::of(self)
+    }
+
+    /// The tenant: the first segment of the account's path.
+    pub(crate) fn tenant(&self) -> &str {
+        self.account.split(':').next().unwrap_or_default()
+    }
+
+    /// Refuses what has no meaning.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let invalid = |field, must| Err(Refusal::Invalid { field, must });
+        check_path(&self.account)?;
+        match self.gpu {
+            GpuDemand::None => {}
+            GpuDemand::Share(share) if (1..1000).contains(&share) => {}
+            GpuDemand::Share(_) => return invalid("gpu", "a share of 1 to 999 thousandths"),
+            GpuDemand::Whole(count) if (1..=MAX_GPUS).contains(&usize::from(count)) => {}
+            GpuDemand::Whole(_) => return invalid("gpu", "1 to 64 GPUs on each node"),
+        }
+        if self.nodes == 0 || self.nodes > MAX_NODES {
+            return invalid("nodes", "1 to 4096");
+        }
+        if self.max_runtime_ms.is_some_and(|runtime| runtime <= 0) {
+            return invalid("max_runtime_ms", "positive");
+        }
+        if self.grace_ms < 0 || self.grace_ms > 86_400_000 {
+            return invalid("grace_ms", "between 0 and a day");
+        }
+        if self.group.as_ref().is_some_and(|group| group.limit == 0) {
+            return invalid("group.limit", "at least 1");
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what is no account path.
+pub(crate) fn check_path(path: &str) -> Result<(), Refusal> {
+    let segments = path.split(':');
+    let fine = segments.clone().count() <= MAX_LEVELS
+        && segments.clone().all(|segment| {
+            let first = segment.bytes().next();
+            first.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+                && segment.len() <= 63
+                && segment.bytes().all(|byte| {
+                    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte)
+                })
+        });
+    if fine {
+        Ok(())
+    } else {
+        Err(Refusal::Invalid {
+            field: "account",
+            must: "1 to 8 segments [a-z0-9][a-z0-9._-]{0,62} joined by colons",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runtimes_are_rounded_up_with_the_grace_to_steps_that_double() {
+        let mut spec = JobSpec::new(JobId(1), "a", GpuDemand::Whole(1));
+        spec.grace_ms = 60_000;
+        let config = CellConfig::default();
+        for (minutes, rounded) in [(1, 5), (4, 5), (5, 10), (59, 80), (60 * 24, 2560)] {
+            spec.max_runtime_ms = Some(minutes * 60_000);
+            assert_eq!(spec.occupancy().limit_ms(&config), rounded * 60_000, "{minutes} min");
+        }
+        spec.max_runtime_ms = Some(i64::MAX);
+        assert_eq!(spec.occupancy(), Occupancy::Unlimited);
+    }
+
+    #[test]
+    fn paths_follow_the_grammar_of_accounts() {
+        for path in ["a", "acme:nlp:pre-train:al.ice_2"] {
+            assert_eq!(check_path(path), Ok(()));
+        }
+        for path in ["", ":", "a:", "A", "a b", "-a", "a:b:c:d:e:f:g:h:i"] {
+            assert!(check_path(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn jobs_without_meaning_are_refused_by_field() {
+        let fine = JobSpec::new(JobId(1), "a", GpuDemand::Whole(1));
+        assert_eq!(fine.check(), Ok(()));
+        type Change = fn(&mut JobSpec);
+        let changes: [(&str, Change); 6] = [
+            ("account", |spec| spec.account = "".into()),
+            ("gpu", |spec| spec.gpu = GpuDemand::Whole(0)),
+            ("gpu", |spec| spec.gpu = GpuDemand::Share(1000)),
+            ("nodes", |spec| spec.nodes = 0),
+            ("max_runtime_ms", |spec| spec.max_runtime_ms = Some(0)),
+            ("grace_ms", |spec| spec.grace_ms = -1),
+        ];
+        for (expected, change) in changes {
+            let mut spec = fine.clone();
+            change(&mut spec);
+            assert!(
+                matches!(spec.check(), Err(Refusal::Invalid { field, .. }) if field == expected),
+                "{expected}"
+            );
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Maintenance windows: times in which nodes do not work.
+//!
+//! Until a window begins, a node takes only jobs that will be gone by then. When it begins, what is
+//! preemptible is asked to stop; the rest runs on, and an operator's forced drain ends it.
+
+use super::event::Event;
+use super::ids::{ClassRank, MaintenanceId};
+use super::inventory::Claim;
+use super::node::NodeId;
+use super::state::Cell;
+use super::timer::Timer;
+use crate::time::Timestamp;
+
+/// A planned window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) began: bool,
+}
+
+/// Nobody is above maintenance.
+const MAINTENANCE_CLASS: ClassRank = ClassRank(u8::MAX);
+
+impl Cell {
+    pub(crate) fn decide_maintenance_begin(
+        &self,
+        now: Timestamp,
+        id: MaintenanceId,
+        events: &mut Vec<Event>,
+    ) {
+        events.push(Event::MaintenanceBegan { id });
+        self.decide_empty(now, &self.maintenance[&id].nodes, false, events);
+    }
+
+    pub(crate) fn apply_maintenance_planned(&mut self, id: MaintenanceId, window: Window) {
+        self.remove_window(id);
+        self.timers.set(window.from, Timer::MaintenanceBegin(id));
+        self.timers.set(window.to, Timer::MaintenanceEnd(id));
+        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None };
+        for node in &window.nodes {
+            self.add_claim(*node, claim);
+            self.drop_reservations_on(*node);
+        }
+        self.maintenance.insert(id, window);
+    }
+
+    pub(crate) fn apply_maintenance_began(&mut self, id: MaintenanceId) {
+        let window = self.maintenance.get_mut(&id).expect("an event names only windows here");
+        window.began = true;
+        let (from, nodes) = (window.from, window.nodes.clone());
+        self.timers.clear(from, Timer::MaintenanceBegin(id));
+        for node in nodes {
+            self.inventory.change(node, |record| record.windows += 1);
+            self.drop_reservations_on(node);
+        }
+    }
+
+    pub(crate) fn apply_maintenance_ended(&mut self, id: MaintenanceId) {
+        self.remove_window(id);
+    }
+
+    fn remove_window(&mut self, id: MaintenanceId) {
+        let Some(window) = self.maintenance.remove(&id) else { return };
+        self.timers.clear(window.from, Timer::MaintenanceBegin(id));
+        self.timers.clear(window.to, Timer::MaintenanceEnd(id));
+        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None };
+        for node in window.nodes {
+            self.remove_claim(node, claim);
+            if window.began {
+                self.inventory.change(node, |record| record.windows -= 1);
+            }
+            self.wake_for(node);
+        }
+    }
+
+    pub(crate) fn add_claim(&mut self, node: NodeId, claim: Claim) {
+        self.inventory.change(node, |record| {
+            let at = record.claims.partition_point(|other| *other <= claim);
+            record.claims.insert(at, claim);
+        });
+    }
+
+    /// Removes one claim; there may be another just like it.
+    pub(crate) fn remove_claim(&mut self, node: NodeId, claim: Claim) {
+        self.inventory.change(node, |record| {
+            if let Some(at) = record.claims.iter().position(|other| *other == claim) {
+                record.claims.remove(at);
+            }
+        });
+    }
+}

@@ -1,0 +1,315 @@
+//! The whole state of a cell, and the small changes that many events share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use compact_str::CompactString;
+
+use super::account::{Accounts, ROOT};
+use super::bits::Bits;
+use super::config::CellConfig;
+use super::demand::Demand;
+use super::group::Groups;
+use super::ids::{AccountId, ClassRank, JobId, MaintenanceId, RequestId};
+use super::intern::{InternedId, Interner};
+use super::inventory::Inventory;
+use super::job::{Job, Phase, Request, Waiting};
+use super::maintenance::Window;
+use super::node::{NodeId, RackId};
+use super::queue::Ticket;
+use super::reservation::Reservation;
+use super::shape::{LabelId, ModelId, Shapes};
+use super::share::Decay;
+use super::timer::{Timer, Timers};
+use crate::time::Timestamp;
+
+/// Micro-credits per GPU-hour of a model that has no price.
+const DEFAULT_PRICE: u64 = 1_000_000;
+
+/// With more nodes than this that have more to offer, it is cheaper to try.
+const HOT_NODES_LOOKED_AT: usize = 8;
+
+/// What waits in one class.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClassQueue {
+    /// Requests that nothing free serves.
+    pub(crate) parked: Bits,
+    /// Requests that were parked and may be served by a node of [`Cell::hot`].
+    pub(crate) woken: Bits,
+    /// Competing jobs in the order of submission.
+    pub(crate) by_age: BTreeSet<(Ticket, JobId)>,
+    /// Placements since the last one by age.
+    pub(crate) since_aged: u32,
+    /// Models (`None`: any) for which the best blocked job needs a reservation.
+    pub(crate) unreserved: BTreeSet<Option<ModelId>>,
+    /// Models (`None`: any) for which a job has a reservation.
+    pub(crate) reserved: BTreeMap<Option<ModelId>, JobId>,
+    /// Whether its best blocked jobs are to be looked at for preemption.
+    pub(crate) review: bool,
+}
+
+/// A cell: nodes, queue, shares and placement of one region.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub(crate) config: CellConfig,
+    pub(crate) now: Timestamp,
+    /// The last message received from each ledger shard.
+    pub(crate) marks: BTreeMap<u16, u64>,
+    pub(crate) models: Interner<CompactString, ModelId>,
+    pub(crate) labels: Interner<CompactString, LabelId>,
+    pub(crate) racks: Interner<CompactString, RackId>,
+    /// Micro-credits per GPU-hour, by model.
+    pub(crate) prices: BTreeMap<ModelId, u64>,
+    pub(crate) shapes: Shapes,
+    pub(crate) requests: Interner<Request, RequestId>,
+    pub(crate) demand: Demand,
+    pub(crate) accounts: Accounts,
+    pub(crate) inventory: Inventory,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) next_ticket: Ticket,
+    pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
+    pub(crate) groups: Groups,
+    pub(crate) reservations: BTreeMap<JobId, Reservation>,
+    /// Nodes that have had more to offer since the last pass ended.
+    pub(crate) hot: BTreeSet<NodeId>,
+    /// Reservations whose nodes may be free now.
+    pub(crate) ready: BTreeSet<JobId>,
+    /// Requests blocked by a quota that something else would help as well.
+    pub(crate) mixed: BTreeSet<(RequestId, AccountId)>,
+    pub(crate) maintenance: BTreeMap<MaintenanceId, Window>,
+    pub(crate) timers: Timers,
+    /// Whether nothing can be placed until something changes.
+    pub(crate) idle: bool,
+    /// When the next review is due, while one is.
+    pub(crate) review_at: Option<Timestamp>,
+    /// Attempts preempted since the last review began.
+    pub(crate) victims: u32,
+    /// Preemptible attempts that have GPUs, by class.
+    pub(crate) preemptible: BTreeMap<ClassRank, u32>,
+    pub(crate) saved: Option<Box<Cell>>,
+}
+
+impl Default for Cell {
+    fn default() -> Cell {
+        Cell::new()
+    }
+}
+
+impl Cell {
+    /// An empty cell with the default settings.
+    pub fn new() -> Cell {
+        let config = CellConfig::default();
+        Cell {
+            accounts: Accounts::new(Decay::new(config.half_life_ms, Timestamp::default())),
+            config,
+            now: Timestamp::MIN,
+            marks: BTreeMap::new(),
+            models: Interner::new(),
+            labels: Interner::new(),
+            racks: Interner::new(),
+            prices: BTreeMap::new(),
+            shapes: Shapes::new(),
+            requests: Interner::new(),
+            demand: Demand::default(),
+            inventory: Inventory::default(),
+            jobs: BTreeMap::new(),
+            next_ticket: 1,
+            classes: BTreeMap::new(),
+            groups: Groups::default(),
+            reservations: BTreeMap::new(),
+            hot: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            mixed: BTreeSet::new(),
+            maintenance: BTreeMap::new(),
+            timers: Timers::default(),
+            idle: true,
+            review_at: None,
+            victims: 0,
+            preemptible: BTreeMap::new(),
+            saved: None,
+        }
+    }
+
+    /// The list price of a model.
+    pub(crate) fn price(&self, model: Option<ModelId>) -> u64 {
+        match model {
+            Some(model) => self.prices.get(&model).copied().unwrap_or(DEFAULT_PRICE),
+            None => 0,
+        }
+    }
+
+    pub(crate) fn job(&self, id: JobId) -> &Job {
+        self.jobs.get(&id).expect("an event names only jobs that are here")
+    }
+
+    pub(crate) fn job_mut(&mut self, id: JobId) -> &mut Job {
+        self.jobs.get_mut(&id).expect("an event names only jobs that are here")
+    }
+
+    pub(crate) fn class_mut(&mut self, class: ClassRank) -> &mut ClassQueue {
+        self.classes.entry(class).or_default()
+    }
+
+    /// Lets a job compete.
+    pub(crate) fn compete(&mut self, id: JobId) {
+        let job = self.job_mut(id);
+        job.phase = Phase::Waiting(Waiting::Competing);
+        let waiter = job.waiter();
+        let slot = self.slot_of(self.job(id));
+        self.accounts.enqueue(waiter);
+        let queue = self.class_mut(waiter.class);
+        queue.by_age.insert((waiter.ticket, id));
+        if !queue.parked.contains(waiter.request.index()) {
+            self.idle = false;
+        } else if !queue.reserved.contains_key(&slot) {
+            queue.unreserved.insert(slot);
+            self.idle = false;
+        }
+    }
+
+    /// Takes a job that has no GPUs out of whatever it waits in.
+    pub(crate) fn stop_waiting(&mut self, id: JobId) {
+        let job = self.job(id);
+        let waiter = job.waiter();
+        match job.waiting() {
+            Some(Waiting::Competing) => {
+                self.accounts.dequeue(waiter);
+                self.class_mut(waiter.class).by_age.remove(&(waiter.ticket, id));
+            }
+            Some(Waiting::Group) => {
+                let job = &self.jobs[&id];
+                let group = job.group.expect("a job that its group holds has a group");
+                self.groups.get_mut(group).forget(job);
+            }
+            Some(Waiting::Delayed(until)) => self.timers.clear(until, Timer::Release(id)),
+            Some(Waiting::Funds(_) | Waiting::Nominated | Waiting::Moving) | None => {}
+        }
+        self.job_mut(id).phase = Phase::Waiting(Waiting::Moving);
+    }
+
+    /// Lets jobs compete that their group held, as far as it has places now.
+    pub(crate) fn release_group(&mut self, id: JobId) {
+        if let Some(group) = self.job(id).group {
+            for job in self.groups.get_mut(group).release() {
+                self.compete(job);
+            }
+        }
+    }
+
+    /// A node has more to offer: wakes the requests that it may serve, and nothing else.
+    pub(crate) fn wake_for(&mut self, node: NodeId) {
+        let Some(record) = self.inventory.get(node).filter(|record| record.is_open()) else {
+            return;
+        };
+        self.hot.insert(node);
+        for claim in &record.claims {
+            if let Some(job) = claim.job {
+                self.ready.insert(job);
+                self.idle = false;
+            }
+        }
+        for (class, queue) in &mut self.classes {
+            let mut woken = std::mem::take(&mut queue.woken);
+            for index in queue.parked.iter() {
+                let request = &self.requests.values()[index];
+                if record.node.fits(self.shapes.get(request.shape))
+                    && record.allows_some(*class, self.now, request.occupancy, &self.config)
+                {
+                    woken.insert(index);
+                    self.idle = false;
+                }
+            }
+            woken.iter().for_each(|index| queue.parked.remove(index));
+            queue.woken = woken;
+        }
+        self.unblock_mixed();
+    }
+
+    /// Nodes have less to offer: parks again what was woken for them and is not served by them any
+    /// more. It need not be tried, because nothing else could serve it before.
+    pub(crate) fn park_again(&mut self) {
+        if self.hot.len() > HOT_NODES_LOOKED_AT {
+            return;
+        }
+        for (class, queue) in &mut self.classes {
+            let mut parked = std::mem::take(&mut queue.parked);
+            for index in queue.woken.iter() {
+                let request = &self.requests.values()[index];
+                let shape = self.shapes.get(request.shape);
+                let served = self.hot.iter().any(|node| {
+                    self.inventory.get(*node).is_some_and(|record| {
+                        record.node.fits(shape)
+                            && record.allows_some(*class, self.now, request.occupancy, &self.config)
+                    })
+                });
+                if !served {
+                    parked.insert(index);
+                    let slot = shape.models.first().copied();
+                    if !queue.reserved.contains_key(&slot) {
+                        queue.unreserved.insert(slot);
+                    }
+                }
+            }
+            parked.iter().for_each(|index| queue.woken.remove(index));
+            queue.parked = parked;
+        }
+    }
+
+    /// Tries again what waits for one thing of several, after any of them may have changed.
+    pub(crate) fn unblock_mixed(&mut self) {
+        for (request, account) in std::mem::take(&mut self.mixed) {
+            self.accounts.get_mut(account).blocked.remove(request.index());
+            self.idle = false;
+        }
+    }
+
+    /// An account and those above it use less, or may use more: lets requests compete for which
+    /// their quotas have room now.
+    pub(crate) fn unblock(&mut self, account: AccountId) {
+        let path: Vec<AccountId> = self.accounts.path(account).collect();
+        for id in path {
+            let account = self.accounts.get(id);
+            if account.blocked.is_empty() {
+                continue;
+            }
+            let open: Vec<usize> = account
+                .blocked
+                .iter()
+                .filter(|index| {
+                    let request = &self.requests.values()[*index];
+                    let shape = self.shapes.get(request.shape);
+                    let thousandths = shape.gpu.total() * u32::from(request.nodes);
+                    let admits = |model| account.quota.admits(&account.in_use, model, thousandths);
+                    self.models_of(shape.models.as_slice(), shape.gpu.devices()).any(admits)
+                })
+                .collect();
+            for index in open {
+                self.accounts.get_mut(id).blocked.remove(index);
+                self.idle = false;
+            }
+        }
+        if !self.mixed.is_empty() {
+            self.unblock_mixed();
+        }
+    }
+
+    /// The models that a shape may get: those it lists, or all; none if it asks for no GPU.
+    pub(crate) fn models_of<'a>(
+        &'a self,
+        listed: &'a [ModelId],
+        devices: u16,
+    ) -> impl Iterator<Item = Option<ModelId>> + 'a {
+        let any = listed.is_empty() && devices > 0;
+        let all = if any { self.models.len() } else { 0 };
+        let all = (0..all).map(|index| {
+            ModelId::from_index(u32::try_from(index).expect("fewer than 2^32 models"))
+        });
+        let listed = if devices > 0 { listed } else { &[] };
+        let none = (devices == 0).then_some(None);
+        listed.iter().copied().chain(all).map(Some).chain(none)
+    }
+
+    /// How many jobs compete in a class.
+    pub(crate) fn competing(&self, class: ClassRank) -> u32 {
+        self.accounts.get(ROOT).lane(class).map_or(0, |lane| lane.waiting)
+    }
+}

@@ -1,0 +1,140 @@
+//! Everything that can be asked of the directory, and what it can answer.
+
+use super::state::{ApiKey, Class, Quota};
+use crate::credits::Credits;
+use crate::ledger::id::Name;
+use crate::time::Timestamp;
+
+/// Everything that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Makes a region known.
+    AddRegion {
+        /// Its name.
+        region: Name,
+    },
+    /// Says on which shard an org lives. It never moves.
+    AssignOrg {
+        /// The org.
+        org: Name,
+        /// The shard.
+        shard: u16,
+    },
+    /// Makes an API key.
+    CreateKey {
+        /// Its id.
+        id: Name,
+        /// Who it is and what it may do; `created_at` is set by the directory.
+        key: Box<ApiKey>,
+    },
+    /// Ends a key, at once and for good.
+    RevokeKey {
+        /// The key.
+        id: Name,
+    },
+    /// Adds a version of a price.
+    SetPrice {
+        /// The GPU type.
+        gpu_type: Name,
+        /// The region; every region without a price of its own if absent.
+        region: Option<Name>,
+        /// Credits per hour of one whole GPU.
+        per_gpu_hour: Credits,
+        /// From when on it counts; now if absent.
+        effective_at: Option<Timestamp>,
+    },
+    /// Sets or replaces a priority class.
+    SetClass {
+        /// Its name.
+        name: Name,
+        /// Its terms.
+        class: Box<Class>,
+    },
+    /// Sets or replaces a quota.
+    SetQuota {
+        /// The account.
+        account: Name,
+        /// The region; each if absent.
+        region: Option<Name>,
+        /// Its numbers.
+        quota: Box<Quota>,
+    },
+    /// Writes the present instant down, so that a manual clock goes on from there.
+    NoteClock,
+    /// Removes a quota.
+    RemoveQuota {
+        /// The account.
+        account: Name,
+        /// The region; the quota for each if absent.
+        region: Option<Name>,
+    },
+}
+
+/// An accepted command's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing more to say.
+    Done,
+    /// A key.
+    Key {
+        /// Its id.
+        id: Name,
+        /// Whether this command made it; false if the same request had made it before.
+        created: bool,
+    },
+    /// A version of a price.
+    Price {
+        /// The number of the version.
+        version: u32,
+        /// From when on it counts.
+        effective_at: Timestamp,
+    },
+}
+
+/// Why a command was not carried out. In order of precedence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A field can never be right.
+    InvalidField {
+        /// The field, as the API names it.
+        field: &'static str,
+        /// What it must be.
+        reason: &'static str,
+    },
+    /// The idempotency key was used for another request.
+    IdempotencyKeyReused,
+    /// There is no such key or quota.
+    NotFound,
+    /// The id is taken by something that was created differently.
+    AlreadyExists,
+}
+
+impl Refusal {
+    /// Whether the answer is kept for the request's idempotency key.
+    pub fn is_remembered(&self) -> bool {
+        match self {
+            Refusal::AlreadyExists => true,
+            Refusal::InvalidField { .. } | Refusal::IdempotencyKeyReused | Refusal::NotFound => {
+                false
+            }
+        }
+    }
+}
+
+/// An accepted command's answer, and whether it was given before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The answer.
+    pub reply: Reply,
+    /// Whether it was kept from the first time this request was made.
+    pub replayed: bool,
+}
+
+/// A refused command's answer, and whether it was given before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The reason.
+    pub refusal: Refusal,
+    /// Whether it was kept from the first time this request was made.
+    pub replayed: bool,
+}

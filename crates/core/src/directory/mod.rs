@@ -1,0 +1,15 @@
+//! The directory: what every server must know before it can answer anybody.
+//!
+//! API keys (hashes only), the price book, priority classes, regions, quotas, and on which shard
+//! each org lives. Tiny and read-mostly. Read in this order: [`command`], [`event`], [`state`],
+//! [`price`], [`machine`].
+
+pub mod command;
+pub mod event;
+pub mod machine;
+pub mod price;
+pub mod state;
+
+pub use command::{Accepted, Command, Refusal, Refused, Reply};
+pub use event::Event;
+pub use state::{ApiKey, Class, Directory, Quota, Role};

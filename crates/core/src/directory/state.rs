@@ -1,0 +1,198 @@
+//! The state of the directory.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::command::{Refusal, Reply};
+use super::price::PriceVersion;
+use crate::digest::{Digest, Digester};
+use crate::ledger::id::Name;
+use crate::time::Timestamp;
+
+/// What a key may do.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Money.
+    Billing,
+    /// Machines.
+    Operator,
+    /// Spending.
+    Submitter,
+    /// Reading.
+    Viewer,
+    /// Reading, and the audit trail.
+    Auditor,
+    /// A node's agent.
+    Agent,
+}
+
+/// An API key, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    /// The BLAKE3 hash of the secret.
+    pub secret_hash: [u8; 32],
+    /// What it may do.
+    pub role: Role,
+    /// The account whose subtree it may touch; everything if absent.
+    pub scope: Option<Name>,
+    /// A name for people.
+    pub name: Box<str>,
+    /// The last instant at which it works.
+    pub expires_at: Option<Timestamp>,
+    /// The region that an agent is bound to.
+    pub region: Option<Name>,
+    /// The node that an agent is bound to.
+    pub node: Option<Name>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// The hash of the request that made it.
+    pub fingerprint: u128,
+}
+
+/// The terms of a priority class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Higher goes first.
+    pub rank: u32,
+    /// The classes whose jobs may be stopped for this one.
+    pub preempts: Vec<Name>,
+    /// How long a stopped job has to save its work.
+    pub grace_seconds: u32,
+    /// Whether its jobs may be stopped unless they say otherwise.
+    pub default_preemptible: bool,
+    /// What its price is multiplied by, in thousandths.
+    pub price_multiplier_milli: u32,
+}
+
+/// How much of the machines an account may use at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// GPUs by type; `*` is the total.
+    pub gpus: BTreeMap<Name, u32>,
+    /// Jobs running at once.
+    pub running_jobs: Option<u32>,
+    /// Jobs waiting at once.
+    pub waiting_jobs: Option<u32>,
+}
+
+/// An answer kept for its idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The hash of the request.
+    pub fingerprint: u128,
+    /// The answer.
+    pub answer: Result<Reply, Refusal>,
+}
+
+/// Keys, prices, classes, regions, quotas, shards.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    pub(super) now: Timestamp,
+    pub(super) regions: BTreeSet<Name>,
+    pub(super) shards: BTreeMap<Name, u16>,
+    pub(super) keys: BTreeMap<Name, ApiKey>,
+    /// Ids of ended keys: they are never given out again.
+    pub(super) revoked: BTreeSet<Name>,
+    pub(super) prices: BTreeMap<(Name, Option<Name>), Vec<PriceVersion>>,
+    pub(super) classes: BTreeMap<Name, Class>,
+    pub(super) quotas: BTreeMap<(Name, Option<Name>), Quota>,
+    pub(super) answers: BTreeMap<u128, KeptAnswer>,
+    pub(super) aging: VecDeque<(Timestamp, u128)>,
+    /// The state before the current group. The whole of it: it is small, and groups are rare here.
+    pub(super) before_group: Option<Box<Directory>>,
+}
+
+impl Default for Directory {
+    fn default() -> Directory {
+        Directory::new()
+    }
+}
+
+/// The built-in classes: name, rank, whether their jobs may be stopped.
+const BUILT_IN: [(&str, u32, bool); 4] =
+    [("batch", 10, true), ("normal", 20, true), ("high", 30, false), ("urgent", 40, false)];
+
+impl Directory {
+    /// A directory with the built-in classes and nothing else.
+    pub fn new() -> Directory {
+        let mut classes = BTreeMap::new();
+        for (place, (name, rank, default_preemptible)) in BUILT_IN.into_iter().enumerate() {
+            let lower = BUILT_IN.iter().take(place).map(|(name, _, _)| Name::from(*name));
+            let class = Class {
+                rank,
+                preempts: lower.collect(),
+                grace_seconds: 60,
+                default_preemptible,
+                price_multiplier_milli: 1000,
+            };
+            classes.insert(name.into(), class);
+        }
+        Directory {
+            now: Timestamp::default(),
+            regions: BTreeSet::new(),
+            shards: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            prices: BTreeMap::new(),
+            classes,
+            quotas: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            aging: VecDeque::new(),
+            before_group: None,
+        }
+    }
+
+    /// The regions, in order.
+    pub fn regions(&self) -> impl Iterator<Item = &Name> {
+        self.regions.iter()
+    }
+
+    /// The shard of an org; the first one until it is told otherwise.
+    pub fn shard(&self, org: &str) -> u16 {
+        self.shards.get(org).copied().unwrap_or(0)
+    }
+
+    /// A key that was not revoked. Whether it has expired is for the caller to see.
+    pub fn key(&self, id: &str) -> Option<&ApiKey> {
+        self.keys.get(id)
+    }
+
+    /// All keys that were not revoked, by id.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = (&Name, &ApiKey)> {
+        self.keys.iter()
+    }
+
+    /// A priority class.
+    pub fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.get(name)
+    }
+
+    /// All priority classes, by name.
+    pub fn classes(&self) -> impl Iterator<Item = (&Name, &Class)> {
+        self.classes.iter()
+    }
+
+    /// The quotas of an account: the one for each region first, then by region.
+    pub fn quotas(&self, account: &str) -> impl Iterator<Item = (Option<&Name>, &Quota)> {
+        let from = (Name::from(account), None);
+        let own = self.quotas.range(from.clone()..);
+        own.take_while(move |((owner, _), _)| *owner == from.0)
+            .map(|((_, region), quota)| (region.as_ref(), quota))
+    }
+
+    pub(super) fn state_digest(&self) -> Digest {
+        let mut digester = Digester::new();
+        digester.integer(self.now.millis().into());
+        // The debug form is fed in a fixed order: every collection here is ordered.
+        let form = format!(
+            "{:?}",
+            (
+                (&self.regions, &self.shards, &self.keys, &self.revoked),
+                (&self.prices, &self.classes, &self.quotas, &self.answers, &self.aging),
+            )
+        );
+        digester.bytes(form.as_bytes());
+        digester.finish()
+    }
+}

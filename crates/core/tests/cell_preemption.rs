@@ -1,0 +1,232 @@
+//! Who must leave for whom, and that it never goes round in circles.
+
+mod cell_world;
+
+use bursar_core::cell::command::{AccountPolicy, Command};
+use bursar_core::cell::event::{Event, StopReason};
+use bursar_core::cell::why::JobState;
+use bursar_core::cell::{CellConfig, ClassRank, JobId};
+use cell_world::*;
+
+fn state(world: &World, job: JobId) -> Option<JobState> {
+    world.cell.why(job, at(world.now)).map(|why| why.state)
+}
+
+/// Attempts that were asked to leave for others, with who asked.
+fn victims(world: &World) -> Vec<(JobId, JobId)> {
+    let events = world.journal.iter().flat_map(|(_, events)| events);
+    events
+        .filter_map(|event| match event {
+            Event::StopOrdered { attempt, reason: StopReason::Preempted { by, .. }, .. } => {
+                Some((attempt.job, *by))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn in_class(world: &mut World, account: &str, gpus: u16, rank: ClassRank) -> JobId {
+    let spec = world.spec(account, gpus, 10 * HOUR);
+    world.submit(class(spec, rank))
+}
+
+#[test]
+fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_queued_again() {
+    let mut world = World::with_nodes(2, "H100");
+    let batch = in_class(&mut world, "a", 4, ClassRank::BATCH);
+    let normal = in_class(&mut world, "a", 4, ClassRank::NORMAL);
+    let other = in_class(&mut world, "b", 8, ClassRank::NORMAL);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let urgent = in_class(&mut world, "c", 4, ClassRank::URGENT);
+    assert_eq!(victims(&world), [(batch, urgent)], "the lowest class, and nobody else");
+    assert_eq!(state(&world, batch), Some(JobState::Stopping));
+    world.pass(2 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, urgent), Some(JobState::Running));
+    assert_eq!(state(&world, batch), Some(JobState::Queued));
+    assert_eq!(state(&world, normal), Some(JobState::Running));
+    assert_eq!(state(&world, other), Some(JobState::Running));
+    world.pass(HOUR, MINUTE);
+    assert_eq!(victims(&world).len(), 1, "it does not take its place back");
+    world.check_replay();
+}
+
+#[test]
+fn nobody_leaves_unless_the_whole_job_fits_afterwards() {
+    let mut world = World::with_nodes(2, "H100");
+    for node in 0..2 {
+        in_class(&mut world, "a", 4, ClassRank::BATCH);
+        let mut firm = world.spec("a", 4, 10 * HOUR);
+        firm.preemptible = false;
+        world.submit(firm);
+        assert!(node < 2);
+    }
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let too_large = in_class(&mut world, "b", 8, ClassRank::URGENT);
+    let mut gang = world.spec("b", 4, HOUR);
+    gang.nodes = 3;
+    let gang = world.submit(class(gang, ClassRank::URGENT));
+    world.pass(HOUR, MINUTE);
+    assert_eq!(victims(&world), []);
+    assert_eq!(state(&world, too_large), Some(JobState::Queued));
+    let mut fits = world.spec("b", 4, HOUR);
+    fits.nodes = 2;
+    let fits = world.submit(class(fits, ClassRank::URGENT));
+    assert_eq!(victims(&world).len(), 2);
+    world.pass(3 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, fits), Some(JobState::Running));
+    assert_eq!(state(&world, gang), Some(JobState::Queued));
+    world.check_replay();
+}
+
+#[test]
+fn freed_gpus_are_kept_for_the_one_they_were_freed_for() {
+    let mut world = World::with_nodes(1, "H100");
+    let batch = in_class(&mut world, "a", 8, ClassRank::BATCH);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let high = in_class(&mut world, "b", 8, ClassRank::HIGH);
+    let small = in_class(&mut world, "c", 1, ClassRank::HIGH);
+    assert_eq!(victims(&world), [(batch, high)]);
+    world.pass(2 * MINUTE, 10 * SECOND);
+    assert_eq!(state(&world, high), Some(JobState::Running));
+    assert_eq!(state(&world, small), Some(JobState::Queued));
+    world.check_replay();
+}
+
+#[test]
+fn an_account_under_its_share_takes_from_one_over_it_after_ten_minutes() {
+    let mut world = World::with_nodes(1, "H100");
+    let greedy: Vec<_> = (0..8).map(|_| world.run("greedy", 1, 10 * HOUR)).collect();
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let modest = world.run("modest", 2, HOUR);
+    world.pass(4 * MINUTE, 30 * SECOND);
+    assert_eq!(victims(&world), [], "nobody has run for ten minutes");
+    world.pass(30 * MINUTE, 30 * SECOND);
+    let taken = victims(&world);
+    assert_eq!(taken.len(), 2);
+    assert!(taken.iter().all(|(victim, by)| greedy.contains(victim) && *by == modest));
+    assert_eq!(state(&world, modest), Some(JobState::Running));
+    world.check_replay();
+}
+
+#[test]
+fn equal_accounts_that_both_wait_take_turns_that_grow() {
+    let mut world = World::with_nodes(1, "H100");
+    world.checks = false;
+    for _ in 0..10 {
+        world.run("a", 8, 20 * HOUR);
+        world.run("b", 8, 20 * HOUR);
+    }
+    world.pass(4 * DAY, MINUTE);
+    // The two take turns that grow: the protection from preemption doubles each time, so in four
+    // days of ten minutes, twenty, forty … a job is asked to leave at most nine times.
+    let mut by_victim = std::collections::BTreeMap::new();
+    for (victim, _) in victims(&world) {
+        *by_victim.entry(victim).or_insert(0) += 1;
+    }
+    assert!(by_victim.values().all(|count| *count <= 9), "{by_victim:?}");
+    world.check_replay();
+}
+
+#[test]
+fn accounts_of_weight_zero_are_preempted_and_never_preempt() {
+    let mut world = World::with_nodes(1, "H100");
+    for path in ["zero", "nil"] {
+        world.ok(Command::SetAccount(AccountPolicy { weight: 0, ..AccountPolicy::new(path) }));
+    }
+    let zero = world.run("zero", 8, 10 * HOUR);
+    let nil = world.run("nil", 8, 10 * HOUR);
+    world.pass(HOUR, MINUTE);
+    assert_eq!(victims(&world), [], "neither is under its share of nothing");
+    let some = world.run("some", 8, HOUR);
+    world.pass(30 * MINUTE, 30 * SECOND);
+    assert_eq!(victims(&world), [(zero, some)]);
+    world.pass(5 * HOUR, MINUTE);
+    assert_eq!(victims(&world).len(), 1);
+    assert_eq!(state(&world, nil), Some(JobState::Running), "it has used less than the other");
+    world.check_replay();
+}
+
+#[test]
+fn the_same_job_submitted_again_and_again_preempts_no_more_than_the_first() {
+    let mut world = World::with_nodes(1, "H100");
+    for _ in 0..8 {
+        world.run("greedy", 1, 100 * HOUR);
+    }
+    world.pass(HOUR, MINUTE);
+    for _ in 0..5 {
+        let job = world.run("modest", 1, 10 * MINUTE);
+        world.pass(30 * MINUTE, 30 * SECOND);
+        assert_eq!(state(&world, job), None, "it ran and ended");
+    }
+    let preempted = victims(&world).len();
+    assert!(preempted <= 5, "at most one for each: {preempted}");
+    world.check_replay();
+}
+
+#[test]
+fn a_preemptor_that_leaves_gives_its_nodes_back() {
+    let mut world = World::with_nodes(1, "H100");
+    let batch = in_class(&mut world, "a", 8, ClassRank::BATCH);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let high = in_class(&mut world, "b", 8, ClassRank::HIGH);
+    world.ok(Command::CancelJob { job: high });
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, batch), Some(JobState::Running), "it is back");
+    world.check_replay();
+}
+
+#[test]
+fn no_more_attempts_are_preempted_at_once_than_the_limit() {
+    let mut world = World::with_nodes(4, "H100");
+    let config = CellConfig { victims_per_review: 2, ..CellConfig::default() };
+    world.ok(Command::Configure(config));
+    for _ in 0..4 {
+        in_class(&mut world, "a", 8, ClassRank::BATCH);
+    }
+    world.pass(5 * MINUTE, 30 * SECOND);
+    for _ in 0..4 {
+        in_class(&mut world, "b", 8, ClassRank::HIGH);
+    }
+    assert_eq!(victims(&world).len(), 2);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(victims(&world).len(), 4);
+    world.check_replay();
+}
+
+#[test]
+fn a_plan_lasts_until_slow_agents_have_reported() {
+    let mut world = World::with_nodes(2, "H100");
+    world.ok(Command::Configure(CellConfig { node_lease_ms: HOUR, ..CellConfig::default() }));
+    world.heartbeat();
+    for _ in 0..2 {
+        let mut firm = world.spec("a", 5, 100 * HOUR);
+        firm.preemptible = false;
+        firm.nodes = 1;
+        world.submit(firm);
+    }
+    let cancelled = in_class(&mut world, "a", 3, ClassRank::BATCH);
+    let small = in_class(&mut world, "a", 3, ClassRank::BATCH);
+    let large = in_class(&mut world, "b", 3, ClassRank::NORMAL);
+    // Nobody has reported yet: who is preempted is queued again at once, while the GPUs stay
+    // fenced until the agents have answered, ten minutes from now.
+    world.ok(Command::CancelJob { job: cancelled });
+    world.pass(3 * HOUR, 5 * MINUTE);
+    assert_eq!(state(&world, large), Some(JobState::Running));
+    assert!(world.preemptions <= 2, "{small:?} was preempted {} times", world.preemptions);
+    world.check_replay();
+}
+
+#[test]
+fn an_old_job_of_a_greedy_account_does_not_stand_before_a_fresh_one() {
+    let mut world = World::with_nodes(1, "H100");
+    world.checks = false;
+    let runs = world.run("greedy", 8, 100 * HOUR);
+    world.run("greedy", 8, 100 * HOUR);
+    world.pass(30 * HOUR, MINUTE);
+    // The job that waits is aged by now, and may not preempt its own account's.
+    let fresh = world.run("fresh", 8, 100 * HOUR);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(victims(&world), [(runs, fresh)]);
+    assert_eq!(state(&world, fresh), Some(JobState::Running));
+    world.check_replay();
+}

@@ -1,0 +1,366 @@
+//! A small world around a cell: agents that obey its orders, a ledger that confirms, a clock that
+//! jumps from one event to the next, and a journal.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test binary has its own copy of the world and uses a part of it"
+)]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bursar_core::cell::command::{
+    Command, Heartbeat, NodeOffer, OrderKind, Origin, Refusal, Reply, Report, ReportState,
+};
+use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
+use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
+use bursar_core::machine::{Machine, execute, machine_time};
+use bursar_core::time::Timestamp;
+
+pub const SECOND: i64 = 1000;
+pub const MINUTE: i64 = 60 * SECOND;
+pub const HOUR: i64 = 60 * MINUTE;
+pub const DAY: i64 = 24 * HOUR;
+
+pub use bursar_core::cell::command::JobSpec;
+
+/// What an agent runs.
+#[derive(Clone, Debug)]
+struct Running {
+    since: i64,
+    ends: i64,
+    devices: u64,
+    stop_at: Option<i64>,
+}
+
+/// A simulated agent.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    name: String,
+    incarnation: u32,
+    seq: u64,
+    running: BTreeMap<AttemptId, Running>,
+    /// Attempts that are over here, to be reported until the cell says to forget them.
+    done: BTreeMap<AttemptId, (ReportState, u64)>,
+    /// Whether it is cut off.
+    pub silent: bool,
+}
+
+/// A cell and everything around it.
+pub struct World {
+    pub cell: Cell,
+    pub now: i64,
+    pub journal: Vec<(Timestamp, Vec<Event>)>,
+    pub agents: Vec<Agent>,
+    /// How long each job runs if it is left alone.
+    pub durations: BTreeMap<JobId, i64>,
+    /// Whether the ledger confirms at once.
+    pub confirms: bool,
+    /// Whether all laws are checked after every step.
+    pub checks: bool,
+    pub outcomes: BTreeMap<JobId, JobOutcome>,
+    /// First starts, by job.
+    pub started: BTreeMap<JobId, i64>,
+    pub preemptions: u32,
+    unanswered: VecDeque<AttemptId>,
+    next_job: u64,
+}
+
+pub fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+pub fn offer(name: &str, model: &str, gpus: u16) -> NodeOffer {
+    NodeOffer {
+        name: name.into(),
+        rack: "r0".into(),
+        model: model.into(),
+        gpus,
+        gpu_memory_mib: 80 * 1024,
+        cpu_milli: 128_000,
+        memory_mib: 1024 * 1024,
+        labels: Vec::new(),
+    }
+}
+
+impl World {
+    pub fn new() -> World {
+        World {
+            cell: Cell::new(),
+            now: 1_600_000_000_000,
+            journal: Vec::new(),
+            agents: Vec::new(),
+            durations: BTreeMap::new(),
+            confirms: true,
+            checks: true,
+            outcomes: BTreeMap::new(),
+            started: BTreeMap::new(),
+            preemptions: 0,
+            unanswered: VecDeque::new(),
+            next_job: 1,
+        }
+    }
+
+    /// A world with so many nodes of eight GPUs.
+    pub fn with_nodes(nodes: usize, model: &str) -> World {
+        let mut world = World::new();
+        for index in 0..nodes {
+            world.register(&offer(&format!("n{index}"), model, 8));
+        }
+        world
+    }
+
+    pub fn send(&mut self, command: Command) -> Result<Reply, Refusal> {
+        self.send_from(Origin::Shell, command)
+    }
+
+    pub fn send_from(&mut self, origin: Origin, command: Command) -> Result<Reply, Refusal> {
+        self.settle();
+        let mut events = Vec::new();
+        let reply = execute(&mut self.cell, at(self.now), &origin, &command, &mut events);
+        self.record(at(self.now), events);
+        self.settle();
+        reply
+    }
+
+    pub fn ok(&mut self, command: Command) -> Reply {
+        self.send(command).expect("the command is fine")
+    }
+
+    pub fn register(&mut self, offer: &NodeOffer) {
+        let reply = self.ok(Command::RegisterNode(offer.clone()));
+        let Reply::Registered { incarnation, .. } = reply else { panic!("registered") };
+        self.agents.retain(|agent| agent.name != offer.name.as_str());
+        self.agents.push(Agent {
+            name: offer.name.to_string(),
+            incarnation,
+            seq: 0,
+            running: BTreeMap::new(),
+            done: BTreeMap::new(),
+            silent: false,
+        });
+        self.agents.sort_by(|left, right| left.name.cmp(&right.name));
+    }
+
+    /// A job of an account that would run so long, with a longest runtime of the same.
+    pub fn spec(&mut self, account: &str, gpus: u16, runtime: i64) -> JobSpec {
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        self.durations.insert(id, runtime);
+        let mut spec = JobSpec::new(id, account, GpuDemand::Whole(gpus));
+        spec.max_runtime_ms = Some(runtime + MINUTE);
+        spec
+    }
+
+    pub fn submit(&mut self, spec: JobSpec) -> JobId {
+        let id = spec.job;
+        self.ok(Command::AdmitJob(spec));
+        id
+    }
+
+    pub fn run(&mut self, account: &str, gpus: u16, runtime: i64) -> JobId {
+        let spec = self.spec(account, gpus, runtime);
+        self.submit(spec)
+    }
+
+    /// Applies all that is due, and answers proposals.
+    pub fn settle(&mut self) {
+        loop {
+            self.advance_cell();
+            if !self.confirms {
+                break;
+            }
+            let Some(attempt) = self.unanswered.pop_front() else { break };
+            let confirm = Command::ConfirmPlacement { attempt, price: 1_000_000, funded_ms: None };
+            let mut events = Vec::new();
+            // The attempt may have been stopped before the ledger answered.
+            let _ = execute(&mut self.cell, at(self.now), &Origin::Shell, &confirm, &mut events);
+            self.record(at(self.now), events);
+        }
+    }
+
+    /// As [`bursar_core::machine::advance`], with the laws checked on the way.
+    fn advance_cell(&mut self) {
+        while let Some(deadline) =
+            self.cell.next_deadline().filter(|deadline| *deadline <= at(self.now))
+        {
+            let when = machine_time(&self.cell, deadline);
+            let mut events = Vec::new();
+            self.cell.decide_due(when, &mut events);
+            assert!(!events.is_empty(), "a deadline is met by something");
+            if self.checks {
+                self.cell.check_plan(&events).expect("a plan is complete and minimal");
+                self.cell.check_order(&events).expect("first come, first served among equals");
+            }
+            for event in &events {
+                self.cell.apply(when, event);
+            }
+            self.record(when, events);
+        }
+        if self.checks {
+            self.cell.check().expect("the laws hold");
+            self.cell.check_quiet().expect("nothing that could start waits");
+        }
+    }
+
+    fn record(&mut self, when: Timestamp, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        for event in &events {
+            match event {
+                Event::PlacementProposed { attempt, .. } => {
+                    self.unanswered.push_back(*attempt);
+                    self.started.entry(attempt.job).or_insert(when.millis());
+                }
+                Event::JobEnded { job, outcome } => {
+                    self.outcomes.insert(*job, *outcome);
+                }
+                Event::AttemptEnded { outcome: AttemptOutcome::Stopped(reason), .. } => {
+                    let preempted = format!("{reason:?}").starts_with("Preempted");
+                    self.preemptions += u32::from(preempted);
+                }
+                _ => {}
+            }
+        }
+        self.cell.check_step(&events).expect("a step keeps the laws");
+        self.journal.push((when, events));
+    }
+
+    /// Every agent reports once and does what it is told.
+    pub fn heartbeat(&mut self) {
+        for index in 0..self.agents.len() {
+            self.heartbeat_of(index);
+        }
+    }
+
+    fn heartbeat_of(&mut self, index: usize) {
+        let now = self.now;
+        if self.agents[index].silent {
+            return;
+        }
+        let agent = &mut self.agents[index];
+        let ended: Vec<_> = agent
+            .running
+            .iter()
+            .filter_map(|(id, run)| {
+                let end = run.ends.min(run.stop_at.unwrap_or(i64::MAX));
+                (end <= now).then_some((*id, end, run.clone()))
+            })
+            .collect();
+        for (id, end, run) in ended {
+            let stopped = run.stop_at.is_some_and(|stop| stop < run.ends);
+            let state = if stopped { ReportState::Stopped } else { ReportState::Succeeded };
+            agent.running.remove(&id);
+            let ran = u64::try_from(end - run.since).unwrap_or(0);
+            agent.done.insert(id, (state, ran * run.devices));
+        }
+        agent.seq += 1;
+        let running = agent.running.iter().map(|(id, run)| Report {
+            attempt: *id,
+            state: ReportState::Running,
+            gpu_ms_total: u64::try_from(now - run.since).unwrap_or(0) * run.devices,
+        });
+        let done = agent.done.iter().map(|(id, (state, gpu_ms))| Report {
+            attempt: *id,
+            state: *state,
+            gpu_ms_total: *gpu_ms,
+        });
+        let heartbeat = Heartbeat {
+            node: agent.name.as_str().into(),
+            incarnation: agent.incarnation,
+            seq: agent.seq,
+            reports: running.chain(done).collect(),
+        };
+        if self.send(Command::Heartbeat(heartbeat.clone())).is_err() {
+            return;
+        }
+        for order in self.cell.orders(&heartbeat) {
+            let length = self.durations.get(&order.attempt.job).copied().unwrap_or(HOUR);
+            let agent = &mut self.agents[index];
+            match order.kind {
+                OrderKind::Start { gpus } => {
+                    agent.running.entry(order.attempt).or_insert(Running {
+                        since: now,
+                        ends: now + length,
+                        devices: u64::from(gpus.count_ones()),
+                        stop_at: None,
+                    });
+                }
+                OrderKind::Stop { .. } | OrderKind::Kill => {
+                    match agent.running.get_mut(&order.attempt) {
+                        Some(run) => run.stop_at = Some(run.stop_at.unwrap_or(now)),
+                        None => {
+                            agent.done.entry(order.attempt).or_insert((ReportState::Stopped, 0));
+                        }
+                    }
+                }
+                OrderKind::Forget => {
+                    agent.running.remove(&order.attempt);
+                    agent.done.remove(&order.attempt);
+                }
+            }
+        }
+    }
+
+    /// Lets time pass in steps, with a report of every agent at each.
+    pub fn pass(&mut self, millis: i64, step: i64) {
+        let end = self.now + millis;
+        while self.now < end {
+            self.now = (self.now + step).min(end);
+            self.settle();
+            self.heartbeat();
+        }
+    }
+
+    /// Lets time pass until every job has left, at most so long.
+    pub fn pass_until_empty(&mut self, limit: i64, step: i64) {
+        let end = self.now + limit;
+        let everybody = |world: &World| {
+            let shares = world.cell.fair_shares(at(world.now));
+            shares[0].running_jobs + shares[0].waiting_jobs
+        };
+        while self.now < end && everybody(self) > 0 {
+            self.pass(step, step);
+        }
+    }
+
+    /// Rebuilds the cell from its journal and compares.
+    pub fn check_replay(&self) {
+        let mut copy = Cell::new();
+        for (when, events) in &self.journal {
+            for event in events {
+                copy.apply(*when, event);
+            }
+        }
+        assert_eq!(copy.digest(), self.cell.digest(), "replay gives the same state");
+        copy.check().expect("the laws hold after replay");
+    }
+
+    pub fn has_started(&self, job: JobId) -> bool {
+        self.started.contains_key(&job)
+    }
+
+    pub fn agent(&mut self, name: &str) -> &mut Agent {
+        self.agents.iter_mut().find(|agent| agent.name == name).expect("registered")
+    }
+
+    /// Forgets what the agent ran: its process and all its jobs died.
+    pub fn crash_agent(&mut self, name: &str) {
+        let agent = self.agent(name);
+        agent.running.clear();
+        agent.done.clear();
+    }
+}
+
+/// Kinds of blockers of a job, in order.
+pub fn kinds(world: &World, job: JobId) -> Vec<&'static str> {
+    let why = world.cell.why(job, at(world.now)).expect("the job is here");
+    why.blockers.iter().map(|blocker| blocker.kind()).collect()
+}
+
+pub fn class(mut spec: JobSpec, class: ClassRank) -> JobSpec {
+    spec.class = class;
+    spec
+}
