@@ -47,6 +47,7 @@ fn ask(engine: &Engine<LedgerCodec>, clock: &ManualClock, world: &mut World, ste
     let handle = engine.handle();
     for number in 0..steps {
         world.clock = world.clock.plus_millis(i64::from(world.below(600_000)));
+        world.advance();
         clock.set(world.clock).expect("time moves on");
         let command = world.command();
         let envelope = Envelope {
