@@ -20,33 +20,29 @@ pub struct AuditQuery {
     /// How many at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
+    /// Where to go on.
+    pub cursor: Option<String>,
 }
 
-/// One record: one decision and what happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+/// One decision and what happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditRecord {
-    /// Its position in the journal.
+    /// Its record in the journal.
     pub position: u64,
+    /// Its place in the record: 0, or more in an atomic batch.
+    pub item: u32,
     /// When.
     pub at: Time,
-    /// Who asked: a key, or the platform.
+    /// Who asked: a key, or a part of the platform; absent if it fell due.
     pub actor: Option<String>,
+    /// What was asked for.
+    #[schema(example = "place_hold")]
+    pub command: Option<String>,
+    /// Why it was refused; absent if it was not.
+    pub refusal: Option<String>,
     /// What happened, in order.
-    pub events: Vec<AuditEvent>,
-}
-
-/// One thing that happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct AuditEvent {
-    /// What kind of thing.
-    #[serde(rename = "type")]
-    #[schema(example = "hold.placed")]
-    pub kind: String,
-    /// The account it concerns.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub account: Option<String>,
-    /// Its particulars.
-    pub data: Value,
+    #[schema(example = json!(["hold_placed", "answered"]))]
+    pub events: Vec<String>,
 }
 
 /// An event of the feed, as the data of one server-sent event.
@@ -78,20 +74,20 @@ pub struct EventsQuery {
     pub after: Option<String>,
 }
 
-/// A signed statement of how far the journal has come.
+/// A signed statement: the first `size` records of the journal have this root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Checkpoint {
     /// The journal.
     pub journal: String,
-    /// How many batches it has.
-    pub sequence: u64,
-    /// Its last position.
-    pub position: u64,
-    /// The hash of its last batch.
-    pub hash: String,
-    /// The checkpoint in the form that is signed.
-    pub text: String,
-    /// The public key that checks the signature.
+    /// How many records.
+    pub size: u64,
+    /// The root of the Merkle tree over them, in hex.
+    pub root: String,
+    /// When it was signed.
+    pub signed_at: Time,
+    /// The checkpoint as it is signed, followed by its Ed25519 signature, in hex.
+    pub signed: String,
+    /// The public key that checks the signature, in hex.
     pub public_key: String,
 }
 
@@ -101,6 +97,7 @@ pub struct Checkpoint {
 #[into_params(parameter_in = Query)]
 pub struct ProofQuery {
     /// The record.
+    #[param(minimum = 1)]
     pub position: u64,
 }
 
@@ -109,11 +106,9 @@ pub struct ProofQuery {
 pub struct Proof {
     /// The record.
     pub position: u64,
-    /// The batch that it is in.
-    pub sequence: u64,
-    /// The leaf that is proven, in hex.
-    pub leaf: String,
-    /// The hashes from the leaf to the root, in hex.
+    /// All bytes of the record, in hex: the leaf of the tree.
+    pub frame: String,
+    /// The hashes from the leaf to the root, in hex, lowest first.
     pub path: Vec<String>,
     /// The checkpoint that it is proven against.
     pub checkpoint: Checkpoint,

@@ -12,6 +12,12 @@ pub struct List<T> {
     pub has_more: bool,
     /// What to pass as `cursor` to get them.
     pub next_cursor: Option<String>,
+    /// The ledger's time, where money is listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<crate::Time>,
+    /// The ledger's position, where money is listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
 }
 
 /// Which page of a list.

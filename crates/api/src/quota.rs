@@ -40,9 +40,17 @@ pub struct Quota {
     pub waiting_jobs: Option<u32>,
 }
 
-/// All quotas of an account.
+/// The quota of an account for each region, and all its quotas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Quotas {
+    /// The account.
+    pub account: String,
+    /// The quota for each region: GPUs in use at once by type; `*` is the total.
+    pub gpus: BTreeMap<String, u32>,
+    /// The quota for each region: jobs running at once.
+    pub running_jobs: Option<u32>,
+    /// The quota for each region: jobs waiting at once.
+    pub waiting_jobs: Option<u32>,
     /// The quotas: the one for each region first, then by region.
     pub data: Vec<Quota>,
     /// Always false: an account has few quotas.

@@ -3,13 +3,14 @@
 
 mod arguments;
 mod command;
-mod config;
 mod connection;
 mod context;
+mod contexts;
 mod exit;
 mod pool;
 mod problem;
 mod render;
+mod serve;
 mod session;
 mod simulate;
 
@@ -51,6 +52,13 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Run the service.
+    #[command(after_help = "Examples:\n  bursar serve --dev\n  \
+        bursar serve --data /var/lib/bursar --root-key-file /etc/bursar/root.key")]
+    Serve(Box<serve::ServeArguments>),
+    /// Look at a set-up without using it.
+    #[command(subcommand)]
+    Config(serve::ConfigCommand),
     /// Study the scheduler on traces of real clusters.
     #[command(subcommand)]
     Simulate(simulate::Simulate),
@@ -64,6 +72,8 @@ fn main() -> ExitCode {
         Command::Remote(command) => command::run(command, &connection, output),
         Command::Context(command) => context::run(command, &connection, output),
         Command::Completion { shell } => completion(shell),
+        Command::Serve(arguments) => serve::run(*arguments),
+        Command::Config(command) => serve::config(&command),
         Command::Simulate(study) => simulate::run(study),
         Command::Pool(arguments) => pool::run(arguments),
     };
@@ -91,7 +101,7 @@ mod tests {
             let path = format!("{path} {}", command.get_name());
             if command.has_subcommands() {
                 command.get_subcommands().for_each(|inner| check(inner, &path));
-            } else if !["simulate", "pool"].iter().any(|other| path.contains(other)) {
+            } else if !["config", "simulate", "pool"].iter().any(|other| path.contains(other)) {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 assert!(help.contains("bursar "), "{path}");
             }

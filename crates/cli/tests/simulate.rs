@@ -77,3 +77,35 @@ fn a_study_that_cannot_be_made_says_why() {
     assert_eq!(placement(&["--seeds", "0"]).status.code(), Some(2));
     assert_eq!(placement(&["--inflate", "nan"]).status.code(), Some(2));
 }
+
+#[test]
+fn queue_prints_the_figures_of_each_policy_as_json() {
+    let jobs = traces().join("jct/shockwave_120.trace").display().to_string();
+    let queue = ["queue", "--jobs", &jobs, "--gpus", "32", "--json"];
+    let output = simulate(&[&queue, &["--set", "half_life_ms=3600000"][..]].concat());
+    assert!(output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    let policies = report["policies"].as_array().expect("a list");
+    let names: Vec<&Value> = policies.iter().map(|policy| &policy["policy"]).collect();
+    assert_eq!(names, ["bursar", "srtf", "srsf"]);
+    for policy in policies {
+        let number = |field: &str| policy[field].as_f64().expect("a number");
+        assert!(number("mean_jct_seconds") <= number("p99_jct_seconds"));
+        assert!(number("p99_jct_seconds") <= number("makespan_seconds"));
+        assert!(number("worst_finish_time_fairness") > 0.0);
+    }
+    assert_eq!(report["settings"], serde_json::json!({"half_life_ms": 3_600_000}));
+    assert_eq!(simulate(&[&queue, &["--set", "luck=1"][..]].concat()).status.code(), Some(2));
+    let refused = simulate(&[&queue, &["--set", "node_lease_ms=1"][..]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+}
+
+#[test]
+fn queue_refuses_a_cluster_that_a_job_can_never_run_on() {
+    let jobs = traces().join("jct/trace3.csv").display().to_string();
+    let output = simulate(&["queue", "--jobs", &jobs, "--gpus", "16"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("asks for 32 GPUs"));
+    let output = simulate(&["queue", "--jobs", &jobs, "--gpus", "65"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not a multiple of 8"));
+}

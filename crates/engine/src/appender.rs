@@ -2,19 +2,35 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
 use bursar_journal::{AppendError, Epoch, Head, Journal, Pending};
 
 use crate::durable::Durable;
 use crate::handoff::{Handoff, Load, Waiting, reject_all};
-use crate::lease::LeaseTrust;
+use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::writer::Counters;
+
+/// Which part of a write's time may be spent on waiting for more to write.
+const PATIENCE: u32 = 4;
+/// After waiting in vain, this many batches are written without waiting.
+const IMPATIENT_BATCHES: u32 = 4;
 
 /// An append under way, with the answers that wait for it. Without an append only for those before.
 struct Flying<M: Machine> {
     pending: Option<Pending>,
     waiting: Vec<Waiting<M>>,
+    /// When it was begun, on the stopwatch.
+    begun: Duration,
+}
+
+/// What is known about the load when one has landed.
+struct Gathering {
+    /// Answers that were just given, and those that wait already.
+    answers: usize,
+    /// How long the write took.
+    write_time: Duration,
 }
 
 pub(crate) struct Appender<M: Machine> {
@@ -24,6 +40,7 @@ pub(crate) struct Appender<M: Machine> {
     pub(crate) counters: Arc<Counters>,
     pub(crate) trust: Arc<LeaseTrust>,
     pub(crate) epoch: Epoch,
+    pub(crate) stopwatch: SystemMonotonic,
     /// The head once everything under way has landed.
     pub(crate) expected: Head,
 }
@@ -35,6 +52,7 @@ impl<M: Machine> Appender<M> {
         let _guard = PanicGuard(Arc::clone(&self.handoff));
         let depth = self.journal.pipeline_depth().max(1);
         let mut flying = VecDeque::with_capacity(depth);
+        let mut impatient = 0;
         loop {
             if flying.len() < depth
                 && let Some(load) = self.handoff.take(flying.is_empty())
@@ -43,39 +61,57 @@ impl<M: Machine> Appender<M> {
                 continue;
             }
             let Some(oldest) = flying.pop_front() else { return };
-            if let Err((failure, waiting)) = self.land(oldest) {
-                reject_all(waiting, &failure);
-                self.give_up(failure, flying);
-                return;
+            let gathering = match self.land(oldest) {
+                Ok(gathering) => gathering,
+                Err((failure, waiting)) => {
+                    reject_all(waiting, &failure);
+                    self.give_up(failure, flying);
+                    return;
+                }
+            };
+            if impatient > 0 {
+                impatient -= 1;
+            } else if flying.is_empty() && !self.gather(&gathering) {
+                impatient = IMPATIENT_BATCHES;
             }
         }
     }
 
+    /// Those who were just answered tend to ask again at once. Waiting a moment for them makes one
+    /// large batch of two that would each pay for a write.
+    fn gather(&self, gathering: &Gathering) -> bool {
+        let limit = gathering.write_time / PATIENCE;
+        gathering.answers < 2 || self.handoff.gather(gathering.answers, limit)
+    }
+
     fn begin(&mut self, load: Load<M>) -> Flying<M> {
         let Load { records, waiting } = load;
+        let begun = self.stopwatch.elapsed();
         let pending = records.finish().map(|batch| {
             self.counters.batch(&batch);
             let expected = self.expected;
             self.expected = expected.after(self.epoch, &batch);
             self.journal.begin_append(self.epoch, expected, batch)
         });
-        Flying { pending, waiting }
+        Flying { pending, waiting, begun }
     }
 
     /// Waits for one append and gives its answers.
-    fn land(&self, oldest: Flying<M>) -> Result<(), (AppendError, Vec<Waiting<M>>)> {
-        let Flying { pending, waiting } = oldest;
+    fn land(&self, oldest: Flying<M>) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
+        let Flying { pending, waiting, begun } = oldest;
         match pending.map(Pending::wait) {
             Some(Ok(head)) => self.durable.publish(head),
             Some(Err(failure)) => return Err((failure, waiting)),
             None => {}
         }
         let owner = self.trust.holds();
-        self.handoff.landed();
+        let write_time = self.stopwatch.elapsed().saturating_sub(begun);
+        let answers = waiting.len() + self.handoff.landed();
         for waiting in waiting {
             waiting.release(owner);
         }
-        self.journal.tidy().map_err(|failure| (failure, Vec::new()))
+        self.journal.tidy().map_err(|failure| (failure, Vec::new()))?;
+        Ok(Gathering { answers, write_time })
     }
 
     /// After a failure the outcome of everything behind it is decided by what it was.

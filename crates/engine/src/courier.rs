@@ -85,6 +85,17 @@ pub enum CourierError {
     },
 }
 
+impl CourierError {
+    /// Whether trying again may help.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            CourierError::Undelivered(_) => true,
+            CourierError::Journal(error) => error.is_retryable(),
+            CourierError::Numbering { .. } => false,
+        }
+    }
+}
+
 impl From<JournalError> for CourierError {
     fn from(error: JournalError) -> CourierError {
         CourierError::Journal(error.into())
@@ -226,10 +237,7 @@ where
                 let Some(until) = durable.head() else { continue };
                 match self.step(until) {
                     Ok(_) => {}
-                    Err(CourierError::Undelivered(_)) => durable.pause(RETRY),
-                    Err(CourierError::Journal(ReplayError::Journal(JournalError::Storage {
-                        ..
-                    }))) => durable.pause(RETRY),
+                    Err(error) if error.is_retryable() => durable.pause(RETRY),
                     Err(error) => return Err(error),
                 }
             }

@@ -40,3 +40,13 @@ pub enum ReplayError {
         reason: CodecError,
     },
 }
+
+impl ReplayError {
+    /// Whether trying again may help.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            ReplayError::Journal(error) => error.is_retryable(),
+            ReplayError::Record(_) | ReplayError::Body { .. } => false,
+        }
+    }
+}

@@ -55,9 +55,7 @@ impl Follower {
                 match batches.feed(&mut decoder, &mut projection, &progress) {
                     Ok(()) => {}
                     // The store may come back.
-                    Err(ReplayError::Journal(bursar_journal::JournalError::Storage { .. })) => {
-                        durable.pause(RETRY);
-                    }
+                    Err(error) if error.is_retryable() => durable.pause(RETRY),
                     Err(error) => {
                         *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                         break;

@@ -9,7 +9,8 @@ use bursar_core::time::Timestamp;
 use crate::codec::Hosted;
 use crate::error::EngineError;
 
-/// Takes an answer, once, on a thread of the engine: it must not block.
+/// Takes an answer, once, on a thread of the engine: it must not block. One that is dropped without an
+/// answer means that a thread of the engine panicked: what was asked may have happened or not.
 pub type Responder<T> = Box<dyn FnOnce(T) + Send>;
 
 /// A value and the durable position that it was taken from.
@@ -144,14 +145,14 @@ impl<M: Hosted> Handle<M> {
     pub fn execute(&self, envelope: M::Envelope, command: M::Command) -> Answer<M> {
         let (sender, receiver) = sync_channel(1);
         self.submit(envelope, command, move |answer| drop(sender.send(answer)));
-        receiver.recv().unwrap_or_else(|_| Err(gone()))
+        receiver.recv().unwrap_or(Err(EngineError::OutcomeUnknown))
     }
 
     /// Sends a group and waits for the answer.
     pub fn execute_group(&self, items: Vec<(M::Envelope, M::Command)>) -> GroupAnswer<M> {
         let (sender, receiver) = sync_channel(1);
         self.submit_group(items, move |answer| drop(sender.send(answer)));
-        receiver.recv().unwrap_or_else(|_| Err(gone()))
+        receiver.recv().unwrap_or(Err(EngineError::OutcomeUnknown))
     }
 
     /// Looks at the state and waits for what was seen.
@@ -180,7 +181,6 @@ impl<M: Hosted> Handle<M> {
     }
 }
 
-/// A responder was dropped: the engine ended between deciding and answering.
 fn gone() -> EngineError {
     EngineError::Stopped("the engine has ended".into())
 }

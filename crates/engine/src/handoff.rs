@@ -4,6 +4,7 @@
 //! that a slow disk makes larger batches, not longer queues.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
 use bursar_journal::{AppendError, BatchBuilder};
@@ -99,6 +100,8 @@ pub(crate) fn reject_all<M: Machine>(waiting: Vec<Waiting<M>>, error: &AppendErr
 
 struct Slot<M: Machine> {
     load: Option<Load<M>>,
+    /// Answers in the load that the writer has taken back.
+    taken_back: usize,
     /// Loads that the appender has and has not landed yet.
     in_flight: usize,
     failure: Option<AppendError>,
@@ -113,7 +116,7 @@ pub(crate) struct Handoff<M: Machine> {
 
 impl<M: Machine> Handoff<M> {
     pub(crate) fn new() -> Handoff<M> {
-        let slot = Slot { load: None, in_flight: 0, failure: None, closed: false };
+        let slot = Slot { load: None, taken_back: 0, in_flight: 0, failure: None, closed: false };
         Handoff { slot: Mutex::new(slot), changed: Condvar::new() }
     }
 
@@ -124,7 +127,10 @@ impl<M: Machine> Handoff<M> {
 
     /// The writer takes back what the appender has not taken yet, or starts anew.
     pub(crate) fn take_back(&self) -> Load<M> {
-        self.slot().load.take().unwrap_or_else(Load::new)
+        let mut slot = self.slot();
+        let load = slot.load.take().unwrap_or_else(Load::new);
+        slot.taken_back = load.waiting.len();
+        load
     }
 
     /// The writer offers a load. If it only reads and nothing is under way, it is handed back to be
@@ -147,6 +153,7 @@ impl<M: Machine> Handoff<M> {
             return Ok(Some(load));
         }
         let large = load.records.bytes() >= limit;
+        slot.taken_back = 0;
         slot.load = Some(load);
         self.changed.notify_all();
         while large && slot.load.is_some() && slot.failure.is_none() {
@@ -182,9 +189,20 @@ impl<M: Machine> Handoff<M> {
         }
     }
 
-    /// The appender is done with one load.
-    pub(crate) fn landed(&self) {
-        self.slot().in_flight -= 1;
+    /// The appender is done with one load. Says how many answers wait for the next.
+    pub(crate) fn landed(&self) -> usize {
+        let mut slot = self.slot();
+        slot.in_flight -= 1;
+        slot.load.as_ref().map_or(slot.taken_back, |load| load.waiting.len())
+    }
+
+    /// Waits until as many `answers` wait, but not longer than `limit`. Says whether they came.
+    pub(crate) fn gather(&self, answers: usize, limit: Duration) -> bool {
+        let fewer = |slot: &mut Slot<M>| {
+            !slot.closed && slot.load.as_ref().is_none_or(|load| load.waiting.len() < answers)
+        };
+        let gathered = self.changed.wait_timeout_while(self.slot(), limit, fewer);
+        !gathered.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// The appender gives up: everything that is not durable is rejected.

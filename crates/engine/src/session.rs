@@ -1,7 +1,7 @@
 //! The deciding thread while it owns the journal: from the barrier to the first failure.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
@@ -12,6 +12,7 @@ use crate::codec::{Codec, Origin};
 use crate::handle::{Aborted, Message, Seen, View};
 use crate::handoff::{Handoff, Load, Waiting};
 use crate::lease::LeaseTrust;
+use crate::mailbox::Mailbox;
 use crate::replay::write_group_item;
 
 /// Messages decided before the appender gets a chance to take what there is.
@@ -28,7 +29,7 @@ pub(crate) enum End {
 pub(crate) struct Session<'a, C: Codec> {
     pub(crate) codec: &'a C,
     pub(crate) clock: &'a dyn Clock,
-    pub(crate) mailbox: &'a Receiver<Message<C::Machine>>,
+    pub(crate) mailbox: &'a Mailbox<C::Machine>,
     pub(crate) handoff: Arc<Handoff<C::Machine>>,
     pub(crate) trust: Arc<LeaseTrust>,
     pub(crate) machine: C::Machine,
@@ -47,14 +48,11 @@ impl<C: Codec> Session<'_, C> {
                 Err(end) => return end,
             };
             if let Some(failure) = self.failure() {
-                return match first {
-                    Some(Message::Stop) => End::Stopped,
-                    Some(message) => {
-                        reject_unseen(message, &failure);
-                        End::Failed(failure)
-                    }
-                    None => End::Failed(failure),
-                };
+                // Not decided, so not lost: whoever comes next answers it.
+                if let Some(message) = first {
+                    self.mailbox.put_back(message);
+                }
+                return End::Failed(failure);
             }
             let mut load = self.handoff.take_back();
             let now = machine_time(&self.machine, self.clock.now());
@@ -81,10 +79,7 @@ impl<C: Codec> Session<'_, C> {
     /// The next message, or nothing when something is due.
     fn wait(&self) -> Result<Option<Message<C::Machine>>, End> {
         let sleep = self.machine.next_deadline().and_then(|deadline| self.clock.until(deadline));
-        let Some(sleep) = sleep else {
-            return self.mailbox.recv().map(Some).map_err(|_| End::Stopped);
-        };
-        match self.mailbox.recv_timeout(sleep) {
+        match self.mailbox.next(sleep) {
             Ok(message) => Ok(Some(message)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(End::Stopped),
@@ -111,7 +106,7 @@ impl<C: Codec> Session<'_, C> {
             if handled == CHUNK || load.records.bytes() >= self.batch_bytes {
                 break;
             }
-            next = self.mailbox.try_recv().ok();
+            next = self.mailbox.try_next();
         }
         false
     }
@@ -209,16 +204,4 @@ impl<C: Codec> Session<'_, C> {
         }
         (Ok(replies), wrote)
     }
-}
-
-/// Answers a message that was taken out of the mailbox and never decided.
-fn reject_unseen<M: Machine>(message: Message<M>, failure: &AppendError) {
-    let error = match failure {
-        AppendError::Full(_) => crate::EngineError::StorageFull,
-        AppendError::Corrupt(reason) => crate::EngineError::Stopped(reason.to_string()),
-        AppendError::Fenced { .. } | AppendError::Unknown(_) => {
-            crate::EngineError::Unavailable("the state is being rebuilt".into())
-        }
-    };
-    message.reject(&error);
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::error::{EngineError, ReplayError};
 use crate::handle::{Handle, Message, View};
 use crate::handoff::{Handoff, Waiting};
 use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
+use crate::mailbox::Mailbox;
 use crate::replay::{Replayed, replay};
 use crate::session::{End, Session};
 
@@ -125,7 +126,7 @@ impl<C: Codec> Engine<C> {
         monotonic: Arc<dyn Monotonic>,
         options: EngineOptions,
     ) -> Engine<C> {
-        let (sender, mailbox) = sync_channel(options.mailbox);
+        let (sender, receiver) = sync_channel(options.mailbox);
         let durable = Arc::new(Durable::new());
         let counters = Arc::new(Counters::default());
         let status = Arc::new(Mutex::new(Status::Starting));
@@ -135,7 +136,7 @@ impl<C: Codec> Engine<C> {
             clock,
             monotonic,
             options,
-            mailbox,
+            mailbox: Mailbox::new(receiver),
             wake: sender.clone(),
             durable: Arc::clone(&durable),
             counters: Arc::clone(&counters),
@@ -216,7 +217,7 @@ struct Writer<C: Codec> {
     clock: Arc<dyn Clock>,
     monotonic: Arc<dyn Monotonic>,
     options: EngineOptions,
-    mailbox: Receiver<Message<C::Machine>>,
+    mailbox: Mailbox<C::Machine>,
     wake: SyncSender<Message<C::Machine>>,
     durable: Arc<Durable>,
     counters: Arc<Counters>,
@@ -231,7 +232,7 @@ impl<C: Codec> Writer<C> {
         self.show(Status::Stopped(end.clone()));
         self.durable.close();
         // Whoever is still waiting gets an answer; whoever comes later finds nobody here.
-        while let Ok(message) = self.mailbox.try_recv() {
+        while let Some(message) = self.mailbox.try_next() {
             message.reject(&EngineError::Stopped(end.clone()));
         }
     }
@@ -270,7 +271,9 @@ impl<C: Codec> Writer<C> {
         let trust = match taken {
             Ok(trust) => Arc::new(trust),
             Err(LeaseError::Journal(error)) => return after_journal_error(&error),
-            Err(error) => return Next::Later(error.to_string()),
+            Err(error @ (LeaseError::Held { .. } | LeaseError::Lost { .. })) => {
+                return Next::Later(error.to_string());
+            }
         };
         let wake = self.wake.clone();
         // If the mailbox is full the writer is awake anyhow.
@@ -297,7 +300,9 @@ impl<C: Codec> Writer<C> {
                 self.serve(replayed, trust)
             }
             Err(ReplayError::Journal(error)) => after_journal_error(&error),
-            Err(error) => Next::Stop(error.to_string()),
+            Err(error @ (ReplayError::Record(_) | ReplayError::Body { .. })) => {
+                Next::Stop(error.to_string())
+            }
         }
     }
 
@@ -316,6 +321,7 @@ impl<C: Codec> Writer<C> {
             counters: Arc::clone(&self.counters),
             trust: Arc::clone(trust),
             epoch: trust.lease().epoch,
+            stopwatch: SystemMonotonic::new(),
             expected: head,
         };
         let mut session = Session {
@@ -334,9 +340,9 @@ impl<C: Codec> Writer<C> {
             let appending = std::thread::Builder::new().name("bursar-append".into()).spawn_scoped(
                 scope,
                 || {
+                    // An idle writer must notice a failure, and a panic too.
+                    let _waking = Waking(wake);
                     appender.run();
-                    // An idle writer must notice a failure. If the mailbox is full it is awake.
-                    drop(wake.try_send(Message::Wake));
                 },
             );
             let appending = appending.expect("the system can start a thread");
@@ -395,7 +401,10 @@ impl<C: Codec> Writer<C> {
                 let waiting = query(Ok(view)).map(Waiting::<C::Machine>::Read);
                 waiting.into_iter().for_each(|waiting| waiting.release(trust.holds()));
             }
-            other => other.reject(&EngineError::StorageFull),
+            other @ (Message::Command { .. }
+            | Message::Group { .. }
+            | Message::Wake
+            | Message::Stop) => other.reject(&EngineError::StorageFull),
         })
     }
 
@@ -412,12 +421,21 @@ impl<C: Codec> Writer<C> {
             if left.is_zero() {
                 return false;
             }
-            match self.mailbox.recv_timeout(left) {
+            match self.mailbox.next(Some(left)) {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Ok(message) => handle(message),
                 Err(RecvTimeoutError::Timeout) => return false,
             }
         }
+    }
+}
+
+/// Wakes the writer at the end of its scope. If the mailbox is full the writer is awake.
+struct Waking<M: Machine>(SyncSender<Message<M>>);
+
+impl<M: Machine> Drop for Waking<M> {
+    fn drop(&mut self) {
+        drop(self.0.try_send(Message::Wake));
     }
 }
 
@@ -431,13 +449,6 @@ impl<M: Machine> Drop for Closing<'_, M> {
 }
 
 fn after_journal_error(error: &JournalError) -> Next {
-    match error {
-        JournalError::Storage { .. } => Next::Later(error.to_string()),
-        JournalError::Corrupt { .. }
-        | JournalError::Damaged { .. }
-        | JournalError::Record(_)
-        | JournalError::Locked { .. }
-        | JournalError::Refused(_)
-        | JournalError::Stopped(_) => Next::Stop(error.to_string()),
-    }
+    let reason = error.to_string();
+    if error.is_retryable() { Next::Later(reason) } else { Next::Stop(reason) }
 }

@@ -34,7 +34,10 @@ fn send_all(sender: &Engine<TillCodec>) {
         let command = Command::Send { id, amount: support::signed(id) };
         loop {
             match sender.handle().execute((), command.clone()) {
-                Ok(seen) => break drop(seen.value.expect("accepted")),
+                Ok(seen) => {
+                    seen.value.expect("accepted");
+                    break;
+                }
                 Err(EngineError::Stopped(reason)) => panic!("{reason}"),
                 // Under its id the command happens once, however often it is sent.
                 Err(_) => {}

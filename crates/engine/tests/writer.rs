@@ -334,8 +334,19 @@ fn a_machine_that_panics_stops_and_leaves_nobody_waiting() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
     let answer = engine.handle().execute((), Command::Panic);
-    assert!(matches!(answer, Err(EngineError::Stopped(_))), "{answer:?}");
+    assert_eq!(answer, Err(EngineError::OutcomeUnknown));
     wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
+    let later = engine.handle().execute((), add(1));
+    assert!(matches!(later, Err(EngineError::Stopped(_))), "{later:?}");
+}
+
+#[test]
+fn a_responder_that_panics_stops_the_machine_and_loses_nothing() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine.handle().submit((), add(1), |_| panic!("told to"));
+    wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
+    assert_eq!(replayed(&journal).applied.len(), 1);
 }
 
 #[test]

@@ -59,6 +59,19 @@ impl JournalError {
     pub fn storage(doing: &'static str, reason: impl Display) -> JournalError {
         JournalError::Storage { doing, reason: reason.to_string() }
     }
+
+    /// Whether the same call may go well later, in this process.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            JournalError::Storage { .. } => true,
+            JournalError::Corrupt { .. }
+            | JournalError::Damaged { .. }
+            | JournalError::Record(_)
+            | JournalError::Locked { .. }
+            | JournalError::Refused(_)
+            | JournalError::Stopped(_) => false,
+        }
+    }
 }
 
 /// Why a batch was not appended, or why nobody can say.

@@ -58,7 +58,8 @@ impl PostgresOptions {
     }
 }
 
-/// See the module's documentation.
+/// See the module's documentation. Has a small runtime of its own, so it must be used and dropped by
+/// ordinary threads, never inside another asynchronous runtime.
 pub struct PostgresJournal {
     id: JournalId,
     shared: Arc<Shared>,

@@ -8,6 +8,7 @@
 //! start.
 
 mod files;
+mod log;
 mod rows;
 mod schema;
 
@@ -70,12 +71,18 @@ impl SqliteJournal {
         schema::check_library()?;
         let lock = LockFile::take(path)?;
         files::drop_page_cache(path)?;
+        // Without syncs more than one transaction may be torn, and this would be a false alarm.
+        if !options.unsafe_normal_sync {
+            log::check(path)?;
+        }
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
+        // If it could not be emptied now, the first chance is taken.
+        let log_pages = if schema::restart_log(&connection)? { 0 } else { u32::MAX };
         files::sync_directory(path)?;
         let readers = Arc::new(ReaderPool::new(path));
         let snapshots = SnapshotFiles::new(path, id);
-        let writer = Writer { connection: Some(connection), stopped: None, log_pages: 0 };
+        let writer = Writer { connection: Some(connection), stopped: None, log_pages };
         let journal = SqliteJournal {
             path: path.to_owned(),
             options,

@@ -1,11 +1,12 @@
 //! Trace-driven studies: how well jobs are placed, and how long they wait.
 //!
 //! Read in this order: [`traces`] (the files), [`placement`] (the published packing experiment)
-//! and [`policy`] (whom we compare with).
+//! and [`policy`] (whom we compare with), [`queue`] (waiting and fairness).
 
 pub mod parallel;
 pub mod placement;
 pub mod policy;
+pub mod queue;
 pub mod random;
 pub mod statistics;
 pub mod traces;

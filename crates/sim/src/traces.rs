@@ -77,7 +77,7 @@ pub struct TaskRow {
 
 /// Reads the machines of a cluster: `sn,cpu_milli,memory_mib,gpu,model`.
 pub fn read_nodes(path: &Path) -> Result<Vec<NodeRow>, TraceError> {
-    let mut table = Table::open(path, b',', ["sn", "cpu_milli", "memory_mib", "gpu", "model"])?;
+    let mut table = Table::open(path, ["sn", "cpu_milli", "memory_mib", "gpu", "model"])?;
     let mut names = BTreeSet::new();
     let mut nodes = Vec::new();
     while let Some(row) = table.next_row()? {
@@ -103,7 +103,7 @@ pub fn read_nodes(path: &Path) -> Result<Vec<NodeRow>, TraceError> {
 /// where the file has it. Other columns are left alone.
 pub fn read_tasks(path: &Path) -> Result<Vec<TaskRow>, TraceError> {
     let needed = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
-    let mut table = Table::open(path, b',', needed)?;
+    let mut table = Table::open(path, needed)?;
     let spec_column = table.optional_column("gpu_spec");
     let mut names = BTreeSet::new();
     let mut tasks = Vec::new();
@@ -141,17 +141,10 @@ pub(crate) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    pub(crate) fn open(
-        path: &Path,
-        delimiter: u8,
-        needed: [&'static str; N],
-    ) -> Result<Table<N>, TraceError> {
+    pub(crate) fn open(path: &Path, needed: [&'static str; N]) -> Result<Table<N>, TraceError> {
         let unreadable = |source| TraceError::Unreadable { path: path.to_path_buf(), source };
-        let mut reader = csv::ReaderBuilder::new()
-            .delimiter(delimiter)
-            .trim(csv::Trim::All)
-            .from_path(path)
-            .map_err(unreadable)?;
+        let mut reader =
+            csv::ReaderBuilder::new().trim(csv::Trim::All).from_path(path).map_err(unreadable)?;
         let headers = reader.headers().map_err(unreadable)?.clone();
         let mut columns = [0; N];
         for (column, name) in columns.iter_mut().zip(needed) {
@@ -227,4 +220,104 @@ impl<const N: usize> Row<'_, N> {
         let line = self.record.position().map_or(0, csv::Position::line);
         TraceError::BadValue { path: self.table.path.clone(), line, problem }
     }
+}
+
+/// One job of a queueing trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    /// Whose it is, if the trace says so.
+    pub tenant: Option<String>,
+    /// When it is submitted, in milliseconds since the trace begins.
+    pub submit_ms: i64,
+    /// How long it runs on all its GPUs, in milliseconds.
+    pub duration_ms: i64,
+    /// How many whole GPUs.
+    pub gpus: u32,
+}
+
+/// Reads the jobs of a queueing trace, in the order in which they are submitted.
+///
+/// A name that ends in `.trace` is read as tab-separated text without a header: GPUs in the 7th
+/// column, duration and arrival in seconds in the last two. Anything else is CSV with the columns
+/// `num_gpu`, `submit_time` and `duration`, in milliseconds, and `tenant` where the file has it.
+pub fn read_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
+    let mut jobs = if path.extension().is_some_and(|extension| extension == "trace") {
+        read_tabbed_jobs(path)?
+    } else {
+        read_csv_jobs(path)?
+    };
+    jobs.sort_by_key(|job| job.submit_ms);
+    Ok(jobs)
+}
+
+fn read_csv_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
+    let mut table = Table::open(path, ["num_gpu", "submit_time", "duration"])?;
+    let tenant_column = table.optional_column("tenant");
+    let mut jobs = Vec::new();
+    while let Some(row) = table.next_row()? {
+        let tenant = tenant_column.map(|column| row.cell(column).to_string());
+        let job = JobRow {
+            tenant: tenant.filter(|name| !name.is_empty()),
+            gpus: row.number(0)?,
+            submit_ms: row.number(1)?,
+            duration_ms: row.number(2)?,
+        };
+        checked(&job).map_err(|problem| row.bad(problem))?;
+        jobs.push(job);
+    }
+    table.not_empty(jobs)
+}
+
+fn read_tabbed_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
+    let unreadable = |source| TraceError::Unreadable { path: path.to_path_buf(), source };
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(b'\t')
+        .has_headers(false)
+        .quoting(false)
+        .from_path(path)
+        .map_err(unreadable)?;
+    let mut jobs = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(unreadable)?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let bad = |problem| TraceError::BadValue { path: path.to_path_buf(), line, problem };
+        let number = |column: usize, what: &str| {
+            let text = record.get(column).unwrap_or("");
+            let number = text.parse::<i64>().ok().filter(|number| *number <= i64::MAX / 1000);
+            number.ok_or_else(|| bad(format!("{what} should be a whole number, not `{text}`")))
+        };
+        let columns = record.len();
+        if columns < 9 {
+            return Err(bad(format!("{columns} columns; at least 9 are needed")));
+        }
+        let gpus = number(6, "the 7th column, GPUs,")?;
+        let job = JobRow {
+            tenant: None,
+            gpus: u32::try_from(gpus).map_err(|_| bad(format!("{gpus} GPUs")))?,
+            duration_ms: number(columns - 2, "the last column but one, the duration,")? * 1000,
+            submit_ms: number(columns - 1, "the last column, the arrival,")? * 1000,
+        };
+        checked(&job).map_err(bad)?;
+        jobs.push(job);
+    }
+    if jobs.is_empty() {
+        return Err(TraceError::Empty { path: path.to_path_buf() });
+    }
+    Ok(jobs)
+}
+
+/// The longest time that a trace may speak of: a thousand years.
+const LONGEST_MS: i64 = 1000 * 366 * 86_400_000;
+
+fn checked(job: &JobRow) -> Result<(), String> {
+    if job.gpus == 0 {
+        return Err("a job needs at least one GPU".into());
+    }
+    if !(1..=LONGEST_MS).contains(&job.duration_ms) {
+        return Err(format!("a duration of {} ms", job.duration_ms));
+    }
+    if !(0..=LONGEST_MS).contains(&job.submit_ms) {
+        return Err(format!("submitted at {} ms", job.submit_ms));
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ mod support;
 use std::path::PathBuf;
 
 use bursar_core::cell::shape::GpuDemand;
-use bursar_sim::traces::{TraceError, read_nodes, read_tasks};
+use bursar_sim::traces::{TraceError, read_jobs, read_nodes, read_tasks};
 use proptest::prelude::*;
 
 /// A file with this text, in a folder of the test's own.
@@ -82,6 +82,36 @@ fn a_node_has_at_most_64_gpus_and_a_model_if_it_has_any() {
     }
 }
 
+#[test]
+fn jobs_come_from_csv_in_milliseconds_or_from_tabs_in_seconds() {
+    let jobs = read_jobs(&support::traces().join("jct/trace3.csv")).expect("a valid file");
+    assert_eq!((jobs.len(), jobs[0].gpus, jobs[0].duration_ms), (992, 4, 927_475_000));
+    let jobs = read_jobs(&support::traces().join("jct/shockwave_120.trace"));
+    let jobs = jobs.expect("a valid file");
+    assert_eq!(jobs.len(), 120);
+    assert_eq!((jobs[1].submit_ms, jobs[1].duration_ms, jobs[1].gpus), (55_000, 3_338_000, 1));
+}
+
+#[test]
+fn a_job_that_makes_no_sense_is_named_with_its_line() {
+    let header = "num_gpu,submit_time,duration,tenant\n";
+    for (test, row, says) in [
+        ("zero", "0,0,1,", "line 2: a job needs at least one GPU"),
+        ("instant", "1,0,0,", "line 2: a duration of 0 ms"),
+        ("early", "1,-1,5,", "line 2: submitted at -1 ms"),
+        ("word", "one,0,5,", "line 2: `num_gpu` should be a whole number"),
+        ("age", "1,0,9223372036854775807,", "line 2: a duration of 9223372036854775807 ms"),
+    ] {
+        let path = file(&format!("job-{test}"), &format!("{header}{row}\n"));
+        let refusal = read_jobs(&path).expect_err("a row that makes no sense").to_string();
+        assert!(refusal.contains(says), "{refusal}");
+    }
+    let path = file("job-tenant", &format!("{header}1,7,5,acme\n2,3,5,\n"));
+    let jobs = read_jobs(&path).expect("a valid file");
+    assert_eq!((jobs[0].submit_ms, &jobs[0].tenant), (3, &None));
+    assert_eq!(jobs[1].tenant.as_deref(), Some("acme"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
@@ -90,5 +120,10 @@ proptest! {
         let _ = read_tasks(&path);
         let path = file("any-nodes", &format!("sn,cpu_milli,memory_mib,gpu,model\n{text}"));
         let _ = read_nodes(&path);
+        let path = file("any-jobs", &format!("num_gpu,submit_time,duration\n{text}"));
+        let _ = read_jobs(&path);
+        let tabbed = path.with_extension("trace");
+        std::fs::write(&tabbed, &text).expect("the test's folder can be written");
+        let _ = read_jobs(&tabbed);
     }
 }

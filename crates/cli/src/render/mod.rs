@@ -4,10 +4,10 @@ pub(crate) mod chart;
 pub(crate) mod format;
 pub(crate) mod sheet;
 
+use std::io::Write;
 use std::path::Path;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
@@ -19,20 +19,30 @@ pub(crate) fn progress(steps: u64) -> ProgressBar {
     ProgressBar::new(steps).with_style(style.progress_chars("=> "))
 }
 
+/// A line below the header and nothing else.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 /// A table of text: the first column to the left, numbers to the right.
 pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_style(STYLE).set_header(header);
     table.add_rows(rows);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    table.to_string()
+    table.trim_fmt()
 }
 
 /// A figure with as many decimals as it deserves.
 pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 10_000.0).round() / 10_000.0
+}
+
+/// Prints a line; whoever reads may have gone away, which is no reason to panic.
+pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+    writeln!(std::io::stdout().lock(), "{line}")
+        .map_err(|cause| Failure::new("cannot write to standard output", cause))
 }
 
 /// Writes a file, or says which one could not be written.

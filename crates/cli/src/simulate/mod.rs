@@ -1,6 +1,7 @@
 //! `bursar simulate`: studies on traces.
 
 mod placement;
+mod queue;
 
 use clap::Subcommand;
 
@@ -10,10 +11,13 @@ use crate::exit::Failure;
 pub(crate) enum Simulate {
     /// How much of the GPUs is in use when enough work has arrived, by placement policy.
     Placement(placement::PlacementArguments),
+    /// How long jobs wait, and how fairly, by scheduling policy.
+    Queue(queue::QueueArguments),
 }
 
 pub(crate) fn run(study: Simulate) -> Result<(), Failure> {
     match study {
         Simulate::Placement(arguments) => placement::run(arguments),
+        Simulate::Queue(arguments) => queue::run(arguments),
     }
 }

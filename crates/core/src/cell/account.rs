@@ -105,20 +105,6 @@ impl Accounts {
         AccountId(index)
     }
 
-    /// Usage over weight that the active children of an account have on average: what each of
-    /// them is entitled to. Active is who runs or waits.
-    pub(crate) fn mean_of_active(&self, parent: AccountId) -> u128 {
-        let (mut usage, mut weight) = (0u128, 0u128);
-        for child in &self.get(parent).children {
-            let child = self.get(*child);
-            if child.rate > 0 || child.in_use.waiting_jobs > 0 {
-                usage = usage.saturating_add(child.usage);
-                weight += u128::from(child.weight);
-            }
-        }
-        usage / weight.max(1)
-    }
-
     pub(crate) fn find(&self, path: &str) -> Option<AccountId> {
         self.by_path.get(path).copied()
     }

@@ -166,6 +166,8 @@ impl Cell {
             requeues: 0,
             share_preemptions: 0,
             preempted_by: None,
+            failed_plans: 0,
+            plan_after: at,
             phase: Phase::Waiting(Waiting::Moving),
         };
         self.next_ticket += 1;

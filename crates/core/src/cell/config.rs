@@ -10,7 +10,8 @@ pub struct CellConfig {
     pub entry_charge_ms: i64,
     /// How long a job waits before it counts as aged.
     pub ageing_after_ms: i64,
-    /// One placement in so many goes to the oldest aged job of its class, whoever's it is.
+    /// When no aged job of a class was placed for so many placements, the oldest one is next,
+    /// whoever's it is.
     pub ageing_one_in: u32,
     /// How long a node may be silent before its attempts are lost.
     pub node_lease_ms: i64,
@@ -28,16 +29,15 @@ pub struct CellConfig {
     pub assumed_runtime_ms: i64,
     /// Whether a subtree under its fair share may take from one over it.
     pub share_preemption: bool,
-    /// How long an attempt runs before it may be preempted for the fair share.
+    /// How long an attempt runs before it may be preempted for the fair share: twice as long after
+    /// each time that this happened to its job.
     pub share_minimum_runtime_ms: i64,
-    /// How often one job may be preempted for the fair share.
-    pub share_preemptions_per_job: u32,
     /// How often the waiting jobs are looked at again for preemption while nothing else happens.
     pub review_ms: i64,
     /// At most so many attempts are preempted within [`CellConfig::review_ms`].
     pub victims_per_review: u32,
-    /// A plan of preemption that has not led to a start after the longest grace and so long is
-    /// dropped.
+    /// A plan of preemption that has not led to a start so long after the longest grace, and a
+    /// node's lease, is dropped.
     pub plan_timeout_ms: i64,
 }
 
@@ -50,7 +50,7 @@ impl Default for CellConfig {
             half_life_ms: 24 * HOUR,
             entry_charge_ms: 10 * MINUTE,
             ageing_after_ms: 24 * HOUR,
-            ageing_one_in: 8,
+            ageing_one_in: 32,
             node_lease_ms: 90 * SECOND,
             heartbeat_ms: 30 * SECOND,
             meter_slack_ms: 5 * SECOND,
@@ -60,7 +60,6 @@ impl Default for CellConfig {
             assumed_runtime_ms: 24 * HOUR,
             share_preemption: true,
             share_minimum_runtime_ms: 10 * MINUTE,
-            share_preemptions_per_job: 3,
             review_ms: MINUTE,
             victims_per_review: 256,
             plan_timeout_ms: 2 * MINUTE,

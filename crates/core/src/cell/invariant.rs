@@ -55,7 +55,7 @@ impl Cell {
         }
         self.check_groups()?;
         self.check_reservations()?;
-        self.inventory.check_states()
+        self.inventory.check_indexes(&self.shapes, self.demand.mix())
     }
 
     /// Checks what a step has placed: every quota and group that counts it still holds (L9).
@@ -283,6 +283,9 @@ impl Cell {
                 || !lane.counts().keys().map(|request| request.0 as usize).eq(lane.mask().iter())
             {
                 return Err(format!("{path}: requests of {class:?} are miscounted"));
+            }
+            if !lane.has_right_heads() {
+                return Err(format!("{path}: the first of some request is not listed"));
             }
             for (key, child) in lane.order() {
                 let expected =

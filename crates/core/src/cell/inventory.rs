@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::candidates::Candidates;
 use super::command::NodeOffer;
 use super::config::CellConfig;
-use super::demand::Supply;
+use super::demand::{DemandMix, Supply};
 use super::ids::{AttemptId, ClassRank, HardwareId, JobId};
 use super::intern::{InternedId, Interner};
 use super::job::Occupancy;
@@ -153,6 +153,13 @@ pub(crate) struct State {
     /// The lowest of its nodes, kept here because it is what is asked for.
     pub(crate) first: Option<NodeId>,
     pub(crate) nodes: BTreeSet<NodeId>,
+}
+
+impl State {
+    /// What is free on each of its nodes.
+    pub(crate) fn free(&self) -> Option<&NodeState> {
+        self.key.as_ref().map(|key| &key.state)
+    }
 }
 
 /// The nodes of a cell.
@@ -409,8 +416,26 @@ impl Inventory {
         slot
     }
 
+    /// Whether every index is what it would be if it were made anew.
+    pub(crate) fn check_indexes(&self, shapes: &Shapes, mix: &DemandMix) -> Result<(), String> {
+        self.check_states()?;
+        let mut profile = Profile::default();
+        let mut supply = Supply::default();
+        for (id, record) in self.iter().filter(|(_, record)| record.is_open()) {
+            profile.add(record.node.model(), id, &record.outlook);
+            supply.join(&record.node.state(), record.node.spec().gpus);
+        }
+        if !profile.lists_the_same(&self.profile) {
+            return Err("the profile does not list what nodes will have free".into());
+        }
+        if supply.capacity() != self.supply.capacity() {
+            return Err("the supply does not add up".into());
+        }
+        self.candidates.borrow().check(self, shapes, mix)
+    }
+
     /// Whether every node is in the slot of its state and nowhere else.
-    pub(crate) fn check_states(&self) -> Result<(), String> {
+    fn check_states(&self) -> Result<(), String> {
         let mut placed = 0;
         for (id, record) in self.iter() {
             if record.node.is_drained() == record.is_open() {

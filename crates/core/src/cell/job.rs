@@ -69,6 +69,10 @@ pub(crate) struct Job {
     pub(crate) share_preemptions: u32,
     /// The job that preempted it last, which it may not preempt in turn.
     pub(crate) preempted_by: Option<JobId>,
+    /// Plans of preemption for it that did not lead to a start in time.
+    pub(crate) failed_plans: u32,
+    /// No plan of preemption is made for it before.
+    pub(crate) plan_after: Timestamp,
     pub(crate) phase: Phase,
 }
 

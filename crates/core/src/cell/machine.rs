@@ -218,7 +218,7 @@ impl Machine for Cell {
             Event::ReservationsDone { class, model } => {
                 self.class_mut(*class).unreserved.remove(model);
             }
-            Event::ReservationDropped { job } => self.drop_reservation(*job),
+            Event::ReservationDropped { job } => self.apply_reservation_dropped(at, *job),
             Event::ReviewBegan => self.apply_review_began(),
             Event::ReviewPassed { class } => self.class_mut(*class).review = false,
             Event::PassEnded => self.apply_pass_ended(at),

@@ -3,8 +3,9 @@
 //! A plan is made on copies of nodes, down to a complete placement of the whole job, before anyone
 //! is asked to leave. Nobody leaves who need not. Two triggers: a higher class, or an account under
 //! its fair share against one over it. Neither can be undone by the victim: a lower class never
-//! preempts a higher one, and for the share the order of the two accounts stays strict after the
-//! move, so the reverse move is not allowed until the preemptor has used more.
+//! preempts a higher one; and for the share, the victim's account must have used more than twice
+//! what the preemptor's will have used once it has started, so the reverse move is not allowed
+//! until the tables have turned by a factor of four.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +15,8 @@ use smallvec::SmallVec;
 use super::account::ROOT;
 use super::attempt::Attempt;
 use super::event::{Event, StopReason};
-use super::ids::{AccountId, AttemptId, ClassRank};
-use super::inventory::NodeRecord;
+use super::ids::{AccountId, AttemptId, ClassRank, JobId};
+use super::inventory::{Claim, NodeRecord};
 use super::job::Job;
 use super::node::{Node, NodeId};
 use super::profile::whole_gpus;
@@ -26,6 +27,12 @@ use crate::time::Timestamp;
 
 /// How many nodes are looked at for each node that a job needs.
 const NODES_LOOKED_AT: usize = 32;
+
+/// For the share, a victim's account has used more than so many times what the preemptor's will
+/// have used once it has started.
+const SHARE_GAP: u128 = 2;
+/// The protection from preemption for the share doubles at most so often.
+const MOST_DOUBLINGS: u32 = 20;
 
 /// For whose sake.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -75,7 +82,7 @@ impl Cell {
         trigger: Trigger,
         events: &mut Vec<Event>,
     ) -> bool {
-        if self.victims >= self.config.victims_per_review {
+        if self.victims >= self.config.victims_per_review || now < job.plan_after {
             return false;
         }
         let Some(plan) = self.plan(now, job, trigger) else { return false };
@@ -89,6 +96,13 @@ impl Cell {
             }
             self.decide_stop(now, victim, reason, events);
         }
+        let until = self.gone_by(now, job);
+        let claims = plan.nodes.iter().flat_map(|node| &self.inventory.node(*node).claims);
+        let holders: BTreeSet<JobId> = claims
+            .filter(|claim| !claim.allows(job.spec.job, job.class(), until))
+            .filter_map(|claim| claim.job)
+            .collect();
+        events.extend(holders.into_iter().map(|job| Event::ReservationDropped { job }));
         events.push(Event::ReservationMade {
             job: job.spec.job,
             model: plan.model,
@@ -157,7 +171,10 @@ impl Cell {
             let record = self.inventory.node(id);
             if record.is_open()
                 && record.node.accepts(shape)
-                && record.allows(job.spec.job, job.class(), until)
+                && record.claims.iter().all(|claim| {
+                    claim.allows(job.spec.job, job.class(), until)
+                        || trigger == Trigger::Share && self.yields(claim, job, shares)
+                })
                 && let Some(plan) = self.node_plan(now, job, id, record, shares)
             {
                 plans.push(plan);
@@ -166,6 +183,16 @@ impl Cell {
         plans.sort();
         plans.truncate(wanted);
         plans
+    }
+
+    /// Whether nodes that are kept for somebody by his turn alone are given up for a job that takes
+    /// its share: only if he is over it as a victim would be.
+    fn yields(&self, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
+        let Some(holder) = claim.job else { return false };
+        let by_turn = self.reservations.get(&holder).is_some_and(|kept| kept.slot.is_some());
+        by_turn
+            && claim.class <= job.class()
+            && shares.over_by(self, job, self.job(holder)).is_some()
     }
 
     /// Who must leave a node so that one member of a job fits there.
@@ -287,13 +314,11 @@ struct ShareRule {
     /// Usage over weight of the job's account on each level, with the entry charge of the job, by
     /// the account of the level.
     preemptor: BTreeMap<AccountId, u128>,
-    /// The mean usage over weight of the active children, by their parent.
-    means: BTreeMap<AccountId, u128>,
 }
 
 impl ShareRule {
     fn new(cell: &Cell, now: Timestamp, job: &Job, trigger: Trigger) -> ShareRule {
-        let mut rule = ShareRule { trigger, preemptor: BTreeMap::new(), means: BTreeMap::new() };
+        let mut rule = ShareRule { trigger, preemptor: BTreeMap::new() };
         if trigger == Trigger::Class {
             return rule;
         }
@@ -309,8 +334,6 @@ impl ShareRule {
                 let after = account.usage.saturating_add(entry) / u128::from(account.weight);
                 rule.preemptor.insert(id, after);
             }
-            let parent = account.parent.unwrap_or(ROOT);
-            rule.means.insert(parent, cell.accounts.mean_of_active(parent));
         }
         rule
     }
@@ -338,9 +361,7 @@ impl ShareRule {
             Trigger::Share => {
                 let over = self.over_by(cell, job, victim)?;
                 let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-                let fair = victim.class() <= job.class()
-                    && ran >= cell.config.share_minimum_runtime_ms
-                    && victim.share_preemptions < cell.config.share_preemptions_per_job;
+                let fair = victim.class() <= job.class() && ran >= cell.protected_ms(victim);
                 fair.then_some(VictimOrder {
                     class: victim.class(),
                     over: Reverse(over),
@@ -350,25 +371,31 @@ impl ShareRule {
         }
     }
 
-    /// How far a victim's account is over its fair share, if it is, and the job's under its own,
-    /// and would stay the lower of the two.
+    /// By how much a victim's account is over the job's, where the two part, if by enough.
     fn over_by(&self, cell: &Cell, job: &Job, victim: &Job) -> Option<u128> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
-        let parent = cell.accounts.get(ours).parent?;
-        let mean = *self.means.get(&parent)?;
         let after = *self.preemptor.get(&ours)?;
-        let before = cell.accounts.get(ours);
-        let under = before.usage / u128::from(before.weight.max(1)) < mean;
         let their = cell.accounts.get(theirs);
         let used = match their.weight {
             0 => u128::MAX,
             weight => their.usage / u128::from(weight),
         };
-        (under && used > mean && after < used).then(|| used - mean)
+        (after.saturating_mul(SHARE_GAP) < used).then(|| used - after)
     }
 }
 
 impl Cell {
+    /// How long an attempt runs before it may be preempted for the share: twice as long each time
+    /// that this happened to its job, so that a long job gets through.
+    ///
+    /// At most as long as a job is assumed to run that names no time, so that nobody waits for ever
+    /// for those who never leave.
+    fn protected_ms(&self, job: &Job) -> i64 {
+        let minimum = self.config.share_minimum_runtime_ms;
+        let doubled = minimum.saturating_mul(1 << job.share_preemptions.min(MOST_DOUBLINGS));
+        doubled.min(self.config.assumed_runtime_ms.max(minimum))
+    }
+
     /// Usage over weight of an account's tenant: how far it is over its share, for the order of
     /// victims.
     fn over_share(&self, account: AccountId) -> u128 {

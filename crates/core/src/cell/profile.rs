@@ -113,6 +113,19 @@ impl Profile {
         }
     }
 
+    /// Whether two profiles list the same, however they came about.
+    pub(crate) fn lists_the_same(&self, other: &Profile) -> bool {
+        let times = |profile: &Profile| {
+            let full = profile.by_time.iter().filter(|(_, nodes)| !nodes.is_empty());
+            full.map(|(key, nodes)| (*key, nodes.clone())).collect::<Vec<_>>()
+        };
+        let classes = |profile: &Profile| {
+            let full = profile.by_preemption.iter().filter(|(_, nodes)| !nodes.is_empty());
+            full.map(|(key, nodes)| (*key, nodes.clone())).collect::<Vec<_>>()
+        };
+        times(self) == times(other) && classes(self) == classes(other)
+    }
+
     /// Nodes of a model in the order in which so many whole GPUs will be free.
     pub(crate) fn by_time(
         &self,

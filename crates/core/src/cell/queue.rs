@@ -6,7 +6,6 @@
 //! that were tried in vain are left out by one bit each, so a hundred thousand jobs that cannot
 //! start now cost nothing.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Accounts, ROOT};
@@ -30,38 +29,9 @@ pub(crate) struct Lane {
     /// Children with waiting jobs, and the account itself if it has some of its own.
     order: BTreeSet<(ShareKey, AccountId)>,
     /// The account's own jobs.
-    own: BTreeMap<RequestId, Line>,
-}
-
-/// Jobs with one request, in the order of submission. Never empty in a lane.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    /// The first of them, kept here because it is what is asked for.
-    first: (Ticket, JobId),
-    pub(crate) jobs: BTreeSet<(Ticket, JobId)>,
-}
-
-impl Line {
-    fn new(job: (Ticket, JobId)) -> Line {
-        Line { first: job, jobs: BTreeSet::from([job]) }
-    }
-
-    fn insert(&mut self, job: (Ticket, JobId)) -> bool {
-        self.first = self.first.min(job);
-        self.jobs.insert(job)
-    }
-
-    /// Removes a job; answers whether any are left.
-    fn remove(&mut self, job: (Ticket, JobId)) -> bool {
-        assert!(self.jobs.remove(&job), "a waiting job is in its lane");
-        match self.jobs.first() {
-            Some(first) => {
-                self.first = *first;
-                true
-            }
-            None => false,
-        }
-    }
+    own: BTreeMap<RequestId, BTreeSet<(Ticket, JobId)>>,
+    /// The first of the own jobs with each request, in the order of submission.
+    heads: BTreeSet<(Ticket, JobId, RequestId)>,
 }
 
 impl Lane {
@@ -94,7 +64,7 @@ impl Lane {
     }
 
     /// The account's own jobs by request.
-    pub(crate) fn own(&self) -> &BTreeMap<RequestId, Line> {
+    pub(crate) fn own(&self) -> &BTreeMap<RequestId, BTreeSet<(Ticket, JobId)>> {
         &self.own
     }
 
@@ -114,12 +84,51 @@ impl Lane {
     }
 
     /// The account's own job that was submitted first among the requests to be tried.
-    fn first_own(&self, only: Option<&Bits>, except: &Bits) -> Option<(Ticket, JobId)> {
-        let tried = self.own.iter().filter(|(request, _)| {
+    fn first_own(&self, only: Option<&Bits>, except: &Bits) -> Option<JobId> {
+        let mut heads = self.heads.iter();
+        let head = heads.find(|(_, _, request)| {
             let index = request.index();
             !except.contains(index) && only.is_none_or(|only| only.contains(index))
         });
-        tried.map(|(_, line)| line.first).min()
+        head.map(|(_, job, _)| *job)
+    }
+
+    fn add_own(&mut self, request: RequestId, ticket: Ticket, job: JobId) {
+        let jobs = self.own.entry(request).or_default();
+        let head = jobs.first().copied();
+        assert!(jobs.insert((ticket, job)), "a job waits once");
+        if head.is_none_or(|head| (ticket, job) < head) {
+            if let Some((ticket, job)) = head {
+                self.heads.remove(&(ticket, job, request));
+            }
+            self.heads.insert((ticket, job, request));
+        }
+    }
+
+    fn remove_own(&mut self, request: RequestId, ticket: Ticket, job: JobId) {
+        let jobs = self.own.get_mut(&request).expect("a waiting job has a lane");
+        assert!(jobs.remove(&(ticket, job)), "a waiting job is in its lane");
+        if self.heads.remove(&(ticket, job, request))
+            && let Some((ticket, job)) = jobs.first()
+        {
+            self.heads.insert((*ticket, *job, request));
+        }
+        if jobs.is_empty() {
+            self.own.remove(&request);
+        }
+    }
+
+    /// Whether the heads are the first of each request.
+    pub(crate) fn has_right_heads(&self) -> bool {
+        let mut heads: Vec<_> = self
+            .own
+            .iter()
+            .filter_map(|(request, jobs)| {
+                jobs.first().map(|(ticket, job)| (*ticket, *job, *request))
+            })
+            .collect();
+        heads.sort_unstable();
+        heads.len() == self.own.len() && heads.iter().eq(self.heads.iter())
     }
 }
 
@@ -142,14 +151,7 @@ impl Accounts {
         if lane.own.is_empty() {
             lane.order.insert((own_key, account));
         }
-        match lane.own.entry(request) {
-            Entry::Vacant(entry) => {
-                entry.insert(Line::new((ticket, job)));
-            }
-            Entry::Occupied(mut entry) => {
-                assert!(entry.get_mut().insert((ticket, job)), "a job waits once");
-            }
-        }
+        lane.add_own(request, ticket, job);
         let mut next = Some(account);
         while let Some(id) = next {
             let account = self.get_mut(id);
@@ -169,10 +171,7 @@ impl Accounts {
         let Waiter { account, class, request, ticket, job } = waiter;
         let own_key = self.get(account).own_key();
         let lane = self.get_mut(account).lane_mut(class);
-        let line = lane.own.get_mut(&request).expect("a waiting job has a lane");
-        if !line.remove((ticket, job)) {
-            lane.own.remove(&request);
-        }
+        lane.remove_own(request, ticket, job);
         if lane.own.is_empty() {
             lane.order.remove(&(own_key, account));
         }
@@ -224,7 +223,7 @@ impl Accounts {
         };
         lane.order.iter().find_map(|(_, child)| {
             if *child == id {
-                lane.first_own(only, except).map(|(_, job)| job)
+                lane.first_own(only, except)
             } else {
                 self.next_below(*child, class, only, except)
             }
@@ -244,7 +243,9 @@ impl Accounts {
     pub(crate) fn ahead(&self, waiter: Waiter) -> u64 {
         let own = self.get(waiter.account);
         let Some(lane) = own.lane(waiter.class) else { return 0 };
-        let earlier = |line: &Line| line.jobs.range(..(waiter.ticket, waiter.job)).count() as u64;
+        let earlier = |jobs: &BTreeSet<(Ticket, JobId)>| {
+            jobs.range(..(waiter.ticket, waiter.job)).count() as u64
+        };
         let mut ahead: u64 = lane.own.values().map(earlier).sum();
         let mut place = (own.own_key(), waiter.account);
         for id in self.path(waiter.account) {
@@ -266,7 +267,7 @@ impl Accounts {
 impl Lane {
     fn own_waiting(&self) -> u32 {
         // A lane counts its jobs in 32 bits.
-        self.own.values().map(|line| line.jobs.len() as u32).sum()
+        self.own.values().map(|jobs| jobs.len() as u32).sum()
     }
 }
 

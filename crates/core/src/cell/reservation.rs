@@ -24,6 +24,8 @@ use crate::time::Timestamp;
 
 /// How many nodes beyond those it needs are looked at for one reservation and model.
 const NODES_LOOKED_AT: usize = 64;
+/// The wait between plans that fail doubles at most so often.
+const MOST_DOUBLINGS: u32 = 10;
 /// How many requests that fit nowhere are passed over in one decision.
 const REQUESTS_LOOKED_AT: usize = 8;
 
@@ -145,16 +147,16 @@ impl Cell {
         only
     }
 
-    /// The best blocked job of a class with one of these requests: the oldest if it is aged,
-    /// otherwise the first by fair share.
+    /// The best blocked job of a class with one of these requests: if it is the turn of age, the
+    /// oldest who has waited long; otherwise the first by fair share.
     pub(crate) fn best_blocked(
         &self,
         now: Timestamp,
         class: ClassRank,
         only: &Bits,
     ) -> Option<&Job> {
-        let aged = self.aged_jobs(now, class).find(|job| only.contains(job.request.index()));
-        aged.or_else(|| {
+        let mut aged = self.aged_jobs(now, class);
+        aged.find(|job| only.contains(job.request.index())).or_else(|| {
             let next = self.accounts.next(class, Some(only), &Bits::default());
             next.map(|id| self.job(id))
         })
@@ -173,11 +175,20 @@ impl Cell {
         self.drop_reservation(job);
         let class = self.job(job).class();
         let slot = self.slot_of(self.job(job));
+        // A place that others were told to leave is free when their nodes have said so, at the
+        // latest when the nodes' leases end. One that others leave by themselves may take longer
+        // than they said, or than was assumed of those who said nothing: what has come free is
+        // kept meanwhile, so that a gang gathers its nodes.
+        let patience = if preempting {
+            self.config.plan_timeout_ms.saturating_add(self.config.node_lease_ms)
+        } else {
+            self.config.assumed_runtime_ms
+        };
         let reservation = Reservation {
             class,
             nodes: nodes.into(),
             start_at,
-            expires_at: start_at.plus_millis(self.config.plan_timeout_ms),
+            expires_at: start_at.plus_millis(patience),
             slot: (!preempting).then_some(slot),
         };
         self.timers.set(reservation.expires_at, Timer::Reservation(job));
@@ -229,6 +240,20 @@ impl Cell {
             }
         }
         reservation.nodes
+    }
+
+    /// A reservation has not led to a start in time. Another plan of preemption for the job waits,
+    /// twice as long each time, so that a job that never starts does not make others leave again
+    /// and again.
+    pub(crate) fn apply_reservation_dropped(&mut self, at: Timestamp, id: JobId) {
+        let planned = self.job(id).waiting() == Some(Waiting::Nominated);
+        self.drop_reservation(id);
+        if planned {
+            let review_ms = self.config.review_ms;
+            let job = self.job_mut(id);
+            job.failed_plans = (job.failed_plans + 1).min(MOST_DOUBLINGS);
+            job.plan_after = at.plus_millis(review_ms.saturating_mul(1 << job.failed_plans));
+        }
     }
 
     /// Lets go of every reservation that counts on a node.

@@ -4,6 +4,7 @@
 //! about one job, so that no decision takes long however much there is to do. It is due whenever
 //! something changed that may help a waiting job, and over when nothing more can be placed.
 
+use super::bits::Bits;
 use super::event::Event;
 use super::ids::{AttemptId, ClassRank, JobId};
 use super::intern::InternedId;
@@ -67,25 +68,26 @@ impl Cell {
     /// Who is next in a class: now and then the oldest of those who have waited long, otherwise
     /// the first by fair share.
     fn next_job(&self, now: Timestamp, class: ClassRank, queue: &ClassQueue) -> Option<&Job> {
-        if queue.since_aged >= self.config.ageing_one_in {
-            let aged = self.aged_jobs(now, class).find(|job| {
-                !queue.parked.contains(job.request.index())
-                    && self.accounts.is_open(job.account, job.request)
-            });
-            if aged.is_some() {
-                return aged;
-            }
-        }
-        self.accounts.next(class, None, &queue.parked).map(|id| self.job(id))
+        let mut aged = self.aged_jobs(now, class);
+        let aged = aged.find(|job| !queue.parked.contains(job.request.index()));
+        aged.or_else(|| self.accounts.next(class, None, &queue.parked).map(|id| self.job(id)))
     }
 
-    /// The jobs of a class that have waited long, the oldest first.
+    /// The jobs of a class that have waited long and may be placed as far as their accounts go, the
+    /// oldest first. Nobody, unless it is the turn of age.
     pub(crate) fn aged_jobs(&self, now: Timestamp, class: ClassRank) -> impl Iterator<Item = &Job> {
         let queue = self.classes.get(&class).into_iter();
-        let oldest = queue.flat_map(|queue| queue.by_age.iter().take(AGED_LOOKED_AT));
-        oldest.map(|(_, id)| self.job(*id)).take_while(move |job| {
-            now.millis_since(job.submitted_at) >= self.config.ageing_after_ms
-        })
+        let due = queue.filter(|queue| queue.since_aged >= self.config.ageing_one_in);
+        let oldest = due.flat_map(|queue| queue.by_age.iter().take(AGED_LOOKED_AT));
+        oldest
+            .map(|(_, id)| self.job(*id))
+            .take_while(move |job| self.is_aged(now, job))
+            .filter(|job| self.accounts.is_open(job.account, job.request))
+    }
+
+    /// Whether a job has waited long.
+    pub(crate) fn is_aged(&self, now: Timestamp, job: &Job) -> bool {
+        now.millis_since(job.submitted_at) >= self.config.ageing_after_ms
     }
 
     /// Places a job, or says what is in its way.
@@ -114,20 +116,29 @@ impl Cell {
         }
     }
 
-    /// Looks at the best blocked jobs of a class for preemption.
+    /// Looks at the best blocked jobs of a class for preemption. For the class, those who have
+    /// waited long come first; for the share, age is no merit: only who is furthest under may take.
     fn decide_review(&self, now: Timestamp, class: ClassRank, events: &mut Vec<Event>) {
-        let mut only = self.parked_requests(class, |_| true);
-        for _ in 0..REVIEWED_AT_ONCE {
-            let Some(job) = self.best_blocked(now, class, &only) else { break };
-            let by_class = self.has_lower_class(class)
-                && self.decide_preemption(now, job, Trigger::Class, events);
-            if by_class
-                || self.config.share_preemption
-                    && self.decide_preemption(now, job, Trigger::Share, events)
-            {
-                return;
+        for trigger in [Trigger::Class, Trigger::Share] {
+            let possible = match trigger {
+                Trigger::Class => self.has_lower_class(class),
+                Trigger::Share => self.config.share_preemption,
+            };
+            let mut only = self.parked_requests(class, |_| possible);
+            for _ in 0..REVIEWED_AT_ONCE {
+                let job = match trigger {
+                    Trigger::Class => self.best_blocked(now, class, &only),
+                    Trigger::Share => self
+                        .accounts
+                        .next(class, Some(&only), &Bits::default())
+                        .map(|id| self.job(id)),
+                };
+                let Some(job) = job else { break };
+                if self.decide_preemption(now, job, trigger, events) {
+                    return;
+                }
+                only.remove(job.request.index());
             }
-            only.remove(job.request.index());
         }
         events.push(Event::ReviewPassed { class });
     }

@@ -391,7 +391,7 @@ impl Cell {
                 return;
             }
             if *child == id {
-                let mut own: Vec<_> = lane.own().values().flat_map(|line| &line.jobs).collect();
+                let mut own: Vec<_> = lane.own().values().flatten().collect();
                 own.sort_unstable();
                 let room = limit - jobs.len();
                 jobs.extend(own.into_iter().take(room).map(|(_, job)| *job));

@@ -59,6 +59,8 @@ pub enum Command {
         /// Its numbers.
         quota: Box<Quota>,
     },
+    /// Writes the present instant down, so that a manual clock goes on from there.
+    NoteClock,
     /// Removes a quota.
     RemoveQuota {
         /// The account.

@@ -67,6 +67,8 @@ pub enum Event {
         /// The region; each if absent.
         region: Option<Name>,
     },
+    /// A manual clock was moved to the instant of this event.
+    ClockNoted,
     /// An answer was kept for its idempotency key.
     Answered {
         /// The hash of scope and key.

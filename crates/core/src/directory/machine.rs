@@ -85,6 +85,8 @@ impl Machine for Directory {
             Event::QuotaRemoved { account, region } => {
                 self.quotas.remove(&(account.clone(), region.clone()));
             }
+            // The instant itself is what it says.
+            Event::ClockNoted => {}
             Event::Answered { key, fingerprint, answer } => {
                 let kept = KeptAnswer { fingerprint: *fingerprint, answer: (**answer).clone() };
                 self.answers.insert(*key, kept);
@@ -193,6 +195,10 @@ impl Directory {
                 events.push(Event::QuotaSet { account, region, quota: quota.clone() });
                 Ok(Reply::Done)
             }
+            Command::NoteClock => {
+                events.push(Event::ClockNoted);
+                Ok(Reply::Done)
+            }
             Command::RemoveQuota { account, region } => {
                 let (account, region) = (account.clone(), region.clone());
                 if !self.quotas.contains_key(&(account.clone(), region.clone())) {
@@ -264,6 +270,7 @@ impl Command {
                 optional_name(region.as_ref(), "region")?;
                 validate_quota(quota)
             }
+            Command::NoteClock => Ok(()),
             Command::RemoveQuota { account, region } => {
                 require(is_valid_path(account), "account", "must be an account path")?;
                 optional_name(region.as_ref(), "region")

@@ -35,9 +35,16 @@ impl Ledger {
         numbers.map(|number| (number, self.grant(number)))
     }
 
-    /// Holds and charges that are not forgotten, in order of their numbers, which says nothing
-    /// about time: numbers are used again.
-    pub fn holds(&self) -> impl Iterator<Item = (HoldNo, &Hold)> {
-        self.holds.iter().map(|(number, hold)| (HoldNo(number), hold))
+    /// Holds and charges that are not forgotten, among `count` numbers from `first` on. Numbers are
+    /// used again, so their order says nothing about time.
+    pub fn holds_from(&self, first: u32, count: u32) -> impl Iterator<Item = (HoldNo, &Hold)> {
+        let end = self.hold_places().min(first.saturating_add(count));
+        let numbers = (first..end).map(HoldNo);
+        numbers.filter_map(|number| Some((number, self.hold(number)?)))
+    }
+
+    /// How many numbers of holds and charges were ever used at once.
+    pub fn hold_places(&self) -> u32 {
+        self.holds.places()
     }
 }

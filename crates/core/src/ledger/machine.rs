@@ -7,7 +7,7 @@ use super::command::{Command, Envelope};
 use super::event::Event;
 use super::refusal::Refusal;
 use super::state::{KeptAnswer, Ledger};
-use super::timer::due_after;
+use super::timer::is_due;
 use super::undo::Undo;
 use crate::digest::Digest;
 use crate::machine::Machine;
@@ -86,14 +86,14 @@ impl Machine for Ledger {
         if !events.is_empty() {
             return;
         }
-        let expiries = timers.expiries.iter().take_while(|(at, _)| due_after(*at) <= deadline);
+        let expiries = timers.expiries.iter().take_while(|(at, _)| is_due(*at, deadline));
         for (_, bucket) in expiries.take(STEP) {
             self.push_expiry(*bucket, events);
         }
         if !events.is_empty() {
             return;
         }
-        let leases = timers.leases.iter().take_while(|(at, _)| due_after(*at) <= deadline);
+        let leases = timers.leases.iter().take_while(|(at, _)| is_due(*at, deadline));
         for (_, hold) in leases.take(STEP) {
             self.push_lapse(now, *hold, events);
         }

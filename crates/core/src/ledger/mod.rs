@@ -26,6 +26,7 @@ mod fingerprint;
 pub mod grant;
 pub mod hold;
 pub mod id;
+pub mod image;
 pub mod invariant;
 pub mod late;
 pub mod list;

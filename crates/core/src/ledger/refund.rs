@@ -106,7 +106,7 @@ impl Ledger {
         let expired = movement.pieces.iter().map(is_expired).collect();
         let number = movement.movement;
         let made = Movement { what, tenant, movement: movement.clone(), expired, hold };
-        self.movements.insert(number, made);
+        let fresh = self.movements.insert(number, made);
         let movements = &self.movements;
         let named = |number: u32| {
             let made = movements.get(number).expect("the index names only what is there");
@@ -114,7 +114,7 @@ impl Ledger {
         };
         self.movement_names.insert(named(number), number, named);
         self.aging.movements.push_back((at, number));
-        self.remember(|| Undo::MovementMade(number));
+        self.remember(|| Undo::MovementMade(number, fresh));
     }
 
     pub(super) fn apply_refunded(

@@ -309,7 +309,20 @@ impl World {
         let end = self.now + millis;
         while self.now < end {
             self.now = (self.now + step).min(end);
+            self.settle();
             self.heartbeat();
+        }
+    }
+
+    /// Lets time pass until every job has left, at most so long.
+    pub fn pass_until_empty(&mut self, limit: i64, step: i64) {
+        let end = self.now + limit;
+        let everybody = |world: &World| {
+            let shares = world.cell.fair_shares(at(world.now));
+            shares[0].running_jobs + shares[0].waiting_jobs
+        };
+        while self.now < end && everybody(self) > 0 {
+            self.pass(step, step);
         }
     }
 

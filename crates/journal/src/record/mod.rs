@@ -6,6 +6,7 @@
 
 mod batch;
 mod frame;
+pub mod ledger;
 
 pub use batch::{Batch, BatchBuilder};
 pub use frame::{FORMAT_VERSION, Frames, MAX_BODY_BYTES, Record, RecordError, RecordKind, frames};

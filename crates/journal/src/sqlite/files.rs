@@ -13,7 +13,7 @@ use crate::journal::no_snapshot;
 use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
 
 /// `path` with more letters at its end.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()

@@ -21,7 +21,7 @@ const SCHEMA_VERSION: i64 = 1;
 /// `application_id` of the file: "BRSR".
 const APPLICATION_ID: i64 = 0x4252_5352;
 /// Bytes of one page, as `PRAGMA page_size` below sets it.
-const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE_BYTES: usize = 4096;
 
 const TABLES: &str = "
 CREATE TABLE identity (
@@ -313,6 +313,15 @@ pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<u32> {
         let (log, moved): (i64, i64) = (row.get(1)?, row.get(2)?);
         Ok(u32::try_from(log - moved).unwrap_or(0))
     })
+}
+
+/// Moves all of the log into the file and empties it. False if the disk is too full for that.
+pub(super) fn restart_log(connection: &Connection) -> Result<bool, JournalError> {
+    let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(true));
+    match moved {
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => Ok(false),
+        other => other.map_err(|error| failure("emptying the log", &error)),
+    }
 }
 
 /// A number that was stored from 64 unsigned bits.

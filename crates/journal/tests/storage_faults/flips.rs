@@ -38,7 +38,8 @@ impl fmt::Display for Flips {
 pub(crate) fn bit_flips(seed: u64, wanted: usize) -> Flips {
     let directory = TempDir::in_memory();
     let path = directory.path().join(JOURNAL);
-    let whole = fill(&path);
+    // Every tidy moves the whole log into the file.
+    let whole = fill(&path, 0);
     let file = std::fs::read(&path).expect("just written");
     // Everything is in the file itself by now.
     std::fs::remove_file(directory.path().join("journal.db-wal")).expect("it was there");
@@ -71,9 +72,56 @@ pub(crate) fn bit_flips(seed: u64, wanted: usize) -> Flips {
     flips
 }
 
-fn fill(path: &Path) -> Vec<StoredBatch> {
-    // Every tidy moves the whole log into the file.
-    let options = SqliteOptions { checkpoint_pages: 0, ..SqliteOptions::default() };
+/// What became of flips in the log.
+#[derive(Default)]
+pub(crate) struct LogFlips {
+    found: usize,
+    without_effect: usize,
+    like_a_torn_write: usize,
+}
+
+impl fmt::Display for LogFlips {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} found, {} without effect, {} in the very last batch, which is then missing as after \
+             a torn write; none served",
+            self.found, self.without_effect, self.like_a_torn_write
+        )
+    }
+}
+
+/// Flips `wanted` bits of a log that was not yet moved into the file.
+pub(crate) fn log_flips(seed: u64, wanted: usize) -> LogFlips {
+    let directory = TempDir::in_memory();
+    let path = directory.path().join(JOURNAL);
+    let whole = fill(&path, u32::MAX);
+    let log_path = directory.path().join("journal.db-wal");
+    let [file, log] = [&path, &log_path].map(|path| std::fs::read(path).expect("just written"));
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut flips = LogFlips::default();
+    for _ in 0..wanted {
+        let at = usize::try_from(random.next_u64()).expect("64 bits") % log.len();
+        let mut damaged = log.clone();
+        damaged[at] ^= 1 << (random.next_u32() % 8);
+        std::fs::write(&path, &file).expect("there is space");
+        std::fs::write(&log_path, &damaged).expect("there is space");
+        match open_and_read(&path) {
+            Err(_) => flips.found += 1,
+            Ok(batches) if batches == whole => flips.without_effect += 1,
+            Ok(batches) => {
+                assert!(batches == whole[..whole.len() - 1], "rot at byte {at} lost batches");
+                flips.like_a_torn_write += 1;
+            }
+        }
+    }
+    assert!(flips.found > wanted * 9 / 10, "most of the log is synced");
+    flips
+}
+
+/// Writes a journal that moves its log into the file when it has `checkpoint_pages`.
+fn fill(path: &Path, checkpoint_pages: u32) -> Vec<StoredBatch> {
+    let options = SqliteOptions { checkpoint_pages, ..SqliteOptions::default() };
     let journal = SqliteJournal::open(path, options).expect("a new file");
     let epoch = journal.acquire_lease("test", Duration::from_secs(60)).expect("alone").epoch;
     let genesis = journal.head().expect("the head can be read");
@@ -98,6 +146,10 @@ fn read(path: &Path) -> Result<Vec<StoredBatch>, JournalError> {
         // Belongs to the flip before.
         let _ = std::fs::remove_file(path.with_file_name(leftover));
     }
+    open_and_read(path)
+}
+
+fn open_and_read(path: &Path) -> Result<Vec<StoredBatch>, JournalError> {
     let journal = SqliteJournal::open(path, SqliteOptions::default())?;
     journal.read(Head::genesis(journal.id()))?.collect()
 }

@@ -34,7 +34,8 @@ fn main() {
     assert!(lost > images / 20, "the test does not notice lost batches");
 
     let flips = flips::bit_flips(SEED, 3_000);
-    println!("bit flips: {flips}");
+    println!("bit flips in the file: {flips}");
+    println!("bit flips in the log: {}", flips::log_flips(SEED, 2_000));
 
     println!("failed syncs: {}", failures::every_failed_sync_stops_the_journal());
     println!("failed writes: {}", failures::every_failed_write_stops_the_journal());

@@ -1,0 +1,90 @@
+//! Accounts: a tree whose first level is the tenant.
+
+use std::collections::BTreeMap;
+
+use super::budgets::BudgetBook;
+use super::{Books, Kept, require};
+use crate::node::Node;
+
+/// One account.
+pub(crate) struct AccountBook {
+    pub(crate) path: String,
+    pub(crate) parent: Option<u32>,
+    pub(crate) tenant: u32,
+    pub(crate) frozen: bool,
+    pub(crate) uncollected: i128,
+    /// Its budgets, by name.
+    pub(crate) budgets: BTreeMap<String, BudgetBook>,
+}
+
+impl Books {
+    pub(super) fn account_opened(&mut self, event: &Node) -> Kept<()> {
+        let number = event.field(0)?.index()?;
+        let path = event.field(1)?.text()?.to_owned();
+        require(number as usize == self.accounts.len(), "L12", || {
+            format!("account {number} is opened after {} others", self.accounts.len())
+        })?;
+        let known = |path: &str| self.accounts.iter().position(|account| account.path == path);
+        require(known(&path).is_none(), "L12", || format!("account {path} is opened twice"))?;
+        let parent = match path.rsplit_once(':') {
+            None => None,
+            Some((parent, _)) => {
+                let found = known(parent).and_then(|number| u32::try_from(number).ok());
+                require(found.is_some(), "L13", || format!("{path} has no account above it"))?;
+                found
+            }
+        };
+        let tenant = parent.map_or(number, |parent| self.accounts[parent as usize].tenant);
+        let budgets = BTreeMap::new();
+        let book = AccountBook { path, parent, tenant, frozen: false, uncollected: 0, budgets };
+        self.accounts.push(book);
+        Ok(())
+    }
+
+    /// The account that an event names first.
+    pub(super) fn known_account(&self, event: &Node) -> Kept<u32> {
+        let number = event.field(0)?.index()?;
+        self.require_account(number)?;
+        Ok(number)
+    }
+
+    pub(super) fn require_account(&self, number: u32) -> Kept<()> {
+        require((number as usize) < self.accounts.len(), "L12", || {
+            format!("there is no account {number}")
+        })
+    }
+
+    pub(super) fn set_frozen(&mut self, event: &Node, frozen: bool) -> Kept<()> {
+        let number = self.known_account(event)?;
+        let account = &mut self.accounts[number as usize];
+        require(account.frozen != frozen, "L12", || {
+            format!("{} is frozen or thawed twice", account.path)
+        })?;
+        account.frozen = frozen;
+        Ok(())
+    }
+
+    /// Whether `upper` is `lower` or above it.
+    pub(super) fn is_above(&self, upper: u32, lower: u32) -> bool {
+        let mut next = Some(lower);
+        while let Some(account) = next {
+            if account == upper {
+                return true;
+            }
+            next = self.accounts[account as usize].parent;
+        }
+        false
+    }
+
+    pub(super) fn require_thawed(&self, account: u32) -> Kept<()> {
+        let mut next = Some(account);
+        while let Some(number) = next {
+            let account = &self.accounts[number as usize];
+            require(!account.frozen, "frozen", || {
+                format!("credits were drawn below {}, which is frozen", account.path)
+            })?;
+            next = account.parent;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! What is remembered under names and keys, and for how long: one effect for each (L5).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Books, Kept, require};
+use crate::node::Node;
+
+/// What is remembered, oldest first.
+pub(crate) struct Memory {
+    retention_ms: i64,
+    answers: BTreeSet<Vec<u8>>,
+    answer_queue: VecDeque<Vec<u8>>,
+    hold_names: BTreeSet<(u32, u64, String)>,
+    hold_queue: VecDeque<u32>,
+    movements: BTreeMap<u32, (u32, u64, String)>,
+    movement_names: BTreeSet<(u32, u64, String)>,
+    movement_queue: VecDeque<u32>,
+    buckets: BTreeSet<u32>,
+    bucket_queue: VecDeque<u32>,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            // 35 days, until a policy says otherwise.
+            retention_ms: 35 * 24 * 3_600_000,
+            answers: BTreeSet::new(),
+            answer_queue: VecDeque::new(),
+            hold_names: BTreeSet::new(),
+            hold_queue: VecDeque::new(),
+            movements: BTreeMap::new(),
+            movement_names: BTreeSet::new(),
+            movement_queue: VecDeque::new(),
+            buckets: BTreeSet::new(),
+            bucket_queue: VecDeque::new(),
+        }
+    }
+}
+
+impl Memory {
+    pub(super) fn set_policy(&mut self, event: &Node) -> Kept<()> {
+        for key in 0..4 {
+            let positive = event.field(key)?.time()? > 0;
+            require(positive, "format", || "a policy that remembers nothing".to_owned())?;
+        }
+        self.retention_ms = event.field(1)?.time()?;
+        Ok(())
+    }
+
+    pub(super) fn answered(&mut self, event: &Node) -> Kept<()> {
+        let key = event.field(0)?.bytes()?.to_vec();
+        require(key.len() == 16, "format", || "a key has 16 bytes".to_owned())?;
+        event.field(2)?.tagged()?;
+        self.answer_queue.push_back(key.clone());
+        require(self.answers.insert(key), "L5", || "a key is answered twice".to_owned())
+    }
+
+    /// Takes the name of a hold or charge; false if it is taken.
+    pub(super) fn name_hold(&mut self, tenant: u32, kind: u64, name: &str) -> bool {
+        self.hold_names.insert((tenant, kind, name.to_owned()))
+    }
+
+    pub(super) fn hold_closed(&mut self, number: u32) {
+        self.hold_queue.push_back(number);
+    }
+
+    /// Takes the number and name of a movement; false if one of them is taken.
+    pub(super) fn movement_made(&mut self, number: u32, name: (u32, u64, String)) -> bool {
+        self.movement_queue.push_back(number);
+        let new = self.movement_names.insert(name.clone());
+        new && self.movements.insert(number, name).is_none()
+    }
+
+    pub(super) fn bucket_expired(&mut self, number: u32) {
+        self.buckets.insert(number);
+        self.bucket_queue.push_back(number);
+    }
+
+    /// Whether late usage can still reach an expired bucket.
+    pub(super) fn reaches(&self, bucket: u32) -> bool {
+        self.buckets.contains(&bucket)
+    }
+}
+
+impl Books {
+    pub(super) fn forgotten(&mut self, at: i64, event: &Node) -> Kept<()> {
+        let memory = &mut self.memory;
+        let early = || "more is forgotten than was remembered".to_owned();
+        for _ in 0..event.unsigned_or_zero(0)? {
+            let key = memory.answer_queue.pop_front();
+            require(key.is_some_and(|key| memory.answers.remove(&key)), "L5", early)?;
+        }
+        for _ in 0..event.unsigned_or_zero(1)? {
+            let number = memory.hold_queue.pop_front();
+            let hold = number.and_then(|number| Some((number, self.holds.get(&number)?)));
+            let Some((number, hold)) = hold else {
+                return require(false, "L5", early);
+            };
+            if hold.moved_at.saturating_add(memory.retention_ms) >= at {
+                memory.hold_queue.push_back(number);
+                continue;
+            }
+            let tenant = self.accounts[hold.account as usize].tenant;
+            memory.hold_names.remove(&(tenant, hold.kind, hold.name.clone()));
+            self.holds.remove(&number);
+        }
+        for _ in 0..event.unsigned_or_zero(2)? {
+            let number = memory.movement_queue.pop_front();
+            let name = number.and_then(|number| memory.movements.remove(&number));
+            require(name.is_some_and(|name| memory.movement_names.remove(&name)), "L5", early)?;
+        }
+        for _ in 0..event.unsigned_or_zero(3)? {
+            let number = memory.bucket_queue.pop_front();
+            require(number.is_some_and(|number| memory.buckets.remove(&number)), "L5", early)?;
+        }
+        Ok(())
+    }
+}

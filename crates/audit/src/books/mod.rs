@@ -1,0 +1,258 @@
+//! Books kept from events alone, by rules of their own: every unit is in one part, and moves only
+//! from the part it is in.
+//!
+//! Naive on purpose: intervals in ordered maps, sums added up anew. Shares nothing with the ledger.
+
+mod accounts;
+mod bucket;
+mod budgets;
+mod grants;
+mod holds;
+mod memory;
+mod movements;
+mod prompt;
+
+use std::collections::BTreeMap;
+
+use crate::node::Node;
+use accounts::AccountBook;
+use bucket::BucketBook;
+use grants::GrantBook;
+use holds::HoldBook;
+use memory::Memory;
+use prompt::Due;
+
+/// A law that an event breaks, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) law: &'static str,
+    pub(crate) detail: String,
+}
+
+impl From<String> for Broken {
+    fn from(detail: String) -> Broken {
+        Broken { law: "format", detail }
+    }
+}
+
+pub(crate) type Kept<T> = Result<T, Broken>;
+
+/// Says which law is broken unless `holds`.
+pub(crate) fn require(holds: bool, law: &'static str, detail: impl FnOnce() -> String) -> Kept<()> {
+    if holds { Ok(()) } else { Err(Broken { law, detail: detail() }) }
+}
+
+/// The parts of a unit, by number: free, held, spent, expired, revoked, moved.
+pub(crate) const FREE: u8 = 0;
+pub(crate) const HELD: u8 = 1;
+pub(crate) const SPENT: u8 = 2;
+pub(crate) const EXPIRED: u8 = 3;
+pub(crate) const REVOKED: u8 = 4;
+pub(crate) const MOVED: u8 = 5;
+
+/// Units of one bucket: `first..end`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Units {
+    pub(crate) bucket: u32,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+}
+
+impl Units {
+    pub(crate) fn count(&self) -> u64 {
+        self.end - self.first
+    }
+}
+
+pub(crate) fn count(units: &[Units]) -> u128 {
+    units.iter().map(|units| u128::from(units.count())).sum()
+}
+
+/// Everything that events have said so far.
+#[derive(Default)]
+pub(crate) struct Books {
+    pub(crate) accounts: Vec<AccountBook>,
+    pub(crate) grants: Vec<GrantBook>,
+    pub(crate) buckets: Vec<BucketBook>,
+    pub(crate) holds: BTreeMap<u32, HoldBook>,
+    memory: Memory,
+    due: Due,
+    /// What the decision at hand has left open.
+    decision: Decision,
+}
+
+/// What must come out even within one decision.
+#[derive(Default)]
+struct Decision {
+    /// Moved out by a transfer and not yet granted to its receiver.
+    moved: u128,
+    moved_to: Option<u32>,
+    /// Returned units that expired, by hold: no more than that may be re-issued.
+    expired_returns: BTreeMap<u32, u128>,
+    /// Buckets that were touched.
+    touched: std::collections::BTreeSet<u32>,
+}
+
+impl Books {
+    /// Enters the events of one decision.
+    pub(crate) fn enter(&mut self, at: i64, body: &Node) -> Kept<u64> {
+        let [version, header, events] = body.list()? else {
+            return Err("a body is [version, header, events]".to_owned().into());
+        };
+        if version.unsigned()? != 1 {
+            return Err(format!("a body of version {}", version.unsigned()?).into());
+        }
+        check_header(header)?;
+        if *header != Node::Null {
+            self.due.check(at)?;
+        }
+        self.decision = Decision::default();
+        let events = events.list()?;
+        for event in events {
+            let (tag, content) = event.tagged()?;
+            self.event(at, tag, content)?;
+        }
+        self.close_decision(at)?;
+        Ok(events.len() as u64)
+    }
+
+    fn event(&mut self, at: i64, tag: u64, event: &Node) -> Kept<()> {
+        match tag {
+            0 => self.memory.set_policy(event),
+            1 => self.account_opened(event),
+            2 => self.known_account(event).map(|_| ()),
+            3 => self.set_frozen(event, true),
+            4 => self.set_frozen(event, false),
+            5 => self.grant_issued(at, event),
+            6 => self.grant_activated(at, event),
+            7 => self.grant_revoked(event),
+            8 => self.bucket_expired(at, event),
+            9 => self.expiry_reversed(event),
+            10 => self.return_expired(at, event),
+            11 => self.return_revoked(event),
+            12 => self.hold_placed(at, event),
+            13 => self.hold_extended(at, event),
+            14 => self.hold_captured(at, event),
+            15 => self.hold_cut(at, event),
+            16 => self.hold_closed(at, event),
+            17 => self.charged(at, event),
+            18 => self.refunded(at, event),
+            19 => self.credits_moved(event),
+            20 => self.uncollected_collected(event),
+            21 => self.budget_set(event),
+            22 | 23 => self.budget_known(tag, event),
+            24 => self.memory.answered(event),
+            25 => self.known_account(event).map(|_| ()),
+            26 => self.forgotten(at, event),
+            27 => self.hold_revived(at, event),
+            other => Err(format!("an event with the unknown tag {other}").into()),
+        }
+    }
+
+    /// What one decision must leave in order.
+    fn close_decision(&mut self, at: i64) -> Kept<()> {
+        let decision = std::mem::take(&mut self.decision);
+        require(decision.moved == 0, "L1", || {
+            format!("{} units were moved out and granted to nobody", decision.moved)
+        })?;
+        for number in decision.touched {
+            let bucket = &self.buckets[number as usize];
+            let late = bucket.expired || bucket.expires_at.is_some_and(|last| last < at);
+            require(!late || bucket.sum(FREE) == 0, "L2", || {
+                format!("bucket {number} has expired and still has free units")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Turns units from one part into another: the only way in which anything moves.
+    pub(crate) fn turn(&mut self, units: &[Units], from: u8, to: u8) -> Kept<()> {
+        for units in units {
+            let bucket = self.buckets.get_mut(units.bucket as usize);
+            let missing = || Broken { law: "L12", detail: format!("no bucket {}", units.bucket) };
+            bucket.ok_or_else(missing)?.turn(units.first, units.end, from, to)?;
+            self.decision.touched.insert(units.bucket);
+        }
+        Ok(())
+    }
+
+    /// What became of each grant's units, by part.
+    pub(crate) fn grant_parts(&self) -> Vec<[u64; 6]> {
+        self.grants
+            .iter()
+            .map(|grant| match grant.place {
+                Some((bucket, first)) => {
+                    self.buckets[bucket as usize].parts(first, first + grant.amount)
+                }
+                None => [grant.amount, 0, 0, 0, 0, 0],
+            })
+            .collect()
+    }
+
+    /// What each account has: free, held and owed.
+    pub(crate) fn account_sums(&self) -> Vec<(String, i128, i128, i128)> {
+        let mut sums: Vec<(String, i128, i128, i128)> = self
+            .accounts
+            .iter()
+            .map(|account| (account.path.clone(), 0, 0, account.uncollected))
+            .collect();
+        for bucket in &self.buckets {
+            let (_, free, held, _) = &mut sums[bucket.account as usize];
+            *free += i128::from(bucket.sum(FREE));
+            *held += i128::from(bucket.sum(HELD));
+        }
+        sums
+    }
+
+    /// L3 over everything: what is held is what open holds keep.
+    pub(crate) fn check_holds(&self) -> Kept<()> {
+        let mut kept: BTreeMap<u32, u128> = BTreeMap::new();
+        for hold in self.holds.values().filter(|hold| hold.state == 0) {
+            for slice in &hold.slices {
+                *kept.entry(slice.units.bucket).or_default() += u128::from(slice.room());
+            }
+        }
+        for (number, bucket) in (0u32..).zip(&self.buckets) {
+            let open = kept.get(&number).copied().unwrap_or(0);
+            require(open == u128::from(bucket.sum(HELD)), "L3", || {
+                format!("bucket {number} has {} held units, holds keep {open}", bucket.sum(HELD))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Who asked: `null`, or actor, fingerprint, key, command and outcome.
+fn check_header(header: &Node) -> Kept<()> {
+    if *header == Node::Null {
+        return Ok(());
+    }
+    header.field(0)?.text()?;
+    let hash = |node: &Node| -> Kept<()> {
+        require(node.bytes()?.len() == 16, "format", || "a hash has 16 bytes".to_owned())
+    };
+    hash(header.field(1)?)?;
+    header.get(2).map_or(Ok(()), hash)?;
+    require(header.field(3)?.unsigned()? <= 18, "format", || "an unknown command".to_owned())?;
+    if let Some(outcome) = header.get(4) {
+        let (tag, code) = outcome.tagged()?;
+        let known = tag == 1 && code.unsigned()? <= 10;
+        require(known, "format", || "an unknown outcome".to_owned())?;
+    }
+    Ok(())
+}
+
+/// A list of pieces: bucket, first unit, number of units, and so on.
+pub(crate) fn pieces(node: &Node) -> Kept<Vec<Units>> {
+    let numbers = node.list()?;
+    let piece = |three: &[Node]| -> Kept<Units> {
+        let [bucket, first, length] = three else {
+            return Err("a piece has three numbers".to_owned().into());
+        };
+        let (first, length) = (first.unsigned()?, length.unsigned()?);
+        let end = first.checked_add(length).filter(|_| length > 0);
+        let end = end.ok_or_else(|| Broken::from("an empty piece".to_owned()))?;
+        Ok(Units { bucket: bucket.index()?, first, end })
+    };
+    numbers.chunks(3).map(piece).collect()
+}

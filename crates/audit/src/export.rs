@@ -1,0 +1,125 @@
+//! Records as lines of JSON, for people and for other tools.
+
+use std::io::{self, Write};
+
+use bursar_core::time::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::chain::{bodies, first_record};
+use crate::names::{COMMANDS, EVENTS, KINDS, REFUSALS};
+use crate::node::{self, Node};
+use crate::source::{RawBatch, Source};
+use crate::verify::Progress;
+
+/// Writes one line for each record: position, time, kind, and for each decision who asked for what,
+/// the outcome and the events. Returns how many were written.
+///
+/// # Errors
+/// If a record cannot be read or a line cannot be written.
+pub fn export(
+    source: &dyn Source,
+    out: &mut dyn Write,
+    mut progress: impl FnMut(Progress),
+) -> io::Result<u64> {
+    let of = source.head().position;
+    let mut written = 0;
+    let mut failure: Option<io::Error> = None;
+    let read = source.each(&mut |batch| match export_batch(&batch, out) {
+        Ok(records) => {
+            written += records;
+            progress(Progress { records: written, of });
+            true
+        }
+        Err(error) => {
+            failure = Some(error);
+            false
+        }
+    });
+    match (failure, read) {
+        (Some(error), _) => Err(error),
+        (None, Err(words)) => Err(io::Error::other(words)),
+        (None, Ok(())) => Ok(written),
+    }
+}
+
+fn export_batch(batch: &RawBatch, out: &mut dyn Write) -> io::Result<u64> {
+    let mut rest = &batch.payload[..];
+    for offset in 0..u64::from(batch.records) {
+        let position = batch.first_position.saturating_add(offset);
+        let wrong = |detail: String| io::Error::other(format!("record {position}: {detail}"));
+        let (record, after) = first_record(rest).map_err(wrong)?;
+        rest = after;
+        let decisions: Result<Vec<Value>, String> = bodies(&record)
+            .map_err(wrong)?
+            .into_iter()
+            .map(|body| node::read(body).and_then(|body| decision(&body)))
+            .collect();
+        let line = json!({
+            "position": position,
+            "batch": batch.sequence,
+            "at": Timestamp::from_millis(record.time).to_string(),
+            "kind": KINDS.get(usize::from(record.kind)),
+            "decisions": decisions.map_err(wrong)?,
+        });
+        writeln!(out, "{line}")?;
+    }
+    Ok(batch.records.into())
+}
+
+fn decision(body: &Node) -> Result<Value, String> {
+    let [_version, header, events] = body.list()? else {
+        return Err("a body is [version, header, events]".into());
+    };
+    let events: Result<Vec<Value>, String> = events.list()?.iter().map(event).collect();
+    let mut line = Map::new();
+    if *header != Node::Null {
+        let command = usize::try_from(header.field(3)?.unsigned()?).unwrap_or(usize::MAX);
+        let outcome = match header.get(4) {
+            None => Some("accepted"),
+            Some(outcome) => {
+                let code = usize::try_from(outcome.tagged()?.1.unsigned()?).unwrap_or(usize::MAX);
+                REFUSALS.get(code).copied()
+            }
+        };
+        line.insert("actor".into(), header.field(0)?.text()?.into());
+        line.insert("command".into(), json!(COMMANDS.get(command)));
+        line.insert("outcome".into(), json!(outcome));
+        line.insert("fingerprint".into(), plain(header.field(1)?));
+        line.insert("key".into(), header.get(2).map_or(Value::Null, plain));
+    }
+    line.insert("events".into(), Value::Array(events?));
+    Ok(Value::Object(line))
+}
+
+fn event(event: &Node) -> Result<Value, String> {
+    let (tag, content) = event.tagged()?;
+    let known = usize::try_from(tag).ok().and_then(|tag| EVENTS.get(tag));
+    let (name, fields) = known.ok_or_else(|| format!("an event with the unknown tag {tag}"))?;
+    let mut line = Map::from_iter([("type".to_owned(), json!(name))]);
+    for (key, field) in (0..).zip(*fields) {
+        if let Some(value) = content.get(key) {
+            line.insert((*field).to_owned(), plain(value));
+        }
+    }
+    Ok(Value::Object(line))
+}
+
+/// A value without names of its own. Numbers beyond 53 bits are text, as JSON readers expect.
+fn plain(node: &Node) -> Value {
+    match node {
+        Node::Number(number) => match i64::try_from(*number) {
+            Ok(small) if small.unsigned_abs() < 1 << 53 => small.into(),
+            _ => number.to_string().into(),
+        },
+        Node::Bytes(bytes) => {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
+        }
+        Node::Text(text) => text.as_str().into(),
+        Node::List(list) => list.iter().map(plain).collect(),
+        Node::Map(map) => {
+            Value::Object(map.iter().map(|(key, value)| (key.to_string(), plain(value))).collect())
+        }
+        Node::Bool(value) => (*value).into(),
+        Node::Null => Value::Null,
+    }
+}

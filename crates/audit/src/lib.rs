@@ -1,0 +1,23 @@
+//! The auditor of a ledger's journal.
+//!
+//! [`verify`] recomputes the hash chain, reads every record and re-derives every balance by code of
+//! its own: it shares neither the decoder nor the rules with what wrote the journal, so that an
+//! error there is not an error here. [`proof`] shows single records and continued history to
+//! outsiders. [`admin`] copies, restores, checks and exports a SQLite journal while it is in use.
+
+pub mod admin;
+mod books;
+mod chain;
+pub mod export;
+pub mod live;
+mod names;
+mod node;
+pub mod proof;
+mod report;
+pub mod source;
+mod verify;
+
+pub use live::LiveNumbers;
+pub use report::{Problem, Report};
+pub use source::{Batches, RawBatch, RawHead, Source, SqliteSource};
+pub use verify::{Progress, verify};

@@ -1,0 +1,39 @@
+//! What a running ledger says, as plain numbers, to be compared with what the journal says.
+
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::hold::Hold;
+use bursar_core::ledger::id::{AccountNo, GrantNo};
+
+/// What a ledger says about its accounts and grants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveNumbers {
+    /// Path, available, held and uncollected of each account, in the order of their numbers.
+    pub accounts: Vec<(String, i128, i128, i128)>,
+    /// Units of each grant by part, in the order of their numbers.
+    pub grants: Vec<[u64; 6]>,
+    /// The numbers of the grants that were taken back.
+    pub revoked: Vec<u32>,
+    /// Number, state (0 open, 1 settled, 2 released, 3 lapsed), captured and refunded of each hold
+    /// and charge that is not forgotten, in the order of their numbers.
+    pub holds: Vec<(u32, u64, u128, u128)>,
+}
+
+impl LiveNumbers {
+    /// Reads the numbers off a ledger that was rebuilt from the journal.
+    pub fn of(ledger: &Ledger) -> LiveNumbers {
+        let image = ledger.image();
+        let account = |number| {
+            let account = ledger.account(AccountNo(number));
+            (account.path.to_string(), account.available, account.held, account.uncollected())
+        };
+        let accounts = (0..).take(image.accounts.len()).map(account).collect();
+        let grant = |number| ledger.grant_parts(GrantNo(number));
+        let grants = (0..).take(image.grants.len()).map(grant).collect();
+        let taken_back = (0..).zip(&image.grants).filter(|(_, grant)| grant.revoked);
+        let revoked = taken_back.map(|(number, _)| number).collect();
+        let hold = |(number, hold): &(u32, Hold)| {
+            (*number, hold.state as u64, hold.captured.into(), hold.refunded.into())
+        };
+        LiveNumbers { accounts, grants, revoked, holds: image.holds.iter().map(hold).collect() }
+    }
+}

@@ -1,0 +1,158 @@
+//! Stored values as a tree, read by another CBOR implementation than the one that wrote them.
+
+use std::collections::BTreeMap;
+
+use minicbor::Decoder;
+use minicbor::data::Type;
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    Number(i128),
+    Bytes(Vec<u8>),
+    Text(String),
+    List(Vec<Node>),
+    Map(BTreeMap<u64, Node>),
+    Bool(bool),
+    Null,
+}
+
+/// Nothing that is stored nests deeper.
+const DEEPEST: u32 = 16;
+
+type Read<T> = Result<T, String>;
+
+/// Reads exactly one value.
+pub(crate) fn read(bytes: &[u8]) -> Read<Node> {
+    let mut decoder = Decoder::new(bytes);
+    let node = one(&mut decoder, DEEPEST)?;
+    match bytes.len() - decoder.position() {
+        0 => Ok(node),
+        left => Err(format!("{left} bytes follow the end of the body")),
+    }
+}
+
+fn one(decoder: &mut Decoder<'_>, depth: u32) -> Read<Node> {
+    let text = |error: minicbor::decode::Error| error.to_string();
+    let depth = depth.checked_sub(1).ok_or("nested too deeply")?;
+    Ok(match decoder.datatype().map_err(text)? {
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 => {
+            Node::Number(decoder.u64().map_err(text)?.into())
+        }
+        Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::Int => {
+            Node::Number(decoder.int().map_err(text)?.into())
+        }
+        Type::Bytes => Node::Bytes(decoder.bytes().map_err(text)?.to_vec()),
+        Type::String => Node::Text(decoder.str().map_err(text)?.to_owned()),
+        Type::Bool => Node::Bool(decoder.bool().map_err(text)?),
+        Type::Null => {
+            decoder.null().map_err(text)?;
+            Node::Null
+        }
+        Type::Array => {
+            let length = decoder.array().map_err(text)?.ok_or("a length must be definite")?;
+            Node::List((0..length).map(|_| one(decoder, depth)).collect::<Read<_>>()?)
+        }
+        Type::Map => {
+            let length = decoder.map().map_err(text)?.ok_or("a length must be definite")?;
+            let mut map = BTreeMap::new();
+            for _ in 0..length {
+                let key = decoder.u64().map_err(text)?;
+                if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                    return Err(format!("field {key} comes twice or out of order"));
+                }
+                map.insert(key, one(decoder, depth)?);
+            }
+            Node::Map(map)
+        }
+        other => return Err(format!("{other} has no place in a record")),
+    })
+}
+
+impl Node {
+    pub(crate) fn number(&self) -> Read<i128> {
+        match self {
+            Node::Number(value) => Ok(*value),
+            // A sum beyond 64 bits.
+            Node::Bytes(bytes) => {
+                let bytes = <[u8; 16]>::try_from(&bytes[..]).map_err(|_| "not a sum")?;
+                Ok(i128::from_be_bytes(bytes))
+            }
+            other => Err(format!("{other:?} is not a number")),
+        }
+    }
+
+    pub(crate) fn unsigned(&self) -> Read<u64> {
+        let value = self.number()?;
+        u64::try_from(value).map_err(|_| format!("{value} is out of range"))
+    }
+
+    pub(crate) fn index(&self) -> Read<u32> {
+        let value = self.number()?;
+        u32::try_from(value).map_err(|_| format!("{value} is out of range"))
+    }
+
+    pub(crate) fn time(&self) -> Read<i64> {
+        let value = self.number()?;
+        i64::try_from(value).map_err(|_| format!("{value} is no time"))
+    }
+
+    pub(crate) fn text(&self) -> Read<&str> {
+        match self {
+            Node::Text(text) => Ok(text),
+            other => Err(format!("{other:?} is not text")),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> Read<&[u8]> {
+        match self {
+            Node::Bytes(bytes) => Ok(bytes),
+            other => Err(format!("{other:?} is not bytes")),
+        }
+    }
+
+    pub(crate) fn flag(&self) -> Read<bool> {
+        match self {
+            Node::Bool(value) => Ok(*value),
+            other => Err(format!("{other:?} is neither true nor false")),
+        }
+    }
+
+    pub(crate) fn list(&self) -> Read<&[Node]> {
+        match self {
+            Node::List(list) => Ok(list),
+            other => Err(format!("{other:?} is not a list")),
+        }
+    }
+
+    /// A field of a map.
+    pub(crate) fn get(&self, key: u64) -> Option<&Node> {
+        match self {
+            Node::Map(map) => map.get(&key),
+            Node::Number(_)
+            | Node::Bytes(_)
+            | Node::Text(_)
+            | Node::List(_)
+            | Node::Bool(_)
+            | Node::Null => None,
+        }
+    }
+
+    /// A field that must be there.
+    pub(crate) fn field(&self, key: u64) -> Read<&Node> {
+        self.get(key).ok_or_else(|| format!("field {key} is missing"))
+    }
+
+    /// A number that is zero if it is not there.
+    pub(crate) fn unsigned_or_zero(&self, key: u64) -> Read<u64> {
+        self.get(key).map_or(Ok(0), Node::unsigned)
+    }
+
+    /// `[tag, content]`.
+    pub(crate) fn tagged(&self) -> Read<(u64, &Node)> {
+        match self.list()? {
+            [tag, content] => Ok((tag.unsigned()?, content)),
+            other => Err(format!("a list of {} is not a tag and its content", other.len())),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Where batches come from: rows as they are stored, believed by nobody yet.
+
+use std::path::Path;
+
+use bursar_journal::StoredBatch;
+use rusqlite::{Connection, OpenFlags};
+
+/// One stored batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawBatch {
+    /// Its number.
+    pub sequence: u64,
+    /// The number of its first record.
+    pub first_position: u64,
+    /// How many records it announces.
+    pub records: u32,
+    /// The epoch of the owner that wrote it.
+    pub epoch: u64,
+    /// The time of its last record, in milliseconds.
+    pub time: i64,
+    /// The records.
+    pub payload: Vec<u8>,
+    /// The hash of the batch before.
+    pub previous: [u8; 32],
+    /// The hash of this one.
+    pub hash: [u8; 32],
+}
+
+impl From<StoredBatch> for RawBatch {
+    fn from(batch: StoredBatch) -> RawBatch {
+        RawBatch {
+            sequence: batch.sequence,
+            first_position: batch.first_position,
+            records: batch.records,
+            epoch: batch.epoch.0,
+            time: batch.time.millis(),
+            payload: batch.payload,
+            previous: batch.previous.0,
+            hash: batch.hash.0,
+        }
+    }
+}
+
+/// What the store says its end is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RawHead {
+    /// The number of the last batch.
+    pub sequence: u64,
+    /// The number of the last record.
+    pub position: u64,
+    /// The hash of the last batch.
+    pub hash: [u8; 32],
+}
+
+/// A journal to be verified.
+pub trait Source {
+    /// Which journal it says it is.
+    fn journal(&self) -> [u8; 16];
+
+    /// Where it says it ends.
+    fn head(&self) -> RawHead;
+
+    /// Hands out the batches in order of sequence until `take` says no.
+    ///
+    /// # Errors
+    /// The words of the store if a row cannot be read, after all rows before it were handed out.
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String>;
+}
+
+/// Batches in memory.
+#[derive(Clone, Debug)]
+pub struct Batches {
+    /// Which journal.
+    pub journal: [u8; 16],
+    /// Where it says it ends.
+    pub head: RawHead,
+    /// Its batches.
+    pub batches: Vec<RawBatch>,
+}
+
+impl Source for Batches {
+    fn journal(&self) -> [u8; 16] {
+        self.journal
+    }
+
+    fn head(&self) -> RawHead {
+        self.head
+    }
+
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String> {
+        for batch in &self.batches {
+            if !take(batch.clone()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A SQLite journal, read beside whoever writes it: one read transaction, so that head and batches
+/// belong together.
+pub struct SqliteSource {
+    connection: Connection,
+    journal: [u8; 16],
+    head: RawHead,
+}
+
+impl SqliteSource {
+    /// Opens the journal file.
+    ///
+    /// # Errors
+    /// If it is no journal, or if its identity or head do not match their checksums.
+    pub fn open(path: &Path) -> Result<SqliteSource, String> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(words)?;
+        connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(words)?;
+        connection.execute_batch("BEGIN").map_err(words)?;
+        let (journal, sum): ([u8; 16], Vec<u8>) = connection
+            .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .map_err(words)?;
+        if row_checksum("identity", &[&journal])[..] != sum[..] {
+            return Err("the journal's identity does not match its checksum".into());
+        }
+        let (sequence, position, hash, sum): (i64, i64, [u8; 32], Vec<u8>) = connection
+            .query_row(
+                "SELECT sequence, position, hash, checksum FROM head WHERE only = 1",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+            )
+            .map_err(words)?;
+        let fields = [&sequence.to_le_bytes()[..], &position.to_le_bytes(), &hash];
+        if row_checksum("head", &fields)[..] != sum[..] {
+            return Err("the journal's head does not match its checksum".into());
+        }
+        let (sequence, position) = (sequence.cast_unsigned(), position.cast_unsigned());
+        Ok(SqliteSource { connection, journal, head: RawHead { sequence, position, hash } })
+    }
+}
+
+fn words(error: rusqlite::Error) -> String {
+    error.to_string()
+}
+
+fn row_checksum(part: &str, fields: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"bursar row v1\0").update(part.as_bytes());
+    for field in fields {
+        hasher.update(&(field.len() as u64).to_le_bytes()).update(field);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+impl Source for SqliteSource {
+    fn journal(&self) -> [u8; 16] {
+        self.journal
+    }
+
+    fn head(&self) -> RawHead {
+        self.head
+    }
+
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String> {
+        let mut statement = self
+            .connection
+            .prepare(
+                "SELECT sequence, first_position, records, epoch, time, previous, hash, payload
+                 FROM batch ORDER BY sequence",
+            )
+            .map_err(words)?;
+        let mut rows = statement.query([]).map_err(words)?;
+        while let Some(row) = rows.next().map_err(words)? {
+            let read = || -> rusqlite::Result<RawBatch> {
+                Ok(RawBatch {
+                    sequence: row.get::<_, i64>(0)?.cast_unsigned(),
+                    first_position: row.get::<_, i64>(1)?.cast_unsigned(),
+                    records: row.get(2)?,
+                    epoch: row.get::<_, i64>(3)?.cast_unsigned(),
+                    time: row.get(4)?,
+                    previous: row.get(5)?,
+                    hash: row.get(6)?,
+                    payload: row.get(7)?,
+                })
+            };
+            if !take(read().map_err(words)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! `bursar serve`: runs the service. `bursar config check`: looks at a set-up.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bursar_server::config::{ClockKind, Config};
+use bursar_server::{start, trace};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::exit::Failure;
+
+/// Where time comes from.
+#[derive(Copy, Clone, Debug, ValueEnum)]
+pub(crate) enum ClockChoice {
+    /// The system's clock.
+    Wall,
+    /// Requests to `/v1/clock`, for tests.
+    Manual,
+}
+
+/// How to run the service. Flags win over the file.
+#[derive(Args, Debug)]
+pub(crate) struct ServeArguments {
+    /// A set-up in TOML; every flag has a key of the same name there.
+    #[arg(long, value_name = "FILE", env = "BURSAR_CONFIG")]
+    config: Option<PathBuf>,
+    /// The address to listen on; port 0 picks one.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// The folder for journals and history.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// A PostgreSQL that keeps the journals instead.
+    #[arg(long, value_name = "URL", env = "BURSAR_STORE", conflicts_with = "data")]
+    store: Option<String>,
+    /// Accept a PostgreSQL without a synchronous standby: its loss loses acknowledged changes.
+    #[arg(long)]
+    unsafe_single_postgres: bool,
+    /// A region; repeat for several. One called `default` if none is given.
+    #[arg(long = "region", value_name = "NAME")]
+    regions: Vec<String>,
+    /// Where time comes from.
+    #[arg(long, value_name = "KIND")]
+    clock: Option<ClockChoice>,
+    /// Temporary data unless --data is given, and the root key on standard output.
+    #[arg(long)]
+    dev: bool,
+    /// The file with the root key; written on the first start.
+    #[arg(long, value_name = "FILE")]
+    root_key_file: Option<PathBuf>,
+    /// The certificate chain, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Listen beyond this machine without TLS, behind a proxy that ends it.
+    #[arg(long)]
+    unsafe_plaintext: bool,
+    /// The address that clients use, for links in answers.
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+    /// Send traces to this OTLP collector over HTTP.
+    #[arg(long, value_name = "URL", env = "BURSAR_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
+}
+
+impl ServeArguments {
+    fn into_config(self) -> Result<Config, Failure> {
+        let mut config = match &self.config {
+            Some(path) => Config::from_file(path)?,
+            None => Config::default(),
+        };
+        config.listen = self.listen.unwrap_or(config.listen);
+        config.data = self.data.or(config.data);
+        config.store = self.store.or(config.store);
+        config.unsafe_single_postgres |= self.unsafe_single_postgres;
+        if !self.regions.is_empty() {
+            config.regions = self.regions;
+        }
+        config.clock = match self.clock {
+            Some(ClockChoice::Wall) => ClockKind::Wall,
+            Some(ClockChoice::Manual) => ClockKind::Manual,
+            None => config.clock,
+        };
+        config.dev |= self.dev;
+        config.root_key_file = self.root_key_file.or(config.root_key_file);
+        config.tls_cert = self.tls_cert.or(config.tls_cert);
+        config.tls_key = self.tls_key.or(config.tls_key);
+        config.unsafe_plaintext |= self.unsafe_plaintext;
+        config.public_url = self.public_url.or(config.public_url);
+        config.otlp_endpoint = self.otlp_endpoint.or(config.otlp_endpoint);
+        Ok(config)
+    }
+}
+
+/// Runs the service until it is told to end.
+pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
+    let config = arguments.into_config()?;
+    let tracing = trace::start(config.otlp_endpoint.as_deref())
+        .map_err(|reason| Failure::new("starting the logs", reason))?;
+    start::run(config, |ready| {
+        if let Some(key) = &ready.root_key {
+            println!("root key: {key}");
+        }
+        println!("listening on {}", ready.url);
+    })?;
+    drop(tracing);
+    Ok(())
+}
+
+/// What can be done with a set-up.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// Say whether a file can be used, and what is wrong with it if not.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+/// Looks at a set-up.
+pub(crate) fn config(command: &ConfigCommand) -> Result<(), Failure> {
+    let ConfigCommand::Check { file } = command;
+    let config = Config::from_file(file)?;
+    config.check()?;
+    bursar_server::serve::tls(&config)?;
+    println!("{} can be used", file.display());
+    Ok(())
+}

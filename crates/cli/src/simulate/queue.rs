@@ -1,0 +1,285 @@
+//! `bursar simulate queue`: how long jobs wait, and how fairly.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bursar_core::cell::CellConfig;
+use bursar_sim::queue::baseline::{self, Baseline};
+use bursar_sim::queue::metrics::{Figures, figures, share_errors};
+use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
+use bursar_sim::traces::{JobRow, read_jobs};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::render::chart::{Axis, Chart, Line, Series};
+use crate::render::{print_line, progress, rounded, table, write_file};
+
+#[derive(Args)]
+pub(crate) struct QueueArguments {
+    /// The jobs: a CSV file with num_gpu,submit_time,duration[,tenant], or a .trace file.
+    #[arg(long, value_name = "CSV")]
+    jobs: PathBuf,
+    /// How many GPUs there are.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    gpus: u32,
+    /// How many GPUs each node has.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    gpus_per_node: u16,
+    /// The policies to run, separated by commas or given several times; all if none is given.
+    #[arg(long, value_delimiter = ',')]
+    policy: Vec<QueuePolicy>,
+    /// Deal the jobs of a trace that names no tenants to this many, instead of one user each.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    tenants: Option<u32>,
+    /// Change a setting of the cell, such as half_life_ms=604800000; may be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    settings: Vec<(usize, i64)>,
+    /// Print JSON and nothing else on standard output.
+    #[arg(long)]
+    json: bool,
+    /// Draw the distribution of completion times into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum QueuePolicy {
+    /// The cell's own code, which does not know how long jobs will run.
+    Bursar,
+    /// Shortest remaining time first; knows durations.
+    Srtf,
+    /// Shortest remaining service (time × GPUs) first; knows durations.
+    Srsf,
+}
+
+impl QueuePolicy {
+    fn name(self) -> &'static str {
+        match self {
+            QueuePolicy::Bursar => "bursar",
+            QueuePolicy::Srtf => "srtf",
+            QueuePolicy::Srsf => "srsf",
+        }
+    }
+}
+
+/// The results of one policy.
+struct Outcome {
+    policy: QueuePolicy,
+    run: Run,
+    figures: Figures,
+    share_errors: BTreeMap<String, f64>,
+}
+
+pub(crate) fn run(mut arguments: QueueArguments) -> Result<(), Failure> {
+    if arguments.policy.is_empty() {
+        arguments.policy = QueuePolicy::value_variants().to_vec();
+    }
+    let jobs = read_jobs(&arguments.jobs)?;
+    let cluster = cluster(&arguments, &jobs)?;
+    let tenants = tenants(&arguments, &jobs);
+    let (config, changed) = settings(&arguments);
+    let run = |policy: &QueuePolicy| run_policy(*policy, &jobs, &tenants, cluster, &config);
+    let outcomes = arguments.policy.iter().map(run).collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = &arguments.svg {
+        write_file(path, &chart(&outcomes, &jobs, &arguments).svg())?;
+    }
+    if arguments.json {
+        return print_line(&serde_json::to_string(&report(&outcomes, cluster, changed))?);
+    }
+    print_line(&text_table(&outcomes))?;
+    changed.iter().try_for_each(|(name, value)| print_line(&format!("setting {name} = {value}")))
+}
+
+fn cluster(arguments: &QueueArguments, jobs: &[JobRow]) -> Result<Cluster, Failure> {
+    let per_node = u32::from(arguments.gpus_per_node);
+    if !arguments.gpus.is_multiple_of(per_node) {
+        let cause = format!("{} is not a multiple of {per_node}", arguments.gpus);
+        return Err(Failure::new("--gpus must be whole nodes of --gpus-per-node", cause));
+    }
+    let nodes = arguments.gpus / per_node;
+    let cluster = Cluster { nodes, gpus_per_node: arguments.gpus_per_node };
+    match first_impossible(jobs, cluster) {
+        None => Ok(cluster),
+        Some(job) => Err(Failure::new(
+            format_args!("job {} asks for {} GPUs", job + 1, jobs[job].gpus),
+            format_args!("it needs one node of {per_node}, or a whole number of {nodes} nodes"),
+        )),
+    }
+}
+
+/// The account of each job. Those of one tenant share one.
+fn tenants(arguments: &QueueArguments, jobs: &[JobRow]) -> Vec<String> {
+    let dealt = |job: usize| arguments.tenants.map(|count| job % count as usize);
+    let named = jobs.iter().any(|job| job.tenant.is_some());
+    let account = |(place, job): (usize, &JobRow)| match (&job.tenant, dealt(place)) {
+        (Some(name), _) => format!("lab:{}", name.to_ascii_lowercase()),
+        (None, _) if named => "lab:nobody".to_string(),
+        (None, Some(tenant)) => format!("lab:t{tenant}"),
+        (None, None) => format!("lab:u{place}"),
+    };
+    jobs.iter().enumerate().map(account).collect()
+}
+
+fn run_policy(
+    policy: QueuePolicy,
+    jobs: &[JobRow],
+    tenants: &[String],
+    cluster: Cluster,
+    config: &CellConfig,
+) -> Result<Outcome, Failure> {
+    let bar = progress(jobs.len() as u64);
+    bar.set_message(policy.name());
+    let run = match policy {
+        QueuePolicy::Bursar => cell::run(jobs, tenants, cluster, config, &mut || bar.inc(1))?,
+        QueuePolicy::Srtf => baseline::run(jobs, cluster, Baseline::Srtf),
+        QueuePolicy::Srsf => baseline::run(jobs, cluster, Baseline::Srsf),
+    };
+    bar.finish_and_clear();
+    let figures = figures(jobs, cluster, &run);
+    let share_errors = share_errors(jobs, tenants, &run);
+    Ok(Outcome { policy, run, figures, share_errors })
+}
+
+/// The settings that a study may change, and how.
+type Setting = (&'static str, fn(&mut CellConfig, i64) -> bool);
+const SETTINGS: [Setting; 8] = [
+    ("half_life_ms", |config, value| put(&mut config.half_life_ms, value)),
+    ("entry_charge_ms", |config, value| put(&mut config.entry_charge_ms, value)),
+    ("ageing_after_ms", |config, value| put(&mut config.ageing_after_ms, value)),
+    ("heartbeat_ms", |config, value| put(&mut config.heartbeat_ms, value)),
+    ("node_lease_ms", |config, value| put(&mut config.node_lease_ms, value)),
+    ("assumed_runtime_ms", |config, value| put(&mut config.assumed_runtime_ms, value)),
+    ("share_minimum_runtime_ms", |config, value| put(&mut config.share_minimum_runtime_ms, value)),
+    ("review_ms", |config, value| put(&mut config.review_ms, value)),
+];
+
+fn put<T>(field: &mut T, value: T) -> bool {
+    *field = value;
+    true
+}
+
+fn parse_setting(text: &str) -> Result<(usize, i64), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is needed")?;
+    let known = || SETTINGS.map(|(name, _)| name).join(", ");
+    let place = SETTINGS.iter().position(|(known, _)| *known == name);
+    let place = place.ok_or_else(|| format!("no such setting; there are: {}", known()))?;
+    let value: i64 = value.parse().map_err(|_| format!("`{value}` is not a whole number"))?;
+    let fits = value >= 0 && SETTINGS[place].1(&mut CellConfig::default(), value);
+    if fits { Ok((place, value)) } else { Err(format!("`{value}` is out of range")) }
+}
+
+/// The cell's settings, and those of them that were set, by name.
+fn settings(arguments: &QueueArguments) -> (CellConfig, BTreeMap<&'static str, i64>) {
+    let mut config = CellConfig::default();
+    let mut changed = BTreeMap::new();
+    for (place, value) in &arguments.settings {
+        let (name, set) = SETTINGS[*place];
+        set(&mut config, *value);
+        changed.insert(name, *value);
+    }
+    (config, changed)
+}
+
+#[derive(Serialize)]
+struct Report {
+    gpus: u32,
+    gpus_per_node: u16,
+    /// Settings of the cell that differ from the defaults.
+    settings: BTreeMap<&'static str, i64>,
+    policies: Vec<PolicyReport>,
+}
+
+#[derive(Serialize)]
+struct PolicyReport {
+    policy: &'static str,
+    jobs: usize,
+    mean_jct_seconds: f64,
+    p99_jct_seconds: f64,
+    makespan_seconds: f64,
+    worst_finish_time_fairness: f64,
+    unfair_pct: f64,
+    starts_per_job: f64,
+    /// By tenant, for those that were backlogged for 24 hours.
+    share_error: BTreeMap<String, f64>,
+}
+
+fn report(outcomes: &[Outcome], cluster: Cluster, settings: BTreeMap<&'static str, i64>) -> Report {
+    let policy = |outcome: &Outcome| PolicyReport {
+        policy: outcome.policy.name(),
+        jobs: outcome.run.jobs.len(),
+        mean_jct_seconds: rounded(outcome.figures.mean_jct_s),
+        p99_jct_seconds: rounded(outcome.figures.p99_jct_s),
+        makespan_seconds: rounded(outcome.figures.makespan_s),
+        worst_finish_time_fairness: rounded(outcome.figures.worst_fairness),
+        unfair_pct: rounded(outcome.figures.unfair_pct),
+        starts_per_job: rounded(outcome.figures.starts_per_job),
+        share_error: outcome
+            .share_errors
+            .iter()
+            .map(|(tenant, error)| (tenant.clone(), rounded(*error)))
+            .collect(),
+    };
+    Report {
+        gpus: cluster.gpus(),
+        gpus_per_node: cluster.gpus_per_node,
+        settings,
+        policies: outcomes.iter().map(policy).collect(),
+    }
+}
+
+fn text_table(outcomes: &[Outcome]) -> String {
+    let header = [
+        "policy",
+        "mean JCT, s",
+        "p99 JCT, s",
+        "makespan, s",
+        "worst ρ",
+        "ρ > 1.05, %",
+        "starts/job",
+        "worst share error, %",
+    ];
+    let rows = outcomes.iter().map(|outcome| {
+        let Figures { mean_jct_s, p99_jct_s, makespan_s, .. } = outcome.figures;
+        let Figures { worst_fairness, unfair_pct, starts_per_job, .. } = outcome.figures;
+        let worst = outcome.share_errors.values().copied().reduce(f64::max);
+        vec![
+            outcome.policy.name().to_string(),
+            format!("{mean_jct_s:.0}"),
+            format!("{p99_jct_s:.0}"),
+            format!("{makespan_s:.0}"),
+            format!("{worst_fairness:.2}"),
+            format!("{unfair_pct:.1}"),
+            format!("{starts_per_job:.2}"),
+            worst.map_or("–".into(), |error| format!("{:.1}", 100.0 * error)),
+        ]
+    });
+    table(header.map(String::from).to_vec(), rows)
+}
+
+fn chart(outcomes: &[Outcome], jobs: &[JobRow], arguments: &QueueArguments) -> Chart {
+    let series = outcomes.iter().map(|outcome| {
+        let ends = outcome.run.jobs.iter().zip(jobs);
+        let mut times: Vec<f64> =
+            ends.map(|(job, row)| (job.finished_ms - row.submit_ms) as f64 / 1000.0).collect();
+        times.sort_by(f64::total_cmp);
+        let place = |index: usize| 100.0 * (index + 1) as f64 / times.len() as f64;
+        let points = times.iter().enumerate().map(|(at, time)| (time.max(1.0), place(at)));
+        Series {
+            name: outcome.policy.name().into(),
+            line: match outcome.policy {
+                QueuePolicy::Bursar => Line::Ours,
+                QueuePolicy::Srtf | QueuePolicy::Srsf => Line::Theirs,
+            },
+            points: points.collect(),
+        }
+    });
+    let trace = arguments.jobs.file_stem().unwrap_or_default().to_string_lossy();
+    Chart {
+        title: "Jobs done within a time of their submission".into(),
+        subtitle: format!("{trace}, {} GPUs", arguments.gpus),
+        x: Axis { label: "seconds".into(), logarithmic: true },
+        y: Axis { label: "jobs done, %".into(), logarithmic: false },
+        series: series.collect(),
+    }
+}

@@ -1,0 +1,128 @@
+//! One effect per idempotency key, the first answer again, also after a crash.
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+const KEY: [(&str, &str); 1] = [("Idempotency-Key", "k-1")];
+
+#[tokio::test]
+async fn the_first_answer_comes_again_with_status_and_body_also_after_a_crash() {
+    let mut server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let root = server.root.clone();
+    let place = json!({ "account": "acme", "amount": "4" });
+    let first = server.send("POST", "/v1/holds", place.clone(), &root, &KEY).await;
+    assert!(!first.is_replayed());
+    let first = first.expect(201);
+    // What happened since does not change the first answer.
+    let id = first["id"].as_str().expect("an id").to_owned();
+    server
+        .call("POST", &format!("/v1/holds/{id}/settle"), json!({ "total": "1" }))
+        .await
+        .expect(200);
+    for crash in [false, true] {
+        if crash {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        let again = server.send("POST", "/v1/holds", place.clone(), &root, &KEY).await;
+        assert!(again.is_replayed());
+        assert_eq!(again.expect(201), first);
+    }
+    let other = json!({ "account": "acme", "amount": "5" });
+    server.send("POST", "/v1/holds", other, &root, &KEY).await.problem("idempotency_key_reused");
+    server.send("POST", "/v1/charges", place, &root, &KEY).await.problem("idempotency_key_reused");
+    assert_eq!(server.get("/v1/grants/g").await["spent"], "1");
+}
+
+#[tokio::test]
+async fn refusals_of_money_are_kept_and_mistakes_are_not() {
+    let server = Server::start();
+    server.tree().await;
+    let root = server.root.clone();
+    let charge = json!({ "account": "acme", "amount": "1" });
+    let refused = server.send("POST", "/v1/charges", charge.clone(), &root, &KEY).await;
+    assert!(!refused.is_replayed());
+    refused.problem("insufficient_credits");
+    server.grant("g", "acme", "10").await;
+    let again = server.send("POST", "/v1/charges", charge.clone(), &root, &KEY).await;
+    assert!(again.is_replayed());
+    again.problem("insufficient_credits");
+    let key = [("Idempotency-Key", "k-2")];
+    let wrong = json!({ "account": "acme", "amount": 1.5 });
+    server.send("POST", "/v1/charges", wrong, &root, &key).await.problem("invalid_field");
+    let unknown = json!({ "account": "nobody", "amount": "1" });
+    server.send("POST", "/v1/charges", unknown, &root, &key).await.problem("not_found");
+    server.send("POST", "/v1/charges", charge, &root, &key).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_its_tenant_and_the_platform_has_its_own() {
+    let server = Server::start();
+    server.tree().await;
+    let root = server.root.clone();
+    for tenant in ["acme", "umbra"] {
+        server.grant(&format!("g-{tenant}"), tenant, "10").await;
+        let charge = json!({ "account": tenant, "amount": "1" });
+        let made = server.send("POST", "/v1/charges", charge, &root, &KEY).await;
+        assert!(!made.is_replayed());
+        made.expect(201);
+    }
+    let price = json!({ "per_gpu_hour": "2" });
+    let first = server.send("PUT", "/v1/prices/H100", price.clone(), &root, &KEY).await.expect(200);
+    let again = server.send("PUT", "/v1/prices/H100", price, &root, &KEY).await;
+    assert!(again.is_replayed());
+    assert_eq!(again.expect(200), first);
+}
+
+#[tokio::test]
+async fn an_id_chosen_by_the_caller_works_like_a_key() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let charge = json!({ "id": "c", "account": "acme", "amount": "3" });
+    let first = server.call("POST", "/v1/charges", charge.clone()).await.expect(201);
+    let again = server.call("POST", "/v1/charges", charge).await.expect(200);
+    assert_eq!(again, first);
+    let other = json!({ "id": "c", "account": "acme", "amount": "4" });
+    server.call("POST", "/v1/charges", other.clone()).await.problem("already_exists");
+    let mut elsewhere = other;
+    elsewhere["account"] = "umbra".into();
+    server.grant("g", "umbra", "10").await;
+    server.call("POST", "/v1/charges", elsewhere).await.expect(201);
+    // Both tenants have a charge of that name: a key that sees both must say which it means.
+    let problem = server.call("GET", "/v1/charges/c", Value::Null).await.problem("ambiguous_id");
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("Bursar-Tenant")));
+    let root = server.root.clone();
+    let tenant = [("Bursar-Tenant", "umbra")];
+    let found = server.send("GET", "/v1/charges/c", Value::Null, &root, &tenant).await.expect(200);
+    assert_eq!(found["charged"], "4");
+    let refused = json!({ "id": "later", "account": "acme", "amount": "1000" });
+    server.call("POST", "/v1/charges", refused).await.problem("insufficient_credits");
+    let smaller = json!({ "id": "later", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/charges", smaller).await.expect(201);
+}
+
+#[tokio::test]
+async fn exactly_one_of_many_equal_creations_is_told_that_it_created() {
+    let server = std::sync::Arc::new(Server::start());
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let mut tasks = Vec::new();
+    for _ in 0..32 {
+        let server = std::sync::Arc::clone(&server);
+        tasks.push(tokio::spawn(async move {
+            let body = json!({ "id": "same", "account": "acme", "amount": "1" });
+            server.call("POST", "/v1/charges", body).await.status
+        }));
+    }
+    let mut created = 0;
+    for task in tasks {
+        let status = task.await.expect("no panic");
+        assert!(matches!(status, 200 | 201), "{status}");
+        created += u32::from(status == 201);
+    }
+    assert_eq!(created, 1);
+    assert_eq!(server.get("/v1/grants/g").await["spent"], "1");
+}

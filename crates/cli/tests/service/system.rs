@@ -1,0 +1,130 @@
+//! What the process says about itself, how it starts and ends.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+#[tokio::test]
+async fn it_tells_whether_it_is_there_ready_and_what_it_counted() {
+    let server = Server::start();
+    server.tree().await;
+    let plain = async |path: &str| server.send("GET", path, Value::Null, "", &[]).await.expect(200);
+    assert_eq!(plain("/healthz").await["status"], "ok");
+    assert_eq!(plain("/readyz").await["machines"]["ledger"], "serving");
+    let metrics = plain("/metrics").await.as_str().expect("text").to_owned();
+    for name in [
+        "bursar_http_requests_total{method=\"POST\",route=\"/v1/accounts\",status=\"201\"} 5",
+        "bursar_journal_records{machine=\"Ledger\"}",
+        "bursar_journal_append_duration_seconds_bucket",
+        "bursar_mailbox_waiting",
+        "bursar_self_check_violations_total 0",
+        "bursar_writer_serving{machine=\"Ledger\"} 1",
+        "bursar_history_position",
+    ] {
+        assert!(metrics.contains(name), "{name} is missing in:\n{metrics}");
+    }
+    assert!(plain("/docs").await.as_str().is_some_and(|page| page.contains("/v1/holds")));
+    let page = plain("/docs/problems/hold_closed").await;
+    assert!(page.as_str().is_some_and(|page| page.contains("hold_closed")));
+    assert!(plain("/").await.as_str().is_some_and(|page| page.contains("/docs")));
+}
+
+/// Run with `UPDATE_OPENAPI=1` after the interface has changed on purpose.
+#[tokio::test]
+async fn the_committed_description_is_the_one_that_the_server_gives() {
+    let server = Server::start();
+    let described = server.send("GET", "/openapi.json", Value::Null, "", &[]).await.expect(200);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/v1.json");
+    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+        let text = serde_json::to_string_pretty(&described).expect("plain");
+        std::fs::write(path, text + "\n").expect("written");
+    }
+    let committed = std::fs::read_to_string(path).expect("openapi/v1.json is there");
+    let committed: Value = serde_json::from_str(&committed).expect("JSON");
+    assert!(committed == described, "openapi/v1.json differs: run with UPDATE_OPENAPI=1");
+    for (path, item) in described["paths"].as_object().expect("paths") {
+        for (method, operation) in item.as_object().expect("operations") {
+            let name = format!("{method} {path}");
+            assert!(operation["summary"].is_string(), "{name} says nothing");
+            for (status, response) in operation["responses"].as_object().expect("responses") {
+                assert!(response["description"].is_string(), "{name} {status} says nothing");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_ends_with_zero_when_asked_to_and_keeps_what_it_answered() {
+    let server = Server::start();
+    server.tree().await;
+    let stream = server
+        .client
+        .get(format!("{}/v1/events", server.url))
+        .bearer_auth(&server.root)
+        .send()
+        .await
+        .expect("the server is there");
+    let status = server.terminate();
+    assert_eq!(status.code(), Some(0));
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_manual_clock_goes_on_from_where_it_was() {
+    let mut server = Server::start();
+    assert_eq!(server.get("/v1/clock").await["now"], "2020-01-01T00:00:00.000Z");
+    let moved = server.call("POST", "/v1/clock", json!({ "now": "2020-06-01T00:00:00Z" })).await;
+    assert_eq!(moved.expect(200)["now"], "2020-06-01T00:00:00.000Z");
+    for wrong in [
+        json!({ "now": "2020-05-31T00:00:00Z" }),
+        json!({}),
+        json!({ "now": "2021-01-01T00:00:00Z", "advance_seconds": 1 }),
+    ] {
+        server.call("POST", "/v1/clock", wrong).await.problem("invalid_field");
+    }
+    server.crash_and_restart(&["--clock", "manual"]);
+    assert_eq!(server.get("/v1/clock").await["now"], "2020-06-01T00:00:00.000Z");
+    let wall = Server::with(&[]);
+    wall.call("GET", "/v1/clock", Value::Null).await.problem("not_found");
+}
+
+fn bursar(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(arguments)
+        .output()
+        .expect("the binary is there");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn an_unsafe_or_mistyped_set_up_is_refused_with_what_to_do() {
+    let (started, text) = bursar(&["serve", "--dev", "--listen", "0.0.0.0:0"]);
+    assert!(!started && text.contains("--unsafe-plaintext"), "{text}");
+    let (started, text) = bursar(&["serve"]);
+    assert!(!started && text.contains("--data"), "{text}");
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("bursar.toml");
+    let path = file.to_str().expect("a plain path");
+    std::fs::write(&file, "listem = \"127.0.0.1:7070\"\n").expect("written");
+    let (fine, text) = bursar(&["config", "check", path]);
+    assert!(!fine && text.contains("listem"), "{text}");
+    std::fs::write(&file, "listen = \"127.0.0.1:7070\"\ndata = \"data\"\n").expect("written");
+    let (fine, text) = bursar(&["config", "check", path]);
+    assert!(fine, "{text}");
+}
+
+#[tokio::test]
+async fn the_root_key_is_read_from_its_file() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("root");
+    std::fs::write(&file, "an-old-secret-of-mine\n").expect("written");
+    let server = Server::with(&["--root-key-file", file.to_str().expect("a plain path")]);
+    assert_eq!(server.root, "an-old-secret-of-mine");
+    server.open("acme", "org").await;
+    let wrong = "an-old-secret-of-minf";
+    let answer = server.send("GET", "/v1/accounts/acme", Value::Null, wrong, &[]).await;
+    answer.problem("unauthenticated");
+}

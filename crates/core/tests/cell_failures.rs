@@ -1,0 +1,301 @@
+//! Nodes that fall silent, restart, drain or rest, and attempts that will not die.
+
+mod cell_world;
+
+use bursar_core::cell::command::{
+    Command, Heartbeat, OrderKind, Refusal, Reply, Report, ReportState,
+};
+use bursar_core::cell::event::{Event, JobOutcome};
+use bursar_core::cell::ids::MaintenanceId;
+use bursar_core::cell::why::{Blocker, JobState};
+use bursar_core::cell::{AttemptId, JobId};
+use cell_world::*;
+
+fn state(world: &World, job: JobId) -> Option<JobState> {
+    world.cell.why(job, at(world.now)).map(|why| why.state)
+}
+
+fn heartbeat(node: &str, incarnation: u32, seq: u64, reports: Vec<Report>) -> Heartbeat {
+    Heartbeat { node: node.into(), incarnation, seq, reports }
+}
+
+fn report(attempt: AttemptId, state: ReportState) -> Report {
+    Report { attempt, state, gpu_ms_total: 0 }
+}
+
+/// Sends a report; answers with the orders that follow.
+fn beat(world: &mut World, heartbeat: Heartbeat) -> Vec<(AttemptId, OrderKind)> {
+    world.ok(Command::Heartbeat(heartbeat.clone()));
+    let orders = world.cell.orders(&heartbeat);
+    orders.into_iter().map(|order| (order.attempt, order.kind)).collect()
+}
+
+#[test]
+fn a_silent_node_loses_its_attempts_and_they_are_queued_again() {
+    let mut world = World::with_nodes(2, "H100");
+    let jobs = [world.run("a", 8, 5 * HOUR), world.run("a", 8, 5 * HOUR)];
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.agent("n0").silent = true;
+    world.pass(2 * MINUTE, 30 * SECOND);
+    let waiting = jobs.iter().filter(|job| state(&world, **job) == Some(JobState::Queued));
+    assert_eq!(waiting.count(), 1);
+    // It comes back with what it ran, which is dead: told to forget it, it changes nothing.
+    world.agent("n0").silent = false;
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert!(jobs.iter().all(|job| state(&world, *job) == Some(JobState::Running)));
+    world.check_replay();
+}
+
+#[test]
+fn a_job_that_lost_its_node_too_often_is_lost() {
+    let mut world = World::with_nodes(1, "H100");
+    let mut spec = world.spec("a", 8, 5 * HOUR);
+    spec.max_requeues = 1;
+    let job = world.submit(spec);
+    for _ in 0..2 {
+        world.pass(5 * MINUTE, 30 * SECOND);
+        world.agent("n0").silent = true;
+        world.pass(2 * MINUTE, 30 * SECOND);
+        world.agent("n0").silent = false;
+    }
+    assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Lost));
+    world.check_replay();
+}
+
+#[test]
+fn an_agent_that_starts_again_without_its_jobs_has_lost_them() {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 8, 5 * HOUR);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.crash_agent("n0");
+    let reply = world.ok(Command::RegisterNode(offer("n0", "H100", 8)));
+    assert!(matches!(reply, Reply::Registered { incarnation: 2, .. }));
+    let stale = heartbeat("n0", 1, 99, Vec::new());
+    assert_eq!(
+        world.send(Command::Heartbeat(stale)),
+        Err(Refusal::StaleIncarnation { current: 2 })
+    );
+    assert_eq!(state(&world, job), Some(JobState::Running), "it may still come with its jobs");
+    let orders = beat(&mut world, heartbeat("n0", 2, 1, Vec::new()));
+    let second = AttemptId { job, number: 2 };
+    assert_eq!(orders.len(), 1, "lost, queued, and placed again at once");
+    assert!(matches!(orders[0], (attempt, OrderKind::Start { .. }) if attempt == second));
+    // Whatever the first attempt does now, wherever it hides, changes nothing.
+    let first = AttemptId { job, number: 1 };
+    let reports = vec![report(first, ReportState::Succeeded), report(second, ReportState::Running)];
+    let orders = beat(&mut world, heartbeat("n0", 2, 2, reports));
+    assert_eq!(orders, [(first, OrderKind::Forget)]);
+    assert_eq!(state(&world, job), Some(JobState::Running));
+    world.check_replay();
+}
+
+#[test]
+fn a_gang_that_loses_one_node_ends_whole_and_its_other_gpus_stay_fenced() {
+    let mut world = World::with_nodes(2, "H100");
+    let mut spec = world.spec("a", 8, 5 * HOUR);
+    spec.nodes = 2;
+    spec.max_requeues = 0;
+    let gang = world.submit(spec);
+    let next = world.run("b", 8, HOUR);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.agent("n0").silent = true;
+    // The lease of n0 ends between two reports of n1.
+    world.now += 85 * SECOND;
+    world.heartbeat();
+    world.now += 10 * SECOND;
+    world.settle();
+    assert_eq!(world.outcomes.get(&gang), Some(&JobOutcome::Lost));
+    assert_eq!(state(&world, next), Some(JobState::Queued), "n1 has not said that it is free");
+    world.pass(MINUTE, 10 * SECOND);
+    assert_eq!(state(&world, next), Some(JobState::Running));
+    world.check_replay();
+}
+
+#[test]
+fn a_cancelled_attempt_that_nobody_reported_ends_at_once_and_its_gpus_stay_fenced() {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 8, HOUR);
+    let attempt = AttemptId { job, number: 1 };
+    let next = world.run("b", 8, HOUR);
+    world.ok(Command::CancelJob { job });
+    assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
+    assert_eq!(state(&world, next), Some(JobState::Queued));
+    // The order to start may be on its way: the agent is told to kill it, and says when it has.
+    let orders = beat(&mut world, heartbeat("n0", 1, 1, Vec::new()));
+    assert_eq!(orders, [(attempt, OrderKind::Kill)]);
+    let running = vec![report(attempt, ReportState::Running)];
+    let orders = beat(&mut world, heartbeat("n0", 1, 2, running));
+    assert_eq!(orders, [(attempt, OrderKind::Kill)]);
+    assert_eq!(state(&world, next), Some(JobState::Queued));
+    let stopped = vec![report(attempt, ReportState::Stopped)];
+    let orders = beat(&mut world, heartbeat("n0", 1, 3, stopped));
+    assert_eq!(state(&world, next), Some(JobState::Starting));
+    assert!(orders.contains(&(attempt, OrderKind::Forget)));
+    world.check_replay();
+}
+
+#[test]
+fn an_attempt_that_does_not_stop_is_killed_and_then_ends_without_its_report() {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 8, 5 * HOUR);
+    let attempt = AttemptId { job, number: 1 };
+    let running = || vec![report(attempt, ReportState::Running)];
+    beat(&mut world, heartbeat("n0", 1, 1, running()));
+    world.ok(Command::CancelJob { job });
+    let kill_at = at(world.now + MINUTE);
+    let orders = beat(&mut world, heartbeat("n0", 1, 2, running()));
+    assert_eq!(orders, [(attempt, OrderKind::Stop { kill_at })]);
+    world.now += MINUTE;
+    let orders = beat(&mut world, heartbeat("n0", 1, 3, running()));
+    assert_eq!(orders, [(attempt, OrderKind::Kill)]);
+    world.now += MINUTE;
+    let orders = beat(&mut world, heartbeat("n0", 1, 4, running()));
+    assert_eq!(orders, [(attempt, OrderKind::Kill)], "for as long as it takes");
+    assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
+    let next = world.run("b", 1, HOUR);
+    assert_eq!(state(&world, next), Some(JobState::Queued));
+    beat(&mut world, heartbeat("n0", 1, 5, Vec::new()));
+    assert_eq!(state(&world, next), Some(JobState::Starting), "it is gone from the list");
+    world.check_replay();
+}
+
+#[test]
+fn a_job_runs_no_longer_than_it_may() {
+    let mut world = World::with_nodes(1, "H100");
+    let mut spec = world.spec("a", 1, 10 * HOUR);
+    spec.max_runtime_ms = Some(HOUR);
+    let job = world.submit(spec);
+    world.pass(2 * HOUR, 30 * SECOND);
+    assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::TimedOut));
+    let used = world.journal.iter().flat_map(|(_, events)| events).find_map(|event| match event {
+        Event::AttemptEnded { gpu_ms, .. } => Some(*gpu_ms),
+        _ => None,
+    });
+    assert!(used.is_some_and(|used| used <= HOUR.unsigned_abs()), "{used:?}");
+    world.check_replay();
+}
+
+#[test]
+fn running_time_that_is_paid_in_portions_is_asked_for_in_time_and_ends_when_refused() {
+    let mut world = World::with_nodes(1, "H100");
+    world.confirms = false;
+    let job = world.run("a", 1, 10 * HOUR);
+    let attempt = AttemptId { job, number: 1 };
+    let funded_ms = Some(HOUR);
+    world.ok(Command::ConfirmPlacement { attempt, price: 1_000_000, funded_ms });
+    let asked = |world: &World| {
+        let events = world.journal.iter().flat_map(|(_, events)| events);
+        events.filter(|event| matches!(event, Event::FundsNeeded { .. })).count()
+    };
+    world.pass(29 * MINUTE, 30 * SECOND);
+    assert_eq!(asked(&world), 0);
+    world.pass(3 * MINUTE, 30 * SECOND);
+    assert_eq!(asked(&world), 1, "when half is left");
+    world.ok(Command::SetFunding { attempt, funded_ms: Some(2 * HOUR) });
+    world.pass(HOUR, 30 * SECOND);
+    assert_eq!(asked(&world), 2);
+    world.ok(Command::RefuseFunding { attempt });
+    assert_eq!(state(&world, job), Some(JobState::Running), "what was paid for is not taken back");
+    world.pass(HOUR, 30 * SECOND);
+    assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::OutOfCredits));
+    world.check_replay();
+}
+
+#[test]
+fn a_drained_node_takes_nothing_new_and_a_forced_drain_empties_it() {
+    let mut world = World::with_nodes(1, "H100");
+    let mut spec = world.spec("a", 4, 5 * HOUR);
+    spec.preemptible = false;
+    let first = world.submit(spec);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.ok(Command::DrainNode { node: "n0".into(), force: false });
+    let second = world.run("a", 4, HOUR);
+    let why = world.cell.why(second, at(world.now)).expect("waits");
+    assert!(why.blockers.contains(&Blocker::Drain { nodes: 1 }), "{:?}", why.blockers);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, first), Some(JobState::Running));
+    assert_eq!(world.send(Command::RemoveNode { node: "n0".into() }), Err(Refusal::NodeBusy));
+    world.ok(Command::DrainNode { node: "n0".into(), force: true });
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, first), Some(JobState::Queued));
+    world.ok(Command::ResumeNode { node: "n0".into() });
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, first), Some(JobState::Running));
+    assert_eq!(state(&world, second), Some(JobState::Running));
+    world.check_replay();
+}
+
+#[test]
+fn a_node_that_rests_takes_only_what_is_gone_by_then() {
+    let mut world = World::with_nodes(1, "H100");
+    let from = at(world.now + 3 * HOUR);
+    let to = at(world.now + 4 * HOUR);
+    let id = MaintenanceId(1);
+    world.ok(Command::PlanMaintenance { id, from, to, nodes: vec!["n0".into()] });
+    let short = world.run("a", 1, HOUR);
+    let long = world.run("a", 1, 5 * HOUR);
+    assert!(world.has_started(short));
+    let why = world.cell.why(long, at(world.now)).expect("waits");
+    assert!(why.blockers.contains(&Blocker::Reservation { job: None, from }), "{why:?}");
+    world.pass(3 * HOUR + 30 * MINUTE, MINUTE);
+    assert_eq!(world.outcomes.get(&short), Some(&JobOutcome::Succeeded));
+    let shorter = world.run("a", 1, MINUTE);
+    assert_eq!(state(&world, shorter), Some(JobState::Queued));
+    world.pass(HOUR, MINUTE);
+    assert!(world.has_started(long) && world.has_started(shorter));
+    world.check_replay();
+}
+
+#[test]
+fn when_a_rest_begins_what_is_preemptible_leaves() {
+    let mut world = World::with_nodes(1, "H100");
+    let leaves = world.run("a", 1, 10 * HOUR);
+    let mut spec = world.spec("a", 1, 10 * HOUR);
+    spec.preemptible = false;
+    let stays = world.submit(spec);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let (from, to) = (at(world.now + MINUTE), at(world.now + HOUR));
+    let id = MaintenanceId(1);
+    world.ok(Command::PlanMaintenance { id, from, to, nodes: Vec::new() });
+    world.pass(10 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, leaves), Some(JobState::Queued));
+    assert_eq!(state(&world, stays), Some(JobState::Running));
+    world.ok(Command::CancelMaintenance { id });
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, leaves), Some(JobState::Running));
+    assert_eq!(world.send(Command::CancelMaintenance { id }), Err(Refusal::UnknownMaintenance));
+    world.check_replay();
+}
+
+#[test]
+fn after_an_operators_preemption_a_job_waits_ten_seconds() {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 1, 10 * HOUR);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.ok(Command::PreemptJob { job });
+    world.heartbeat();
+    world.now += SECOND;
+    world.heartbeat();
+    let why = world.cell.why(job, at(world.now)).expect("waits");
+    let until = at(world.now + 10 * SECOND);
+    assert!(why.blockers.contains(&Blocker::Delayed { until }), "{why:?}");
+    world.pass(9 * SECOND, SECOND);
+    assert_eq!(state(&world, job), Some(JobState::Queued));
+    world.pass(SECOND, SECOND);
+    assert_eq!(state(&world, job), Some(JobState::Starting));
+    world.check_replay();
+}
+
+#[test]
+fn a_busy_node_keeps_its_hardware_and_an_idle_one_may_change() {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 8, HOUR);
+    let changed = offer("n0", "H100", 4);
+    assert_eq!(world.send(Command::RegisterNode(changed.clone())), Err(Refusal::NodeBusy));
+    world.pass(2 * HOUR, MINUTE);
+    assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Succeeded));
+    world.register(&changed);
+    let large = world.run("a", 8, HOUR);
+    assert_eq!(kinds(&world, large), ["memory"]);
+    world.check_replay();
+}

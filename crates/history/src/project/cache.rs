@@ -1,0 +1,241 @@
+//! What is read again and again while feeding, kept in memory and written once a transaction.
+//!
+//! The rows written are the same however records are grouped into transactions.
+
+use std::collections::BTreeMap;
+
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::hold::Hold;
+use bursar_core::time::Timestamp;
+use bursar_journal::record::ledger::{decode_archived, encode_archived};
+
+use super::{History, no_progress};
+use crate::database::{Columns, Database};
+use crate::error::HistoryError;
+
+/// More things than this are not kept between transactions.
+const MOST_KEPT: usize = 200_000;
+
+#[derive(Default)]
+pub(super) struct Cache {
+    pub(super) progress: Progress,
+    accounts: BTreeMap<u32, AccountRow>,
+    buckets: BTreeMap<u32, BucketRow>,
+    holds: BTreeMap<u32, LiveHold>,
+    pub(super) usage: BTreeMap<(i64, u32), UsageRow>,
+}
+
+#[derive(Copy, Clone, Default)]
+pub(super) struct Progress {
+    pub(super) position: u64,
+    pub(super) at: Timestamp,
+    pub(super) entries: i64,
+    pub(super) buckets: u32,
+    pub(super) holds: i64,
+}
+
+pub(super) struct AccountRow {
+    pub(super) kind: u32,
+    pub(super) parent: Option<u32>,
+    pub(super) tenant: u32,
+    pub(super) available: i128,
+    pub(super) held: i128,
+    pub(super) uncollected: i128,
+    pub(super) dirty: bool,
+}
+
+pub(super) struct BucketRow {
+    pub(super) account: u32,
+    pub(super) expired: bool,
+    pub(super) grants: u32,
+    pub(super) length: i128,
+    pub(super) dirty: bool,
+}
+
+pub(super) struct LiveHold {
+    /// Its number here.
+    pub(super) hold: i64,
+    pub(super) record: Hold,
+    pub(super) dirty: bool,
+}
+
+/// What is added to a row of `usage_hours`.
+#[derive(Copy, Clone, Default)]
+pub(super) struct UsageRow {
+    pub(super) spent: i128,
+    pub(super) drawn: i128,
+    pub(super) gpu_ms: i128,
+    pub(super) burned: i128,
+}
+
+impl Cache {
+    /// Forgets what was written if there is too much of it.
+    pub(super) fn trim(&mut self) {
+        if self.accounts.len() > MOST_KEPT {
+            self.accounts.clear();
+        }
+        if self.buckets.len() > MOST_KEPT {
+            self.buckets.clear();
+        }
+        if self.holds.len() > MOST_KEPT {
+            self.holds.clear();
+        }
+    }
+
+    pub(super) fn insert_account(&mut self, number: u32, row: AccountRow) {
+        self.accounts.insert(number, row);
+    }
+
+    pub(super) fn insert_bucket(&mut self, number: u32, row: BucketRow) {
+        self.buckets.insert(number, row);
+    }
+
+    pub(super) fn insert_hold(&mut self, number: u32, hold: LiveHold) {
+        self.holds.insert(number, hold);
+    }
+}
+
+impl<D: Database> History<D> {
+    pub(super) fn load_progress(&mut self) -> Result<(), HistoryError> {
+        let rows = self.database.query(
+            "SELECT position, at, entries, buckets, holds FROM progress WHERE only = 1",
+            &[],
+        )?;
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(no_progress)?);
+        self.cache.progress = Progress {
+            position: row.integer()?.cast_unsigned(),
+            at: Timestamp::from_millis(row.integer()?),
+            entries: row.integer()?,
+            buckets: row.number()?,
+            holds: row.integer()?,
+        };
+        Ok(())
+    }
+
+    pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
+        if !self.cache.accounts.contains_key(&number) {
+            let rows = self.database.query(
+                "SELECT kind, parent, tenant, available, held, uncollected FROM accounts
+                 WHERE number = ?1",
+                &[number.into()],
+            )?;
+            let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
+            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+            let loaded = AccountRow {
+                kind: row.number()?,
+                parent: row.maybe_number()?,
+                tenant: row.number()?,
+                available: row.sum()?,
+                held: row.sum()?,
+                uncollected: row.sum()?,
+                dirty: false,
+            };
+            self.cache.accounts.insert(number, loaded);
+        }
+        Ok(self.cache.accounts.get_mut(&number).expect("it was just put there"))
+    }
+
+    pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
+        if !self.cache.buckets.contains_key(&number) {
+            let rows = self.database.query(
+                "SELECT account, expired, grants, length FROM buckets WHERE number = ?1",
+                &[number.into()],
+            )?;
+            let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
+            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+            let loaded = BucketRow {
+                account: row.number()?,
+                expired: row.integer()? != 0,
+                grants: row.number()?,
+                length: row.sum()?,
+                dirty: false,
+            };
+            self.cache.buckets.insert(number, loaded);
+        }
+        Ok(self.cache.buckets.get_mut(&number).expect("it was just put there"))
+    }
+
+    pub(super) fn live_hold(&mut self, number: u32) -> Result<&mut LiveHold, HistoryError> {
+        if !self.cache.holds.contains_key(&number) {
+            let rows = self.database.query(
+                "SELECT holds.hold, holds.record FROM live_holds
+                 JOIN holds ON holds.hold = live_holds.hold WHERE live_holds.number = ?1",
+                &[number.into()],
+            )?;
+            let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
+            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+            let hold = row.integer()?;
+            let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
+            self.cache.holds.insert(number, LiveHold { hold, record, dirty: false });
+        }
+        Ok(self.cache.holds.get_mut(&number).expect("it was just put there"))
+    }
+
+    /// Writes everything that changed.
+    pub(super) fn flush(&mut self) -> Result<(), HistoryError> {
+        let database = &self.database;
+        for (number, row) in self.cache.accounts.iter_mut().filter(|(_, row)| row.dirty) {
+            database.execute(
+                "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4 WHERE number = ?1",
+                &[(*number).into(), row.available.into(), row.held.into(), row.uncollected.into()],
+            )?;
+            row.dirty = false;
+        }
+        for (number, row) in self.cache.buckets.iter_mut().filter(|(_, row)| row.dirty) {
+            database.execute(
+                "UPDATE buckets SET expired = ?2, grants = ?3, length = ?4 WHERE number = ?1",
+                &[
+                    (*number).into(),
+                    i64::from(row.expired).into(),
+                    row.grants.into(),
+                    row.length.into(),
+                ],
+            )?;
+            row.dirty = false;
+        }
+        self.flush_holds()?;
+        self.flush_usage()?;
+        let progress = self.cache.progress;
+        self.database.execute(
+            "UPDATE progress SET position = ?1, at = ?2, entries = ?3, buckets = ?4, holds = ?5
+             WHERE only = 1",
+            &[
+                progress.position.cast_signed().into(),
+                progress.at.millis().into(),
+                progress.entries.into(),
+                progress.buckets.into(),
+                progress.holds.into(),
+            ],
+        )
+    }
+
+    fn flush_holds(&mut self) -> Result<(), HistoryError> {
+        for live in self.cache.holds.values_mut().filter(|live| live.dirty) {
+            write_hold(&self.database, live.hold, &live.record)?;
+            live.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Lets go of all holds, because from now on their numbers may mean others.
+    pub(super) fn drop_holds(&mut self) -> Result<(), HistoryError> {
+        self.flush_holds()?;
+        self.cache.holds.clear();
+        Ok(())
+    }
+}
+
+/// Writes a hold as it is now; a closed one gets the digest with which it can be brought back.
+fn write_hold(database: &impl Database, hold: i64, record: &Hold) -> Result<(), HistoryError> {
+    let archived = ArchivedHold { hold: record.clone() };
+    let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
+    database.execute(
+        "UPDATE holds SET state = ?2, record = ?3, digest = ?4 WHERE hold = ?1",
+        &[
+            hold.into(),
+            (record.state as u32).into(),
+            encode_archived(&archived).into(),
+            digest.into(),
+        ],
+    )
+}

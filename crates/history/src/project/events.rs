@@ -1,0 +1,188 @@
+//! One exhaustive match: what each event writes.
+
+use bursar_core::ledger::command::BudgetTerms;
+use bursar_core::ledger::event::{Event, NamedMovement, total};
+
+use super::cache::AccountRow;
+use super::hold_record::Capture;
+use super::holds::Of;
+use super::{History, Step};
+use crate::database::{Columns, Database};
+use crate::entry::EntryType;
+use crate::error::HistoryError;
+
+impl<D: Database> History<D> {
+    pub(super) fn apply_event(
+        &mut self,
+        step: &mut Step,
+        event: &Event,
+    ) -> Result<(), HistoryError> {
+        match event {
+            Event::PolicySet(_) | Event::Answered { .. } => Ok(()),
+            Event::Forgotten { .. } => self.drop_holds(),
+            Event::AccountOpened { account, path, kind, settings: _, fingerprint: _ } => {
+                self.account_opened(step, account.0, path, *kind as u32)
+            }
+            Event::AccountChanged { account, settings: _ }
+            | Event::AccountFrozen { account }
+            | Event::AccountUnfrozen { account }
+            | Event::CreditsDenied { account, refusal: _ } => {
+                step.touched.insert(account.0);
+                Ok(())
+            }
+            Event::GrantIssued(issued) => self.grant_issued(step, issued),
+            Event::GrantActivated { grant } => self.grant_activated(step, grant.0),
+            Event::GrantRevoked { grant, amount } => self.grant_revoked(step, grant.0, *amount),
+            Event::BucketExpired { bucket, amount } => self.bucket_expired(step, bucket.0, *amount),
+            Event::ExpiryReversed { pieces } => {
+                for owned in self.owners(pieces)? {
+                    let movement = super::Movement {
+                        account: owned.account,
+                        kind: EntryType::ExpiryReversed,
+                        amount: owned.amount,
+                        grant: owned.grant,
+                        hold: None,
+                        spender: None,
+                        name: None,
+                    };
+                    self.enter(step, &movement)?;
+                }
+                Ok(())
+            }
+            Event::ReturnExpired { hold, pieces } => {
+                let of = self.of_hold(EntryType::Expired, hold.0)?;
+                self.enter_pieces(step, of, pieces)
+            }
+            Event::ReturnRevoked { hold, pieces } => {
+                let of = self.of_hold(EntryType::Revoked, hold.0)?;
+                self.enter_pieces(step, of, pieces)
+            }
+            Event::HoldPlaced(placed) => self.hold_placed(step, placed),
+            Event::HoldExtended { hold, pieces, gpu_ms, expires_at } => {
+                self.hold_extended(step, hold.0, pieces, *gpu_ms, *expires_at)
+            }
+            Event::HoldCaptured { hold, seq, total, gpu_ms, taken, uncollected } => {
+                let (seq, total, gpu_ms, uncollected) = (*seq, *total, *gpu_ms, *uncollected);
+                let capture = Capture { seq, total, gpu_ms, taken, uncollected };
+                self.hold_captured(step, hold.0, &capture)
+            }
+            Event::HoldCut { hold, cut } => self.hold_cut(step, hold.0, cut),
+            Event::HoldClosed { hold, state, cause, returned: _ } => {
+                self.hold_closed(step, hold.0, *state, *cause)
+            }
+            Event::Charged(charged) => self.charged(step, charged),
+            Event::Refunded { movement, hold } => self.refunded(step, hold.0, movement),
+            Event::CreditsMoved { movement, from, to } => {
+                step.touched.insert(to.0);
+                self.named(step, EntryType::Moved, from.0, movement)
+            }
+            Event::UncollectedCollected { movement, account } => {
+                let row = self.account(account.0)?;
+                row.uncollected -= i128::from(total(&movement.pieces));
+                row.dirty = true;
+                self.named(step, EntryType::Collected, account.0, movement)
+            }
+            Event::BudgetSet { account, budget, terms, period_start: _, spent: _, held: _ } => {
+                self.budget_set(step, account.0, budget, terms)
+            }
+            Event::BudgetRemoved { account, budget } => {
+                step.touched.insert(account.0);
+                self.database.execute(
+                    "UPDATE budgets SET removed_at = ?3 WHERE account = ?1 AND name = ?2",
+                    &[account.0.into(), budget.as_str().into(), step.at.millis().into()],
+                )
+            }
+            Event::BudgetThresholdReached { account, budget, percent, used } => {
+                step.touched.insert(account.0);
+                self.database.execute(
+                    "INSERT INTO budget_alerts VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                     ON CONFLICT (account, name, position, percent) DO NOTHING",
+                    &[
+                        account.0.into(),
+                        budget.as_str().into(),
+                        step.position.cast_signed().into(),
+                        u32::from(*percent).into(),
+                        step.at.millis().into(),
+                        (*used).into(),
+                    ],
+                )
+            }
+            Event::HoldRevived { hold, record } => self.hold_revived(step, hold.0, record),
+        }
+    }
+
+    fn of_hold(&mut self, kind: EntryType, number: u32) -> Result<Of<'static>, HistoryError> {
+        let live = self.live_hold(number)?;
+        Ok(Of { kind, hold: Some(live.hold), spender: live.record.account.0, name: None })
+    }
+
+    fn named(
+        &mut self,
+        step: &mut Step,
+        kind: EntryType,
+        spender: u32,
+        movement: &NamedMovement,
+    ) -> Result<(), HistoryError> {
+        let of = Of { kind, hold: None, spender, name: Some(movement.id.as_str()) };
+        self.enter_pieces(step, of, &movement.pieces)
+    }
+
+    fn account_opened(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        path: &str,
+        kind: u32,
+    ) -> Result<(), HistoryError> {
+        step.touched.insert(number);
+        let parent = match path.rsplit_once(':') {
+            None => None,
+            Some((parent, _)) => {
+                let rows = self
+                    .database
+                    .query("SELECT number FROM accounts WHERE path = ?1", &[parent.into()])?;
+                let missing = || HistoryError::inconsistent(format!("{path} has no parent"));
+                Some(Columns::of(rows.into_iter().next().ok_or_else(missing)?).number()?)
+            }
+        };
+        let tenant = match parent {
+            None => number,
+            Some(parent) => self.account(parent)?.tenant,
+        };
+        self.database.execute(
+            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6)",
+            &[number.into(), path.into(), kind.into(), parent.into(), tenant.into(), 0i128.into()],
+        )?;
+        let (available, held, uncollected, dirty) = (0, 0, 0, false);
+        let row = AccountRow { kind, parent, tenant, available, held, uncollected, dirty };
+        self.cache.insert_account(number, row);
+        Ok(())
+    }
+
+    fn budget_set(
+        &mut self,
+        step: &mut Step,
+        account: u32,
+        name: &str,
+        terms: &BudgetTerms,
+    ) -> Result<(), HistoryError> {
+        step.touched.insert(account);
+        self.database.execute(
+            "INSERT INTO budgets VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL)
+             ON CONFLICT (account, name) DO UPDATE SET budget_limit = excluded.budget_limit,
+             unit = excluded.unit, period = excluded.period, mode = excluded.mode,
+             utc_offset_minutes = excluded.utc_offset_minutes, set_at = excluded.set_at,
+             removed_at = NULL",
+            &[
+                account.into(),
+                name.into(),
+                i128::from(terms.limit.micros()).into(),
+                (terms.unit as u32).into(),
+                (terms.period as u32).into(),
+                (terms.mode as u32).into(),
+                i64::from(terms.utc_offset_minutes).into(),
+                step.at.millis().into(),
+            ],
+        )
+    }
+}

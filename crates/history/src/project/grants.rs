@@ -1,0 +1,260 @@
+//! Grants and the buckets they lie in, numbered as the ledger numbers them.
+
+use bursar_core::ledger::command::{GrantKind, Restriction};
+use bursar_core::ledger::event::{GrantIssued, GrantOrigin, Piece};
+use bursar_core::time::Timestamp;
+
+use super::cache::BucketRow;
+use super::{History, Movement, Step};
+use crate::database::{Columns, Database};
+use crate::entry::EntryType;
+use crate::error::HistoryError;
+
+/// Units of one account, in the order in which accounts were met.
+pub(super) struct Owned {
+    pub(super) account: u32,
+    pub(super) amount: i128,
+    /// The grant, if all of it is of one.
+    pub(super) grant: Option<u32>,
+}
+
+impl<D: Database> History<D> {
+    pub(super) fn grant_issued(
+        &mut self,
+        step: &mut Step,
+        issued: &GrantIssued,
+    ) -> Result<(), HistoryError> {
+        let shared = issued.restriction.as_ref().is_none_or(|r| r.max_share_micro.is_none());
+        let terms = terms_key(issued);
+        self.database.execute(
+            "INSERT INTO grants VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL, NULL)",
+            &[
+                issued.grant.0.into(),
+                issued.id.as_str().into(),
+                issued.account.0.into(),
+                (issued.kind as u32).into(),
+                i128::from(issued.amount.micros()).into(),
+                step.at.millis().into(),
+                issued.effective_at.millis().into(),
+                issued.expires_at.map(Timestamp::millis).into(),
+                terms.into(),
+                i64::from(shared).into(),
+            ],
+        )?;
+        let hold = match issued.origin {
+            GrantOrigin::Issued | GrantOrigin::Transfer { .. } => None,
+            GrantOrigin::Compensation { hold } => Some(self.live_hold(hold.0)?.hold),
+        };
+        let kind = match issued.origin {
+            GrantOrigin::Issued => EntryType::Granted,
+            GrantOrigin::Compensation { .. } => EntryType::Reissued,
+            GrantOrigin::Transfer { .. } => EntryType::Received,
+        };
+        let now = issued.effective_at <= step.at;
+        if now {
+            self.lay_grant(issued.grant.0)?;
+        }
+        self.enter(
+            step,
+            &Movement {
+                account: issued.account.0,
+                kind: if now { kind } else { EntryType::Scheduled },
+                amount: issued.amount.micros().into(),
+                grant: Some(issued.grant.0),
+                hold,
+                spender: None,
+                name: None,
+            },
+        )
+    }
+
+    /// Lays a grant that was scheduled: its credits come in now.
+    pub(super) fn grant_activated(
+        &mut self,
+        step: &mut Step,
+        grant: u32,
+    ) -> Result<(), HistoryError> {
+        let (account, amount) = self.lay_grant(grant)?;
+        self.enter(step, &grant_movement(account, EntryType::Granted, amount, grant))
+    }
+
+    pub(super) fn grant_revoked(
+        &mut self,
+        step: &mut Step,
+        grant: u32,
+        amount: u64,
+    ) -> Result<(), HistoryError> {
+        let rows = self
+            .database
+            .query("SELECT account, bucket FROM grants WHERE number = ?1", &[grant.into()])?;
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(|| no_grant(grant))?);
+        let (account, bucket) = (row.number()?, row.maybe_number()?);
+        if bucket.is_none() {
+            // What was promised comes in and goes at once, so that the entries add up.
+            self.grant_activated(step, grant)?;
+        }
+        self.enter(step, &grant_movement(account, EntryType::Revoked, amount.into(), grant))
+    }
+
+    /// Gives a grant its units on the line of its bucket.
+    fn lay_grant(&mut self, grant: u32) -> Result<(u32, i128), HistoryError> {
+        let rows = self.database.query(
+            "SELECT account, amount, terms, shared FROM grants WHERE number = ?1",
+            &[grant.into()],
+        )?;
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(|| no_grant(grant))?);
+        let (account, amount) = (row.number()?, row.sum()?);
+        let (terms, shared) = (row.bytes()?, row.integer()? != 0);
+        let present = if shared { self.open_bucket(&terms)? } else { None };
+        let room = match present {
+            Some(number) => {
+                let length = self.bucket(number)?.length;
+                (length + amount <= i128::from(u64::MAX)).then_some((number, length))
+            }
+            None => None,
+        };
+        let (number, start) = match room {
+            Some(found) => found,
+            None => (self.new_bucket(account, &terms, shared)?, 0),
+        };
+        let bucket = self.bucket(number)?;
+        bucket.length += amount;
+        bucket.grants += 1;
+        bucket.dirty = true;
+        self.database.execute(
+            "UPDATE grants SET bucket = ?2, start = ?3 WHERE number = ?1",
+            &[grant.into(), number.into(), start.into()],
+        )?;
+        Ok((account, amount))
+    }
+
+    /// The bucket that takes further grants with these terms.
+    fn open_bucket(&mut self, terms: &[u8]) -> Result<Option<u32>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT number FROM buckets WHERE terms = ?1 AND shared = 1
+             ORDER BY number DESC LIMIT 1",
+            &[terms.to_vec().into()],
+        )?;
+        let Some(row) = rows.into_iter().next() else { return Ok(None) };
+        let number = Columns::of(row).number()?;
+        Ok((!self.bucket(number)?.expired).then_some(number))
+    }
+
+    fn new_bucket(
+        &mut self,
+        account: u32,
+        terms: &[u8],
+        shared: bool,
+    ) -> Result<u32, HistoryError> {
+        let number = self.cache.progress.buckets;
+        self.cache.progress.buckets += 1;
+        let row = BucketRow { account, expired: false, grants: 0, length: 0, dirty: true };
+        self.database.execute(
+            "INSERT INTO buckets VALUES (?1, ?2, ?3, ?4, 0, 0, ?5)",
+            &[
+                number.into(),
+                account.into(),
+                terms.to_vec().into(),
+                i64::from(shared).into(),
+                0i128.into(),
+            ],
+        )?;
+        self.cache.insert_bucket(number, row);
+        Ok(number)
+    }
+
+    pub(super) fn bucket_expired(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        amount: u64,
+    ) -> Result<(), HistoryError> {
+        let bucket = self.bucket(number)?;
+        bucket.expired = true;
+        bucket.dirty = true;
+        let (account, grants) = (bucket.account, bucket.grants);
+        step.touched.insert(account);
+        if amount == 0 {
+            return Ok(());
+        }
+        let grant =
+            if grants == 1 { self.grant_at(number, 0)?.map(|(grant, _)| grant) } else { None };
+        let amount = amount.into();
+        let movement = Movement {
+            account,
+            kind: EntryType::Expired,
+            amount,
+            grant,
+            hold: None,
+            spender: None,
+            name: None,
+        };
+        self.enter(step, &movement)
+    }
+
+    /// The grant that owns a unit, and the unit after its last.
+    fn grant_at(&self, bucket: u32, unit: u64) -> Result<Option<(u32, i128)>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT number, start, amount FROM grants WHERE bucket = ?1 AND start <= ?2
+             ORDER BY start DESC LIMIT 1",
+            &[bucket.into(), i128::from(unit).into()],
+        )?;
+        let Some(row) = rows.into_iter().next() else { return Ok(None) };
+        let mut row = Columns::of(row);
+        Ok(Some((row.number()?, row.sum()? + row.sum()?)))
+    }
+
+    /// Whose units pieces are.
+    pub(super) fn owners(&mut self, pieces: &[Piece]) -> Result<Vec<Owned>, HistoryError> {
+        let mut owners: Vec<Owned> = Vec::new();
+        for piece in pieces {
+            let account = self.bucket(piece.bucket.0)?.account;
+            let of_one = self
+                .grant_at(piece.bucket.0, piece.span.start)?
+                .filter(|(_, end)| i128::from(piece.span.end) <= *end)
+                .map(|(grant, _)| grant);
+            let amount = i128::from(piece.span.len());
+            match owners.iter_mut().find(|owner| owner.account == account) {
+                Some(owner) => {
+                    owner.amount += amount;
+                    owner.grant = owner.grant.filter(|grant| Some(*grant) == of_one);
+                }
+                None => owners.push(Owned { account, amount, grant: of_one }),
+            }
+        }
+        Ok(owners)
+    }
+}
+
+fn grant_movement(account: u32, kind: EntryType, amount: i128, grant: u32) -> Movement<'static> {
+    Movement { account, kind, amount, grant: Some(grant), hold: None, spender: None, name: None }
+}
+
+fn no_grant(grant: u32) -> HistoryError {
+    HistoryError::inconsistent(format!("there is no grant {grant}"))
+}
+
+/// What grants of one bucket have in common, as bytes.
+fn terms_key(issued: &GrantIssued) -> Vec<u8> {
+    let kind: GrantKind = issued.kind;
+    let mut key = issued.account.0.to_be_bytes().to_vec();
+    key.extend([issued.priority, kind as u8]);
+    key.extend(issued.expires_at.map_or(i64::MAX, Timestamp::millis).to_be_bytes());
+    if let Some(restriction) = &issued.restriction {
+        let Restriction { gpu_types, regions, classes, max_share_micro } = restriction;
+        for list in [gpu_types, regions, classes] {
+            // 255 cannot begin the length of a list: one that long would not fit into a record.
+            let Some(list) = list else {
+                key.push(255);
+                continue;
+            };
+            key.extend((list.len() as u64).to_be_bytes());
+            for name in list {
+                key.extend((name.len() as u64).to_be_bytes());
+                key.extend(name.as_bytes());
+            }
+        }
+        key.extend(max_share_micro.map_or(i64::MAX, i64::from).to_be_bytes());
+    }
+    key
+}

@@ -1,0 +1,283 @@
+//! What holds and charges do to accounts.
+
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
+use bursar_core::ledger::hold::Hold;
+use bursar_core::time::Timestamp;
+use bursar_journal::record::ledger::encode_archived;
+
+use super::cache::{LiveHold, UsageRow};
+use super::hold_record::{self, Capture, Drawn};
+use super::{History, Movement, Step};
+use crate::database::{Columns, Database};
+use crate::entry::EntryType;
+use crate::error::HistoryError;
+
+/// What a movement is of: a hold and whoever holds it.
+#[derive(Copy, Clone)]
+pub(super) struct Of<'a> {
+    pub(super) kind: EntryType,
+    pub(super) hold: Option<i64>,
+    pub(super) spender: u32,
+    pub(super) name: Option<&'a str>,
+}
+
+impl<D: Database> History<D> {
+    /// Enters units for the accounts that own them.
+    pub(super) fn enter_pieces(
+        &mut self,
+        step: &mut Step,
+        of: Of<'_>,
+        pieces: &[Piece],
+    ) -> Result<(), HistoryError> {
+        for owned in self.owners(pieces)? {
+            self.enter(
+                step,
+                &Movement {
+                    account: owned.account,
+                    kind: of.kind,
+                    amount: owned.amount,
+                    grant: owned.grant,
+                    hold: of.hold,
+                    spender: Some(of.spender),
+                    name: of.name,
+                },
+            )?;
+            let burned = match of.kind {
+                EntryType::Captured | EntryType::Charged | EntryType::Collected => owned.amount,
+                EntryType::Refunded => -owned.amount,
+                _ => continue,
+            };
+            self.count_burned(step.at, owned.account, burned);
+        }
+        Ok(())
+    }
+
+    /// Counts what was drawn, or came back, in the hours in which it was drawn.
+    fn count_drawn(&mut self, spender: u32, drawn: &Drawn, sign: i128) -> Result<(), HistoryError> {
+        for (piece, at) in drawn {
+            let drawn = sign * i128::from(piece.span.len());
+            self.use_subtree(*at, spender, UsageRow { drawn, ..UsageRow::default() })?;
+        }
+        Ok(())
+    }
+
+    fn count_spent(
+        &mut self,
+        at: Timestamp,
+        spender: u32,
+        spent: i128,
+        gpu_ms: u64,
+    ) -> Result<(), HistoryError> {
+        let usage = UsageRow { spent, gpu_ms: gpu_ms.into(), ..UsageRow::default() };
+        self.use_subtree(at, spender, usage)
+    }
+
+    /// Adds a hold or charge under a number of its own.
+    fn add_hold(&mut self, number: u32, record: Hold) -> Result<i64, HistoryError> {
+        self.cache.progress.holds += 1;
+        let hold = self.cache.progress.holds;
+        let tenant = self.account(record.account.0)?.tenant;
+        let archived = ArchivedHold { hold: record };
+        let record = &archived.hold;
+        self.database.execute(
+            "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL)",
+            &[
+                hold.into(),
+                tenant.into(),
+                (record.kind as u32).into(),
+                record.id.as_str().into(),
+                record.account.0.into(),
+                (record.state as u32).into(),
+                record.placed_at.millis().into(),
+                encode_archived(&archived).into(),
+            ],
+        )?;
+        self.name_live(number, hold)?;
+        let live = LiveHold { hold, record: archived.hold, dirty: true };
+        self.cache.insert_hold(number, live);
+        Ok(hold)
+    }
+
+    fn name_live(&self, number: u32, hold: i64) -> Result<(), HistoryError> {
+        self.database.execute(
+            "INSERT INTO live_holds VALUES (?1, ?2)
+             ON CONFLICT (number) DO UPDATE SET hold = excluded.hold",
+            &[number.into(), hold.into()],
+        )
+    }
+
+    /// The hold with this number, to be changed.
+    fn change_hold<T>(
+        &mut self,
+        number: u32,
+        change: impl FnOnce(&mut Hold) -> Result<T, HistoryError>,
+    ) -> Result<(i64, u32, T), HistoryError> {
+        let live = self.live_hold(number)?;
+        let changed = change(&mut live.record)?;
+        live.dirty = true;
+        Ok((live.hold, live.record.account.0, changed))
+    }
+
+    pub(super) fn hold_placed(
+        &mut self,
+        step: &mut Step,
+        placed: &HoldPlaced,
+    ) -> Result<(), HistoryError> {
+        let hold = self.add_hold(placed.hold.0, hold_record::placed(step.at, placed))?;
+        self.drew(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
+    }
+
+    fn drew(
+        &mut self,
+        step: &mut Step,
+        kind: EntryType,
+        hold: i64,
+        spender: u32,
+        pieces: &[Piece],
+    ) -> Result<(), HistoryError> {
+        let of = Of { kind, hold: Some(hold), spender, name: None };
+        self.enter_pieces(step, of, pieces)?;
+        let drawn: Drawn = pieces.iter().map(|piece| (*piece, step.at)).collect();
+        self.count_drawn(spender, &drawn, 1)
+    }
+
+    pub(super) fn hold_extended(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        pieces: &[Piece],
+        gpu_ms: u64,
+        expires_at: Option<Timestamp>,
+    ) -> Result<(), HistoryError> {
+        let at = step.at;
+        let (hold, spender, ()) = self.change_hold(number, |record| {
+            hold_record::extend(record, at, pieces, gpu_ms, expires_at);
+            Ok(())
+        })?;
+        step.touched.insert(spender);
+        self.drew(step, EntryType::Held, hold, spender, pieces)
+    }
+
+    pub(super) fn hold_captured(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        capture: &Capture<'_>,
+    ) -> Result<(), HistoryError> {
+        let at = step.at;
+        let (hold, spender, (spent, gpu_ms)) =
+            self.change_hold(number, |record| hold_record::capture(record, at, capture))?;
+        let pieces: Vec<Piece> = spent.iter().map(|(piece, _)| *piece).collect();
+        let of = Of { kind: EntryType::Captured, hold: Some(hold), spender, name: None };
+        self.enter_pieces(step, of, &pieces)?;
+        step.touched.insert(spender);
+        let total: i128 = pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
+        self.count_spent(at, spender, total, gpu_ms)?;
+        if capture.uncollected == 0 {
+            return Ok(());
+        }
+        let owed = i128::from(capture.uncollected);
+        let account = self.account(spender)?;
+        account.uncollected += owed;
+        account.dirty = true;
+        self.use_subtree(at, spender, UsageRow { drawn: owed, ..UsageRow::default() })?;
+        self.enter(
+            step,
+            &Movement {
+                account: spender,
+                kind: EntryType::Uncollected,
+                amount: owed,
+                grant: None,
+                hold: Some(hold),
+                spender: Some(spender),
+                name: None,
+            },
+        )
+    }
+
+    pub(super) fn hold_cut(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        cut: &[SliceAmount],
+    ) -> Result<(), HistoryError> {
+        let (hold, spender, gone) =
+            self.change_hold(number, |record| hold_record::cut(record, cut))?;
+        let of = Of { kind: EntryType::Cut, hold: Some(hold), spender, name: None };
+        self.gave_up(step, of, &gone)
+    }
+
+    /// Enters units that a hold no longer holds, and takes them out of the hour of their draw.
+    fn gave_up(&mut self, step: &mut Step, of: Of<'_>, units: &Drawn) -> Result<(), HistoryError> {
+        let pieces: Vec<Piece> = units.iter().map(|(piece, _)| *piece).collect();
+        self.enter_pieces(step, of, &pieces)?;
+        step.touched.insert(of.spender);
+        self.count_drawn(of.spender, units, -1)
+    }
+
+    pub(super) fn hold_closed(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        state: bursar_core::ledger::hold::HoldState,
+        cause: bursar_core::ledger::command::Cause,
+    ) -> Result<(), HistoryError> {
+        let at = step.at;
+        let (hold, spender, rest) =
+            self.change_hold(number, |record| Ok(hold_record::close(record, at, state, cause)))?;
+        let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
+        self.gave_up(step, of, &rest)
+    }
+
+    pub(super) fn charged(
+        &mut self,
+        step: &mut Step,
+        charged: &Charged,
+    ) -> Result<(), HistoryError> {
+        let hold = self.add_hold(charged.hold.0, hold_record::charged(step.at, charged))?;
+        let spender = charged.account.0;
+        self.drew(step, EntryType::Charged, hold, spender, &charged.pieces)?;
+        let total = charged.pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
+        self.count_spent(step.at, spender, total, 0)
+    }
+
+    pub(super) fn refunded(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        movement: &NamedMovement,
+    ) -> Result<(), HistoryError> {
+        let at = step.at;
+        let (hold, spender, units) = self
+            .change_hold(number, |record| Ok(hold_record::refund(record, at, &movement.pieces)))?;
+        let name = Some(movement.id.as_str());
+        let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
+        self.gave_up(step, of, &units)?;
+        let total: i128 = units.iter().map(|(piece, _)| i128::from(piece.span.len())).sum();
+        self.count_spent(at, spender, -total, 0)
+    }
+
+    /// Brings a forgotten hold back under a number of the ledger; here it was never gone.
+    pub(super) fn hold_revived(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        archived: &ArchivedHold,
+    ) -> Result<(), HistoryError> {
+        let mut record = archived.hold.clone();
+        record.moved_at = step.at;
+        let tenant = self.account(record.account.0)?.tenant;
+        step.touched.insert(record.account.0);
+        let rows = self.database.query(
+            "SELECT hold FROM holds WHERE tenant = ?1 AND kind = ?2 AND name = ?3
+             ORDER BY hold DESC LIMIT 1",
+            &[tenant.into(), (record.kind as u32).into(), record.id.as_str().into()],
+        )?;
+        let missing = || HistoryError::inconsistent("a revived hold was never there");
+        let hold = Columns::of(rows.into_iter().next().ok_or_else(missing)?).integer()?;
+        self.name_live(number, hold)?;
+        self.cache.insert_hold(number, LiveHold { hold, record, dirty: true });
+        Ok(())
+    }
+}

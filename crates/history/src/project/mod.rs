@@ -1,0 +1,195 @@
+//! From events to rows.
+
+mod cache;
+mod events;
+mod follow;
+mod grants;
+mod hold_record;
+mod holds;
+mod usage;
+
+use bursar_core::time::Timestamp;
+use bursar_journal::record::ledger::{LedgerBody, Outcome, event_name};
+
+use crate::database::{Columns, Database};
+use crate::entry::EntryType;
+use crate::error::HistoryError;
+use cache::Cache;
+pub(crate) use usage::hour_of;
+
+/// One record, as it is fed.
+#[derive(Copy, Clone, Debug)]
+pub struct Fed<'a> {
+    /// Its number in the journal.
+    pub position: u64,
+    /// When it happened.
+    pub at: Timestamp,
+    /// Who asked for what, and what happened: none for a barrier, several for a group.
+    pub bodies: &'a [LedgerBody],
+}
+
+/// A history, to be fed or to be asked.
+pub struct History<D> {
+    pub(crate) database: D,
+    cache: Cache,
+}
+
+/// One decision while it is being applied.
+pub(crate) struct Step {
+    position: u64,
+    item: u32,
+    at: Timestamp,
+    /// The accounts that it concerns.
+    touched: std::collections::BTreeSet<u32>,
+}
+
+/// One movement to be entered.
+pub(crate) struct Movement<'a> {
+    account: u32,
+    kind: EntryType,
+    amount: i128,
+    grant: Option<u32>,
+    hold: Option<i64>,
+    spender: Option<u32>,
+    name: Option<&'a str>,
+}
+
+impl<D: Database> History<D> {
+    /// A history in this store.
+    pub fn new(database: D) -> History<D> {
+        History { database, cache: Cache::default() }
+    }
+
+    /// The last record that it has, 0 before the first.
+    pub fn position(&self) -> Result<u64, HistoryError> {
+        let rows = self.database.query("SELECT position FROM progress WHERE only = 1", &[])?;
+        let row = rows.into_iter().next().ok_or_else(no_progress)?;
+        Columns::of(row).integer().map(i64::cast_unsigned)
+    }
+
+    /// Applies records in one transaction and returns the new position. Records that it has already
+    /// are skipped.
+    ///
+    /// # Errors
+    /// After any error nothing has changed and feeding may be tried again.
+    pub fn apply(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
+        self.in_transaction(|history| history.apply_all(records))
+    }
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut History<D>) -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
+        self.database.begin()?;
+        let done = work(self).and_then(|done| {
+            self.flush()?;
+            self.database.commit()?;
+            Ok(done)
+        });
+        if done.is_err() {
+            self.cache = Cache::default();
+            // The first error is the one to tell; what was begun ends with the connection at latest.
+            let _ = self.database.rollback();
+        } else {
+            self.cache.trim();
+        }
+        done
+    }
+
+    fn apply_all(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
+        self.load_progress()?;
+        for record in records {
+            let applied = self.cache.progress.position;
+            if record.position <= applied {
+                continue;
+            }
+            if record.position != applied + 1 {
+                return Err(HistoryError::Gap { applied, fed: record.position });
+            }
+            for (item, body) in (0..).zip(record.bodies) {
+                let touched = std::collections::BTreeSet::new();
+                let (position, at) = (record.position, record.at);
+                let mut step = Step { position, item, at, touched };
+                for event in &body.events {
+                    self.apply_event(&mut step, event)?;
+                }
+                self.record(&step, body)?;
+            }
+            self.cache.progress.position = record.position;
+            self.cache.progress.at = self.cache.progress.at.max(record.at);
+        }
+        Ok(self.cache.progress.position)
+    }
+
+    /// Notes who asked for what.
+    fn record(&self, step: &Step, body: &LedgerBody) -> Result<(), HistoryError> {
+        let header = body.header.as_ref();
+        let hash = |hash: u128| hash.to_be_bytes().to_vec();
+        let refusal = header.and_then(|header| match header.outcome {
+            Outcome::Accepted => None,
+            Outcome::Refused(code) => Some(code as u32),
+        });
+        let events: Vec<&str> = body.events.iter().map(event_name).collect();
+        let key = (step.position.cast_signed(), i64::from(step.item));
+        self.database.execute(
+            "INSERT INTO records VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            &[
+                key.0.into(),
+                key.1.into(),
+                step.at.millis().into(),
+                header.map(|header| header.actor.as_str()).into(),
+                header.map(|header| hash(header.fingerprint)).into(),
+                header.and_then(|header| header.key).map(hash).into(),
+                header.map(|header| header.command as u32).into(),
+                refusal.into(),
+                events.join(" ").as_str().into(),
+            ],
+        )?;
+        for account in &step.touched {
+            self.database.execute(
+                "INSERT INTO record_accounts VALUES (?1, ?2, ?3)",
+                &[(*account).into(), key.0.into(), key.1.into()],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Enters one movement and keeps the balances of its account.
+    fn enter(&mut self, step: &mut Step, movement: &Movement<'_>) -> Result<(), HistoryError> {
+        let Movement { account, kind, amount, grant, hold, spender, name } = *movement;
+        step.touched.insert(account);
+        step.touched.extend(spender);
+        let (available, held) = kind.effect();
+        let own = self.account(account)?;
+        own.available += available * amount;
+        own.held += held * amount;
+        own.dirty = true;
+        if own.available < 0 || own.held < 0 {
+            return Err(HistoryError::inconsistent(format!("account {account} went below zero")));
+        }
+        let (available, held) = (own.available, own.held);
+        self.cache.progress.entries += 1;
+        let entry = self.cache.progress.entries;
+        self.database.execute(
+            "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            &[
+                entry.into(),
+                step.position.cast_signed().into(),
+                step.at.millis().into(),
+                account.into(),
+                (kind as u32).into(),
+                amount.into(),
+                grant.into(),
+                hold.into(),
+                spender.into(),
+                name.into(),
+                available.into(),
+                held.into(),
+            ],
+        )
+    }
+}
+
+fn no_progress() -> HistoryError {
+    HistoryError::inconsistent("it does not say how far it has come")
+}

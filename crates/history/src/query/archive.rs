@@ -1,0 +1,46 @@
+//! Holds and charges that the ledger has forgotten, or will.
+
+use bursar_core::digest::Digest;
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::hold::HoldKind;
+use bursar_journal::record::ledger::decode_archived;
+
+use crate::database::{Columns, Database};
+use crate::error::HistoryError;
+use crate::project::History;
+
+/// A hold or charge as history has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archived {
+    /// Its number in history, for its entries.
+    pub hold: i64,
+    /// All of it.
+    pub record: ArchivedHold,
+    /// The digest with which the ledger takes it back; `None` while it is open.
+    pub digest: Option<Digest>,
+}
+
+impl<D: Database> History<D> {
+    /// The last hold or charge of a tenant with this name.
+    pub fn archived(
+        &self,
+        tenant: u32,
+        kind: HoldKind,
+        name: &str,
+    ) -> Result<Option<Archived>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT hold, record, digest FROM holds WHERE tenant = ?1 AND kind = ?2 AND name = ?3
+             ORDER BY hold DESC LIMIT 1",
+            &[tenant.into(), (kind as u32).into(), name.into()],
+        )?;
+        let Some(row) = rows.into_iter().next() else { return Ok(None) };
+        let mut row = Columns::of(row);
+        let hold = row.integer()?;
+        let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?;
+        let digest = row.maybe_bytes()?.map(|bytes| {
+            let wrong = |_| HistoryError::inconsistent("a digest has 32 bytes");
+            bytes.try_into().map(Digest).map_err(wrong)
+        });
+        Ok(Some(Archived { hold, record, digest: digest.transpose()? }))
+    }
+}

@@ -1,0 +1,109 @@
+//! Who asked for what.
+
+use bursar_core::time::Timestamp;
+use bursar_journal::record::ledger::{CommandKind, RefusalCode};
+
+use super::{Cursor, MOST_ROWS, Page};
+use crate::database::{Columns, Database, Row};
+use crate::error::HistoryError;
+use crate::project::History;
+
+/// One decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// Its record in the journal.
+    pub position: u64,
+    /// Its place in the record: 0, or more in a group.
+    pub item: u32,
+    /// When.
+    pub at: Timestamp,
+    /// Who asked; `None` if it fell due.
+    pub actor: Option<String>,
+    /// What was asked for.
+    pub command: Option<CommandKind>,
+    /// Why it was refused; `None` if it was not.
+    pub refusal: Option<RefusalCode>,
+    /// The names of the events, in order.
+    pub events: Vec<String>,
+}
+
+/// Which decisions.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum AuditFilter {
+    /// Those that concern an account.
+    Account(u32),
+    /// Those of one record.
+    Position(u64),
+    /// All.
+    Everything,
+}
+
+impl<D: Database> History<D> {
+    /// Decisions, newest first.
+    pub fn audit(
+        &self,
+        filter: AuditFilter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page<AuditEntry>, HistoryError> {
+        let limit = limit.clamp(1, MOST_ROWS);
+        let after = after.unwrap_or(Cursor::START);
+        let (sql, key): (&'static str, i64) = match filter {
+            AuditFilter::Account(account) => (
+                "SELECT r.position, r.item, r.at, r.actor, r.command, r.refusal, r.events
+                 FROM record_accounts a
+                 JOIN records r ON r.position = a.position AND r.item = a.item
+                 WHERE a.account = ?1 AND (a.position, a.item) < (?2, ?3)
+                 ORDER BY a.position DESC, a.item DESC LIMIT ?4",
+                account.into(),
+            ),
+            AuditFilter::Position(position) => (
+                "SELECT position, item, at, actor, command, refusal, events FROM records
+                 WHERE position = ?1 AND (position, item) < (?2, ?3)
+                 ORDER BY position DESC, item DESC LIMIT ?4",
+                position.cast_signed(),
+            ),
+            AuditFilter::Everything => (
+                "SELECT position, item, at, actor, command, refusal, events FROM records
+                 WHERE ?1 = 0 AND (position, item) < (?2, ?3)
+                 ORDER BY position DESC, item DESC LIMIT ?4",
+                0,
+            ),
+        };
+        let bounds =
+            [key.into(), after.major.into(), after.minor.into(), i64::from(limit + 1).into()];
+        let rows = self.database.query(sql, &bounds)?;
+        let mut data = rows.into_iter().map(audit_entry).collect::<Result<Vec<_>, _>>()?;
+        let more = data.len() > limit as usize;
+        data.truncate(limit as usize);
+        let next = data
+            .last()
+            .filter(|_| more)
+            .map(|last| Cursor { major: last.position.cast_signed(), minor: last.item.into() });
+        Ok(Page { data, next })
+    }
+}
+
+fn audit_entry(row: Row) -> Result<AuditEntry, HistoryError> {
+    let mut row = Columns::of(row);
+    let unknown = |what: &str| HistoryError::inconsistent(format!("an unknown {what}"));
+    Ok(AuditEntry {
+        position: row.integer()?.cast_unsigned(),
+        item: row.number()?,
+        at: Timestamp::from_millis(row.integer()?),
+        actor: row.maybe_text()?,
+        command: match row.maybe_number()? {
+            None => None,
+            Some(kind) => {
+                Some(*CommandKind::ALL.get(kind as usize).ok_or_else(|| unknown("command"))?)
+            }
+        },
+        refusal: match row.maybe_number()? {
+            None => None,
+            Some(code) => {
+                Some(*RefusalCode::ALL.get(code as usize).ok_or_else(|| unknown("refusal"))?)
+            }
+        },
+        events: row.text()?.split_whitespace().map(str::to_owned).collect(),
+    })
+}

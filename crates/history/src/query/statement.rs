@@ -1,0 +1,85 @@
+//! Balances as they were, and what happened between two of them.
+
+use bursar_core::time::Timestamp;
+
+use super::entries::entry_type;
+use crate::database::{Columns, Database};
+use crate::entry::EntryType;
+use crate::error::HistoryError;
+use crate::project::History;
+
+/// What an account had at an instant, after everything that happened at it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct AsOf {
+    /// Free credits of its own grants.
+    pub available: i128,
+    /// What open holds kept of its own grants.
+    pub held: i128,
+}
+
+/// Two balances and what lies between them, to the micro-credit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Just before the first instant.
+    pub opening: AsOf,
+    /// What moved, by type, in the order of types: how often and how much in all.
+    pub movements: Vec<(EntryType, u64, i128)>,
+    /// After the last instant.
+    pub closing: AsOf,
+}
+
+impl Statement {
+    /// Opening plus movements: equal to the closing balance, always.
+    pub fn derived_closing(&self) -> AsOf {
+        let mut sum = self.opening;
+        for (kind, _, amount) in &self.movements {
+            let (available, held) = kind.effect();
+            sum.available += available * amount;
+            sum.held += held * amount;
+        }
+        sum
+    }
+}
+
+impl<D: Database> History<D> {
+    /// What an account had at `at`.
+    pub fn balance_as_of(&self, account: u32, at: Timestamp) -> Result<AsOf, HistoryError> {
+        let rows = self.database.query(
+            "SELECT available_after, held_after FROM entries WHERE account = ?1 AND at <= ?2
+             ORDER BY at DESC, entry DESC LIMIT 1",
+            &[account.into(), at.millis().into()],
+        )?;
+        let Some(row) = rows.into_iter().next() else { return Ok(AsOf::default()) };
+        let mut row = Columns::of(row);
+        Ok(AsOf { available: row.sum()?, held: row.sum()? })
+    }
+
+    /// What happened to an account from `from` to `to`, both included.
+    pub fn statement(
+        &self,
+        account: u32,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Statement, HistoryError> {
+        let opening = self.balance_as_of(account, from.plus_millis(-1))?;
+        let closing = self.balance_as_of(account, to)?;
+        let rows = self.database.query(
+            "SELECT type, amount FROM entries WHERE account = ?1 AND at >= ?2 AND at <= ?3",
+            &[account.into(), from.millis().into(), to.millis().into()],
+        )?;
+        let mut sums = [(0u64, 0i128); EntryType::ALL.len()];
+        for row in rows {
+            let mut row = Columns::of(row);
+            let (count, sum) = &mut sums[entry_type(row.number()?)? as usize];
+            *count += 1;
+            *sum += row.sum()?;
+        }
+        let movements = EntryType::ALL.into_iter().zip(sums).filter(|(_, (count, _))| *count > 0);
+        let movements = movements.map(|(kind, (count, sum))| (kind, count, sum)).collect();
+        let statement = Statement { opening, movements, closing };
+        if statement.derived_closing() != closing {
+            return Err(HistoryError::inconsistent(format!("account {account} does not add up")));
+        }
+        Ok(statement)
+    }
+}

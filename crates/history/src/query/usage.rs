@@ -1,0 +1,260 @@
+//! Who uses how much: top lists, burn rates, budgets of past periods.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use bursar_core::ledger::command::{AccountKind, BudgetMode, BudgetPeriod, BudgetUnit};
+use bursar_core::time::Timestamp;
+
+use crate::database::{Columns, Database, Row};
+use crate::error::HistoryError;
+use crate::project::{History, hour_of};
+
+/// What a top list counts.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TopBy {
+    /// Credits spent by the subtree in the window, refunds taken off when they were made.
+    Spent,
+    /// GPU time of the subtree in the window, in milliseconds.
+    GpuMs,
+    /// Free credits of the account's own grants, now.
+    Available,
+    /// Credits of the account's own grants that are held, now.
+    Held,
+}
+
+/// One line of a top list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranked {
+    /// The account.
+    pub account: String,
+    /// Its number.
+    pub value: i128,
+}
+
+/// What an account used in a window, by whole hours.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountUsage {
+    /// Credits spent by the subtree.
+    pub spent: i128,
+    /// Credits drawn by the subtree, held or spent, counted when they were drawn: what credit
+    /// budgets count.
+    pub drawn: i128,
+    /// GPU time of the subtree, in milliseconds.
+    pub gpu_ms: i128,
+    /// Spent of the account's own credits, whoever spent them.
+    pub burned: i128,
+}
+
+/// One hour of a burn rate.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct BurnHour {
+    /// When the hour began.
+    pub from: Timestamp,
+    /// Spent of the account's own credits.
+    pub burned: i128,
+}
+
+/// A budget as it was last set, and the alerts it raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetHistory {
+    /// Its name.
+    pub name: String,
+    /// Its limit, in the unit's millionths.
+    pub limit: i128,
+    /// What it counts.
+    pub unit: BudgetUnit,
+    /// When it starts anew.
+    pub period: BudgetPeriod,
+    /// What reaching the limit means.
+    pub mode: BudgetMode,
+    /// Minutes added to UTC before looking at the calendar.
+    pub utc_offset_minutes: i64,
+    /// When it was last set.
+    pub set_at: Timestamp,
+    /// When it was removed, if it was.
+    pub removed_at: Option<Timestamp>,
+    /// When each threshold was reached, in percent, and what was used then; oldest first.
+    pub alerts: Vec<(Timestamp, u32, i128)>,
+}
+
+impl<D: Database> History<D> {
+    /// The `k` accounts of a kind with the most. The window is made of whole hours and ends with the
+    /// one that contains `to`; it does not matter for what is counted now.
+    pub fn top(
+        &self,
+        kind: AccountKind,
+        by: TopBy,
+        (from, to): (Timestamp, Timestamp),
+        k: u32,
+    ) -> Result<Vec<Ranked>, HistoryError> {
+        match by {
+            TopBy::Available => self.top_now(
+                "SELECT path, available FROM accounts WHERE kind = ?1
+                 ORDER BY available DESC, number LIMIT ?2",
+                kind,
+                k,
+            ),
+            TopBy::Held => self.top_now(
+                "SELECT path, held FROM accounts WHERE kind = ?1
+                 ORDER BY held DESC, number LIMIT ?2",
+                kind,
+                k,
+            ),
+            TopBy::Spent => self.top_window(
+                "SELECT account, spent FROM usage_hours
+                 WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3",
+                kind,
+                (from, to),
+                k,
+            ),
+            TopBy::GpuMs => self.top_window(
+                "SELECT account, gpu_ms FROM usage_hours
+                 WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3",
+                kind,
+                (from, to),
+                k,
+            ),
+        }
+    }
+
+    fn top_now(
+        &self,
+        sql: &'static str,
+        kind: AccountKind,
+        k: u32,
+    ) -> Result<Vec<Ranked>, HistoryError> {
+        let rows = self.database.query(sql, &[(kind as u32).into(), k.into()])?;
+        let ranked = |row: Row| {
+            let mut row = Columns::of(row);
+            Ok(Ranked { account: row.text()?, value: row.sum()? })
+        };
+        rows.into_iter().map(ranked).collect()
+    }
+
+    fn top_window(
+        &self,
+        sql: &'static str,
+        kind: AccountKind,
+        (from, to): (Timestamp, Timestamp),
+        k: u32,
+    ) -> Result<Vec<Ranked>, HistoryError> {
+        let window = [(kind as u32).into(), hour_of(from).into(), hour_of(to).into()];
+        let mut sums: BTreeMap<u32, i128> = BTreeMap::new();
+        for row in self.database.query(sql, &window)? {
+            let mut row = Columns::of(row);
+            let (account, sum) = (row.number()?, row.sum()?);
+            *sums.entry(account).or_default() += sum;
+        }
+        let mut ranked: Vec<(u32, i128)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
+        ranked.sort_unstable_by_key(|(account, sum)| (Reverse(*sum), *account));
+        ranked.truncate(k as usize);
+        ranked
+            .into_iter()
+            .map(|(account, value)| Ok(Ranked { account: self.account_path(account)?, value }))
+            .collect()
+    }
+
+    fn account_path(&self, number: u32) -> Result<String, HistoryError> {
+        let rows =
+            self.database.query("SELECT path FROM accounts WHERE number = ?1", &[number.into()])?;
+        let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
+        Columns::of(rows.into_iter().next().ok_or_else(missing)?).text()
+    }
+
+    /// What an account used in the whole hours from that of `from` to that of `to`.
+    pub fn usage(
+        &self,
+        account: u32,
+        (from, to): (Timestamp, Timestamp),
+    ) -> Result<AccountUsage, HistoryError> {
+        let rows = self.database.query(
+            "SELECT spent, drawn, gpu_ms, burned FROM usage_hours
+             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3",
+            &[account.into(), hour_of(from).into(), hour_of(to).into()],
+        )?;
+        let mut usage = AccountUsage::default();
+        for row in rows {
+            let mut row = Columns::of(row);
+            usage.spent += row.sum()?;
+            usage.drawn += row.sum()?;
+            usage.gpu_ms += row.sum()?;
+            usage.burned += row.sum()?;
+        }
+        Ok(usage)
+    }
+
+    /// What was spent of an account's own credits, hour by hour, oldest first; hours in which
+    /// nothing happened are left out. The input of a forecast.
+    pub fn burn(
+        &self,
+        account: u32,
+        (from, to): (Timestamp, Timestamp),
+    ) -> Result<Vec<BurnHour>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT hour, burned FROM usage_hours
+             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3 ORDER BY hour",
+            &[account.into(), hour_of(from).into(), hour_of(to).into()],
+        )?;
+        let hour = |row: Row| {
+            let mut row = Columns::of(row);
+            let from = Timestamp::from_millis(row.integer()?.saturating_mul(3_600_000));
+            Ok(BurnHour { from, burned: row.sum()? })
+        };
+        rows.into_iter().map(hour).filter(|hour| !matches!(hour, Ok(h) if h.burned == 0)).collect()
+    }
+
+    /// The budgets that an account has or had, by name.
+    pub fn budgets(&self, account: u32) -> Result<Vec<BudgetHistory>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT name, budget_limit, unit, period, mode, utc_offset_minutes, set_at, removed_at
+             FROM budgets WHERE account = ?1 ORDER BY name",
+            &[account.into()],
+        )?;
+        rows.into_iter().map(|row| self.budget(account, row)).collect()
+    }
+
+    fn budget(&self, account: u32, row: Row) -> Result<BudgetHistory, HistoryError> {
+        let mut row = Columns::of(row);
+        let name = row.text()?;
+        let unknown = || HistoryError::inconsistent("a budget of an unknown kind");
+        let budget = BudgetHistory {
+            limit: row.sum()?,
+            unit: pick(&[BudgetUnit::Credits, BudgetUnit::GpuHours], row.number()?)
+                .ok_or_else(unknown)?,
+            period: pick(
+                &[BudgetPeriod::Total, BudgetPeriod::Day, BudgetPeriod::Week, BudgetPeriod::Month],
+                row.number()?,
+            )
+            .ok_or_else(unknown)?,
+            mode: pick(&[BudgetMode::Hard, BudgetMode::Soft], row.number()?).ok_or_else(unknown)?,
+            utc_offset_minutes: row.integer()?,
+            set_at: Timestamp::from_millis(row.integer()?),
+            removed_at: row.maybe_integer()?.map(Timestamp::from_millis),
+            alerts: self.alerts(account, &name)?,
+            name,
+        };
+        Ok(budget)
+    }
+
+    fn alerts(
+        &self,
+        account: u32,
+        name: &str,
+    ) -> Result<Vec<(Timestamp, u32, i128)>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT at, percent, used FROM budget_alerts WHERE account = ?1 AND name = ?2
+             ORDER BY position, percent",
+            &[account.into(), name.into()],
+        )?;
+        let alert = |row: Row| {
+            let mut row = Columns::of(row);
+            Ok((Timestamp::from_millis(row.integer()?), row.number()?, row.sum()?))
+        };
+        rows.into_iter().map(alert).collect()
+    }
+}
+
+fn pick<T: Copy>(choices: &[T], number: u32) -> Option<T> {
+    choices.get(number as usize).copied()
+}

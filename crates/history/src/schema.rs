@@ -1,0 +1,85 @@
+//! The tables. Sums and units are bytes that sort like numbers ([`crate::sum`]), times are
+//! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
+
+/// The version of the tables below. Another version is dropped and built anew, never migrated.
+pub const SCHEMA_VERSION: i64 = 1;
+
+/// All tables and indexes.
+pub const TABLES: &str = "
+-- How far history has come; counters for what it numbers itself.
+CREATE TABLE progress (
+  only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER NOT NULL, at INTEGER NOT NULL,
+  entries INTEGER NOT NULL, buckets INTEGER NOT NULL, holds INTEGER NOT NULL) STRICT;
+INSERT INTO progress VALUES (1, 0, 0, 0, 0, 0);
+-- The last journal batch of which all records are in, once there is one.
+CREATE TABLE followed (
+  only INTEGER PRIMARY KEY CHECK (only = 1), sequence INTEGER NOT NULL, position INTEGER NOT NULL,
+  hash BLOB NOT NULL) STRICT;
+
+-- One row per decision: who asked for what. A group has one per command.
+CREATE TABLE records (
+  position INTEGER NOT NULL, item INTEGER NOT NULL, at INTEGER NOT NULL, actor TEXT,
+  fingerprint BLOB, key BLOB, command INTEGER, refusal INTEGER, events TEXT NOT NULL,
+  PRIMARY KEY (position, item)) STRICT, WITHOUT ROWID;
+-- Which decisions concern which accounts.
+CREATE TABLE record_accounts (
+  account INTEGER NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL,
+  PRIMARY KEY (account, position, item)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE accounts (
+  number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, kind INTEGER NOT NULL, parent INTEGER,
+  tenant INTEGER NOT NULL, available BLOB NOT NULL, held BLOB NOT NULL,
+  uncollected BLOB NOT NULL) STRICT;
+CREATE INDEX accounts_by_available ON accounts (kind, available);
+CREATE INDEX accounts_by_held ON accounts (kind, held);
+
+CREATE TABLE grants (
+  number INTEGER PRIMARY KEY, name TEXT NOT NULL, account INTEGER NOT NULL, kind INTEGER NOT NULL,
+  amount BLOB NOT NULL, created_at INTEGER NOT NULL, effective_at INTEGER NOT NULL,
+  expires_at INTEGER, terms BLOB NOT NULL, shared INTEGER NOT NULL, bucket INTEGER,
+  start BLOB) STRICT;
+CREATE INDEX grants_by_bucket ON grants (bucket, start);
+CREATE INDEX grants_by_account ON grants (account, number);
+
+CREATE TABLE buckets (
+  number INTEGER PRIMARY KEY, account INTEGER NOT NULL, terms BLOB NOT NULL,
+  shared INTEGER NOT NULL, expired INTEGER NOT NULL, grants INTEGER NOT NULL,
+  length BLOB NOT NULL) STRICT;
+CREATE INDEX buckets_by_terms ON buckets (terms, number);
+
+-- Holds and charges under numbers of their own, because the ledger uses its numbers again.
+CREATE TABLE holds (
+  hold INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL,
+  account INTEGER NOT NULL, state INTEGER NOT NULL, placed_at INTEGER NOT NULL,
+  record BLOB NOT NULL, digest BLOB) STRICT;
+CREATE INDEX holds_by_name ON holds (tenant, kind, name, hold);
+CREATE INDEX holds_by_account ON holds (account, hold);
+-- Which hold has a number of the ledger now.
+CREATE TABLE live_holds (number INTEGER PRIMARY KEY, hold INTEGER NOT NULL) STRICT;
+
+CREATE TABLE entries (
+  entry INTEGER PRIMARY KEY, position INTEGER NOT NULL, at INTEGER NOT NULL,
+  account INTEGER NOT NULL, type INTEGER NOT NULL, amount BLOB NOT NULL, grant_number INTEGER,
+  hold INTEGER, spender INTEGER, movement TEXT, available_after BLOB NOT NULL,
+  held_after BLOB NOT NULL) STRICT;
+CREATE INDEX entries_by_account ON entries (account, at, entry);
+CREATE INDEX entries_by_spender ON entries (spender, at, entry);
+CREATE INDEX entries_by_hold ON entries (hold, entry);
+CREATE INDEX entries_by_time ON entries (at, entry);
+
+-- Per account and hour. spent, drawn, gpu_ms: by the subtree; burned: of the account's own grants.
+CREATE TABLE usage_hours (
+  kind INTEGER NOT NULL, hour INTEGER NOT NULL, account INTEGER NOT NULL, spent BLOB NOT NULL,
+  drawn BLOB NOT NULL, gpu_ms BLOB NOT NULL, burned BLOB NOT NULL,
+  PRIMARY KEY (kind, hour, account)) STRICT, WITHOUT ROWID;
+CREATE INDEX usage_by_account ON usage_hours (account, hour);
+
+CREATE TABLE budgets (
+  account INTEGER NOT NULL, name TEXT NOT NULL, budget_limit BLOB NOT NULL, unit INTEGER NOT NULL,
+  period INTEGER NOT NULL, mode INTEGER NOT NULL, utc_offset_minutes INTEGER NOT NULL,
+  set_at INTEGER NOT NULL, removed_at INTEGER, PRIMARY KEY (account, name)) STRICT, WITHOUT ROWID;
+CREATE TABLE budget_alerts (
+  account INTEGER NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL, percent INTEGER NOT NULL,
+  at INTEGER NOT NULL, used BLOB NOT NULL,
+  PRIMARY KEY (account, name, position, percent)) STRICT, WITHOUT ROWID;
+";

@@ -1,0 +1,146 @@
+//! History in a SQLite file of its own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
+
+use crate::database::{Database, Row, Value};
+use crate::error::HistoryError;
+use crate::schema::{SCHEMA_VERSION, TABLES};
+
+/// `application_id` of the file: "BRHI".
+const APPLICATION_ID: i64 = 0x4252_4849;
+/// Prepared statements that are kept.
+const STATEMENTS: usize = 64;
+
+/// One connection to a history file.
+pub struct Sqlite {
+    connection: Connection,
+}
+
+fn failure(doing: &'static str) -> impl Fn(rusqlite::Error) -> HistoryError {
+    move |error| HistoryError::Storage { doing, reason: error.to_string() }
+}
+
+impl Sqlite {
+    /// Opens the file to feed it, or creates it.
+    ///
+    /// Syncs are left to checkpoints: after a power loss the file is whole but may be a little
+    /// behind, and is fed again from the position it says.
+    pub fn open(path: &Path) -> Result<Sqlite, HistoryError> {
+        let connection = Connection::open(path).map_err(failure("opening history"))?;
+        let history = Sqlite { connection };
+        history.configure()?;
+        history.create_or_check()?;
+        Ok(history)
+    }
+
+    /// Opens the file to ask it, beside whoever feeds it.
+    pub fn open_read_only(path: &Path) -> Result<Sqlite, HistoryError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(failure("opening history"))?;
+        connection.busy_timeout(Duration::from_secs(5)).map_err(failure("opening history"))?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let history = Sqlite { connection };
+        history.check(history.version()?)?;
+        Ok(history)
+    }
+
+    fn configure(&self) -> Result<(), HistoryError> {
+        let connection = &self.connection;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.busy_timeout(Duration::from_secs(5)).map_err(failure("opening history"))?;
+        connection
+            .execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
+            .map_err(failure("opening history"))
+    }
+
+    fn version(&self) -> Result<(i64, i64), HistoryError> {
+        let number = |name: &str| {
+            self.connection
+                .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+                .map_err(failure("reading the version of history"))
+        };
+        Ok((number("application_id")?, number("user_version")?))
+    }
+
+    fn check(&self, found: (i64, i64)) -> Result<(), HistoryError> {
+        if found != (APPLICATION_ID, SCHEMA_VERSION) {
+            return Err(HistoryError::Refused(
+                "the file is not a history of this version: delete it, it will be built anew"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn create_or_check(&self) -> Result<(), HistoryError> {
+        let found = self.version()?;
+        if found != (0, 0) {
+            return self.check(found);
+        }
+        let sql = format!(
+            "BEGIN EXCLUSIVE; {TABLES} PRAGMA application_id={APPLICATION_ID}; \
+             PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+        );
+        self.connection.execute_batch(&sql).map_err(failure("creating history"))
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Integer(value) => ValueRef::Integer(*value),
+            Value::Text(value) => ValueRef::Text(value.as_bytes()),
+            Value::Bytes(value) => ValueRef::Blob(value),
+        }))
+    }
+}
+
+fn value(found: ValueRef<'_>) -> rusqlite::Result<Value> {
+    Ok(match found {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(value) => Value::Integer(value),
+        ValueRef::Text(value) => Value::Text(String::from_utf8_lossy(value).into_owned()),
+        ValueRef::Blob(value) => Value::Bytes(value.to_vec()),
+        ValueRef::Real(_) => {
+            let kind = rusqlite::types::Type::Real;
+            return Err(rusqlite::Error::InvalidColumnType(0, "a column".into(), kind));
+        }
+    })
+}
+
+impl Database for Sqlite {
+    fn execute(&self, sql: &'static str, values: &[Value]) -> Result<(), HistoryError> {
+        let run = || self.connection.prepare_cached(sql)?.execute(params_from_iter(values));
+        run().map(|_| ()).map_err(failure("writing history"))
+    }
+
+    fn query(&self, sql: &'static str, values: &[Value]) -> Result<Vec<Row>, HistoryError> {
+        let run = || {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let columns = statement.column_count();
+            let rows = statement.query_map(params_from_iter(values), |row| {
+                (0..columns).map(|column| value(row.get_ref(column)?)).collect::<Result<Row, _>>()
+            })?;
+            rows.collect::<rusqlite::Result<Vec<Row>>>()
+        };
+        run().map_err(failure("reading history"))
+    }
+
+    fn begin(&self) -> Result<(), HistoryError> {
+        self.execute("BEGIN IMMEDIATE", &[])
+    }
+
+    fn commit(&self) -> Result<(), HistoryError> {
+        self.execute("COMMIT", &[])
+    }
+
+    fn rollback(&self) -> Result<(), HistoryError> {
+        self.execute("ROLLBACK", &[])
+    }
+}

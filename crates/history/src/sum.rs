@@ -1,0 +1,68 @@
+//! Sums of micro-credits as bytes that sort like numbers: SQL integers end at 64 bits, sums do not.
+//!
+//! One byte says sign and length (128 + n for n bytes of a positive number, 128 − n for a negative
+//! one, 128 for zero), then the magnitude, most significant byte first; turned over if negative.
+
+/// The bytes of a sum.
+pub fn encode(sum: i128) -> Vec<u8> {
+    let magnitude = sum.unsigned_abs().to_be_bytes();
+    let skipped = magnitude.iter().take_while(|byte| **byte == 0).count();
+    let digits = &magnitude[skipped..];
+    // At most 16 bytes of magnitude.
+    let length = u8::try_from(digits.len()).unwrap_or(16);
+    let mut bytes = Vec::with_capacity(17);
+    if sum < 0 {
+        bytes.push(128 - length);
+        bytes.extend(digits.iter().map(|byte| !byte));
+    } else {
+        bytes.push(128 + length);
+        bytes.extend(digits);
+    }
+    bytes
+}
+
+/// The inverse of [`encode`]; `None` if the bytes are no sum.
+pub fn decode(bytes: &[u8]) -> Option<i128> {
+    let (first, digits) = bytes.split_first()?;
+    let negative = *first < 128;
+    if usize::from(first.abs_diff(128)) != digits.len() || digits.len() > 16 {
+        return None;
+    }
+    let magnitude = digits.iter().fold(0u128, |sum, byte| {
+        let digit = if negative { !byte } else { *byte };
+        sum << 8 | u128::from(digit)
+    });
+    match i128::try_from(magnitude) {
+        Ok(sum) if negative => Some(-sum),
+        Ok(sum) => Some(sum),
+        // The smallest number has no positive counterpart.
+        Err(_) => (negative && magnitude == i128::MIN.unsigned_abs()).then_some(i128::MIN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_sort_like_numbers_and_come_back() {
+        let mut sums = vec![0, 1, -1, 255, 256, -255, -256, i128::MAX, i128::MIN, 1 << 64, -7];
+        sums.extend(
+            (0..127).map(|bit| 1i128 << bit).chain((0..127).map(|bit| -(3i128 << bit) / 2)),
+        );
+        let mut encoded: Vec<Vec<u8>> = sums.iter().map(|sum| encode(*sum)).collect();
+        for (sum, bytes) in sums.iter().zip(&encoded) {
+            assert_eq!(decode(bytes), Some(*sum));
+        }
+        sums.sort_unstable();
+        encoded.sort_unstable();
+        assert_eq!(encoded, sums.iter().map(|sum| encode(*sum)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn other_bytes_are_no_sum() {
+        for bytes in [&[][..], &[129], &[128, 0], &[130, 1], &[145; 18], &[100; 29]] {
+            assert_eq!(decode(bytes), None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! History against the ledger it describes: after any traffic, at any instant, to the micro-credit.
+
+#[path = "../../journal/tests/support/traffic.rs"]
+mod traffic;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::command::{AccountKind, BudgetPeriod, BudgetUnit, Command};
+use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::id::{AccountNo, HoldNo};
+use bursar_core::ledger::{Event, Ledger};
+use bursar_core::time::Timestamp;
+use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy};
+use bursar_history::{Cursor, Entry, EntryType, Fed, History, HistoryError, Sqlite};
+use bursar_journal::memory::MemoryJournal;
+use bursar_journal::record::ledger::LedgerBody;
+use bursar_journal::{Journal, JournalId};
+use traffic::{Decided, World};
+
+const ALWAYS: (Timestamp, Timestamp) = (Timestamp::MIN, Timestamp::MAX);
+
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new() -> TempDir {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).expect("the system gives random bytes");
+        let name = format!("bursar-history-{:016x}", u64::from_le_bytes(bytes));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
+        TempDir(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A leftover directory harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bodies(decided: &Decided) -> Vec<LedgerBody> {
+    let body = |(header, events): &(_, Vec<_>)| LedgerBody {
+        header: Option::clone(header),
+        events: events.clone(),
+    };
+    decided.bodies.iter().map(body).collect()
+}
+
+/// Feeds what was decided, from position 1, so many records at a time.
+fn feed(history: &mut History<Sqlite>, decided: &[Decided], at_once: usize) {
+    let decoded: Vec<Vec<LedgerBody>> = decided.iter().map(bodies).collect();
+    let records: Vec<Fed<'_>> = (1..)
+        .zip(decided.iter().zip(&decoded))
+        .map(|(position, (decided, bodies))| Fed { position, at: decided.at, bodies })
+        .collect();
+    for some in records.chunks(at_once) {
+        history.apply(some).expect("history takes what was decided");
+    }
+}
+
+fn fed(file: &Path, world: &World, at_once: usize) -> History<Sqlite> {
+    let mut history = History::new(Sqlite::open(file).expect("a new file"));
+    feed(&mut history, &world.decided, at_once);
+    history
+}
+
+fn accounts(ledger: &Ledger) -> Vec<(u32, String)> {
+    (0..9).map(|number| (number, ledger.account(AccountNo(number)).path.to_string())).collect()
+}
+
+fn all_entries(history: &History<Sqlite>, of: EntriesOf, limit: u32) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut cursor: Option<Cursor> = None;
+    loop {
+        let page = history.entries(of, ALWAYS, cursor, limit).expect("a page");
+        entries.extend(page.data);
+        match page.next {
+            // Cursors travel as text.
+            Some(next) => cursor = Some(next.to_string().parse().expect("our own cursor")),
+            None => return entries,
+        }
+    }
+}
+
+/// Everything in the file, table by table.
+fn dump(file: &Path) -> Vec<String> {
+    let connection = rusqlite::Connection::open(file).expect("the file is there");
+    let mut tables = connection
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+        .expect("a schema");
+    let names: Vec<String> = tables
+        .query_map([], |row| row.get(0))
+        .and_then(Iterator::collect)
+        .expect("names of tables");
+    let mut lines = Vec::new();
+    for name in names {
+        let mut rows = connection.prepare(&format!("SELECT * FROM {name}")).expect("a table");
+        let columns = rows.column_count();
+        let content: rusqlite::Result<Vec<String>> = rows
+            .query_map([], |row| {
+                let value = |column| row.get::<_, rusqlite::types::Value>(column);
+                let values = (0..columns).map(value).collect::<rusqlite::Result<Vec<_>>>()?;
+                Ok(format!("{name} {values:?}"))
+            })
+            .and_then(Iterator::collect);
+        lines.extend(content.expect("rows"));
+    }
+    lines
+}
+
+#[test]
+fn balances_entries_and_pages_agree_with_the_ledger() {
+    let directory = TempDir::new();
+    for seed in 0..6 {
+        let world = World::after(seed, 700);
+        let history = fed(&directory.file(&format!("{seed}.db")), &world, 50);
+        for (number, path) in accounts(&world.ledger) {
+            assert_eq!(history.account_number(&path), Ok(Some(number)));
+            let own = world.ledger.account(AccountNo(number));
+            let now = history.balance_as_of(number, world.clock).expect("a balance");
+            assert_eq!(now, AsOf { available: own.available, held: own.held }, "{path}");
+            let entries = all_entries(&history, EntriesOf::Account(number), 7);
+            assert_eq!(entries, all_entries(&history, EntriesOf::Account(number), 1000));
+            let mut sum = AsOf::default();
+            for entry in entries.iter().rev() {
+                let (available, held) = entry.kind.effect();
+                sum.available += available * entry.amount;
+                sum.held += held * entry.amount;
+                let after = AsOf { available: entry.available_after, held: entry.held_after };
+                assert_eq!(sum, after, "{entry:?}");
+                assert_eq!(entry.account, path);
+            }
+            assert_eq!(sum, now);
+        }
+        let everything = all_entries(&history, EntriesOf::Everything, 500);
+        let numbers: Vec<u64> = everything.iter().rev().map(|entry| entry.entry).collect();
+        assert_eq!(numbers, (1..=everything.len() as u64).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn traffic_makes_every_type_of_entry() {
+    let directory = TempDir::new();
+    let mut seen = BTreeSet::new();
+    for seed in 0..6 {
+        let history = fed(&directory.file(&format!("{seed}.db")), &World::after(seed, 900), 200);
+        let entries = all_entries(&history, EntriesOf::Everything, 1000);
+        seen.extend(entries.iter().map(|entry| entry.kind));
+    }
+    assert_eq!(seen, BTreeSet::from(EntryType::ALL));
+}
+
+#[test]
+fn balances_are_exact_at_every_past_instant() {
+    let directory = TempDir::new();
+    let mut world = World::new(11);
+    let mut remembered: Vec<(Timestamp, Vec<AsOf>)> = Vec::new();
+    for _ in 0..400 {
+        world.step();
+        let balance = |number| {
+            let account = world.ledger.account(AccountNo(number));
+            AsOf { available: account.available, held: account.held }
+        };
+        let balances: Vec<AsOf> = (0..9).map(balance).collect();
+        match remembered.last_mut().filter(|(at, _)| *at == world.clock) {
+            Some(last) => last.1 = balances,
+            None => remembered.push((world.clock, balances)),
+        }
+    }
+    let history = fed(&directory.file("history.db"), &world, 64);
+    for (at, balances) in &remembered {
+        for (number, expected) in (0..).zip(balances) {
+            assert_eq!(history.balance_as_of(number, *at).as_ref(), Ok(expected));
+        }
+    }
+    for pair in remembered.chunks(37) {
+        let [(from, before), .., (to, after)] = pair else { continue };
+        for number in 0..9 {
+            let later = from.plus_millis(1);
+            let statement = history.statement(number, later, *to).expect("it adds up");
+            let index = number as usize;
+            assert_eq!((statement.opening, statement.closing), (before[index], after[index]));
+            assert_eq!(statement.derived_closing(), statement.closing);
+        }
+    }
+}
+
+#[test]
+fn a_rebuilt_history_has_identical_content_however_it_was_fed() {
+    let directory = TempDir::new();
+    let world = World::after(5, 800);
+    let whole = directory.file("whole.db");
+    drop(fed(&whole, &world, usize::MAX));
+    let expected = dump(&whole);
+    assert!(expected.len() > 1_000);
+    for at_once in [1, 17] {
+        let other = directory.file(&format!("{at_once}.db"));
+        drop(fed(&other, &world, at_once));
+        assert_eq!(dump(&other), expected, "{at_once} records at once");
+    }
+    // Stopped and opened again after every few records, and fed some of them twice.
+    let restarted = directory.file("restarted.db");
+    for until in (0..world.decided.len()).step_by(41).chain([world.decided.len()]) {
+        let mut history = History::new(Sqlite::open(&restarted).expect("a file"));
+        feed(&mut history, &world.decided[..until], 1000);
+    }
+    assert_eq!(dump(&restarted), expected);
+}
+
+#[test]
+fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
+    let directory = TempDir::new();
+    let world = World::after(3, 200);
+    let journal = MemoryJournal::new(JournalId([5; 16]));
+    world.write_to(&journal, 5);
+    let genesis = journal.head_at(0).expect("the genesis");
+    let batches: Vec<_> =
+        journal.read(genesis).and_then(Iterator::collect).expect("the journal is whole");
+    let mut history =
+        History::new(Sqlite::open(&directory.file("history.db")).expect("a new file"));
+    history.apply_batches(&batches[..4]).expect("the first batches");
+    let before = history.position().expect("a position");
+    let gap = history.apply_batches(&batches[5..]).expect_err("a batch is missing");
+    assert_eq!(gap, HistoryError::Gap { applied: before, fed: batches[5].first_position });
+    assert_eq!(history.position(), Ok(before));
+    history.apply_batches(&batches).expect("all, some of them again");
+    assert_eq!(history.position(), Ok(journal.head().expect("a head").position));
+    let head = journal.head().expect("a head");
+    assert_eq!(history.followed(&journal), Ok(head));
+    assert_eq!(history.follow(&journal, head), Ok(head));
+    let mut other = History::new(Sqlite::open(&directory.file("other.db")).expect("a new file"));
+    let half = batches[batches.len() / 2].head();
+    assert_eq!(other.follow(&journal, half), Ok(half));
+    assert_eq!(other.follow(&journal, head), Ok(head));
+    assert_eq!(dump(&directory.file("other.db")), dump(&directory.file("history.db")));
+    let stranger = MemoryJournal::new(JournalId([6; 16]));
+    world.write_to(&stranger, 4);
+    let refused = other.follow(&stranger, stranger.head().expect("a head")).expect_err("foreign");
+    assert!(matches!(refused, HistoryError::Journal(_)), "{refused}");
+    let reader = History::new(
+        Sqlite::open_read_only(&directory.file("history.db")).expect("a second connection"),
+    );
+    assert_eq!(reader.position(), history.position());
+}
+
+#[test]
+fn archived_holds_are_what_the_ledger_had_and_it_takes_them_back() {
+    let directory = TempDir::new();
+    let (mut compared, mut revived) = (0, 0);
+    for seed in 9..14 {
+        let mut world = World::after(seed, 600);
+        let history = fed(&directory.file(&format!("{seed}.db")), &world, 100);
+        compared += compare_with_live(&history, &world.ledger);
+        // Days later the ledger has forgotten them all; history has not.
+        world.clock = world.clock.plus_millis(20 * 24 * 3_600_000);
+        world.advance();
+        revived += revive_all(&history, &mut world);
+        let again = fed(&directory.file(&format!("{seed}-again.db")), &world, 1000);
+        assert_eq!(again.position(), Ok(world.decided.len() as u64));
+        compared += compare_with_live(&again, &world.ledger);
+    }
+    assert!(compared > 50 && revived > 50, "{compared} compared, {revived} revived");
+}
+
+/// Every hold that the ledger still has must be in history, whole. Returns how many there are.
+fn compare_with_live(history: &History<Sqlite>, ledger: &Ledger) -> u32 {
+    let mut compared = 0;
+    for number in (0..2000).map(HoldNo) {
+        let Some(hold) = ledger.hold(number).cloned() else { continue };
+        let tenant = ledger.account(hold.account).tenant;
+        let found = history.archived(tenant.0, hold.kind, &hold.id).expect("an answer");
+        let found = found.expect("history forgets nothing");
+        let archived = ArchivedHold { hold };
+        let digest = (!archived.hold.is_open()).then(|| archived.digest());
+        assert_eq!((found.digest, &found.record), (digest, &archived));
+        compared += 1;
+    }
+    compared
+}
+
+/// Asks the ledger to take every archived hold back. Returns how many it took.
+fn revive_all(history: &History<Sqlite>, world: &mut World) -> u32 {
+    let mut revived = 0;
+    for kind in [HoldKind::Hold, HoldKind::Charge] {
+        for number in 0..1500 {
+            let name = match kind {
+                HoldKind::Hold => format!("hold-{number}"),
+                HoldKind::Charge => format!("charge-{number}"),
+            };
+            let Some(found) = history.archived(0, kind, &name).expect("an answer") else {
+                continue;
+            };
+            let Some(digest) = found.digest else { continue };
+            let before = world.decided.len();
+            world.perform(&Command::ReviveHold { record: Box::new(found.record), digest });
+            let took = world.decided.get(before).is_some_and(|decided| {
+                decided.events().any(|event| matches!(event, Event::HoldRevived { .. }))
+            });
+            revived += u32::from(took);
+        }
+    }
+    revived
+}
+
+#[test]
+fn top_lists_and_burn_rates_agree_with_the_entries() {
+    let directory = TempDir::new();
+    let world = World::after(21, 900);
+    let history = fed(&directory.file("history.db"), &world, 100);
+    let entries = all_entries(&history, EntriesOf::Everything, 1000);
+    let (from, to) = (world.clock.plus_millis(-24 * 3_600_000), world.clock);
+    let hour = |at: Timestamp| at.millis().div_euclid(3_600_000);
+    let mut spent: BTreeMap<String, i128> = BTreeMap::new();
+    let mut burned: BTreeMap<String, i128> = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| hour(entry.at) >= hour(from)) {
+        let sign = match entry.kind {
+            EntryType::Captured | EntryType::Charged => 1,
+            EntryType::Refunded => -1,
+            EntryType::Collected => {
+                *burned.entry(entry.account.clone()).or_default() += entry.amount;
+                continue;
+            }
+            _ => continue,
+        };
+        *burned.entry(entry.account.clone()).or_default() += sign * entry.amount;
+        let spender = entry.spender.clone().expect("somebody spent");
+        let ends = spender.match_indices(':').map(|(at, _)| at).chain([spender.len()]);
+        for end in ends {
+            *spent.entry(spender[..end].to_owned()).or_default() += sign * entry.amount;
+        }
+    }
+    for kind in [AccountKind::Org, AccountKind::Team, AccountKind::Project, AccountKind::User] {
+        let top = history.top(kind, TopBy::Spent, (from, to), 3).expect("a list");
+        assert!(top.is_sorted_by(|a, b| a.value >= b.value) && top.len() <= 3);
+        for ranked in top {
+            assert_eq!(spent.get(&ranked.account), Some(&ranked.value), "{}", ranked.account);
+        }
+        let free = history.top(kind, TopBy::Available, (from, to), 9).expect("a list");
+        for ranked in free {
+            let number = world.ledger.find_account(&ranked.account).expect("an account");
+            assert_eq!(world.ledger.account(number).available, ranked.value);
+        }
+    }
+    let best = history.top(AccountKind::Org, TopBy::Spent, (from, to), 1).expect("a list");
+    assert!(best.len() == 1, "the traffic of a day spends something");
+    for (number, path) in accounts(&world.ledger) {
+        let hours = history.burn(number, (from, to)).expect("hours");
+        let sum: i128 = hours.iter().map(|hour| hour.burned).sum();
+        assert_eq!(sum, burned.get(&path).copied().unwrap_or(0), "{path}");
+        let usage = history.usage(number, (from, to)).expect("usage");
+        assert_eq!(usage.spent, spent.get(&path).copied().unwrap_or(0), "{path}");
+    }
+}
+
+/// What hard and soft credit budgets count is what history counts as drawn, period by period.
+#[test]
+fn budget_usage_of_a_period_is_what_the_ledger_counts() {
+    let directory = TempDir::new();
+    let mut compared = 0;
+    for seed in 30..36 {
+        let world = World::after(seed, 500);
+        let history = fed(&directory.file(&format!("{seed}.db")), &world, 100);
+        for (number, _) in accounts(&world.ledger) {
+            let kept = history.budgets(number).expect("budgets");
+            let live: Vec<&str> = world
+                .ledger
+                .account(AccountNo(number))
+                .budgets()
+                .iter()
+                .map(|b| &*b.name)
+                .collect();
+            let there: Vec<&str> =
+                kept.iter().filter(|b| b.removed_at.is_none()).map(|b| &*b.name).collect();
+            assert_eq!(there, live);
+            for budget in world.ledger.account(AccountNo(number)).budgets() {
+                let (start, end) = budget.terms.period_of(world.clock);
+                // Longer periods begin before the oldest hold that the ledger still knows.
+                let comparable = budget.terms.unit == BudgetUnit::Credits
+                    && budget.terms.period == BudgetPeriod::Day;
+                let Some(end) = end.filter(|_| comparable) else { continue };
+                let usage = history.usage(number, (start, end.plus_millis(-1))).expect("usage");
+                assert_eq!(usage.drawn, budget.used(world.clock), "{}", budget.name);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 5, "{compared}");
+}
+
+#[test]
+fn decisions_are_found_by_account_and_by_position() {
+    let directory = TempDir::new();
+    let world = World::after(13, 300);
+    let history = fed(&directory.file("history.db"), &world, 100);
+    let mut found = BTreeSet::new();
+    for (number, _) in accounts(&world.ledger) {
+        let mut cursor = None;
+        loop {
+            let page = history.audit(AuditFilter::Account(number), cursor, 9).expect("a page");
+            let keys: Vec<_> = page.data.iter().map(|entry| (entry.position, entry.item)).collect();
+            assert!(keys.is_sorted_by(|a, b| a > b));
+            found.extend(keys);
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    for (position, decided) in (1u64..).zip(&world.decided) {
+        let page = history.audit(AuditFilter::Position(position), None, 100).expect("a page");
+        assert_eq!(page.data.len(), decided.bodies.len());
+        for (entry, (header, events)) in page.data.iter().rev().zip(&decided.bodies) {
+            assert_eq!(entry.actor.as_deref(), header.as_ref().map(|h| h.actor.as_str()));
+            assert_eq!(entry.command, header.as_ref().map(|header| header.command));
+            assert_eq!(entry.events.len(), events.len());
+            let moves = entry
+                .events
+                .iter()
+                .any(|name| !["policy_set", "answered", "forgotten"].contains(&name.as_str()));
+            assert_eq!(found.contains(&(entry.position, entry.item)), moves, "{entry:?}");
+        }
+    }
+}

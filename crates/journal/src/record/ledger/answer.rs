@@ -1,0 +1,193 @@
+//! The stored form of answers: what was replied or why it was refused.
+
+use bursar_core::ledger::answer::{Answer, HoldReply, Reply};
+use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
+
+use super::wire::{
+    FormatError, Reader, Stored, Writer, read_fields, stored_choice, stored_enum, stored_struct,
+    write_fields,
+};
+
+stored_choice!(HoldState { 0 Open, 1 Settled, 2 Released, 3 Lapsed });
+stored_choice!(Resource {
+    0 Account, 1 Grant, 2 Hold, 3 Charge, 4 Refund, 5 Transfer, 6 Collection, 7 Budget,
+});
+
+stored_enum!(Reply {
+    0 Done {};
+    1 Account(account);
+    2 Grant { 0 grant, 1 parts };
+    3 Hold(hold);
+    4 Charge { 0 hold, 1 requested, 2 charged, 3 spendable_after };
+    5 Movement { 0 movement, 1 amount };
+    6 Budget { 0 account, 1 budget };
+});
+
+stored_struct!(HoldReply {
+    0 hold,
+    1 state,
+    2 amount,
+    3 captured,
+    4 uncollected,
+    5 expires_at = None,
+    6 slices,
+});
+
+stored_enum!(Blocker {
+    0 Frozen { 0 account };
+    1 Credits { 0 account, 1 requested, 2 spendable };
+    2 Budget {
+        0 account, 1 budget, 2 unit, 3 limit, 4 spent, 5 held, 6 requested, 7 period_end = None,
+    };
+});
+
+stored_enum!(Conflict {
+    0 SettleBelowCaptured { 0 captured };
+    1 RefundAboveSpent { 0 spent };
+    2 StillOpen {};
+    3 NoRate {};
+    4 NothingUncollected {};
+    5 RecordMismatch {};
+});
+
+/// One number per part of a grant.
+impl Stored for [u64; 6] {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.array(6);
+        self.iter().for_each(|part| out.unsigned(*part));
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<[u64; 6], FormatError> {
+        input.array_of("the parts of a grant", 6)?;
+        let mut parts = [0; 6];
+        for part in &mut parts {
+            *part = input.unsigned()?;
+        }
+        Ok(parts)
+    }
+}
+
+/// Refusals that are kept for an idempotency key or recorded as a denial; the tags are the numbers
+/// of [`super::header::RefusalCode`]. An invalid field (tag 0) is never stored: its words are not
+/// data, and [`Refusal::is_remembered`] and [`Refusal::denies_credits`] are false for it.
+impl Stored for Refusal {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.array(2);
+        match self {
+            Refusal::InvalidField { .. } => {
+                panic!("an invalid field is answered at once and never stored")
+            }
+            Refusal::IdempotencyKeyReused => {
+                out.unsigned(1);
+                write_fields!(out, {});
+            }
+            Refusal::NotFound { what, name } => {
+                out.unsigned(2);
+                write_fields!(out, { 0 what, 1 name });
+            }
+            Refusal::AlreadyExists { what, name } => {
+                out.unsigned(3);
+                write_fields!(out, { 0 what, 1 name });
+            }
+            Refusal::TooLate { earliest } => {
+                out.unsigned(4);
+                write_fields!(out, { 0 earliest });
+            }
+            Refusal::AccountFrozen { blockers } => {
+                out.unsigned(5);
+                write_fields!(out, { 0 blockers });
+            }
+            Refusal::HoldClosed { state } => {
+                out.unsigned(6);
+                write_fields!(out, { 0 state });
+            }
+            Refusal::SequenceConflict { seen } => {
+                out.unsigned(7);
+                write_fields!(out, { 0 seen });
+            }
+            Refusal::Conflict(conflict) => {
+                out.unsigned(8);
+                conflict.write(out);
+            }
+            Refusal::InsufficientCredits { blockers } => {
+                out.unsigned(9);
+                write_fields!(out, { 0 blockers });
+            }
+            Refusal::BudgetExceeded { blockers } => {
+                out.unsigned(10);
+                write_fields!(out, { 0 blockers });
+            }
+        }
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Refusal, FormatError> {
+        input.array_of("Refusal", 2)?;
+        match input.unsigned()? {
+            1 => {
+                read_fields!(input, "IdempotencyKeyReused", {});
+                Ok(Refusal::IdempotencyKeyReused)
+            }
+            2 => {
+                read_fields!(input, "NotFound", { 0 what, 1 name });
+                Ok(Refusal::NotFound { what, name })
+            }
+            3 => {
+                read_fields!(input, "AlreadyExists", { 0 what, 1 name });
+                Ok(Refusal::AlreadyExists { what, name })
+            }
+            4 => {
+                read_fields!(input, "TooLate", { 0 earliest });
+                Ok(Refusal::TooLate { earliest })
+            }
+            5 => {
+                read_fields!(input, "AccountFrozen", { 0 blockers });
+                Ok(Refusal::AccountFrozen { blockers })
+            }
+            6 => {
+                read_fields!(input, "HoldClosed", { 0 state });
+                Ok(Refusal::HoldClosed { state })
+            }
+            7 => {
+                read_fields!(input, "SequenceConflict", { 0 seen });
+                Ok(Refusal::SequenceConflict { seen })
+            }
+            8 => Stored::read(input).map(Refusal::Conflict),
+            9 => {
+                read_fields!(input, "InsufficientCredits", { 0 blockers });
+                Ok(Refusal::InsufficientCredits { blockers })
+            }
+            10 => {
+                read_fields!(input, "BudgetExceeded", { 0 blockers });
+                Ok(Refusal::BudgetExceeded { blockers })
+            }
+            tag => Err(FormatError::UnknownTag { what: "Refusal", tag }),
+        }
+    }
+}
+
+/// `[0, reply]` or `[1, refusal]`.
+impl Stored for Answer {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.array(2);
+        match self {
+            Ok(reply) => {
+                out.unsigned(0);
+                reply.write(out);
+            }
+            Err(refusal) => {
+                out.unsigned(1);
+                refusal.write(out);
+            }
+        }
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Answer, FormatError> {
+        input.array_of("Answer", 2)?;
+        match input.unsigned()? {
+            0 => Reply::read(input).map(Ok),
+            1 => Refusal::read(input).map(Err),
+            tag => Err(FormatError::UnknownTag { what: "Answer", tag }),
+        }
+    }
+}

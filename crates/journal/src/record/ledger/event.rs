@@ -1,0 +1,133 @@
+//! The stored form of events. Tags and keys are never reused; a field that is no longer written
+//! keeps its number.
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{Context, OnExpiry};
+use bursar_core::ledger::event::{
+    Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
+};
+use smallvec::SmallVec;
+
+use super::wire::{stored_enum, stored_struct};
+
+stored_enum!(Event {
+    0 PolicySet(policy);
+    1 AccountOpened { 0 account, 1 path, 2 kind, 3 settings, 4 fingerprint };
+    2 AccountChanged { 0 account, 1 settings };
+    3 AccountFrozen { 0 account };
+    4 AccountUnfrozen { 0 account };
+    5 GrantIssued(issued);
+    6 GrantActivated { 0 grant };
+    7 GrantRevoked { 0 grant, 1 amount };
+    8 BucketExpired { 0 bucket, 1 amount };
+    9 ExpiryReversed { 0 pieces };
+    10 ReturnExpired { 0 hold, 1 pieces };
+    11 ReturnRevoked { 0 hold, 1 pieces };
+    12 HoldPlaced(placed);
+    13 HoldExtended { 0 hold, 1 pieces = Pieces::new(), 2 gpu_ms = 0, 3 expires_at = None };
+    14 HoldCaptured {
+        0 hold, 1 seq = None, 2 total = Credits::ZERO, 3 gpu_ms = 0, 4 taken = SmallVec::new(),
+        5 uncollected = 0,
+    };
+    15 HoldCut { 0 hold, 1 cut };
+    16 HoldClosed { 0 hold, 1 state, 2 cause, 3 returned = 0 };
+    17 Charged(charged);
+    18 Refunded { 0 movement, 1 hold };
+    19 CreditsMoved { 0 movement, 1 from, 2 to };
+    20 UncollectedCollected { 0 movement, 1 account };
+    21 BudgetSet { 0 account, 1 budget, 2 terms, 3 period_start, 4 spent = 0, 5 held = 0 };
+    22 BudgetRemoved { 0 account, 1 budget };
+    23 BudgetThresholdReached { 0 account, 1 budget, 2 percent, 3 used };
+    24 Answered { 0 key, 1 fingerprint, 2 answer };
+    25 CreditsDenied { 0 account, 1 refusal };
+    26 Forgotten { 0 answers = 0, 1 holds = 0, 2 movements = 0, 3 buckets = 0 };
+    27 HoldRevived { 0 hold, 1 record };
+});
+
+stored_struct!(GrantIssued {
+    0 grant,
+    1 id,
+    2 account,
+    3 kind,
+    4 amount,
+    5 effective_at,
+    6 expires_at = None,
+    7 priority,
+    8 restriction = None,
+    9 origin = GrantOrigin::Issued,
+    10 reference = None,
+    11 metadata = None,
+    12 fingerprint = 0,
+});
+
+stored_enum!(GrantOrigin {
+    0 Issued {};
+    1 Compensation { 0 hold };
+    2 Transfer { 0 from };
+});
+
+stored_struct!(HoldPlaced {
+    0 hold,
+    1 id,
+    2 account,
+    3 pieces,
+    4 expires_at = None,
+    5 context = Context::default(),
+    6 on_expiry = OnExpiry::HonorHold,
+    7 rate = None,
+    8 gpu_ms = 0,
+    9 reference = None,
+    10 fingerprint,
+});
+
+stored_struct!(Charged {
+    0 hold,
+    1 id,
+    2 account,
+    3 pieces,
+    4 requested,
+    5 late_for = None,
+    6 spendable_after,
+    7 fingerprint,
+});
+
+stored_struct!(NamedMovement {
+    0 movement,
+    1 id,
+    2 pieces,
+    3 fingerprint,
+});
+
+/// What an event is called wherever it is shown: its variant in small letters.
+pub fn event_name(event: &Event) -> &'static str {
+    match event {
+        Event::PolicySet(_) => "policy_set",
+        Event::AccountOpened { .. } => "account_opened",
+        Event::AccountChanged { .. } => "account_changed",
+        Event::AccountFrozen { .. } => "account_frozen",
+        Event::AccountUnfrozen { .. } => "account_unfrozen",
+        Event::GrantIssued(_) => "grant_issued",
+        Event::GrantActivated { .. } => "grant_activated",
+        Event::GrantRevoked { .. } => "grant_revoked",
+        Event::BucketExpired { .. } => "bucket_expired",
+        Event::ExpiryReversed { .. } => "expiry_reversed",
+        Event::ReturnExpired { .. } => "return_expired",
+        Event::ReturnRevoked { .. } => "return_revoked",
+        Event::HoldPlaced(_) => "hold_placed",
+        Event::HoldExtended { .. } => "hold_extended",
+        Event::HoldCaptured { .. } => "hold_captured",
+        Event::HoldCut { .. } => "hold_cut",
+        Event::HoldClosed { .. } => "hold_closed",
+        Event::Charged(_) => "charged",
+        Event::Refunded { .. } => "refunded",
+        Event::CreditsMoved { .. } => "credits_moved",
+        Event::UncollectedCollected { .. } => "uncollected_collected",
+        Event::BudgetSet { .. } => "budget_set",
+        Event::BudgetRemoved { .. } => "budget_removed",
+        Event::BudgetThresholdReached { .. } => "budget_threshold_reached",
+        Event::Answered { .. } => "answered",
+        Event::CreditsDenied { .. } => "credits_denied",
+        Event::Forgotten { .. } => "forgotten",
+        Event::HoldRevived { .. } => "hold_revived",
+    }
+}

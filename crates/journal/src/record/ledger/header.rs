@@ -1,0 +1,186 @@
+//! Who asked for what, and what came of it: stored in front of the events it caused.
+
+use bursar_core::ledger::command::{Command, Envelope};
+use bursar_core::ledger::event::Event;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::refusal::Refusal;
+
+use super::wire::{stored_choice, stored_enum, stored_struct};
+
+/// Who asked for what, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditHeader {
+    /// The API key or component that asked.
+    pub actor: Name,
+    /// The hash of the request.
+    pub fingerprint: u128,
+    /// The hash of tenant and idempotency key, if the request carried one.
+    pub key: Option<u128>,
+    /// What was asked for.
+    pub command: CommandKind,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a command.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was carried out.
+    Accepted,
+    /// It was not.
+    Refused(RefusalCode),
+}
+
+macro_rules! pinned_names {
+    ($(#[$doc:meta])* $type:ident { $($tag:literal $variant:ident $name:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "the names say it, and `name` gives them to outsiders")]
+        pub enum $type { $($variant),* }
+
+        stored_choice!($type { $($tag $variant),* });
+
+        impl $type {
+            /// All of them, in the order of their stored numbers.
+            pub const ALL: &'static [$type] = &[$($type::$variant),*];
+
+            /// The pinned name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $( $type::$variant => $name, )*
+                }
+            }
+
+            /// The inverse of `name`.
+            pub fn from_name(name: &str) -> Option<$type> {
+                $type::ALL.iter().copied().find(|kind| kind.name() == name)
+            }
+        }
+    };
+}
+
+pinned_names!(
+    /// What was asked for: the variant of [`Command`].
+    CommandKind {
+        0 SetPolicy "set_policy",
+        1 OpenAccount "open_account",
+        2 ChangeAccount "change_account",
+        3 FreezeAccount "freeze_account",
+        4 UnfreezeAccount "unfreeze_account",
+        5 IssueGrant "issue_grant",
+        6 RevokeGrant "revoke_grant",
+        7 PlaceHold "place_hold",
+        8 CaptureHold "capture_hold",
+        9 ExtendHold "extend_hold",
+        10 SettleHold "settle_hold",
+        11 ReleaseHold "release_hold",
+        12 Charge "charge",
+        13 Refund "refund",
+        14 Transfer "transfer",
+        15 CollectUncollected "collect_uncollected",
+        16 SetBudget "set_budget",
+        17 RemoveBudget "remove_budget",
+        18 ReviveHold "revive_hold",
+    }
+);
+
+pinned_names!(
+    /// Why a command was refused: the code of [`Refusal`].
+    RefusalCode {
+        0 InvalidField "invalid_field",
+        1 IdempotencyKeyReused "idempotency_key_reused",
+        2 NotFound "not_found",
+        3 AlreadyExists "already_exists",
+        4 TooLate "too_late",
+        5 AccountFrozen "account_frozen",
+        6 HoldClosed "hold_closed",
+        7 SequenceConflict "sequence_conflict",
+        8 Conflict "conflict",
+        9 InsufficientCredits "insufficient_credits",
+        10 BudgetExceeded "budget_exceeded",
+    }
+);
+
+stored_enum!(Outcome {
+    0 Accepted {};
+    1 Refused(code);
+});
+
+stored_struct!(AuditHeader {
+    0 actor,
+    1 fingerprint,
+    2 key = None,
+    3 command,
+    4 outcome = Outcome::Accepted,
+});
+
+impl From<&Command> for CommandKind {
+    fn from(command: &Command) -> CommandKind {
+        match command {
+            Command::SetPolicy(_) => CommandKind::SetPolicy,
+            Command::OpenAccount { .. } => CommandKind::OpenAccount,
+            Command::ChangeAccount { .. } => CommandKind::ChangeAccount,
+            Command::FreezeAccount { .. } => CommandKind::FreezeAccount,
+            Command::UnfreezeAccount { .. } => CommandKind::UnfreezeAccount,
+            Command::IssueGrant(_) => CommandKind::IssueGrant,
+            Command::RevokeGrant { .. } => CommandKind::RevokeGrant,
+            Command::PlaceHold(_) => CommandKind::PlaceHold,
+            Command::CaptureHold { .. } => CommandKind::CaptureHold,
+            Command::ExtendHold { .. } => CommandKind::ExtendHold,
+            Command::SettleHold { .. } => CommandKind::SettleHold,
+            Command::ReleaseHold { .. } => CommandKind::ReleaseHold,
+            Command::Charge(_) => CommandKind::Charge,
+            Command::Refund(_) => CommandKind::Refund,
+            Command::Transfer(_) => CommandKind::Transfer,
+            Command::CollectUncollected { .. } => CommandKind::CollectUncollected,
+            Command::SetBudget { .. } => CommandKind::SetBudget,
+            Command::RemoveBudget { .. } => CommandKind::RemoveBudget,
+            Command::ReviveHold { .. } => CommandKind::ReviveHold,
+        }
+    }
+}
+
+impl From<&Refusal> for RefusalCode {
+    fn from(refusal: &Refusal) -> RefusalCode {
+        match refusal {
+            Refusal::InvalidField { .. } => RefusalCode::InvalidField,
+            Refusal::IdempotencyKeyReused => RefusalCode::IdempotencyKeyReused,
+            Refusal::NotFound { .. } => RefusalCode::NotFound,
+            Refusal::AlreadyExists { .. } => RefusalCode::AlreadyExists,
+            Refusal::TooLate { .. } => RefusalCode::TooLate,
+            Refusal::AccountFrozen { .. } => RefusalCode::AccountFrozen,
+            Refusal::HoldClosed { .. } => RefusalCode::HoldClosed,
+            Refusal::SequenceConflict { .. } => RefusalCode::SequenceConflict,
+            Refusal::Conflict(_) => RefusalCode::Conflict,
+            Refusal::InsufficientCredits { .. } => RefusalCode::InsufficientCredits,
+            Refusal::BudgetExceeded { .. } => RefusalCode::BudgetExceeded,
+        }
+    }
+}
+
+impl AuditHeader {
+    /// The header of a command and of what it led to.
+    ///
+    /// A refusal is journaled only with the event that records it, so its code is read off there.
+    pub fn of(envelope: &Envelope, command: &Command, events: &[Event]) -> AuditHeader {
+        AuditHeader {
+            actor: envelope.actor.clone(),
+            fingerprint: envelope.fingerprint,
+            key: envelope.key,
+            command: CommandKind::from(command),
+            outcome: Outcome::of(events),
+        }
+    }
+}
+
+impl Outcome {
+    /// What the events of one decision say about it.
+    pub fn of(events: &[Event]) -> Outcome {
+        let refusal = events.iter().rev().find_map(|event| match event {
+            Event::Answered { answer, .. } => answer.as_ref().as_ref().err(),
+            Event::CreditsDenied { refusal, .. } => Some(refusal.as_ref()),
+            _ => None,
+        });
+        refusal.map_or(Outcome::Accepted, |refusal| Outcome::Refused(refusal.into()))
+    }
+}

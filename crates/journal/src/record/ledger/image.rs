@@ -1,0 +1,127 @@
+//! The stored form of a whole ledger, for snapshots.
+
+use bursar_core::ledger::budget::Budget;
+use bursar_core::ledger::command::AccountSettings;
+use bursar_core::ledger::event::GrantOrigin;
+use bursar_core::ledger::grant::GrantRare;
+use bursar_core::ledger::image::{
+    AccountImage, AnswerImage, BucketImage, GrantImage, Image, TermsImage,
+};
+use bursar_core::ledger::state::Movement;
+use fefo::Part;
+
+use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_struct};
+
+/// The version of the image that this build writes and reads. A snapshot of another version is
+/// skipped: the journal says the same, only slower.
+pub const IMAGE_VERSION: u64 = 1;
+
+stored_choice!(Part { 0 Free, 1 Held, 2 Spent, 3 Expired, 4 Revoked, 5 Moved });
+
+stored_struct!(Image {
+    0 now,
+    1 policy,
+    2 accounts,
+    3 grants,
+    4 buckets,
+    5 holds,
+    6 free_holds,
+    7 movements,
+    8 free_movements,
+    9 answers,
+    10 aging_holds,
+    11 aging_movements,
+    12 aging_buckets,
+});
+
+stored_struct!(AccountImage {
+    0 path,
+    1 kind,
+    2 frozen = false,
+    3 fingerprint,
+    4 settings = AccountSettings::default(),
+    5 uncollected = 0,
+    6 budgets = Vec::new(),
+});
+
+stored_struct!(Budget {
+    0 name,
+    1 terms,
+    2 period_start,
+    3 spent = 0,
+    4 held = 0,
+    5 alerted = Vec::new(),
+});
+
+stored_struct!(TermsImage {
+    0 priority,
+    1 expires_at = None,
+    2 kind,
+    3 restriction = None,
+});
+
+stored_struct!(GrantImage {
+    0 id,
+    1 account,
+    2 bucket = None,
+    3 start = 0,
+    4 amount,
+    5 created_at,
+    6 effective_at,
+    7 fingerprint,
+    8 revoked = false,
+    9 pending = None,
+    10 rare = None,
+});
+
+stored_struct!(GrantRare {
+    0 origin = GrantOrigin::Issued,
+    1 reference = None,
+    2 metadata = None,
+});
+
+stored_struct!(BucketImage {
+    0 account,
+    1 terms,
+    2 expired = false,
+    3 has_revoked = false,
+    4 runs,
+});
+
+stored_struct!(AnswerImage {
+    0 at,
+    1 key,
+    2 fingerprint,
+    3 answer,
+});
+
+stored_struct!(Movement {
+    0 what,
+    1 tenant,
+    2 movement,
+    3 expired,
+    4 hold = None,
+});
+
+/// The image as bytes: `[version, image]`.
+pub fn encode_image(image: &Image) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut out = Writer::new(&mut bytes);
+    out.array(2);
+    out.unsigned(IMAGE_VERSION);
+    image.write(&mut out);
+    bytes
+}
+
+/// Reads [`encode_image`].
+pub fn decode_image(bytes: &[u8]) -> Result<Image, FormatError> {
+    let mut input = Reader::new(bytes);
+    input.array_of("an image", 2)?;
+    match input.unsigned()? {
+        IMAGE_VERSION => {}
+        version => return Err(FormatError::UnknownVersion { what: "the image", version }),
+    }
+    let image = Image::read(&mut input)?;
+    input.finish()?;
+    Ok(image)
+}

@@ -1,0 +1,121 @@
+//! The stored form of what a ledger decided.
+//!
+//! The body of a record is the CBOR array `[version, header, events]`: who asked for what (`null`
+//! if nobody did), and what happened. A group record holds several such bodies. Every struct is a
+//! map with integer keys, every enum with content an array `[tag, content]`; keys and tags are
+//! pinned and never reused. [`wire`] says what is strict about it, `docs/journal-format.md` lists
+//! every number.
+
+mod answer;
+mod cbor;
+mod event;
+mod header;
+mod hold;
+mod image;
+mod terms;
+mod value;
+mod wire;
+
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::event::Event;
+
+pub use event::event_name;
+pub use header::{AuditHeader, CommandKind, Outcome, RefusalCode};
+pub use image::{IMAGE_VERSION, decode_image, encode_image};
+pub use wire::FormatError;
+use wire::{Reader, Stored, Writer};
+
+/// The version of the body that this build writes. Every version ever written stays readable.
+pub const BODY_VERSION: u64 = 1;
+
+/// One body, read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerBody {
+    /// Who asked for what; `None` if it fell due.
+    pub header: Option<AuditHeader>,
+    /// What happened.
+    pub events: Vec<Event>,
+}
+
+/// Writes one body behind what is in `out`.
+pub fn encode_body(header: Option<&AuditHeader>, events: &[Event], out: &mut Vec<u8>) {
+    let mut out = Writer::new(out);
+    out.array(3);
+    out.unsigned(BODY_VERSION);
+    match header {
+        Some(header) => header.write(&mut out),
+        None => out.null(),
+    }
+    out.array(events.len());
+    events.iter().for_each(|event| event.write(&mut out));
+}
+
+/// Reads one body, and nothing but that.
+pub fn decode_body(bytes: &[u8]) -> Result<LedgerBody, FormatError> {
+    let mut events = Vec::new();
+    let header = decode_body_into(bytes, &mut events)?;
+    Ok(LedgerBody { header, events })
+}
+
+/// Reads one body and puts its events behind what is in `events`.
+pub fn decode_body_into(
+    bytes: &[u8],
+    events: &mut Vec<Event>,
+) -> Result<Option<AuditHeader>, FormatError> {
+    let mut input = Reader::new(bytes);
+    input.array_of("the body of a record", 3)?;
+    match input.unsigned()? {
+        BODY_VERSION => {}
+        version => return Err(FormatError::UnknownVersion { what: "the body", version }),
+    }
+    let header = if input.skip_null()? { None } else { Some(AuditHeader::read(&mut input)?) };
+    for _ in 0..input.array()? {
+        events.push(Event::read(&mut input)?);
+    }
+    input.finish()?;
+    Ok(header)
+}
+
+/// The bodies of a record: one, or several for a group.
+pub fn decode_record(kind: super::RecordKind, body: &[u8]) -> Result<Vec<LedgerBody>, FormatError> {
+    match kind {
+        super::RecordKind::Barrier => match body.len() {
+            0 => Ok(Vec::new()),
+            left => Err(FormatError::TrailingBytes { left }),
+        },
+        super::RecordKind::Decision | super::RecordKind::Due => Ok(vec![decode_body(body)?]),
+        super::RecordKind::Group => {
+            let mut bodies = Vec::new();
+            let mut rest = body;
+            while let Some((length, after)) = rest.split_first_chunk::<4>() {
+                let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+                let Some((one, after)) = after.split_at_checked(length) else {
+                    let at = body.len() - after.len();
+                    let reason = format!("{length} bytes announced, {} left", after.len());
+                    return Err(FormatError::Syntax { at, reason });
+                };
+                bodies.push(decode_body(one)?);
+                rest = after;
+            }
+            match rest.len() {
+                0 => Ok(bodies),
+                left => Err(FormatError::TrailingBytes { left }),
+            }
+        }
+    }
+}
+
+/// The stored form of an archived hold, as history keeps it.
+pub fn encode_archived(record: &ArchivedHold) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.write(&mut Writer::new(&mut bytes));
+    bytes
+}
+
+/// Reads it back.
+pub fn decode_archived(bytes: &[u8]) -> Result<ArchivedHold, FormatError> {
+    let mut input = Reader::new(bytes);
+    let record = ArchivedHold::read(&mut input)?;
+    input.finish()?;
+    Ok(record)
+}

@@ -1,0 +1,107 @@
+//! Rot in SQLite's log, which SQLite itself takes for the end of an unfinished write.
+//!
+//! Recovery reads the log up to the first frame whose checksum is wrong and forgets the rest. That is
+//! right for a torn write, and silent loss if a bit flipped in a transaction that was acknowledged.
+//! The two can be told apart: a transaction is begun only after the one before it was synced, so a
+//! power loss tears at most the last one. Two commits behind the first bad frame are proof of damage.
+//! Every open starts a new generation of the log ([`super::schema::restart_log`]), so that leftovers
+//! of earlier crashes are never counted.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use super::files::beside;
+use super::schema::PAGE_BYTES;
+use crate::error::JournalError;
+
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
+/// First word of the log when checksums are over big-endian words; one less for little-endian.
+const MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
+/// Commits that a power loss can leave behind a torn frame.
+const TORN_AT_MOST: u32 = 1;
+
+/// Refuses a log that lost transactions which were synced.
+pub(super) fn check(path: &Path) -> Result<(), JournalError> {
+    let storage = |error: io::Error| JournalError::storage("reading the log", error);
+    let mut file = match File::open(beside(path, "-wal")) {
+        Ok(file) => BufReader::with_capacity(1 << 16, file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(storage(error)),
+    };
+    let mut header = [0; HEADER_BYTES];
+    if !fill(&mut file, &mut header).map_err(storage)? {
+        return Ok(());
+    }
+    let lost = lost_commits(&mut file, &header).map_err(storage)?;
+    if lost > TORN_AT_MOST {
+        return Err(damaged(&format!("{lost} transactions lie behind a damaged frame")));
+    }
+    Ok(())
+}
+
+fn damaged(reason: &str) -> JournalError {
+    JournalError::Damaged { part: "log", reason: reason.to_owned() }
+}
+
+/// Reads as much as `bytes` holds; false if the file ends before.
+fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The big-endian number at `at`.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes were taken"))
+}
+
+/// How many commits of this generation lie behind the first frame that SQLite would not accept.
+fn lost_commits(file: &mut impl Read, header: &[u8; HEADER_BYTES]) -> io::Result<u32> {
+    let big_endian = word(header, 0) == MAGIC_BIG_ENDIAN;
+    let mut sum = checksum(&header[..24], big_endian, (0, 0));
+    let mut valid = sum == (word(header, 24), word(header, 28))
+        && word(header, 0) & !1 == MAGIC_BIG_ENDIAN & !1;
+    let header_valid = valid;
+    let mut salts = header[16..24].to_vec();
+    let mut lost = 0;
+    let mut frame = vec![0; FRAME_HEADER_BYTES + PAGE_BYTES];
+    let mut first = true;
+    while fill(file, &mut frame)? {
+        let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
+        if first && !header_valid {
+            // Only the frames still know what generation this was.
+            salts = head[8..16].to_vec();
+        }
+        first = false;
+        sum = checksum(page, big_endian, checksum(&head[..8], big_endian, sum));
+        valid = valid && head[8..16] == salts[..] && sum == (word(head, 16), word(head, 20));
+        let commit = word(head, 4) != 0;
+        if !valid && commit && differing_bits(&head[8..16], &salts) <= 1 {
+            lost += 1;
+        }
+    }
+    Ok(lost)
+}
+
+/// A frame whose salt has one flipped bit is still of this generation; the next one's salt is random.
+fn differing_bits(left: &[u8], right: &[u8]) -> u32 {
+    left.iter().zip(right).map(|(left, right)| (left ^ right).count_ones()).sum()
+}
+
+/// SQLite's running checksum over pairs of words.
+fn checksum(bytes: &[u8], big_endian: bool, start: (u32, u32)) -> (u32, u32) {
+    let number = |word: [u8; 4]| {
+        if big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+    };
+    let (pairs, _) = bytes.as_chunks::<8>();
+    pairs.iter().fold(start, |(first, second), pair| {
+        let [a, b, c, d, e, f, g, h] = *pair;
+        let first = first.wrapping_add(number([a, b, c, d])).wrapping_add(second);
+        let second = second.wrapping_add(number([e, f, g, h])).wrapping_add(first);
+        (first, second)
+    })
+}

@@ -1,0 +1,235 @@
+//! The stored form of ledger events: every variant comes back as it was, every byte counts, the
+//! golden bytes never change, and nothing else is believed.
+
+mod arbitrary;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use arbitrary::{Source, VARIANTS};
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::command::Cause;
+use bursar_core::ledger::event::Event;
+use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::id::HoldNo;
+use bursar_core::ledger::refusal::Refusal;
+use bursar_journal::RecordKind;
+use bursar_journal::record::ledger::{
+    AuditHeader, FormatError, decode_archived, decode_body, decode_record, encode_archived,
+    encode_body, event_name,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn encoded(header: Option<&AuditHeader>, events: &[Event]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_body(header, events, &mut bytes);
+    bytes
+}
+
+#[test]
+fn the_generator_makes_every_variant_there_is() {
+    let mut source = Source::new(1);
+    let names: BTreeSet<&str> =
+        (0..VARIANTS).map(|variant| event_name(&source.event(variant))).collect();
+    assert_eq!(names.len(), VARIANTS as usize);
+    // The stored tag of a variant is its number in the generator: [1, null, [[tag, …]]].
+    for variant in 0..VARIANTS {
+        let bytes = encoded(None, &[source.event(variant)]);
+        let tag = if variant < 24 { bytes[5] } else { bytes[6] };
+        assert_eq!(u32::from(tag), variant);
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_event_comes_back_and_is_written_again_the_same(seed in any::<u64>()) {
+        let mut source = Source::new(seed);
+        let header = (source.below(4) > 0).then(|| source.header());
+        let events: Vec<Event> = (0..VARIANTS).map(|variant| source.event(variant)).collect();
+        let bytes = encoded(header.as_ref(), &events);
+        let body = decode_body(&bytes).expect("just written");
+        prop_assert_eq!(&body.header, &header);
+        prop_assert_eq!(&body.events, &events);
+        prop_assert_eq!(encoded(body.header.as_ref(), &body.events), bytes);
+    }
+
+    #[test]
+    fn any_cbor_tool_can_read_a_body(seed in any::<u64>()) {
+        let mut source = Source::new(seed);
+        let header = source.header();
+        let events: Vec<Event> = (0..VARIANTS).map(|variant| source.event(variant)).collect();
+        let bytes = encoded(Some(&header), &events);
+        let mut other = minicbor::Decoder::new(&bytes);
+        other.skip().expect("another implementation reads it");
+        prop_assert_eq!(other.position(), bytes.len());
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused_or_mean_exactly_what_they_say(
+        seed in any::<u64>(), variant in 0..VARIANTS, at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+    ) {
+        let mut source = Source::new(seed);
+        let header = source.header();
+        let mut bytes = encoded(Some(&header), &[source.event(variant)]);
+        let at = at.index(bytes.len());
+        bytes[at] = value;
+        if let Ok(body) = decode_body(&bytes) {
+            prop_assert_eq!(encoded(body.header.as_ref(), &body.events), bytes);
+        }
+    }
+
+    #[test]
+    fn cut_off_and_longer_bodies_are_refused(seed in any::<u64>(), variant in 0..VARIANTS) {
+        let mut source = Source::new(seed);
+        let mut bytes = encoded(None, &[source.event(variant)]);
+        for length in 0..bytes.len() {
+            prop_assert!(decode_body(&bytes[..length]).is_err());
+        }
+        bytes.push(0);
+        prop_assert_eq!(decode_body(&bytes), Err(FormatError::TrailingBytes { left: 1 }));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
+        for prefix in [&[][..], &[0x83, 1, 0xf6, 0x81][..], &[0x83, 1, 0xf6, 0x81, 0x82][..]] {
+            let bytes = [prefix, &bytes].concat();
+            if let Ok(body) = decode_body(&bytes) {
+                prop_assert_eq!(encoded(body.header.as_ref(), &body.events), bytes);
+            }
+        }
+        let _ = decode_archived(&bytes);
+    }
+
+    #[test]
+    fn an_archived_hold_comes_back_with_its_digest(seed in any::<u64>()) {
+        let record = ArchivedHold { hold: Source::new(seed).whole_hold() };
+        let back = decode_archived(&encode_archived(&record)).expect("just written");
+        prop_assert_eq!(back.digest(), record.digest());
+        prop_assert_eq!(back, record);
+    }
+}
+
+fn golden_file(event: &Event) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/ledger-v1");
+    directory.join(format!("{}.hex", event_name(event)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let lines: Vec<&str> = (0..digits.len())
+        .step_by(96)
+        .map(|start| &digits[start..digits.len().min(start + 96)])
+        .collect();
+    lines.join("\n") + "\n"
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let digit = |byte: u8| (byte as char).to_digit(16).expect("a golden file is hexadecimal");
+    digits
+        .chunks(2)
+        .map(|pair| u8::try_from(digit(pair[0]) * 16 + digit(pair[1])).expect("two digits"))
+        .collect()
+}
+
+/// `BURSAR_WRITE_GOLDEN=1` writes the files of variants that have none yet; it never changes one.
+#[test]
+fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
+    let mut source = Source::new(2020);
+    for variant in 0..VARIANTS {
+        let header = (variant % 5 > 0).then(|| source.header());
+        let events = [source.event(variant), source.event(variant)];
+        let written = encoded(header.as_ref(), &events);
+        let file = golden_file(&events[0]);
+        if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
+            std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
+        }
+        let golden = std::fs::read_to_string(&file).expect("every variant has a golden file");
+        let golden = from_hex(&golden);
+        assert_eq!(written, golden, "{}", file.display());
+        let read = decode_body(&golden).expect("golden bytes stay readable");
+        assert_eq!((read.header, &read.events[..]), (header, &events[..]));
+    }
+}
+
+fn body_of(event: &[u8]) -> Vec<u8> {
+    [&[0x83, 1, 0xf6, 0x81], event].concat()
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    // AccountFrozen { account: 7 } is [3, {0: 7}].
+    assert!(decode_body(&body_of(&[0x82, 3, 0xa1, 0, 7])).is_ok());
+    let refused = |event: &[u8]| decode_body(&body_of(event)).expect_err("must be refused");
+    let what = "AccountFrozen";
+    for (event, error) in [
+        (&[0x82, 0x18, 99, 0xa0][..], FormatError::UnknownTag { what: "Event", tag: 99 }),
+        (&[0x82, 3, 0xa0], FormatError::MissingField { what, key: 0 }),
+        (&[0x82, 3, 0xa2, 0, 7, 5, 1], FormatError::UnknownField { what, key: 5 }),
+        (&[0x82, 3, 0xa2, 0, 7, 0, 7], FormatError::RepeatedField { what, key: 0 }),
+        (&[0x82, 3, 0xa1, 0, 0x18, 7], FormatError::NotShortest { at: 8 }),
+        // Forgotten { answers: 0, … } leaves every zero out.
+        (&[0x82, 0x18, 26, 0xa1, 0, 0], FormatError::IdleField { what: "Forgotten", key: 0 }),
+    ] {
+        assert_eq!(refused(event), error);
+    }
+    let indefinite = refused(&[0x82, 3, 0xbf, 0, 7, 0xff]);
+    assert!(matches!(indefinite, FormatError::Syntax { .. }), "{indefinite}");
+    let newer = decode_body(&[0x83, 2, 0xf6, 0x80]).expect_err("version 2 does not exist");
+    assert_eq!(newer, FormatError::UnknownVersion { what: "the body", version: 2 });
+    assert!(newer.to_string().contains("use the build that wrote it"));
+}
+
+#[test]
+fn a_group_is_read_body_by_body_and_a_barrier_has_none() {
+    let mut source = Source::new(3);
+    let header = source.header();
+    let bodies: Vec<Vec<u8>> =
+        (0..3).map(|variant| encoded(Some(&header), &[source.event(variant)])).collect();
+    let mut group = Vec::new();
+    for body in &bodies {
+        group.extend(u32::try_from(body.len()).expect("short").to_le_bytes());
+        group.extend(body);
+    }
+    let read = decode_record(RecordKind::Group, &group).expect("just written");
+    let again: Vec<Vec<u8>> =
+        read.iter().map(|body| encoded(body.header.as_ref(), &body.events)).collect();
+    assert_eq!(again, bodies);
+    for length in 1..group.len() {
+        let whole =
+            length == 4 + bodies[0].len() || length == 8 + bodies[0].len() + bodies[1].len();
+        assert_eq!(decode_record(RecordKind::Group, &group[..length]).is_ok(), whole);
+    }
+    assert_eq!(decode_record(RecordKind::Barrier, &[]), Ok(vec![]));
+    assert!(decode_record(RecordKind::Barrier, &[0]).is_err());
+}
+
+#[test]
+fn an_invalid_field_never_reaches_the_journal() {
+    let refusal = Refusal::InvalidField { field: "amount", reason: "must be more than zero" };
+    assert!(!refusal.is_remembered() && !refusal.denies_credits());
+}
+
+#[test]
+fn the_documented_example_is_what_is_written_and_every_event_is_documented() {
+    let closed = Event::HoldClosed {
+        hold: HoldNo(7),
+        state: HoldState::Settled,
+        cause: Cause::Holder,
+        returned: 28_800_000,
+    };
+    let bytes = encoded(None, &[closed]);
+    let written: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let lines = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert!(lines.into_iter().any(|line| line == written.join(" ")), "{}", written.join(" "));
+    let mut source = Source::new(1);
+    for variant in 0..VARIANTS {
+        let name = event_name(&source.event(variant));
+        let row = page.lines().find(|line| line.starts_with('|') && line.contains(name));
+        assert!(row.is_some_and(|row| row.contains(&variant.to_string())), "{name}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What every handler can reach.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_api::Code;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{Name, is_valid_path};
+use bursar_engine::{Clock, ManualClock, Seen, Status};
+
+use crate::directory::DirectoryService;
+use crate::feed::Feed;
+use crate::gateway::Gateway;
+use crate::history::HistoryService;
+use crate::http::extract::Caller;
+use crate::http::meta;
+use crate::ids::IdMaker;
+use crate::limits::{Limits, Load};
+use crate::operation::Stripes;
+use crate::problem::Failure;
+use crate::telemetry::Metrics;
+
+/// How long a read waits for a position that the ledger has not reached.
+const POSITION_PATIENCE: Duration = Duration::from_secs(5);
+const POSITION_STEP: Duration = Duration::from_millis(20);
+
+/// Says what the writers are doing.
+pub type StatusOf = Box<dyn Fn() -> Vec<(&'static str, Status)> + Send + Sync>;
+
+/// What every handler can reach.
+pub struct App {
+    /// The ledger.
+    pub ledger: Gateway<Ledger>,
+    /// Keys, prices, classes, regions, quotas.
+    pub directory: DirectoryService,
+    /// What was, for queries.
+    pub history: HistoryService,
+    /// What happens, as it happens.
+    pub feed: Feed,
+    /// Signs checkpoints.
+    pub signing: ed25519_dalek::SigningKey,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// The same, if only requests move it.
+    pub manual: Option<Arc<ManualClock>>,
+    /// Makes ids.
+    pub ids: IdMaker,
+    /// Keeps the order of equal creations.
+    pub stripes: Stripes,
+    /// Rate limits.
+    pub limits: Limits,
+    /// What is being handled, for shedding.
+    pub load: Load,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// The hash of the root key.
+    pub root: [u8; 32],
+    /// The address under which this server is reached.
+    pub base_url: Arc<str>,
+    /// What the writers are doing.
+    pub status: StatusOf,
+    /// Brings the counters of the writers up to date.
+    pub measure: Box<dyn Fn(&App) + Send + Sync>,
+    /// True once the server is to end.
+    pub stopped: tokio::sync::watch::Receiver<bool>,
+}
+
+impl App {
+    /// Looks at the ledger, not before the position that the request asks for.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Ledger) -> T + Send + 'static,
+    ) -> Result<Seen<T>, Failure> {
+        self.reach_position().await?;
+        self.ledger.read(read).await
+    }
+
+    async fn reach_position(&self) -> Result<(), Failure> {
+        let Some(wanted) = meta::min_position() else { return Ok(()) };
+        let reached = async {
+            loop {
+                if self.ledger.read(|_| ()).await?.position >= wanted {
+                    return Ok(());
+                }
+                tokio::time::sleep(POSITION_STEP).await;
+            }
+        };
+        match tokio::time::timeout(POSITION_PATIENCE, reached).await {
+            Ok(reached) => reached,
+            Err(_) => {
+                let detail = format!("the ledger has not reached position {wanted}");
+                Err(Failure::new(Code::Unavailable, detail))
+            }
+        }
+    }
+
+    /// The account that a list is limited to; one that the caller cannot see is not found.
+    pub async fn listed_account(
+        &self,
+        caller: &Caller,
+        account: Option<String>,
+    ) -> Result<Option<Name>, Failure> {
+        let Some(account) = account else { return Ok(None) };
+        let missing = || Failure::not_found("account", &account);
+        if !is_valid_path(&account) || !caller.principal.sees(&account) {
+            return Err(missing());
+        }
+        let wanted = Name::from(account.as_str());
+        let path = wanted.clone();
+        let known = self.read(move |ledger| ledger.find_account(&path).is_some()).await?;
+        if known.value { Ok(Some(wanted)) } else { Err(missing()) }
+    }
+}

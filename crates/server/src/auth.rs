@@ -1,0 +1,217 @@
+//! Who is asking: API keys and what they may see.
+//!
+//! A key reads `bur_<id>_<secret><checksum>`: the id finds it, 160 random bits prove it, and the
+//! checksum lets anybody tell a real key from a mistyped one without asking the server. Only the
+//! BLAKE3 hash of the whole key is stored.
+
+use bursar_api::Code;
+use bursar_api::key::Role;
+use bursar_core::directory::{self, ApiKey, Directory};
+use bursar_core::ledger::id::Name;
+use bursar_core::time::Timestamp;
+use subtle::ConstantTimeEq;
+
+use crate::ids::{base32, random_bits};
+use crate::permissions::{Reach, row};
+use crate::problem::Failure;
+
+const PREFIX: &str = "bur_";
+const SECRET: usize = 32;
+const CHECKSUM: usize = 6;
+
+/// The hash of a whole key.
+pub fn hash(key: &str) -> [u8; 32] {
+    *blake3::hash(key.as_bytes()).as_bytes()
+}
+
+fn checksum(text: &str) -> String {
+    let digest = hash(text);
+    let bits = u128::from_le_bytes(digest[..16].try_into().expect("sixteen of thirty-two bytes"));
+    base32(bits, CHECKSUM)
+}
+
+/// Makes the bearer secret of a key.
+pub fn make_key(id: &str) -> String {
+    let bits = || (u128::from(random_bits()) << 64) | u128::from(random_bits());
+    let secret = base32(bits(), SECRET / 2) + &base32(bits(), SECRET / 2);
+    let text = format!("{PREFIX}{id}_{secret}");
+    let checksum = checksum(&text);
+    text + &checksum
+}
+
+/// The id in a key, if its form and checksum are right.
+fn key_id(key: &str) -> Option<&str> {
+    let text = key.get(..key.len().checked_sub(CHECKSUM)?)?;
+    if !key.is_ascii() || checksum(text) != key[text.len()..] {
+        return None;
+    }
+    let (id, secret) = text.strip_prefix(PREFIX)?.rsplit_once('_')?;
+    (secret.len() == SECRET).then_some(id)
+}
+
+/// Whoever made a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// The key, for the audit trail.
+    pub id: Name,
+    /// What it may do.
+    pub role: Role,
+    /// The account whose subtree it may touch; everything if absent.
+    pub scope: Option<Name>,
+}
+
+impl Principal {
+    /// The holder of the root key.
+    pub fn root() -> Principal {
+        Principal { id: "root".into(), role: Role::Admin, scope: None }
+    }
+
+    fn of(id: &str, key: &ApiKey) -> Principal {
+        Principal { id: id.into(), role: role(key.role), scope: key.scope.clone() }
+    }
+
+    /// Whether an account is in the key's scope.
+    pub fn sees(&self, account: &str) -> bool {
+        self.scope.as_ref().is_none_or(|scope| is_at_or_below(account, scope))
+    }
+
+    /// The tenant that the key is bound to.
+    pub fn tenant(&self) -> Option<&str> {
+        self.scope.as_deref().map(tenant_of)
+    }
+
+    /// Whether rate limits leave it alone.
+    pub fn is_exempt(&self) -> bool {
+        self.role == Role::Admin && self.scope.is_none()
+    }
+
+    /// Refuses what the key's role, or for the platform its scope, does not allow.
+    pub fn require(&self, operation: &str) -> Result<(), Failure> {
+        let (_, roles, reach) = row(operation);
+        if !roles.contains(self.role) {
+            let allowed: Vec<String> = roles.list().map(role_name).collect();
+            let detail = format!(
+                "the role {} may not do this; use a key with one of: {}",
+                role_name(self.role),
+                allowed.join(", ")
+            );
+            return Err(Failure::forbidden(detail));
+        }
+        if *reach == Reach::Platform && self.scope.is_some() {
+            let detail = "this concerns the whole platform; use a key whose scope is \"*\"";
+            return Err(Failure::forbidden(detail));
+        }
+        Ok(())
+    }
+}
+
+fn role_name(role: Role) -> String {
+    format!("{role:?}").to_lowercase()
+}
+
+/// Whether an account is `ancestor` or lies below it.
+pub fn is_at_or_below(account: &str, ancestor: &str) -> bool {
+    account.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
+/// The first segment of a path.
+pub fn tenant_of(account: &str) -> &str {
+    account.split(':').next().unwrap_or(account)
+}
+
+/// The role of a key, as the interface names it.
+pub fn role(role: directory::Role) -> Role {
+    match role {
+        directory::Role::Admin => Role::Admin,
+        directory::Role::Billing => Role::Billing,
+        directory::Role::Operator => Role::Operator,
+        directory::Role::Submitter => Role::Submitter,
+        directory::Role::Viewer => Role::Viewer,
+        directory::Role::Auditor => Role::Auditor,
+        directory::Role::Agent => Role::Agent,
+    }
+}
+
+/// The role of a key, as the directory keeps it.
+pub fn stored_role(role: Role) -> directory::Role {
+    match role {
+        Role::Admin => directory::Role::Admin,
+        Role::Billing => directory::Role::Billing,
+        Role::Operator => directory::Role::Operator,
+        Role::Submitter => directory::Role::Submitter,
+        Role::Viewer => directory::Role::Viewer,
+        Role::Auditor => directory::Role::Auditor,
+        Role::Agent => directory::Role::Agent,
+    }
+}
+
+/// Finds out who asks. Every key that does not work gets the same answer.
+pub fn authenticate(
+    authorization: Option<&str>,
+    root: &[u8; 32],
+    directory: &Directory,
+    now: Timestamp,
+) -> Result<Principal, Failure> {
+    let unknown = || {
+        let detail = "send a valid key as `Authorization: Bearer <key>`";
+        Failure::new(Code::Unauthenticated, detail)
+    };
+    let (scheme, key) =
+        authorization.and_then(|value| value.split_once(' ')).ok_or_else(unknown)?;
+    let key = key.trim();
+    if !scheme.eq_ignore_ascii_case("bearer") || key.is_empty() {
+        return Err(unknown());
+    }
+    let hash = hash(key);
+    if bool::from(hash.ct_eq(root)) {
+        return Ok(Principal::root());
+    }
+    let id = key_id(key).ok_or_else(unknown)?;
+    let known = directory.key(id);
+    // An unknown id costs the same comparison as a known one.
+    let matches = bool::from(hash.ct_eq(known.map_or(&[0; 32], |known| &known.secret_hash)));
+    let known = known.filter(|_| matches).ok_or_else(unknown)?;
+    if known.expires_at.is_some_and(|expires_at| expires_at < now) {
+        return Err(unknown());
+    }
+    Ok(Principal::of(id, known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_tells_its_id_and_a_mistyped_one_is_noticed() {
+        for id in ["key_01", "my.own:key_id-1"] {
+            let key = make_key(id);
+            assert_eq!(key_id(&key), Some(id));
+            for place in 0..key.len() {
+                let mut wrong = key.clone().into_bytes();
+                wrong[place] = if wrong[place] == b'0' { b'1' } else { b'0' };
+                let wrong = String::from_utf8(wrong).expect("ascii");
+                assert_eq!(key_id(&wrong), None, "{wrong}");
+            }
+        }
+        for wrong in ["", "bur_", "bur_x_y", "é", "bur_a_ééééééééééééééééééé"] {
+            assert_eq!(key_id(wrong), None);
+        }
+    }
+
+    #[test]
+    fn a_scope_covers_its_subtree_and_nothing_beside_it() {
+        let mut principal = Principal::root();
+        assert!(principal.sees("anything"));
+        principal.scope = Some("acme:nlp".into());
+        for (account, seen) in [
+            ("acme:nlp", true),
+            ("acme:nlp:x", true),
+            ("acme", false),
+            ("acme:nlp2", false),
+            ("acme:vision", false),
+            ("other", false),
+        ] {
+            assert_eq!(principal.sees(account), seen, "{account}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The stored forms, as the engine wants them.
+
+use bursar_core::directory::{Directory, Event as DirectoryEvent};
+use bursar_core::ledger::{Event, Ledger};
+use bursar_engine::{Codec, CodecError, Origin};
+use bursar_journal::record::ledger::{
+    AuditHeader, decode_body_into, decode_image, encode_body, encode_image,
+};
+
+use crate::stored::StoredEvent;
+
+fn unreadable(error: impl std::fmt::Display) -> CodecError {
+    CodecError(error.to_string())
+}
+
+/// The ledger's stored form.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct LedgerCodec;
+
+impl Codec for LedgerCodec {
+    type Machine = Ledger;
+
+    fn genesis(&self) -> Ledger {
+        Ledger::new()
+    }
+
+    fn encode(&self, origin: Origin<'_, Ledger>, events: &[Event], body: &mut Vec<u8>) {
+        let header = match origin {
+            Origin::Command { envelope, command, accepted: _ } => {
+                Some(AuditHeader::of(envelope, command, events))
+            }
+            Origin::Due => None,
+        };
+        encode_body(header.as_ref(), events, body);
+    }
+
+    fn decode(&self, body: &[u8], events: &mut Vec<Event>) -> Result<(), CodecError> {
+        decode_body_into(body, events).map(drop).map_err(unreadable)
+    }
+
+    fn encode_state(&self, machine: &Ledger) -> Vec<u8> {
+        encode_image(&machine.image())
+    }
+
+    fn decode_state(&self, bytes: &[u8]) -> Result<Ledger, CodecError> {
+        let image = decode_image(bytes).map_err(unreadable)?;
+        Ledger::from_image(image).map_err(|error| CodecError(format!("{error:?}")))
+    }
+}
+
+/// The directory's stored form: a line of JSON per event. It is small and changes rarely, so that
+/// being readable with any tool counts for more than being short.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct DirectoryCodec;
+
+impl Codec for DirectoryCodec {
+    type Machine = Directory;
+
+    fn genesis(&self) -> Directory {
+        Directory::new()
+    }
+
+    fn encode(&self, origin: Origin<'_, Directory>, events: &[DirectoryEvent], body: &mut Vec<u8>) {
+        let actor = match &origin {
+            Origin::Command { envelope, .. } => Some(envelope.actor.as_str()),
+            Origin::Due => None,
+        };
+        for event in events {
+            let stored = StoredEvent::new(actor, event);
+            let line = serde_json::to_vec(&stored).expect("stored events have only plain fields");
+            body.extend_from_slice(&line);
+            body.push(b'\n');
+        }
+    }
+
+    fn decode(&self, body: &[u8], events: &mut Vec<DirectoryEvent>) -> Result<(), CodecError> {
+        for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let stored: StoredEvent = serde_json::from_slice(line).map_err(unreadable)?;
+            events.push(stored.into_event().map_err(CodecError)?);
+        }
+        Ok(())
+    }
+
+    fn encode_state(&self, _: &Directory) -> Vec<u8> {
+        // The journal of the directory is short: no snapshots are made of it.
+        Vec::new()
+    }
+
+    fn decode_state(&self, _: &[u8]) -> Result<Directory, CodecError> {
+        Err(CodecError("no snapshots are made of the directory".into()))
+    }
+}

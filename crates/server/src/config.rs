@@ -1,0 +1,184 @@
+//! How a server is set up: a file, overridden by flags, checked before anything starts.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::limits::LimitOptions;
+
+/// Where time comes from.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClockKind {
+    /// The system's clock.
+    #[default]
+    Wall,
+    /// Requests to `/v1/clock`, for tests.
+    Manual,
+}
+
+/// How a server is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// The folder for journals and history.
+    pub data: Option<PathBuf>,
+    /// The address of a PostgreSQL that keeps the journals instead.
+    pub store: Option<String>,
+    /// Accept a PostgreSQL without a synchronous standby.
+    pub unsafe_single_postgres: bool,
+    /// The regions; one called `default` if none are given.
+    pub regions: Vec<String>,
+    /// Where time comes from.
+    pub clock: ClockKind,
+    /// Temporary data unless `data` is given, and the root key on standard output.
+    pub dev: bool,
+    /// The file with the root key; written on the first start.
+    pub root_key_file: Option<PathBuf>,
+    /// The certificate chain, in PEM.
+    pub tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    pub tls_key: Option<PathBuf>,
+    /// Listen beyond this machine without TLS.
+    pub unsafe_plaintext: bool,
+    /// The address that clients use, for links in answers.
+    pub public_url: Option<String>,
+    /// Where to send traces: an OTLP collector over HTTP.
+    pub otlp_endpoint: Option<String>,
+    /// How much is allowed.
+    pub limits: LimitOptions,
+    /// Records between two snapshots.
+    pub snapshot_every: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
+            data: None,
+            store: None,
+            unsafe_single_postgres: false,
+            regions: Vec::new(),
+            clock: ClockKind::Wall,
+            dev: false,
+            root_key_file: None,
+            tls_cert: None,
+            tls_key: None,
+            unsafe_plaintext: false,
+            public_url: None,
+            otlp_endpoint: None,
+            limits: LimitOptions::default(),
+            snapshot_every: 200_000,
+        }
+    }
+}
+
+/// Why a set-up cannot be used. Each says what to change.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {error}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is not what is expected.
+    #[error("{path}: {error}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        error: Box<toml::de::Error>,
+    },
+    /// Two settings do not go together, or one is missing.
+    #[error("{0}")]
+    Contradiction(String),
+}
+
+impl Config {
+    /// Reads a file.
+    pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        toml::from_str(&text)
+            .map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })
+    }
+
+    /// The regions, never none.
+    pub fn region_names(&self) -> Vec<String> {
+        if self.regions.is_empty() { vec!["default".into()] } else { self.regions.clone() }
+    }
+
+    /// Refuses what cannot work or would be unsafe without saying so.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |reason: &str| Err(ConfigError::Contradiction(reason.to_owned()));
+        if self.data.is_some() && self.store.is_some() {
+            return wrong("give --data or --store, not both");
+        }
+        if self.data.is_none() && self.store.is_none() && !self.dev {
+            return wrong("say where to keep the data: --data DIR, --store postgres://…, or --dev");
+        }
+        if self.store.is_some() && self.root_key_file.is_none() {
+            return wrong("with --store the root key needs a file: --root-key-file FILE");
+        }
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            return wrong("TLS needs both: --tls-cert FILE and --tls-key FILE");
+        }
+        let exposed = !self.listen.ip().is_loopback() && self.tls_cert.is_none();
+        if exposed && !self.unsafe_plaintext {
+            return wrong(
+                "refusing to listen beyond this machine without TLS: keys would travel in the \
+                 clear. Give --tls-cert and --tls-key, or --unsafe-plaintext behind a proxy that \
+                 ends TLS",
+            );
+        }
+        for region in self.region_names() {
+            if !bursar_core::ledger::id::is_valid_name(&region) {
+                let reason = format!("`{region}` is not a name for a region");
+                return Err(ConfigError::Contradiction(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut Config)) -> Result<(), String> {
+        let mut config = Config { data: Some("data".into()), ..Config::default() };
+        change(&mut config);
+        config.check().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_would_be_unsafe_must_be_said_aloud() {
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], 7070));
+        assert_eq!(with(|_| {}), Ok(()));
+        assert!(with(|config| config.listen = everywhere).is_err());
+        assert_eq!(
+            with(|config| {
+                config.listen = everywhere;
+                config.unsafe_plaintext = true;
+            }),
+            Ok(())
+        );
+        assert!(with(|config| config.tls_cert = Some("c".into())).is_err());
+        assert!(with(|config| config.data = None).is_err());
+        assert!(with(|config| config.store = Some("postgres://x".into())).is_err());
+        assert!(with(|config| config.regions = vec!["a b".into()]).is_err());
+    }
+
+    #[test]
+    fn an_unknown_setting_is_named() {
+        let error = toml::from_str::<Config>("listem = \"127.0.0.1:1\"").expect_err("a typo");
+        assert!(error.to_string().contains("listem"), "{error}");
+    }
+}

@@ -1,0 +1,335 @@
+//! What happens, as it happens: a copy of the ledger follows the journal and tells each event in
+//! the interface's words. The same copy makes the snapshots.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bursar_api::amount::Sum;
+use bursar_api::audit::FeedEvent;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::event::{Event, Pieces, total};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo};
+use bursar_core::machine::Machine;
+use bursar_engine::follower::{Follower, Projection};
+use bursar_engine::{Codec, Durable, replay};
+use bursar_journal::record::ledger::{decode_record, event_name};
+use bursar_journal::{Head, Journal, Record, Snapshot};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::codec::LedgerCodec;
+use crate::render::time;
+
+/// Events that are kept ready; older ones are read from the journal.
+const KEPT: usize = 65_536;
+
+/// The place of an event: its record and its number there.
+pub type Place = (u64, u32);
+
+/// An event's id.
+pub fn event_id(place: Place) -> String {
+    format!("evt_{:012}_{:04}", place.0, place.1)
+}
+
+/// The place that an id stands for; `0` is before the first.
+pub fn read_event_id(id: &str) -> Option<Place> {
+    if id == "0" {
+        return Some((0, u32::MAX));
+    }
+    let (position, number) = id.strip_prefix("evt_")?.split_once('_')?;
+    Some((position.parse().ok()?, number.parse().ok()?))
+}
+
+#[derive(Default)]
+struct Ring {
+    events: VecDeque<(Place, Arc<FeedEvent>)>,
+    /// Everything behind this position is in the ring.
+    complete_after: u64,
+}
+
+/// The latest events, and where to get older ones.
+pub struct Feed {
+    journal: Arc<dyn Journal>,
+    ring: Arc<Mutex<Ring>>,
+    reached: watch::Receiver<u64>,
+    _follower: Follower,
+}
+
+/// What the feed has behind a place.
+pub enum Behind {
+    /// These, all that there are.
+    Ready(Vec<(Place, Arc<FeedEvent>)>),
+    /// More than is kept: read the journal up to this position first.
+    Older(u64),
+}
+
+impl Feed {
+    /// Starts to follow a journal from where it is.
+    pub fn start(
+        journal: Arc<dyn Journal>,
+        durable: Arc<Durable>,
+        snapshot_every: u64,
+    ) -> Result<Feed, String> {
+        let replayed = replay(&*journal, &LedgerCodec).map_err(|error| error.to_string())?;
+        let ring = Ring { complete_after: replayed.head.position, ..Ring::default() };
+        let ring = Arc::new(Mutex::new(ring));
+        let (told, reached) = watch::channel(replayed.head.position);
+        let copy = Copy {
+            journal: Arc::clone(&journal),
+            ledger: replayed.machine,
+            head: replayed.head,
+            last_snapshot: replayed.head.position,
+            snapshot_every: snapshot_every.max(1),
+            ring: Arc::clone(&ring),
+            told,
+        };
+        let codec = Arc::new(LedgerCodec);
+        let follower = Follower::start(Arc::clone(&journal), codec, durable, copy);
+        Ok(Feed { journal, ring, reached, _follower: follower })
+    }
+
+    /// How far it has come; changes as it goes on.
+    pub fn reached(&self) -> watch::Receiver<u64> {
+        self.reached.clone()
+    }
+
+    /// The events behind a place.
+    pub fn behind(&self, place: Place) -> Behind {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.0 < ring.complete_after {
+            return Behind::Older(ring.complete_after);
+        }
+        let first = ring.events.partition_point(|(at, _)| *at <= place);
+        Behind::Ready(ring.events.range(first..).cloned().collect())
+    }
+
+    /// Reads the events behind a place up to a position from the journal. Blocks.
+    pub fn read_older(
+        &self,
+        place: Place,
+        until: u64,
+        mut each: impl FnMut(Place, FeedEvent) -> bool,
+    ) -> Result<(), String> {
+        let words = |error: &dyn std::fmt::Display| error.to_string();
+        let mut ledger = Ledger::new();
+        let genesis = Head::genesis(self.journal.id());
+        for batch in self.journal.read(genesis).map_err(|error| words(&error))? {
+            let batch = batch.map_err(|error| words(&error))?;
+            for record in batch.frames() {
+                let record = record.map_err(|error| words(&error))?;
+                if record.position > until {
+                    return Ok(());
+                }
+                let bodies = decode_record(record.kind, record.body);
+                let mut number = 0;
+                for body in bodies.map_err(|error| words(&error))? {
+                    for event in &body.events {
+                        ledger.apply(record.time, event);
+                        let at = (record.position, number);
+                        number += 1;
+                        if at <= place {
+                            continue;
+                        }
+                        if let Some(event) = tell(&ledger, &record, at, event)
+                            && !each(at, event)
+                        {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A copy of the ledger that follows the journal.
+struct Copy {
+    journal: Arc<dyn Journal>,
+    ledger: Ledger,
+    head: Head,
+    last_snapshot: u64,
+    snapshot_every: u64,
+    ring: Arc<Mutex<Ring>>,
+    told: watch::Sender<u64>,
+}
+
+impl Projection<Ledger> for Copy {
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn record(&mut self, record: &Record<'_>, events: &[Event]) {
+        let mut told = Vec::new();
+        for (number, event) in (0..).zip(events) {
+            self.ledger.apply(record.time, event);
+            let place = (record.position, number);
+            told.extend(tell(&self.ledger, record, place, event).map(|event| (place, event)));
+        }
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        for (place, event) in told {
+            ring.events.push_back((place, Arc::new(event)));
+        }
+        while ring.events.len() > KEPT {
+            if let Some(((position, _), _)) = ring.events.pop_front() {
+                ring.complete_after = position;
+            }
+        }
+    }
+
+    fn batch(&mut self, head: Head) {
+        self.head = head;
+        self.told.send_replace(head.position);
+        if head.position < self.last_snapshot.saturating_add(self.snapshot_every) {
+            return;
+        }
+        self.last_snapshot = head.position;
+        let state = LedgerCodec.encode_state(&self.ledger);
+        if let Err(error) = self.journal.put_snapshot(&Snapshot { head, state }) {
+            // Without a snapshot the next start takes longer, nothing else.
+            tracing::warn!(%error, "no snapshot");
+        }
+    }
+}
+
+fn amount(units: u64) -> Sum {
+    Sum::from_micros(units.into())
+}
+
+/// What is said of an event: whom it concerns, and its particulars.
+type Told = Option<(Option<AccountNo>, Value)>;
+
+/// An event in the interface's words; nothing for what is of no interest outside.
+fn tell(ledger: &Ledger, record: &Record<'_>, place: Place, event: &Event) -> Option<FeedEvent> {
+    let (account, data) = particulars(ledger, event)?;
+    Some(FeedEvent {
+        id: event_id(place),
+        kind: event_name(event).to_owned(),
+        at: time(record.time),
+        position: record.position,
+        account: account.map(|account| ledger.account(account).path.to_string()),
+        data,
+    })
+}
+
+fn particulars(ledger: &Ledger, event: &Event) -> Told {
+    let grant = |number: GrantNo| {
+        let grant = ledger.grant(number);
+        (Some(grant.account), grant.id.to_string())
+    };
+    let hold = |number: HoldNo| match ledger.hold(number) {
+        Some(hold) => (Some(hold.account), hold.id.to_string()),
+        None => (None, String::new()),
+    };
+    let of_pieces = |pieces: &Pieces| {
+        let first = pieces.first().map(|piece| ledger.bucket(piece.bucket).account);
+        (first, json!({ "amount": amount(total(pieces)) }))
+    };
+    let on_hold = |number: HoldNo, data: Value| {
+        let (account, id) = hold(number);
+        let mut data = data;
+        data["hold"] = id.into();
+        (account, data)
+    };
+    Some(match event {
+        Event::PolicySet(_) | Event::Answered { .. } | Event::Forgotten { .. } => return None,
+        Event::AccountOpened { account, .. }
+        | Event::AccountChanged { account, .. }
+        | Event::AccountFrozen { account }
+        | Event::AccountUnfrozen { account } => (Some(*account), json!({})),
+        Event::GrantIssued(issued) => {
+            let data =
+                json!({ "grant": issued.id.as_str(), "amount": amount(issued.amount.length()) });
+            (Some(issued.account), data)
+        }
+        Event::GrantActivated { grant: number } => {
+            let (account, id) = grant(*number);
+            (account, json!({ "grant": id }))
+        }
+        Event::GrantRevoked { grant: number, amount: units } => {
+            let (account, id) = grant(*number);
+            (account, json!({ "grant": id, "amount": amount(*units) }))
+        }
+        Event::BucketExpired { bucket, amount: units } => {
+            (Some(ledger.bucket(*bucket).account), json!({ "amount": amount(*units) }))
+        }
+        Event::ExpiryReversed { pieces } => of_pieces(pieces),
+        Event::ReturnExpired { hold, pieces } | Event::ReturnRevoked { hold, pieces } => {
+            let (_, data) = of_pieces(pieces);
+            on_hold(*hold, data)
+        }
+        Event::HoldPlaced(placed) => {
+            let data = json!({
+                "hold": placed.id.as_str(), "amount": amount(total(&placed.pieces))
+            });
+            (Some(placed.account), data)
+        }
+        Event::HoldExtended { hold, pieces, .. } => {
+            on_hold(*hold, json!({ "amount": amount(total(pieces)) }))
+        }
+        Event::HoldCaptured { hold, total, uncollected, .. } => {
+            let data = json!({ "total": total.to_string(), "uncollected": amount(*uncollected) });
+            on_hold(*hold, data)
+        }
+        Event::HoldCut { hold, cut } => {
+            let units = cut.iter().map(|slice| slice.amount).sum();
+            on_hold(*hold, json!({ "amount": amount(units) }))
+        }
+        Event::HoldClosed { hold, state, returned, .. } => {
+            let state = crate::render::hold_state(*state);
+            on_hold(*hold, json!({ "state": state, "returned": amount(*returned) }))
+        }
+        Event::Charged(charged) => {
+            let data = json!({
+                "charge": charged.id.as_str(), "amount": amount(total(&charged.pieces))
+            });
+            (Some(charged.account), data)
+        }
+        Event::Refunded { movement, hold } => {
+            let data = json!({
+                "refund": movement.id.as_str(), "amount": amount(total(&movement.pieces))
+            });
+            on_hold(*hold, data)
+        }
+        Event::CreditsMoved { movement, from, to } => {
+            let data = json!({
+                "transfer": movement.id.as_str(), "amount": amount(total(&movement.pieces)),
+                "to": ledger.account(*to).path.as_str()
+            });
+            (Some(*from), data)
+        }
+        Event::UncollectedCollected { movement, account } => {
+            let data = json!({
+                "collection": movement.id.as_str(), "amount": amount(total(&movement.pieces))
+            });
+            (Some(*account), data)
+        }
+        Event::BudgetSet { account, budget, .. } | Event::BudgetRemoved { account, budget } => {
+            (Some(*account), json!({ "budget": budget.as_str() }))
+        }
+        Event::BudgetThresholdReached { account, budget, percent, .. } => {
+            (Some(*account), json!({ "budget": budget.as_str(), "percent": percent }))
+        }
+        Event::CreditsDenied { account, refusal } => {
+            (Some(*account), json!({ "code": refusal.code() }))
+        }
+        Event::HoldRevived { hold, .. } => on_hold(*hold, json!({})),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_id_is_read_back_and_sorts_by_place() {
+        for place in [(1, 0), (999_999_999_999, 7)] {
+            assert_eq!(read_event_id(&event_id(place)), Some(place));
+        }
+        assert!(event_id((9, 3)) < event_id((10, 0)));
+        assert_eq!(read_event_id("0"), Some((0, u32::MAX)));
+        for wrong in ["", "evt_", "evt_1", "evt_x_1", "5"] {
+            assert_eq!(read_event_id(wrong), None);
+        }
+    }
+}

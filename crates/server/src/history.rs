@@ -1,0 +1,226 @@
+//! What was: a thread feeds history from the journal, queries ask it beside the writer.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bursar_api::Code;
+use bursar_core::ledger::Ledger;
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::Durable;
+use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::record::ledger::decode_record;
+use bursar_journal::{Head, Journal, JournalError, StoredBatch};
+use tokio::sync::{Semaphore, watch};
+
+use crate::problem::Failure;
+
+/// Batches that are fed in one transaction.
+const CHUNK: usize = 256;
+
+/// How long a query waits for history to come as far as the ledger was.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// History, and the journal for what only it knows.
+pub struct HistoryService {
+    journal: Arc<dyn Journal>,
+    path: PathBuf,
+    fed: watch::Receiver<u64>,
+    idle: Arc<Mutex<Vec<History<Sqlite>>>>,
+    /// Reading the whole journal is work: one at a time.
+    whole: Semaphore,
+}
+
+impl HistoryService {
+    /// Opens the file and starts the thread that feeds it; it ends with the writer.
+    pub fn start(
+        journal: Arc<dyn Journal>,
+        durable: Arc<Durable>,
+        path: &Path,
+    ) -> Result<HistoryService, String> {
+        let history = open(path).map_err(|error| error.to_string())?;
+        let position = history.position().map_err(|error| error.to_string())?;
+        let (told, fed) = watch::channel(position);
+        let feeder = Feeder { journal: Arc::clone(&journal), history, told };
+        std::thread::Builder::new()
+            .name("bursar-history".into())
+            .spawn(move || feeder.run(&durable))
+            .map_err(|error| error.to_string())?;
+        let (path, idle) = (path.to_owned(), Arc::default());
+        Ok(HistoryService { journal, path, fed, idle, whole: Semaphore::new(1) })
+    }
+
+    /// The last position that history has.
+    pub fn position(&self) -> u64 {
+        *self.fed.borrow()
+    }
+
+    /// Asks history, once it has come as far as `position`. Also says how far it had come.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        position: u64,
+        ask: impl FnOnce(&History<Sqlite>) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<(T, u64), Failure> {
+        let mut fed = self.fed.clone();
+        let reached = fed.wait_for(|fed| *fed >= position);
+        if !matches!(tokio::time::timeout(PATIENCE, reached).await, Ok(Ok(_))) {
+            let detail = "history has not come so far yet; try again";
+            return Err(Failure::new(Code::Unavailable, detail));
+        }
+        let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
+        let answer = tokio::task::spawn_blocking(move || {
+            let free = || idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = free().pop();
+            let history = match taken {
+                Some(history) => history,
+                None => History::new(Sqlite::open_read_only(&path)?),
+            };
+            let answer = ask(&history).and_then(|answer| Ok((answer, history.position()?)));
+            free().push(history);
+            answer
+        });
+        match answer.await {
+            Ok(answer) => answer.map_err(failure),
+            Err(_) => Err(Failure::new(Code::Internal, "the query failed")),
+        }
+    }
+
+    /// Works on the whole journal, one caller at a time.
+    pub async fn with_journal<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Journal) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let _turn = self.whole.acquire().await;
+        let journal = Arc::clone(&self.journal);
+        let done = tokio::task::spawn_blocking(move || work(&*journal)).await;
+        let internal = |detail: String| Failure::new(Code::Internal, detail);
+        done.map_err(|error| internal(error.to_string()))?.map_err(internal)
+    }
+
+    /// The ledger as it was at an instant, after everything that happened at it, and its position.
+    ///
+    /// Built from the journal's first record on: exact in everything, at the price of reading all
+    /// that happened before.
+    pub async fn ledger_at<T: Send + 'static>(
+        &self,
+        at: Timestamp,
+        read: impl FnOnce(&Ledger, u64) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let work = move |journal: &dyn Journal| {
+            let mut ledger = Ledger::new();
+            let mut position = 0;
+            let genesis = Head::genesis(journal.id());
+            'journal: for batch in journal.read(genesis).map_err(|error| error.to_string())? {
+                let batch = batch.map_err(|error| error.to_string())?;
+                for record in batch.frames() {
+                    let record = record.map_err(|error| error.to_string())?;
+                    if record.time > at {
+                        break 'journal;
+                    }
+                    let bodies = decode_record(record.kind, record.body);
+                    for body in bodies.map_err(|error| error.to_string())? {
+                        body.events.iter().for_each(|event| ledger.apply(record.time, event));
+                    }
+                    position = record.position;
+                }
+            }
+            Ok(read(&ledger, position))
+        };
+        self.with_journal(work).await
+    }
+}
+
+fn failure(error: HistoryError) -> Failure {
+    match error {
+        HistoryError::BadCursor => {
+            Failure::invalid("cursor", "pass the next_cursor of the page before")
+        }
+        other => Failure::new(Code::Unavailable, other.to_string()),
+    }
+}
+
+/// Opens the file; one that cannot be used is dropped and built again.
+fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
+    if let Ok(database) = Sqlite::open(path) {
+        return Ok(History::new(database));
+    }
+    for end in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        // What is not there need not be removed.
+        let _ = std::fs::remove_file(PathBuf::from(name));
+    }
+    Sqlite::open(path).map(History::new)
+}
+
+struct Feeder {
+    journal: Arc<dyn Journal>,
+    history: History<Sqlite>,
+    told: watch::Sender<u64>,
+}
+
+impl Feeder {
+    fn run(mut self, durable: &Durable) {
+        let mut head = match self.begin(durable) {
+            Ok(head) => head,
+            Err(reason) => {
+                tracing::error!(%reason, "history cannot be fed");
+                return;
+            }
+        };
+        while durable.wait_beyond(head.sequence) {
+            let Some(until) = durable.head() else { continue };
+            match self.feed(head, until) {
+                Ok(reached) => head = reached,
+                Err(reason) => {
+                    tracing::warn!(%reason, "history could not be fed; trying again");
+                    durable.pause(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+
+    /// The last batch whose records are all in history. Searched by halves, not read through.
+    fn begin(&self, durable: &Durable) -> Result<Head, String> {
+        durable.wait_beyond(0);
+        let words = |error: JournalError| error.to_string();
+        let position = self.history.position().map_err(|error| error.to_string())?;
+        let mut low = Head::genesis(self.journal.id());
+        let mut high = self.journal.head().map_err(words)?.sequence;
+        while low.sequence < high {
+            let middle = low.sequence + (high - low.sequence).div_ceil(2);
+            let head = self.journal.head_at(middle).map_err(words)?;
+            if head.position <= position {
+                low = head;
+            } else {
+                high = middle - 1;
+            }
+        }
+        Ok(low)
+    }
+
+    fn feed(&mut self, after: Head, until: Head) -> Result<Head, String> {
+        let mut reached = after;
+        let mut chunk: Vec<StoredBatch> = Vec::with_capacity(CHUNK);
+        for batch in self.journal.read(after).map_err(|error| error.to_string())? {
+            let batch = batch.map_err(|error| error.to_string())?;
+            if batch.sequence > until.sequence {
+                break;
+            }
+            chunk.push(batch);
+            if chunk.len() == CHUNK {
+                reached = self.apply(&mut chunk, reached)?;
+            }
+        }
+        self.apply(&mut chunk, reached)
+    }
+
+    fn apply(&mut self, chunk: &mut Vec<StoredBatch>, before: Head) -> Result<Head, String> {
+        let Some(last) = chunk.last().map(StoredBatch::head) else { return Ok(before) };
+        let position = self.history.apply_batches(chunk).map_err(|error| error.to_string())?;
+        chunk.clear();
+        self.told.send_replace(position);
+        Ok(last)
+    }
+}

@@ -1,0 +1,227 @@
+//! Accounts.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use bursar_api::account::{Account, AccountFilter, ChangeAccount, Collect, Collected, OpenAccount};
+use bursar_api::json::convert;
+use bursar_api::list::List;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::{AccountSettings, Command};
+use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::refusal::Resource;
+use serde_json::Value;
+
+use super::change::{Answer, account_field, account_path, change, json, new_id};
+use super::convert::{account_kind, credits, metadata, millis, name, text};
+use super::extract::{Caller, Params, Tree};
+use super::list::{Step, page_size, walk};
+use crate::app::App;
+use crate::operation::{Plan, Target};
+use crate::problem::Failure;
+use crate::render::{self, Shape};
+
+fn settings(change: ChangeAccount, home_region: Option<Name>) -> Result<AccountSettings, Failure> {
+    let overdraft = change.overdraft_limit.map(|limit| credits(limit, "overdraft_limit"));
+    Ok(AccountSettings {
+        name: text(change.name, "name", 256)?.map(Name::from),
+        weight_milli: change.weight.map(|weight| weight.milli()),
+        home_region,
+        metadata: metadata(change.metadata)?,
+        compensation_ttl_ms: change.compensation_ttl_seconds.map(millis),
+        overdraft_limit: overdraft.transpose()?,
+    })
+}
+
+pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
+    let open: OpenAccount = convert(body)?;
+    let path = account_field(open.id, "id")?;
+    let kind = account_kind(open.kind);
+    let given = ChangeAccount {
+        name: open.name,
+        weight: open.weight,
+        metadata: open.metadata,
+        compensation_ttl_seconds: open.compensation_ttl_seconds,
+        overdraft_limit: open.overdraft_limit,
+    };
+    let settings = settings(given, name(open.home_region, "home_region")?)?;
+    Ok(Plan {
+        operation: "open_account",
+        target: Target::Account(path.clone()),
+        creates: Some((Resource::Account, path.clone(), true)),
+        build: Box::new(move |_| Command::OpenAccount { path, kind, settings }),
+        shape: Shape::Account { frozen: None },
+    })
+}
+
+pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Failure> {
+    let settings = settings(convert(body)?, None)?;
+    let path = account_path(id)?;
+    Ok(Plan {
+        operation: "change_account",
+        target: Target::Account(path.clone()),
+        creates: None,
+        build: Box::new(move |_| Command::ChangeAccount { path, settings }),
+        shape: Shape::Account { frozen: None },
+    })
+}
+
+pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan, Failure> {
+    let _: bursar_api::hold::Release = convert(body)?;
+    let path = account_path(id)?;
+    Ok(Plan {
+        operation: if freeze { "freeze_account" } else { "unfreeze_account" },
+        target: Target::Account(path.clone()),
+        creates: None,
+        build: Box::new(move |_| {
+            if freeze { Command::FreezeAccount { path } } else { Command::UnfreezeAccount { path } }
+        }),
+        shape: Shape::Account { frozen: Some(freeze) },
+    })
+}
+
+pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, Failure> {
+    let collect: Collect = convert(body)?;
+    let path = account_path(id)?;
+    let (id, creates) = new_id(app, Resource::Collection, collect.id, "collection")?;
+    Ok(Plan {
+        operation: "collect",
+        target: Target::Account(path.clone()),
+        creates: Some(creates),
+        shape: Shape::Collection { account: path.clone() },
+        build: Box::new(move |_| Command::CollectUncollected { path, id }),
+    })
+}
+
+/// Opens an account below its parent.
+#[utoipa::path(post, path = "/v1/accounts", tag = "accounts", operation_id = "open_account",
+    request_body = OpenAccount, responses(
+        (status = 201, description = "The account was opened", body = Account),
+        (status = 200, description = "The same request had opened it before", body = Account)))]
+pub(super) async fn open(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
+    let plan = plan_open(&app, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Changes what is given; the rest stays.
+#[utoipa::path(patch, path = "/v1/accounts/{id}", tag = "accounts", operation_id = "change_account",
+    params(("id" = String, Path, description = "The account's path")),
+    request_body = ChangeAccount,
+    responses((status = 200, description = "The account as it is now", body = Account)))]
+pub(super) async fn patch(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_change(&app, id, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Stops new spending at and below an account. What is held stays capturable.
+#[utoipa::path(post, path = "/v1/accounts/{id}/freeze", tag = "accounts",
+    operation_id = "freeze_account",
+    params(("id" = String, Path, description = "The account's path")),
+    responses((status = 200, description = "The account, frozen", body = Account)))]
+pub(super) async fn freeze(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_freeze(id, true, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Allows spending again.
+#[utoipa::path(post, path = "/v1/accounts/{id}/unfreeze", tag = "accounts",
+    operation_id = "unfreeze_account",
+    params(("id" = String, Path, description = "The account's path")),
+    responses((status = 200, description = "The account, no longer frozen", body = Account)))]
+pub(super) async fn unfreeze(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_freeze(id, false, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Repays uncollected usage from what can be spent.
+#[utoipa::path(post, path = "/v1/accounts/{id}/collect", tag = "accounts", operation_id = "collect",
+    params(("id" = String, Path, description = "The account's path")),
+    request_body = Collect, responses(
+        (status = 201, description = "What was repaid", body = Collected),
+        (status = 200, description = "The same request had repaid it before", body = Collected)))]
+pub(super) async fn collect(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_collect(&app, id, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// The number of an account that the caller may read.
+pub(super) fn visible(caller: &Caller, id: String) -> Result<Name, Failure> {
+    let path = account_path(id)?;
+    if !caller.principal.sees(&path) {
+        return Err(Failure::not_found("account", &path));
+    }
+    Ok(path)
+}
+
+/// An account.
+#[utoipa::path(get, path = "/v1/accounts/{id}", tag = "accounts", operation_id = "get_account",
+    params(("id" = String, Path, description = "The account's path")),
+    responses((status = 200, description = "The account", body = Account)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let path = visible(&caller, id)?;
+    let wanted = path.clone();
+    let read = move |ledger: &Ledger| {
+        ledger.find_account(&wanted).map(|number| render::account(ledger, number))
+    };
+    let seen = app.read(read).await?;
+    let account = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
+    caller.principal.require("get_account")?;
+    Ok(json(StatusCode::OK, &account))
+}
+
+/// Accounts in the key's scope, newest first.
+#[utoipa::path(get, path = "/v1/accounts", tag = "accounts", operation_id = "list_accounts",
+    params(AccountFilter),
+    responses((status = 200, description = "A page of accounts", body = List<Account>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(filter): Params<AccountFilter>,
+) -> Answer {
+    caller.principal.require("list_accounts")?;
+    let size = page_size(filter.limit)?;
+    let cursor = filter.cursor.clone();
+    let principal = caller.principal;
+    let wanted = Arc::new(move |ledger: &Ledger, number: AccountNo| {
+        let account = ledger.account(number);
+        let path = account.path.as_str();
+        let parent = filter.parent.as_deref();
+        principal.sees(path)
+            && (parent.is_none()
+                || account.parent.map(|p| ledger.account(p).path.as_str()) == parent)
+            && filter.prefix.as_deref().is_none_or(|prefix| path.starts_with(prefix))
+    });
+    let page = walk(&app, size, cursor, move |ledger, before| {
+        let end = u32::try_from(before).unwrap_or(u32::MAX);
+        Step::over(ledger.accounts_before(end).map(|(number, _)| number.0.into()), |place| {
+            let number = AccountNo(u32::try_from(place).ok()?);
+            wanted(ledger, number).then(|| render::account(ledger, number))
+        })
+    });
+    Ok(json(StatusCode::OK, &page.await?))
+}

@@ -1,0 +1,209 @@
+//! The audit trail, its proofs, and the feed of events.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use bursar_api::Code;
+use bursar_api::audit::{
+    AuditQuery, AuditRecord, Checkpoint, EventsQuery, FeedEvent, Proof, ProofQuery,
+};
+use bursar_api::list::List;
+use bursar_history::query::{AuditEntry, AuditFilter};
+use futures_util::stream;
+use tokio::sync::mpsc;
+
+use super::change::{Answer, json};
+use super::extract::{Caller, Params};
+use super::list::page_size;
+use crate::app::App;
+use crate::auth::Principal;
+use crate::checkpoint::{self, Proven};
+use crate::feed::{Behind, Place, read_event_id};
+use crate::problem::Failure;
+use crate::render::time;
+
+fn record(entry: AuditEntry) -> AuditRecord {
+    AuditRecord {
+        position: entry.position,
+        item: entry.item,
+        at: time(entry.at),
+        actor: entry.actor,
+        command: entry.command.map(|command| command.name().to_owned()),
+        refusal: entry.refusal.map(|refusal| refusal.name().to_owned()),
+        events: entry.events,
+    }
+}
+
+/// Decisions, newest first: who asked for what, and what came of it.
+///
+/// A key with a scope sees those of one account of it: the scope itself unless another is named.
+#[utoipa::path(get, path = "/v1/audit", tag = "audit", operation_id = "list_audit",
+    params(AuditQuery),
+    responses((status = 200, description = "A page of decisions", body = List<AuditRecord>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<AuditQuery>,
+) -> Answer {
+    let size = page_size(query.limit)?;
+    let cursor = match query.cursor.as_deref().map(str::parse) {
+        Some(Ok(cursor)) => Some(cursor),
+        Some(Err(_)) => {
+            return Err(Failure::invalid("cursor", "pass the next_cursor of the page before"));
+        }
+        None => None,
+    };
+    let scope = caller.principal.scope.as_ref().map(ToString::to_string);
+    let account = app.listed_account(&caller, query.account.or(scope)).await?;
+    caller.principal.require("list_audit")?;
+    if let Some(job) = query.job {
+        return Err(Failure::not_found("job", &job));
+    }
+    let seen = app.read(move |ledger| account.and_then(|path| ledger.find_account(&path))).await?;
+    let filter =
+        seen.value.map_or(AuditFilter::Everything, |number| AuditFilter::Account(number.0));
+    let limit = u32::try_from(size).unwrap_or(100);
+    let ask = app.history.ask(seen.position, move |history| history.audit(filter, cursor, limit));
+    let (page, position) = ask.await?;
+    let after = query.after.unwrap_or(0);
+    let count = page.data.len();
+    let data: Vec<AuditRecord> =
+        page.data.into_iter().filter(|entry| entry.position > after).map(record).collect();
+    // Newest first: once older ones were left out, no later page has any.
+    let next_cursor = page.next.filter(|_| data.len() == count).map(|cursor| cursor.to_string());
+    let (as_of, position) = (Some(time(seen.at)), Some(position));
+    let has_more = next_cursor.is_some();
+    Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of, position }))
+}
+
+/// A signed statement of the whole journal's root.
+#[utoipa::path(get, path = "/v1/audit/checkpoint", tag = "audit", operation_id = "get_checkpoint",
+    responses((status = 200, description = "The checkpoint", body = Checkpoint)))]
+pub(super) async fn get_checkpoint(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    caller.principal.require("get_checkpoint")?;
+    let proven = prove(&app, None).await?;
+    Ok(json(StatusCode::OK, &proven.checkpoint))
+}
+
+/// A proof that a record is in the journal, against a fresh checkpoint.
+#[utoipa::path(get, path = "/v1/audit/proof", tag = "audit", operation_id = "get_proof",
+    params(ProofQuery), responses((status = 200, description = "The proof", body = Proof)))]
+pub(super) async fn get_proof(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<ProofQuery>,
+) -> Answer {
+    caller.principal.require("get_proof")?;
+    let position = query.position;
+    let proven = prove(&app, Some(position)).await?;
+    let (frame, path) =
+        proven.inclusion.ok_or_else(|| Failure::not_found("position", &position.to_string()))?;
+    let proof = Proof { position, frame, path, checkpoint: proven.checkpoint };
+    Ok(json(StatusCode::OK, &proof))
+}
+
+async fn prove(app: &App, position: Option<u64>) -> Result<Proven, Failure> {
+    let seen = app.read(|_| ()).await?;
+    let key = app.signing.clone();
+    let work = move |journal: &dyn bursar_journal::Journal| {
+        checkpoint::prove(journal, &key, seen.position, position, seen.at)
+    };
+    app.history.with_journal(work).await
+}
+
+/// What happens in the key's scope, as server-sent events.
+///
+/// Each carries a `FeedEvent` as its data. After a broken connection `Last-Event-ID` goes on where
+/// it ended, however long ago.
+#[utoipa::path(get, path = "/v1/events", tag = "audit", operation_id = "follow_events",
+    params(EventsQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "The last event already seen")),
+    responses((status = 200, description = "The events", body = FeedEvent,
+        content_type = "text/event-stream")))]
+pub(super) async fn events(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<EventsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    caller.principal.require("follow_events")?;
+    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    let after = match last.or(query.after.as_deref()) {
+        Some(id) => {
+            let reason = "pass the id of an event, or 0 for the beginning";
+            read_event_id(id).ok_or_else(|| Failure::invalid("after", reason))?
+        }
+        None => (app.read(|_| ()).await?.position, u32::MAX),
+    };
+    let (sender, receiver) = mpsc::channel::<Arc<FeedEvent>>(256);
+    tokio::spawn(follow(app, caller.principal, after, sender));
+    let events = stream::unfold(receiver, |mut receiver| async move {
+        let event = receiver.recv().await?;
+        let data = serde_json::to_string(&*event).unwrap_or_default();
+        let shown = Event::default().id(event.id.clone()).event(event.kind.clone()).data(data);
+        Some((Ok::<Event, Infallible>(shown), receiver))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+}
+
+fn is_visible(principal: &Principal, event: &FeedEvent) -> bool {
+    match &event.account {
+        Some(account) => principal.sees(account),
+        None => principal.scope.is_none(),
+    }
+}
+
+/// Sends events until the client has gone or the server ends.
+async fn follow(
+    app: Arc<App>,
+    principal: Principal,
+    mut after: Place,
+    sender: mpsc::Sender<Arc<FeedEvent>>,
+) {
+    let mut reached = app.feed.reached();
+    let mut stopped = app.stopped.clone();
+    loop {
+        match app.feed.behind(after) {
+            Behind::Older(until) => {
+                if older(&app, &principal, after, until, &sender).await.is_err() {
+                    return;
+                }
+                after = (until, u32::MAX);
+            }
+            Behind::Ready(events) => {
+                for (place, event) in events {
+                    after = place;
+                    if is_visible(&principal, &event) && sender.send(event).await.is_err() {
+                        return;
+                    }
+                }
+                tokio::select! {
+                    changed = reached.changed() => if changed.is_err() { return },
+                    _ = stopped.wait_for(|stopped| *stopped) => return,
+                    () = sender.closed() => return,
+                }
+            }
+        }
+    }
+}
+
+async fn older(
+    app: &Arc<App>,
+    principal: &Principal,
+    after: Place,
+    until: u64,
+    sender: &mpsc::Sender<Arc<FeedEvent>>,
+) -> Result<(), Failure> {
+    let (app, principal, sender) = (Arc::clone(app), principal.clone(), sender.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        app.feed.read_older(after, until, |_, event| {
+            !is_visible(&principal, &event) || sender.blocking_send(Arc::new(event)).is_ok()
+        })
+    });
+    let internal = |detail: String| Failure::new(Code::Internal, detail);
+    read.await.map_err(|error| internal(error.to_string()))?.map_err(internal)
+}

@@ -1,0 +1,272 @@
+//! Many changes of the ledger in one request, each on its own or all or nothing.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, Method, StatusCode};
+use bursar_api::Code;
+use bursar_api::batch::{Batch, BatchResults, MAX_OPERATIONS, Operation, OperationResult};
+use bursar_api::json::convert;
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::refusal::Resource;
+use serde_json::{Map, Value};
+
+use super::change::{Answer, json};
+use super::extract::{Caller, Tree, is_idempotency_key};
+use super::{accounts, budgets, charges, grants, holds};
+use crate::app::App;
+use crate::operation::{Done, Finish, Plan, Ready, Running, fingerprint};
+use crate::problem::Failure;
+
+/// The change that an operation asks for.
+fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Result<Plan, Failure> {
+    let path = operation.path.as_str();
+    let segments: Vec<String> = path.split('/').skip(1).map(decoded).collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let own = |text: &str| text.to_owned();
+    match (operation.method.as_str(), segments.as_slice()) {
+        ("POST", ["v1", "accounts"]) => accounts::plan_open(app, body),
+        ("PATCH", ["v1", "accounts", id]) => accounts::plan_change(app, own(id), body),
+        ("POST", ["v1", "accounts", id, "freeze"]) => accounts::plan_freeze(own(id), true, body),
+        ("POST", ["v1", "accounts", id, "unfreeze"]) => accounts::plan_freeze(own(id), false, body),
+        ("POST", ["v1", "accounts", id, "collect"]) => accounts::plan_collect(app, own(id), body),
+        ("PUT", ["v1", "accounts", id, "budgets", name]) => {
+            budgets::plan_set(app, own(id), own(name), body)
+        }
+        ("DELETE", ["v1", "accounts", id, "budgets", name]) => {
+            budgets::plan_remove(own(id), own(name), body)
+        }
+        ("POST", ["v1", "grants"]) => grants::plan_issue(app, body),
+        ("POST", ["v1", "grants", id, "revoke"]) => grants::plan_revoke(own(id), body),
+        ("POST", ["v1", "holds"]) => holds::plan_place(app, body),
+        ("POST", ["v1", "holds", id, "capture"]) => holds::plan_capture(own(id), body),
+        ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), body),
+        ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), body),
+        ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), body),
+        ("POST", ["v1", "charges"]) => charges::plan_charge(app, body),
+        ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body),
+        ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body),
+        (method, _) => {
+            let reason = format!("{method} {path} is not a change of a ledger resource");
+            Err(Failure::invalid("path", reason))
+        }
+    }
+}
+
+fn decoded(segment: &str) -> String {
+    // A plus sign is itself in a path, unlike in a query.
+    let escaped = segment.replace('+', "%2B");
+    let mut pairs = form_urlencoded::parse(escaped.as_bytes());
+    pairs.next().map(|(name, _)| name.into_owned()).unwrap_or_default()
+}
+
+/// The caller of one operation: its own idempotency key, or one made from the batch's.
+fn caller_of(caller: &Caller, place: usize, operation: &Operation) -> Result<Caller, Failure> {
+    let method = Method::from_bytes(operation.method.as_bytes())
+        .map_err(|_| Failure::invalid("method", "must be an HTTP method"))?;
+    let idempotency_key = match (&operation.idempotency_key, &caller.idempotency_key) {
+        (Some(key), _) if !is_idempotency_key(key) => {
+            let reason = "must be 1 to 255 visible characters";
+            return Err(Failure::invalid("idempotency_key", reason));
+        }
+        (Some(key), _) => Some(key.clone()),
+        // A space cannot be in a key that a client sends, so these never meet.
+        (None, Some(key)) => Some(format!("{key} {place}")),
+        (None, None) => None,
+    };
+    let path = operation.path.clone();
+    Ok(Caller { method, path, idempotency_key, ..caller.clone() })
+}
+
+/// Things that the batch has promised to create so far: resource, id, account.
+type Promises = Vec<(Resource, Name, Name)>;
+
+fn promise(command: &Command, promises: &mut Promises) {
+    let made = match command {
+        Command::IssueGrant(command) => (Resource::Grant, &command.id, &command.account),
+        Command::PlaceHold(command) => (Resource::Hold, &command.id, &command.account),
+        Command::Charge(command) => (Resource::Charge, &command.id, &command.account),
+        Command::SetPolicy(_)
+        | Command::OpenAccount { .. }
+        | Command::ChangeAccount { .. }
+        | Command::FreezeAccount { .. }
+        | Command::UnfreezeAccount { .. }
+        | Command::RevokeGrant { .. }
+        | Command::CaptureHold { .. }
+        | Command::ExtendHold { .. }
+        | Command::SettleHold { .. }
+        | Command::ReleaseHold { .. }
+        | Command::Refund(_)
+        | Command::Transfer(_)
+        | Command::CollectUncollected { .. }
+        | Command::SetBudget { .. }
+        | Command::RemoveBudget { .. }
+        | Command::ReviveHold { .. } => return,
+    };
+    promises.push((made.0, made.1.clone(), made.2.clone()));
+}
+
+async fn prepare(
+    app: &App,
+    caller: &Caller,
+    place: usize,
+    operation: &Operation,
+    print: Option<u128>,
+    promises: &mut Promises,
+) -> Result<Ready, Failure> {
+    let own = caller_of(caller, place, operation)?;
+    let body = operation.body.clone().unwrap_or_else(|| Value::Object(Map::new()));
+    // Under the batch's own key an operation stands for the whole batch.
+    let alone = fingerprint(&operation.method, &operation.path, &body);
+    let print = print.filter(|_| operation.idempotency_key.is_none()).unwrap_or(alone);
+    let plan = plan(app, &own, operation, body)?;
+    let ready = plan.resolve(app, &own, print, promises).await?;
+    promise(&ready.command, promises);
+    Ok(ready)
+}
+
+fn result(done: Result<Done, Failure>) -> OperationResult {
+    match done {
+        Ok(done) => OperationResult { status: done.status, body: done.body.unwrap_or(Value::Null) },
+        Err(failure) => failed(failure),
+    }
+}
+
+fn failed(failure: Failure) -> OperationResult {
+    let problem = failure.into_problem();
+    let body = serde_json::to_value(&problem).expect("a problem has only plain fields");
+    OperationResult { status: problem.status, body }
+}
+
+/// Runs changes of ledger resources in order.
+///
+/// Without `atomic` each stands on its own. With it, all happen or none, in one tenant and one
+/// journal record.
+#[utoipa::path(post, path = "/v1/batch", tag = "operations", operation_id = "run_batch",
+    request_body = Batch,
+    responses((status = 200, description = "What each came to, in order", body = BatchResults)))]
+pub(super) async fn run(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
+    let batch: Batch = convert(body.clone())?;
+    caller.principal.require("run_batch").or_else(|failure| {
+        // Whoever may change anything may do so in a batch; each operation is checked by itself.
+        let may = ["issue_grant", "set_budget", "freeze_account"];
+        may.iter().find_map(|name| caller.principal.require(name).ok()).ok_or(failure)
+    })?;
+    if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
+        return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
+    }
+    let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
+    if batch.atomic {
+        atomic(&app, &caller, &batch.operations, print).await
+    } else {
+        separate(&app, &caller, &batch.operations, print).await
+    }
+}
+
+async fn separate(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+) -> Answer {
+    // Posted without waiting for each other's answers: the mailbox keeps the order.
+    let mut running: Vec<Result<Running, Failure>> = Vec::with_capacity(operations.len());
+    let mut promises = Promises::new();
+    for (place, operation) in operations.iter().enumerate() {
+        let ready = prepare(app, caller, place, operation, print, &mut promises).await;
+        running.push(ready.map(|ready| ready.post(app)));
+    }
+    let mut results = Vec::with_capacity(running.len());
+    let mut all_replayed = true;
+    for (operation, running) in operations.iter().zip(running) {
+        let done = match running {
+            Ok(running) => running.done(app).await,
+            Err(failure) => Err(failure),
+        };
+        let derived = operation.idempotency_key.is_none() && caller.idempotency_key.is_some();
+        match &done {
+            Ok(done) => all_replayed &= done.replayed,
+            Err(failure) if derived && failure.problem.code == Code::IdempotencyKeyReused => {
+                return Err(done.expect_err("it was just looked at"));
+            }
+            Err(failure) => all_replayed &= failure.replayed,
+        }
+        results.push(result(done));
+    }
+    Ok(finished(results, all_replayed))
+}
+
+fn finished(results: Vec<OperationResult>, replayed: bool) -> axum::response::Response {
+    let mut response = json(StatusCode::OK, &BatchResults { results });
+    if replayed {
+        response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// The answer when one operation made all fail.
+fn aborted(place: usize, count: usize, failure: Failure) -> Failure {
+    if failure.problem.status >= 500 || failure.problem.code == Code::IdempotencyKeyReused {
+        return failure;
+    }
+    let detail = format!(
+        "operation {place} failed with {}; nothing happened",
+        failure.problem.code.as_str()
+    );
+    let mut whole = Failure::new(Code::BatchAborted, detail);
+    let mut cause = Some(failure);
+    let results = (0..count).map(|other| match cause.take_if(|_| other == place) {
+        Some(cause) => failed(cause),
+        None => OperationResult { status: 424, body: Value::Null },
+    });
+    whole.problem.results = Some(results.collect());
+    whole.problem.param = Some(format!("operations[{place}]"));
+    whole
+}
+
+async fn atomic(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+) -> Answer {
+    let count = operations.len();
+    let mut items = Vec::with_capacity(count);
+    let mut finishes: Vec<Finish> = Vec::with_capacity(count);
+    let mut existed = Vec::with_capacity(count);
+    let mut promises = Promises::new();
+    let mut tenant: Option<Name> = None;
+    for (place, operation) in operations.iter().enumerate() {
+        let ready = prepare(app, caller, place, operation, print, &mut promises).await;
+        let ready = ready.map_err(|failure| aborted(place, count, failure))?;
+        let own = ready.tenant().clone();
+        if tenant.get_or_insert_with(|| own.clone()) != &own {
+            let reason = "an atomic batch stays inside one tenant";
+            return Err(Failure::invalid(format!("operations[{place}].path"), reason));
+        }
+        existed.push(ready.post_existed(app));
+        let (envelope, command, finish) = ready.into_parts();
+        items.push((envelope, command));
+        finishes.push(finish);
+    }
+    let seen = app.ledger.group(items).await?;
+    let accepted = match seen.value {
+        Ok(accepted) => accepted,
+        Err(stopped) => {
+            return Err(aborted(stopped.index, count, Failure::from(stopped.refusal)));
+        }
+    };
+    let mut results = Vec::with_capacity(count);
+    let mut all_replayed = true;
+    for ((accepted, finish), existed) in accepted.into_iter().zip(finishes).zip(existed) {
+        let existed = match existed {
+            Some(existed) => existed.seen().await?,
+            None => false,
+        };
+        all_replayed &= accepted.replayed;
+        let done = finish.done(app, accepted, existed, seen.position).await;
+        results.push(result(done));
+    }
+    Ok(finished(results, all_replayed))
+}

@@ -1,0 +1,132 @@
+//! Budgets.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use bursar_api::budget::{Budget, Budgets, SetBudget};
+use bursar_api::hold::Release;
+use bursar_api::json::convert;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::Command;
+use serde_json::Value;
+
+use super::accounts::visible;
+use super::change::{Answer, account_path, change, json, named};
+use super::convert::budget_terms;
+use super::extract::{Caller, Tree};
+use crate::app::App;
+use crate::operation::{Plan, Target};
+use crate::problem::Failure;
+use crate::render::{self, Shape, time};
+
+pub(super) fn plan_set(app: &App, id: String, name: String, body: Value) -> Result<Plan, Failure> {
+    let set: SetBudget = convert(body)?;
+    let path = account_path(id)?;
+    let budget = named("budget", name)?;
+    let terms = budget_terms(set)?;
+    Ok(Plan {
+        operation: "set_budget",
+        target: Target::Account(path.clone()),
+        creates: None,
+        build: Box::new(move |_| Command::SetBudget { path, budget, terms }),
+        shape: Shape::Budget(app.clock.now()),
+    })
+}
+
+pub(super) fn plan_remove(id: String, name: String, body: Value) -> Result<Plan, Failure> {
+    let Release {} = convert(body)?;
+    let path = account_path(id)?;
+    let budget = named("budget", name)?;
+    Ok(Plan {
+        operation: "remove_budget",
+        target: Target::Account(path.clone()),
+        creates: None,
+        build: Box::new(move |_| Command::RemoveBudget { path, budget }),
+        shape: Shape::Nothing,
+    })
+}
+
+/// Sets or replaces a budget over an account's subtree.
+#[utoipa::path(put, path = "/v1/accounts/{id}/budgets/{name}", tag = "accounts",
+    operation_id = "set_budget",
+    params(("id" = String, Path, description = "The account's path"),
+        ("name" = String, Path, description = "The budget's name within the account")),
+    request_body = SetBudget,
+    responses((status = 200, description = "The budget as it is now", body = Budget)))]
+pub(super) async fn set(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_set(&app, id, name, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Removes a budget.
+#[utoipa::path(delete, path = "/v1/accounts/{id}/budgets/{name}", tag = "accounts",
+    operation_id = "remove_budget",
+    params(("id" = String, Path, description = "The account's path"),
+        ("name" = String, Path, description = "The budget's name within the account")),
+    responses((status = 204, description = "The budget is gone")))]
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_remove(id, name, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+async fn all(app: &App, caller: &Caller, id: String, operation: &str) -> Result<Budgets, Failure> {
+    let path = visible(caller, id)?;
+    let wanted = path.clone();
+    let now = app.clock.now();
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_account(&wanted)?;
+        let budgets = ledger.account(number).budgets().iter();
+        let shown: Vec<Budget> =
+            budgets.map(|budget| render::budget(ledger, number, budget, now)).collect();
+        Some(shown)
+    };
+    let seen = app.read(read).await?;
+    let mut data = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
+    caller.principal.require(operation)?;
+    data.sort_by(|a, b| a.name.cmp(&b.name));
+    let (as_of, position) = (time(seen.at), seen.position);
+    Ok(Budgets { data, has_more: false, next_cursor: None, as_of, position })
+}
+
+/// All budgets of an account.
+#[utoipa::path(get, path = "/v1/accounts/{id}/budgets", tag = "accounts",
+    operation_id = "list_budgets",
+    params(("id" = String, Path, description = "The account's path")),
+    responses((status = 200, description = "The budgets, by name", body = Budgets)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    Ok(json(StatusCode::OK, &all(&app, &caller, id, "list_budgets").await?))
+}
+
+/// A budget and its numbers in the current period.
+#[utoipa::path(get, path = "/v1/accounts/{id}/budgets/{name}", tag = "accounts",
+    operation_id = "get_budget",
+    params(("id" = String, Path, description = "The account's path"),
+        ("name" = String, Path, description = "The budget's name within the account")),
+    responses((status = 200, description = "The budget", body = Budget)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+) -> Answer {
+    let budgets = all(&app, &caller, id, "get_budget").await?;
+    let found = budgets.data.into_iter().find(|budget| budget.name == name);
+    let mut budget = found.ok_or_else(|| Failure::not_found("budget", &name))?;
+    budget.as_of = Some(budgets.as_of);
+    budget.position = Some(budgets.position);
+    Ok(json(StatusCode::OK, &budget))
+}

@@ -1,0 +1,160 @@
+//! Charges, refunds and transfers: credits that move at once.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use bursar_api::amount::Sum;
+use bursar_api::charge::{Charge, CreateCharge};
+use bursar_api::json::convert;
+use bursar_api::refund::{CreateRefund, Refund};
+use bursar_api::transfer::{CreateTransfer, Transfer};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::{self, Command, RefundOf};
+use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::refusal::Resource;
+use serde_json::Value;
+
+use super::change::{Answer, account_field, change, json, named, new_id};
+use super::convert::{context, credits, instant};
+use super::extract::{Caller, Tree};
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::operation::{Plan, Target, find};
+use crate::problem::Failure;
+use crate::render::{self, Shape, time};
+
+pub(super) fn plan_charge(app: &App, body: Value) -> Result<Plan, Failure> {
+    let create: CreateCharge = convert(body)?;
+    let account = account_field(create.account, "account")?;
+    let (id, creates) = new_id(app, Resource::Charge, create.id, "charge")?;
+    let command = command::Charge {
+        id,
+        account: account.clone(),
+        amount: credits(create.amount, "amount")?,
+        allow_partial: create.allow_partial.unwrap_or(false),
+        context: context(create.context)?,
+        effective_at: create.effective_at.map(instant),
+    };
+    Ok(Plan {
+        operation: "create_charge",
+        target: Target::Account(account),
+        creates: Some(creates),
+        build: Box::new(move |_| Command::Charge(command)),
+        shape: Shape::Charge,
+    })
+}
+
+pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
+    let create: CreateRefund = convert(body)?;
+    let (resource, name) = match (create.charge, create.hold, create.job) {
+        (Some(charge), None, None) => (Resource::Charge, named("charge", charge)?),
+        (None, Some(hold), None) => (Resource::Hold, named("hold", hold)?),
+        (None, None, Some(job)) => return Err(Failure::not_found("job", &job)),
+        _ => return Err(Failure::invalid("charge", "name exactly one of charge, hold and job")),
+    };
+    let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;
+    let amount = create.amount.map(|amount| credits(amount, "amount")).transpose()?;
+    let compensate = create.compensate.unwrap_or(false);
+    let of = match resource {
+        Resource::Charge => RefundOf::Charge(name.clone()),
+        _ => RefundOf::Hold(name.clone()),
+    };
+    Ok(Plan {
+        operation: "create_refund",
+        target: Target::Named(resource, name),
+        creates: Some(creates),
+        build: Box::new(move |tenant| {
+            Command::Refund(command::Refund { id, tenant, of, amount, compensate })
+        }),
+        shape: Shape::Refund,
+    })
+}
+
+pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<Plan, Failure> {
+    let create: CreateTransfer = convert(body)?;
+    let from = account_field(create.from, "from")?;
+    let to = account_field(create.to, "to")?;
+    let (id, creates) = new_id(app, Resource::Transfer, create.id, "transfer")?;
+    let amount = credits(create.amount, "amount")?;
+    if !caller.principal.sees(&to) {
+        return Err(Failure::not_found("account", &to));
+    }
+    let shape = Shape::Transfer { from: from.clone(), to: to.clone() };
+    Ok(Plan {
+        operation: "create_transfer",
+        target: Target::Account(from.clone()),
+        creates: Some(creates),
+        build: Box::new(move |_| Command::Transfer(command::Transfer { id, from, to, amount })),
+        shape,
+    })
+}
+
+/// Spends credits at once.
+#[utoipa::path(post, path = "/v1/charges", tag = "credits", operation_id = "create_charge",
+    request_body = CreateCharge, responses(
+        (status = 201, description = "The charge was made", body = Charge),
+        (status = 200, description = "The same request had made it before", body = Charge)))]
+pub(super) async fn charge(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_charge(&app, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Returns spent credits to the grants they came from.
+#[utoipa::path(post, path = "/v1/refunds", tag = "credits", operation_id = "create_refund",
+    request_body = CreateRefund, responses(
+        (status = 201, description = "What went back", body = Refund),
+        (status = 200, description = "The same request had returned it before", body = Refund)))]
+pub(super) async fn refund(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_refund(&app, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Moves credits from one account of a tenant to another.
+#[utoipa::path(post, path = "/v1/transfers", tag = "credits", operation_id = "create_transfer",
+    request_body = CreateTransfer, responses(
+        (status = 201, description = "What moved", body = Transfer),
+        (status = 200, description = "The same request had moved it before", body = Transfer)))]
+pub(super) async fn transfer(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_transfer(&app, &caller, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// A charge.
+#[utoipa::path(get, path = "/v1/charges/{id}", tag = "credits", operation_id = "get_charge",
+    params(("id" = String, Path, description = "The charge's id")),
+    responses((status = 200, description = "The charge", body = Charge)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = named("charge", id)?;
+    let account = find(&app, &caller, Resource::Charge, &id, &[]).await?;
+    caller.principal.require("get_charge")?;
+    let wanted = id.clone();
+    let read = move |ledger: &Ledger| {
+        let tenant = ledger.find_account(tenant_of(&account))?;
+        let made = ledger.hold(ledger.find_hold(tenant, HoldKind::Charge, &wanted)?)?;
+        let mut charge = render::charge(ledger, made);
+        charge.refunded = Some(Sum::from_micros(made.refunded.into()));
+        Some(charge)
+    };
+    let seen = app.read(read).await?;
+    let mut charge = seen.value.ok_or_else(|| Failure::not_found("charge", &id))?;
+    charge.as_of = Some(time(seen.at));
+    charge.position = Some(seen.position);
+    Ok(json(StatusCode::OK, &charge))
+}

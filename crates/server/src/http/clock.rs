@@ -1,0 +1,53 @@
+//! The manual clock.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::clock::{Clock, MoveClock};
+use bursar_api::json::convert;
+use bursar_core::directory::Command;
+
+use super::change::{Answer, json};
+use super::convert::{instant, millis};
+use super::directory::envelope;
+use super::extract::{Caller, Tree};
+use crate::app::App;
+use crate::operation::PLATFORM;
+use crate::problem::Failure;
+use crate::render::time;
+
+/// What the manual clock shows. Only with `--clock manual`.
+#[utoipa::path(get, path = "/v1/clock", tag = "operations", operation_id = "get_clock",
+    responses((status = 200, description = "The present instant", body = Clock)))]
+pub(super) async fn get(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
+    caller.principal.require("get_clock")?;
+    let now = time(bursar_engine::Clock::now(&**manual));
+    Ok(json(StatusCode::OK, &Clock { now }))
+}
+
+/// Moves the manual clock forward. The answer comes when all that was due has happened.
+#[utoipa::path(post, path = "/v1/clock", tag = "operations", operation_id = "move_clock",
+    request_body = MoveClock,
+    responses((status = 200, description = "The instant it shows now", body = Clock)))]
+pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
+    let asked: MoveClock = convert(body.clone())?;
+    let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
+    caller.principal.require("move_clock")?;
+    let shown = bursar_engine::Clock::now(&**manual);
+    let target = match (asked.now, asked.advance_seconds) {
+        (Some(now), None) => instant(now),
+        (None, Some(seconds)) => shown.plus_millis(millis(seconds)),
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(Failure::invalid("now", "give exactly one of now and advance_seconds"));
+        }
+    };
+    if let Err(shown) = manual.set(target) {
+        let reason = format!("the clock shows {shown} and never runs back");
+        return Err(Failure::invalid("now", reason));
+    }
+    app.directory.submit(envelope(&caller, PLATFORM, &body), Command::NoteClock).await?;
+    app.ledger.read(|_| ()).await?;
+    Ok(json(StatusCode::OK, &Clock { now: time(target) }))
+}

@@ -1,0 +1,157 @@
+//! From the words of the interface to those of the ledger.
+
+use bursar_api::{Amount, Time};
+use bursar_api::{account, budget, grant, hold};
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{
+    AccountKind, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Context, GrantKind, OnExpiry,
+    Restriction,
+};
+use bursar_core::ledger::id::{Name, is_valid_name};
+use bursar_core::time::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::problem::Failure;
+
+/// The most bytes of metadata.
+const MOST_METADATA: usize = 16_384;
+
+pub(super) fn instant(at: Time) -> Timestamp {
+    Timestamp::from_millis(at.millis())
+}
+
+/// An amount; what the strict reader let through always fits.
+pub(super) fn credits(amount: Amount, field: &str) -> Result<Credits, Failure> {
+    let micros = i64::try_from(amount.micros()).ok().and_then(Credits::from_micros);
+    micros.ok_or_else(|| Failure::invalid(field, "an amount is at most 9223372036854.775807"))
+}
+
+pub(super) fn names(list: Option<Vec<String>>, field: &str) -> Result<Option<Vec<Name>>, Failure> {
+    let Some(list) = list else { return Ok(None) };
+    let valid = (1..=64).contains(&list.len()) && list.iter().all(|name| is_valid_name(name));
+    if !valid {
+        let reason = "must list 1 to 64 names of the characters A-Z a-z 0-9 . _ : -";
+        return Err(Failure::invalid(field, reason));
+    }
+    let mut names: Vec<Name> = list.into_iter().map(Name::from).collect();
+    names.sort();
+    Ok(Some(names))
+}
+
+pub(super) fn name(text: Option<String>, field: &str) -> Result<Option<Name>, Failure> {
+    match text {
+        Some(text) if !is_valid_name(&text) => {
+            let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
+            Err(Failure::invalid(field, reason))
+        }
+        Some(text) => Ok(Some(text.into())),
+        None => Ok(None),
+    }
+}
+
+/// A text that is shown to people.
+pub(super) fn text(
+    text: Option<String>,
+    field: &str,
+    most: usize,
+) -> Result<Option<Box<str>>, Failure> {
+    match text {
+        Some(text) if text.chars().count() > most => {
+            Err(Failure::invalid(field, format!("must have at most {most} characters")))
+        }
+        Some(text) => Ok(Some(text.into())),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn metadata(map: Option<Map<String, Value>>) -> Result<Option<Box<str>>, Failure> {
+    let Some(map) = map else { return Ok(None) };
+    let text = Value::Object(map).to_string();
+    if text.len() > MOST_METADATA {
+        let reason = format!("must have at most {MOST_METADATA} bytes");
+        return Err(Failure::invalid("metadata", reason));
+    }
+    Ok(Some(text.into()))
+}
+
+/// Seconds as milliseconds; what does not fit is refused by the ledger as too long.
+pub(super) fn millis(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000)
+}
+
+pub(super) fn account_kind(kind: account::AccountKind) -> AccountKind {
+    match kind {
+        account::AccountKind::Org => AccountKind::Org,
+        account::AccountKind::Team => AccountKind::Team,
+        account::AccountKind::Project => AccountKind::Project,
+        account::AccountKind::User => AccountKind::User,
+    }
+}
+
+pub(super) fn grant_kind(kind: grant::GrantKind) -> GrantKind {
+    match kind {
+        grant::GrantKind::Purchase => GrantKind::Purchase,
+        grant::GrantKind::Grant => GrantKind::Grant,
+        grant::GrantKind::Promotion => GrantKind::Promotion,
+        grant::GrantKind::Compensation => GrantKind::Compensation,
+    }
+}
+
+pub(super) fn restriction(
+    restrict: Option<grant::Restriction>,
+) -> Result<Option<Restriction>, Failure> {
+    let Some(restrict) = restrict else { return Ok(None) };
+    let max_share_micro = match restrict.max_share {
+        Some(share) => {
+            let reason = "must be more than 0 and at most 1";
+            let share = u32::try_from(share.micros());
+            Some(share.map_err(|_| Failure::invalid("restrict.max_share", reason))?)
+        }
+        None => None,
+    };
+    let restriction = Restriction {
+        gpu_types: names(restrict.gpu_types, "restrict.gpu_types")?,
+        regions: names(restrict.regions, "restrict.regions")?,
+        classes: names(restrict.classes, "restrict.classes")?,
+        max_share_micro,
+    };
+    Ok((!restriction.is_empty()).then_some(restriction))
+}
+
+pub(super) fn context(context: Option<hold::Context>) -> Result<Context, Failure> {
+    let Some(context) = context else { return Ok(Context::default()) };
+    Ok(Context {
+        gpu_types: names(context.gpu_types, "context.gpu_types")?,
+        regions: names(context.regions, "context.regions")?,
+        class: name(context.class, "context.class")?,
+    })
+}
+
+pub(super) fn on_expiry(on_expiry: Option<hold::OnExpiry>) -> OnExpiry {
+    match on_expiry.unwrap_or_default() {
+        hold::OnExpiry::HonorHold => OnExpiry::HonorHold,
+        hold::OnExpiry::Strict => OnExpiry::Strict,
+    }
+}
+
+pub(super) fn budget_terms(set: budget::SetBudget) -> Result<BudgetTerms, Failure> {
+    Ok(BudgetTerms {
+        limit: credits(set.limit, "limit")?,
+        unit: match set.unit.unwrap_or_default() {
+            budget::BudgetUnit::Credits => BudgetUnit::Credits,
+            budget::BudgetUnit::GpuHours => BudgetUnit::GpuHours,
+        },
+        period: match set.period {
+            budget::BudgetPeriod::Total => BudgetPeriod::Total,
+            budget::BudgetPeriod::Day => BudgetPeriod::Day,
+            budget::BudgetPeriod::Week => BudgetPeriod::Week,
+            budget::BudgetPeriod::Month => BudgetPeriod::Month,
+        },
+        mode: match set.mode {
+            budget::BudgetMode::Hard => BudgetMode::Hard,
+            budget::BudgetMode::Soft => BudgetMode::Soft,
+        },
+        thresholds: set.thresholds.unwrap_or_else(|| vec![50, 80, 100]).into(),
+        utc_offset_minutes: set.utc_offset_minutes.unwrap_or(0),
+    })
+}

@@ -1,0 +1,206 @@
+//! What handlers take: who asks, a strict body, strict parameters.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, header};
+use bursar_api::Code;
+use bursar_api::json::{self, MAX_BODY};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::auth::Principal;
+use crate::problem::Failure;
+
+/// A body larger than [`MAX_BODY`] is read on up to here, so that the client sees the answer.
+const READ_ON: usize = 32 << 20;
+
+/// How long a client may take to send its body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Who asks, and how.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Whose key it is.
+    pub principal: Principal,
+    /// The method.
+    pub method: Method,
+    /// The path as it was sent.
+    pub path: String,
+    /// The idempotency key.
+    pub idempotency_key: Option<String>,
+    /// The tenant in which ids are meant.
+    pub tenant: Option<String>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Failure> {
+        let principal = parts.extensions.get::<Principal>().cloned();
+        let principal = principal
+            .ok_or_else(|| Failure::new(Code::Unauthenticated, "send a key as a bearer token"))?;
+        Ok(Caller {
+            principal,
+            method: parts.method.clone(),
+            path: parts.uri.path().to_owned(),
+            idempotency_key: idempotency_key(&parts.headers)?,
+            tenant: tenant(&parts.headers)?,
+        })
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+    const NAME: &str = "Idempotency-Key";
+    let mut values = headers.get_all(NAME).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().unwrap_or("");
+    if values.next().is_some() || !is_idempotency_key(text) {
+        return Err(Failure::invalid(NAME, "must be one value of 1 to 255 visible characters"));
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// Whether a text may be an idempotency key.
+pub(crate) fn is_idempotency_key(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn tenant(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+    const NAME: &str = "Bursar-Tenant";
+    let Some(value) = headers.get(NAME) else { return Ok(None) };
+    let text = value.to_str().unwrap_or("");
+    if !bursar_core::ledger::id::is_valid_segment(text) {
+        return Err(Failure::invalid(NAME, "must be the first segment of an account path"));
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// A body, read strictly but not yet converted.
+pub(crate) struct Tree(pub Value);
+
+impl<S: Send + Sync> FromRequest<S> for Tree {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Tree, Failure> {
+        let (parts, body) = request.into_parts();
+        let bytes = match tokio::time::timeout(BODY_TIMEOUT, read_all(body)).await {
+            Ok(bytes) => bytes?,
+            Err(_) => {
+                return Err(Failure::new(Code::MalformedJson, "the body did not arrive in time"));
+            }
+        };
+        if !bytes.is_empty() && !is_json(&parts.headers) {
+            let detail = "send the body as `Content-Type: application/json`";
+            return Err(Failure::new(Code::UnsupportedMediaType, detail));
+        }
+        Ok(Tree(json::parse(&bytes)?))
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return true };
+    let kind = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+async fn read_all(mut body: Body) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let mut seen = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure::new(Code::MalformedJson, error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        seen += data.len();
+        if seen <= MAX_BODY {
+            bytes.extend_from_slice(&data);
+        } else {
+            bytes = Vec::new();
+        }
+        if seen > READ_ON {
+            break;
+        }
+    }
+    if seen > MAX_BODY {
+        let detail = format!("a body has at most {MAX_BODY} bytes; split the request");
+        return Err(Failure::new(Code::BodyTooLarge, detail));
+    }
+    Ok(bytes)
+}
+
+/// Parameters of the query, read strictly.
+pub(crate) struct Params<T>(pub T);
+
+/// Parameters that every read takes; the handlers do not see them.
+const COMMON: [&str; 2] = ["min_position", "stale_ok"];
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Params<T>, Failure> {
+        query(parts.uri.query().unwrap_or("")).map(Params)
+    }
+}
+
+fn query<T: DeserializeOwned>(query: &str) -> Result<T, Failure> {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query)
+        .map_err(|error| Failure::invalid("query", error.to_string()))?;
+    let mut seen: Vec<&str> = Vec::new();
+    for (name, _) in &pairs {
+        if seen.contains(&name.as_str()) {
+            return Err(Failure::invalid(name.clone(), "is there twice"));
+        }
+        seen.push(name);
+    }
+    let own: Vec<&(String, String)> =
+        pairs.iter().filter(|(name, _)| !COMMON.contains(&name.as_str())).collect();
+    let text = serde_urlencoded::to_string(&own)
+        .map_err(|error| Failure::invalid("query", error.to_string()))?;
+    let reader = serde_urlencoded::Deserializer::new(form_urlencoded::parse(text.as_bytes()));
+    serde_path_to_error::deserialize(reader).map_err(|error| {
+        let path = error.path().to_string();
+        let reason = error.into_inner().to_string();
+        let named = reason.split('`').nth(1).filter(|_| {
+            ["unknown field", "missing field"].iter().any(|start| reason.starts_with(start))
+        });
+        Failure::invalid(named.map_or(path, str::to_owned), reason)
+    })
+}
+
+/// The position that a read waits for.
+pub(crate) fn min_position(query: Option<&str>) -> Result<Option<u64>, Failure> {
+    let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes());
+    let mut found = None;
+    for (name, value) in pairs {
+        if name == "min_position" {
+            let number = value.parse().map_err(|_| {
+                Failure::invalid("min_position", "must be a position that an answer carried")
+            })?;
+            found = Some(number);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bursar_api::hold::HoldFilter;
+
+    fn field(text: &str) -> Option<String> {
+        query::<HoldFilter>(text).err().and_then(|failure| failure.problem.param)
+    }
+
+    #[test]
+    fn parameters_are_strict_and_name_what_is_wrong() {
+        let read = query::<HoldFilter>("account=a%3Ab&state=open&limit=5&min_position=7");
+        let read = read.expect("all known");
+        assert_eq!((read.account.as_deref(), read.limit), (Some("a:b"), Some(5)));
+        assert_eq!(field("colour=red").as_deref(), Some("colour"));
+        assert_eq!(field("limit=x").as_deref(), Some("limit"));
+        assert_eq!(field("state=ajar").as_deref(), Some("state"));
+        assert_eq!(field("limit=1&limit=2").as_deref(), Some("limit"));
+    }
+}

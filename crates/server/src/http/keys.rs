@@ -1,0 +1,177 @@
+//! API keys.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::IntoResponse;
+use bursar_api::hold::Release;
+use bursar_api::json::convert;
+use bursar_api::key::{CreateKey, Key};
+use bursar_api::list::{List, Page};
+use bursar_core::directory::{ApiKey, Command, Reply};
+use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
+use bursar_core::time::Timestamp;
+
+use super::change::{Answer, json, named};
+use super::convert::{instant, name};
+use super::directory::envelope;
+use super::extract::{Caller, Params, Tree};
+use super::list::page_size;
+use crate::app::App;
+use crate::auth::{hash, make_key, role, stored_role};
+use crate::operation::PLATFORM;
+use crate::problem::Failure;
+use crate::render::time;
+
+fn shown(id: &Name, key: &ApiKey, secret: Option<String>) -> Key {
+    Key {
+        id: id.to_string(),
+        key: secret,
+        role: role(key.role),
+        scope: key.scope.as_ref().map_or_else(|| "*".to_owned(), Name::to_string),
+        name: key.name.to_string(),
+        expires_at: key.expires_at.map(time),
+        region: key.region.as_ref().map(Name::to_string),
+        node: key.node.as_ref().map(Name::to_string),
+        created_at: time(key.created_at),
+    }
+}
+
+/// Whether a key's scope lies in the caller's: nobody sees or makes a wider key than their own.
+fn covers(caller: &Caller, scope: Option<&Name>) -> bool {
+    match scope {
+        Some(scope) => caller.principal.sees(scope),
+        None => caller.principal.scope.is_none(),
+    }
+}
+
+/// Makes a key. The secret is shown this once.
+#[utoipa::path(post, path = "/v1/keys", tag = "keys", operation_id = "create_key",
+    request_body = CreateKey, responses(
+        (status = 201, description = "The key, with its secret", body = Key),
+        (status = 200, description = "The same request had made it before", body = Key)))]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let create: CreateKey = convert(body.clone())?;
+    let scope = match create.scope.as_str() {
+        "*" => None,
+        path if is_valid_path(path) => Some(Name::from(path)),
+        _ => return Err(Failure::invalid("scope", "must be an account path or \"*\"")),
+    };
+    let id = match create.id {
+        Some(id) if !is_valid_name(&id) => {
+            let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
+            return Err(Failure::invalid("id", reason));
+        }
+        Some(id) => Name::from(id),
+        None => app.ids.make("key", app.clock.now()),
+    };
+    let past = create.expires_at.is_some_and(|at| instant(at) < app.clock.now());
+    if past {
+        return Err(Failure::invalid("expires_at", "must not be in the past"));
+    }
+    if !covers(&caller, scope.as_ref()) {
+        return match &scope {
+            Some(scope) => Err(Failure::not_found("account", scope)),
+            None => Err(Failure::forbidden("nobody can make a key wider than their own")),
+        };
+    }
+    caller.principal.require("create_key")?;
+    if let Some(scope) = scope.clone() {
+        let known = app.read(move |ledger| ledger.find_account(&scope).is_some()).await?;
+        if !known.value {
+            return Err(Failure::invalid("scope", "there is no such account: open it first"));
+        }
+    }
+    let secret = make_key(&id);
+    let key = ApiKey {
+        secret_hash: hash(&secret),
+        role: stored_role(create.role),
+        scope,
+        name: create.name.into(),
+        expires_at: create.expires_at.map(instant),
+        region: name(create.region, "region")?,
+        node: name(create.node, "node")?,
+        created_at: Timestamp::MIN,
+        fingerprint: 0,
+    };
+    let command = Command::CreateKey { id, key: Box::new(key) };
+    let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
+    let Reply::Key { id, created } = accepted.reply else {
+        unreachable!("a key is answered with its id")
+    };
+    let current = app.directory.current();
+    let stored = current.key(&id).ok_or_else(|| Failure::not_found("key", &id))?;
+    let fresh = created && !accepted.replayed;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = json(status, &shown(&id, stored, fresh.then_some(secret)));
+    if accepted.replayed {
+        response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+/// Keys in the caller's scope, newest first. No secrets.
+#[utoipa::path(get, path = "/v1/keys", tag = "keys", operation_id = "list_keys", params(Page),
+    responses((status = 200, description = "A page of keys", body = List<Key>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(asked): Params<Page>,
+) -> Answer {
+    caller.principal.require("list_keys")?;
+    let size = page_size(asked.limit)?;
+    let current = app.directory.current();
+    let mut keys: Vec<(&Name, &ApiKey)> =
+        current.keys().filter(|(_, key)| covers(&caller, key.scope.as_ref())).collect();
+    keys.sort_by(|a, b| (b.1.created_at, b.0).cmp(&(a.1.created_at, a.0)));
+    let first = match &asked.cursor {
+        Some(cursor) => {
+            let place = keys.iter().position(|(id, _)| id.as_str() == cursor);
+            let reason = "pass the next_cursor of the page before";
+            place.ok_or_else(|| Failure::invalid("cursor", reason))? + 1
+        }
+        None => 0,
+    };
+    let has_more = keys.len() > first + size;
+    let data: Vec<Key> =
+        keys.iter().skip(first).take(size).map(|(id, key)| shown(id, key, None)).collect();
+    let next_cursor = data.last().filter(|_| has_more).map(|key| key.id.clone());
+    Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of: None, position: None }))
+}
+
+/// Ends a key, at once and for good.
+#[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys", operation_id = "revoke_key",
+    params(("id" = String, Path, description = "The key's id")),
+    responses((status = 204, description = "The key no longer works")))]
+pub(super) async fn revoke(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body.clone())?;
+    let id = named("key", id)?;
+    let known = app.directory.current();
+    let stored = known.key(&id);
+    // A repeat under the same idempotency key finds the key gone; the directory knows the answer.
+    let visible = match stored {
+        Some(key) => covers(&caller, key.scope.as_ref()),
+        None => caller.idempotency_key.is_some(),
+    };
+    if !visible {
+        return Err(Failure::not_found("key", &id));
+    }
+    caller.principal.require("revoke_key")?;
+    let command = Command::RevokeKey { id };
+    let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    if accepted.replayed {
+        response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}

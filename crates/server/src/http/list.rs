@@ -1,0 +1,122 @@
+//! Pages of lists, walked in bounded steps so that no command waits long.
+
+use bursar_api::list::List;
+use bursar_core::ledger::Ledger;
+
+use crate::app::App;
+use crate::ids::base32;
+use crate::problem::Failure;
+use crate::render::time;
+
+/// How many things one look at the ledger goes through.
+const STEPS: usize = 20_000;
+
+/// What one look found: things with their places, newest first, and where to go on.
+pub(super) struct Step<T> {
+    found: Vec<(u128, T)>,
+    next: Option<u128>,
+}
+
+impl<T> Step<T> {
+    /// Looks at the first things of an order, and shows those that are wanted.
+    pub(super) fn over(
+        places: impl Iterator<Item = u128>,
+        mut show: impl FnMut(u128) -> Option<T>,
+    ) -> Step<T> {
+        let mut step = Step { found: Vec::new(), next: None };
+        let mut last = None;
+        for (examined, place) in places.enumerate() {
+            if examined == STEPS {
+                step.next = last;
+                break;
+            }
+            last = Some(place);
+            step.found.extend(show(place).map(|thing| (place, thing)));
+        }
+        step
+    }
+}
+
+/// How many entries a page has.
+pub(super) fn page_size(limit: Option<u32>) -> Result<usize, Failure> {
+    match limit.unwrap_or(25) {
+        limit @ 1..=100 => Ok(limit as usize),
+        _ => Err(Failure::invalid("limit", "must be between 1 and 100")),
+    }
+}
+
+/// A place as an opaque text.
+pub(super) fn write_cursor(place: u128) -> String {
+    base32(place, 26)
+}
+
+/// The place that a cursor stands for.
+pub(super) fn read_cursor(cursor: Option<&str>) -> Result<Option<u128>, Failure> {
+    let Some(cursor) = cursor else { return Ok(None) };
+    let wrong = || Failure::invalid("cursor", "pass the next_cursor of the page before");
+    let mut place: u128 = 0;
+    for byte in cursor.bytes() {
+        let digit = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ".iter().position(|b| *b == byte);
+        let digit = digit.and_then(|digit| u128::try_from(digit).ok()).ok_or_else(wrong)?;
+        place = place.checked_mul(32).and_then(|p| p.checked_add(digit)).ok_or_else(wrong)?;
+    }
+    if cursor.len() == 26 { Ok(Some(place)) } else { Err(wrong()) }
+}
+
+/// Collects one page. `look` gets the place before which to begin and shows one step.
+pub(super) async fn walk<T: Send + 'static>(
+    app: &App,
+    size: usize,
+    cursor: Option<String>,
+    look: impl Fn(&Ledger, u128) -> Step<T> + Clone + Send + 'static,
+) -> Result<List<T>, Failure> {
+    let mut before = read_cursor(cursor.as_deref())?.unwrap_or(u128::MAX);
+    let mut found = Vec::new();
+    loop {
+        let look = look.clone();
+        let seen = app.read(move |ledger| look(ledger, before)).await?;
+        found.extend(seen.value.found);
+        let next = seen.value.next.filter(|_| found.len() <= size);
+        let Some(next) = next else {
+            let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+            return Ok(List { as_of, position, ..page(found, size) });
+        };
+        before = next;
+    }
+}
+
+/// The first entries of what was found, and the place to go on from.
+pub(super) fn page<T>(mut found: Vec<(u128, T)>, size: usize) -> List<T> {
+    let has_more = found.len() > size;
+    found.truncate(size);
+    let last = found.last().map(|(place, _)| *place);
+    let next_cursor = last.filter(|_| has_more).map(write_cursor);
+    let data = found.into_iter().map(|(_, thing)| thing).collect();
+    List { data, has_more, next_cursor, as_of: None, position: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_a_forged_one_is_refused() {
+        for place in [0, 1, u128::from(u64::MAX), u128::MAX >> 3] {
+            let read = read_cursor(Some(&write_cursor(place))).expect("it was written here");
+            assert_eq!(read, Some(place));
+        }
+        for cursor in ["", "x", "0", "ZZZZZZZZZZZZZZZZZZZZZZZZZZZ", "é"] {
+            assert!(read_cursor(Some(cursor)).is_err(), "{cursor}");
+        }
+    }
+
+    #[test]
+    fn a_page_ends_where_the_next_one_begins() {
+        let found = || vec![(9u128, 'a'), (7, 'b'), (3, 'c')];
+        let first = page(found(), 2);
+        assert_eq!((first.data, first.has_more), (vec!['a', 'b'], true));
+        assert_eq!(read_cursor(first.next_cursor.as_deref()).expect("written here"), Some(7));
+        let whole = page(found(), 3);
+        assert_eq!((whole.has_more, whole.next_cursor), (false, None));
+    }
+}

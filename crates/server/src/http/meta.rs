@@ -1,0 +1,48 @@
+//! What is known about the request being handled, wherever it is needed.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use bursar_api::Code;
+use bursar_core::ledger::id::Name;
+
+/// About one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Meta {
+    /// Its id.
+    pub request_id: Name,
+    /// The address under which this server is reached.
+    pub base_url: Arc<str>,
+    /// Wait for this position before reading.
+    pub min_position: Option<u64>,
+}
+
+tokio::task_local! {
+    static META: Meta;
+    static PROBLEM: Cell<Option<Code>>;
+}
+
+/// Runs a request with what is known about it; also says with which problem it ended, if any.
+pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, Option<Code>) {
+    let inner = async {
+        let result = work.await;
+        (result, PROBLEM.with(Cell::get))
+    };
+    PROBLEM.scope(Cell::new(None), META.scope(meta, inner)).await
+}
+
+/// Uses what is known, if a request is being handled.
+pub(crate) fn with(use_it: impl FnOnce(&Meta)) {
+    // Outside of a request there is nothing to know.
+    let _ = META.try_with(use_it);
+}
+
+/// The position to wait for before reading.
+pub(crate) fn min_position() -> Option<u64> {
+    META.try_with(|meta| meta.min_position).ok().flatten()
+}
+
+/// Notes the problem with which the request ends, for the metrics.
+pub(crate) fn note_problem(code: Code) {
+    let _ = PROBLEM.try_with(|problem| problem.set(Some(code)));
+}

@@ -1,0 +1,137 @@
+//! What happens around every handler: ids, logs, counters, shedding, keys, limits.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bursar_api::Code;
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::extract::min_position;
+use super::meta::{self, Meta};
+use crate::app::App;
+use crate::auth;
+use crate::limits::Priority;
+use crate::monotonic::Stopwatch;
+use crate::problem::Failure;
+
+/// How long a handler may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a request is for, as far as its route tells.
+fn priority(method: &Method, route: &str) -> Priority {
+    if method == Method::GET || method == Method::HEAD {
+        return Priority::Read;
+    }
+    let metering = ["/capture", "/settle", "/release", "/heartbeat", "/usage"];
+    if metering.iter().any(|end| route.ends_with(end)) {
+        Priority::Metering
+    } else {
+        Priority::Change
+    }
+}
+
+fn route_of(request: &Request) -> String {
+    let matched = request.extensions().get::<MatchedPath>();
+    matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned())
+}
+
+/// Gives the request its id, counts and logs it, sheds it when there is too much, and turns a
+/// panic into an answer.
+pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let watch = Stopwatch::start();
+    let request_id = app.ids.make("req", app.clock.now());
+    let (method, route) = (request.method().clone(), route_of(&request));
+    let wanted = min_position(request.uri().query());
+    let meta = Meta {
+        request_id: request_id.clone(),
+        base_url: Arc::clone(&app.base_url),
+        min_position: wanted.as_ref().ok().copied().flatten(),
+    };
+    let span = tracing::info_span!("request", %request_id, %method, %route);
+    let priority = priority(&method, &route);
+    let work = async {
+        let work = async {
+            wanted?;
+            let _admitted = app.load.admit(priority)?;
+            Ok::<Response, Failure>(handle(next.run(request)).await)
+        };
+        work.await.unwrap_or_else(Failure::into_response)
+    };
+    let (mut response, problem) = meta::scope(meta, work.instrument(span.clone())).await;
+    let status = response.status().as_u16();
+    let took = watch.elapsed();
+    app.metrics.request(method.as_str(), &route, status, took);
+    if let Some(code) = problem {
+        app.metrics.problem(code.as_str());
+    }
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let code = problem.map_or("", |code| code.as_str());
+    span.in_scope(|| tracing::info!(status, micros, code, "answered"));
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&request_id) {
+        headers.insert("bursar-request-id", value);
+    }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Runs a handler; neither a panic nor patience without end gets through.
+async fn handle(work: impl Future<Output = Response>) -> Response {
+    let guarded = AssertUnwindSafe(work).catch_unwind();
+    match tokio::time::timeout(PATIENCE, guarded).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => {
+            tracing::error!("a handler panicked");
+            let detail = "the service failed; if this repeats, report the request_id";
+            Failure::new(Code::Internal, detail).into_response()
+        }
+        Err(_) => {
+            let detail = "no answer in time; repeat the request under the same Idempotency-Key";
+            Failure::new(Code::OutcomeUnknown, detail).into_response()
+        }
+    }
+}
+
+/// Finds out who asks, and takes a token from their buckets.
+pub(super) async fn authenticate(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
+    let authorization = values.next().and_then(|value| value.to_str().ok());
+    let authorization = authorization.filter(|_| values.next().is_none());
+    let directory = app.directory.current();
+    let principal = auth::authenticate(authorization, &app.root, &directory, app.clock.now())?;
+    tracing::debug!(key = %principal.id, "authenticated");
+    let priority = priority(request.method(), &route_of(&request));
+    let limits = app.limits.take(&principal, priority)?;
+    request.extensions_mut().insert(principal);
+    let mut response = next.run(request).await;
+    response.headers_mut().extend(limits);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_comes_before_what_is_asked_for_before_looking() {
+        for (method, route, expected) in [
+            (Method::POST, "/v1/holds/{id}/capture", Priority::Metering),
+            (Method::POST, "/v1/holds/{id}/settle", Priority::Metering),
+            (Method::POST, "/v1/holds", Priority::Change),
+            (Method::GET, "/v1/holds/{id}", Priority::Read),
+        ] {
+            assert_eq!(priority(&method, route), expected, "{route}");
+        }
+    }
+}

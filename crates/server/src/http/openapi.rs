@@ -1,0 +1,162 @@
+//! The description of the interface: what the handlers say of themselves, completed with what is
+//! the same everywhere.
+
+use utoipa::openapi::extensions::ExtensionsBuilder;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::{
+    ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Required,
+    ResponseBuilder,
+};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::permissions::row;
+
+const ABOUT: &str = "Credits for shared GPUs: grants that expire, holds that reserve, charges that \
+    never overspend. Amounts are strings with at most six decimals; times are RFC 3339 in UTC. \
+    Every POST, PUT, PATCH and DELETE takes an `Idempotency-Key`. Every error is \
+    `application/problem+json` with a code from a closed list.";
+
+const TAGS: [(&str, &str); 6] = [
+    ("accounts", "The tree of accounts, what they have, and what limits them."),
+    ("credits", "Grants, holds, charges, refunds and transfers."),
+    ("prices", "What GPU time costs, and the classes and regions it is sold in."),
+    ("keys", "API keys."),
+    ("audit", "What happened, with proofs."),
+    ("operations", "Batches and the manual clock."),
+];
+
+/// The statuses that problems of every operation may have.
+const PROBLEMS: [(&str, &str); 4] = [
+    ("401", "No key, or one that is unknown, expired or revoked"),
+    ("403", "The key's role does not allow this"),
+    ("429", "Too many requests"),
+    ("503", "Not available now, or the outcome is unknown"),
+];
+
+const BODY_PROBLEMS: [(&str, &str); 4] = [
+    ("400", "The body is not valid JSON"),
+    ("409", "The id is taken, the key was reused, or the state forbids it"),
+    ("413", "The body is too large"),
+    ("415", "The body is not declared as JSON"),
+];
+
+/// The beginning of the description.
+pub(super) fn head() -> OpenApi {
+    let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
+    let info = InfoBuilder::new()
+        .title("Bursar")
+        .version("1")
+        .description(Some(ABOUT))
+        .license(Some(license));
+    let tags =
+        TAGS.map(|(name, about)| TagBuilder::new().name(name).description(Some(about)).build());
+    OpenApiBuilder::new().info(info.build()).tags(Some(tags)).build()
+}
+
+/// Adds what is the same for every operation.
+pub(super) fn complete(mut description: OpenApi) -> OpenApi {
+    let mut components = description.components.take().unwrap_or_default();
+    let mut schemas = Vec::new();
+    schemas.push((bursar_api::Problem::name().into_owned(), bursar_api::Problem::schema()));
+    bursar_api::Problem::schemas(&mut schemas);
+    components.schemas.extend(schemas);
+    let bearer = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("An API key: `bur_…`"))
+        .build();
+    components.security_schemes.insert("key".to_owned(), RefOr::T(SecurityScheme::Http(bearer)));
+    description.components = Some(components);
+    description.security = Some(vec![SecurityRequirement::new("key", Vec::<String>::new())]);
+    for item in description.paths.paths.values_mut() {
+        complete_item(item);
+    }
+    description
+}
+
+fn complete_item(item: &mut PathItem) {
+    let reading = [&mut item.get];
+    for operation in reading.into_iter().flatten() {
+        complete_operation(operation, false);
+    }
+    let changing = [&mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
+    for operation in changing.into_iter().flatten() {
+        complete_operation(operation, true);
+    }
+}
+
+fn complete_operation(operation: &mut Operation, changing: bool) {
+    let id = operation.operation_id.clone().unwrap_or_default();
+    let (_, roles, reach) = row(&id);
+    let roles: Vec<serde_json::Value> =
+        roles.list().map(|role| serde_json::to_value(role).expect("a plain name")).collect();
+    let reach = format!("{reach:?}").to_lowercase();
+    let extensions = ExtensionsBuilder::new().add("x-roles", roles).add("x-reach", reach);
+    operation.extensions = Some(extensions.build());
+    let mut problems: Vec<(&str, &str)> = PROBLEMS.to_vec();
+    problems.push(("404", "No such thing that this key can see"));
+    problems.push(("422", "A field, parameter or header is not valid"));
+    if changing {
+        problems.extend(BODY_PROBLEMS);
+        problems.push(("402", "Not enough credits, or a budget has no room"));
+        add_header(operation, "Idempotency-Key", "Under this key the request has one effect");
+    } else {
+        problems.push(("409", "The id exists in several tenants: send Bursar-Tenant"));
+        if !has_parameter(operation, "min_position") {
+            add_min_position(operation);
+        }
+    }
+    add_header(operation, "Bursar-Tenant", "The tenant in which ids are meant");
+    for (status, about) in problems {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+        let mut response =
+            ResponseBuilder::new().description(about).content("application/problem+json", content);
+        if matches!(status, "429" | "503") {
+            let seconds = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer));
+            let header = HeaderBuilder::new()
+                .schema(Some(seconds))
+                .description(Some("Seconds to wait before trying again"));
+            response = response.header("Retry-After", header.build());
+        }
+        let responses = &mut operation.responses.responses;
+        responses.entry(status.to_owned()).or_insert(RefOr::T(response.build()));
+    }
+}
+
+fn has_parameter(operation: &Operation, name: &str) -> bool {
+    let parameters = operation.parameters.as_deref().unwrap_or_default();
+    parameters.iter().any(|parameter| match parameter {
+        RefOr::T(parameter) => parameter.name == name,
+        RefOr::Ref(_) => false,
+    })
+}
+
+fn add_min_position(operation: &mut Operation) {
+    let number = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Integer)).minimum(Some(0));
+    let parameter = ParameterBuilder::new()
+        .name("min_position")
+        .parameter_in(ParameterIn::Query)
+        .required(Required::False)
+        .description(Some("Wait until the ledger has come this far"))
+        .schema(Some(number));
+    operation.parameters.get_or_insert_default().push(RefOr::T(parameter.build()));
+}
+
+fn add_header(operation: &mut Operation, name: &str, about: &str) {
+    let text = ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).pattern(Some(
+        match name {
+            "Idempotency-Key" => "^[!-~]{1,255}$",
+            _ => "^[a-z0-9][a-z0-9._-]{0,62}$",
+        },
+    ));
+    let parameter = ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(about))
+        .schema(Some(text));
+    operation.parameters.get_or_insert_default().push(RefOr::T(parameter.build()));
+}

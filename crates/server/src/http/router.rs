@@ -1,0 +1,84 @@
+//! Every route, on one screen.
+
+use std::sync::Arc;
+
+use axum::{Router, middleware as layer, routing::get};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{
+    accounts, audit, balance, batch, budgets, charges, clock, directory, grants, holds, keys,
+};
+use super::{history, middleware, openapi, system};
+use crate::app::App;
+
+/// The routes that need a key, with their description.
+fn versioned() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(openapi::head())
+        .routes(routes!(accounts::open, accounts::list))
+        .routes(routes!(accounts::get, accounts::patch))
+        .routes(routes!(accounts::freeze))
+        .routes(routes!(accounts::unfreeze))
+        .routes(routes!(accounts::collect))
+        .routes(routes!(balance::get))
+        .routes(routes!(history::entries))
+        .routes(routes!(history::statement))
+        .routes(routes!(history::forecast))
+        .routes(routes!(history::top))
+        .routes(routes!(budgets::list))
+        .routes(routes!(budgets::set, budgets::get, budgets::remove))
+        .routes(routes!(directory::set_quota, directory::get_quota, directory::remove_quota))
+        .routes(routes!(grants::issue, grants::list))
+        .routes(routes!(grants::get))
+        .routes(routes!(grants::revoke))
+        .routes(routes!(holds::place, holds::list))
+        .routes(routes!(holds::get))
+        .routes(routes!(holds::lots))
+        .routes(routes!(holds::capture))
+        .routes(routes!(holds::extend))
+        .routes(routes!(holds::settle))
+        .routes(routes!(holds::release))
+        .routes(routes!(charges::charge))
+        .routes(routes!(charges::get))
+        .routes(routes!(charges::refund))
+        .routes(routes!(charges::transfer))
+        .routes(routes!(directory::set_price))
+        .routes(routes!(directory::list_prices))
+        .routes(routes!(directory::set_class))
+        .routes(routes!(directory::list_classes))
+        .routes(routes!(directory::list_regions))
+        .routes(routes!(keys::create, keys::list))
+        .routes(routes!(keys::revoke))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::get_checkpoint))
+        .routes(routes!(audit::get_proof))
+        .routes(routes!(audit::events))
+        .routes(routes!(batch::run))
+        .routes(routes!(clock::get, clock::set))
+}
+
+/// The description of the whole interface.
+pub fn description() -> OpenApi {
+    openapi::complete(versioned().into_openapi())
+}
+
+/// Everything that the server answers.
+pub fn router(app: &Arc<App>) -> Router {
+    let (versioned, _) = versioned().split_for_parts();
+    let authenticate = layer::from_fn_with_state(Arc::clone(app), middleware::authenticate);
+    let observe = layer::from_fn_with_state(Arc::clone(app), middleware::observe);
+    versioned
+        .route_layer(authenticate)
+        .route("/healthz", get(system::healthz))
+        .route("/readyz", get(system::readyz))
+        .route("/metrics", get(system::metrics))
+        .route("/openapi.json", get(system::openapi))
+        .route("/docs", get(system::docs))
+        .route("/docs/problems/{code}", get(system::problem_page))
+        .route("/", get(system::front))
+        .fallback(system::no_route)
+        .method_not_allowed_fallback(system::no_method)
+        .layer(observe)
+        .with_state(Arc::clone(app))
+}

@@ -1,0 +1,85 @@
+//! What the server says about itself, without a key.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use bursar_api::Code;
+use bursar_engine::Status;
+use serde_json::json;
+
+use super::router::description;
+use crate::app::App;
+use crate::pages;
+use crate::problem::Failure;
+
+static OPENAPI: LazyLock<String> =
+    LazyLock::new(|| description().to_json().expect("the description has only plain fields"));
+
+/// Whether the process is there.
+pub(super) async fn healthz() -> Response {
+    axum::Json(json!({ "status": "ok" })).into_response()
+}
+
+/// Whether requests can be answered: journals reachable, replay done.
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let mut ready = true;
+    let mut machines = serde_json::Map::new();
+    for (machine, status) in (app.status)() {
+        let shown = match status {
+            Status::Starting => "starting".to_owned(),
+            Status::Serving => "serving".to_owned(),
+            Status::ReadOnly => "read_only: the disk is full".to_owned(),
+            Status::Waiting(reason) => format!("waiting: {reason}"),
+            Status::Stopped(reason) => format!("stopped: {reason}"),
+        };
+        ready &= shown == "serving";
+        machines.insert(machine.to_owned(), shown.into());
+    }
+    let alarm = app.clock.alarm().map(|alarm| alarm.ahead_ms);
+    let body = json!({ "ready": ready, "machines": machines, "clock_ahead_ms": alarm });
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, axum::Json(body)).into_response()
+}
+
+/// Every counter, as Prometheus reads it.
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    (app.measure)(&app);
+    let text = app.metrics.text(app.load.in_flight(), app.history.position());
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()
+}
+
+/// The description of the interface.
+pub(super) async fn openapi() -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], OPENAPI.as_str()).into_response()
+}
+
+/// The description for people; loads nothing from elsewhere.
+pub(super) async fn docs() -> Response {
+    Html(pages::reference(&description())).into_response()
+}
+
+/// What a problem's code means.
+pub(super) async fn problem_page(Path(code): Path<String>) -> Result<Response, Failure> {
+    let page = pages::problem(&code).ok_or_else(|| Failure::not_found("problem", &code))?;
+    Ok(Html(page).into_response())
+}
+
+/// Where to go from here.
+pub(super) async fn front() -> Response {
+    Html(pages::front()).into_response()
+}
+
+/// No such path.
+pub(super) async fn no_route(uri: axum::http::Uri) -> Failure {
+    Failure::not_found("path", uri.path())
+}
+
+/// The path is there, but not with this method.
+pub(super) async fn no_method(method: axum::http::Method) -> Failure {
+    let detail = format!("this path does not take {method}; see /openapi.json");
+    Failure::new(Code::MethodNotAllowed, detail)
+}

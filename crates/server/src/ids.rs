@@ -1,0 +1,73 @@
+//! Ids that the server makes: prefixed, sortable by time, carrying their shard.
+
+use std::sync::{Mutex, PoisonError};
+
+use bursar_core::ledger::id::Name;
+use bursar_core::time::Timestamp;
+
+/// Crockford's alphabet: no letters that look like digits, sorts like the bits it stands for.
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/// Makes ids: 48 bits of milliseconds, 16 bits of shard, 64 bits that are random in each new
+/// millisecond and count on within it.
+#[derive(Debug)]
+pub struct IdMaker {
+    shard: u16,
+    last: Mutex<(i64, u64)>,
+}
+
+impl IdMaker {
+    /// Makes ids of one shard.
+    pub fn new(shard: u16) -> IdMaker {
+        IdMaker { shard, last: Mutex::new((i64::MIN, 0)) }
+    }
+
+    /// A new id: `grant_01JAB…`.
+    pub fn make(&self, prefix: &str, now: Timestamp) -> Name {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let millis = now.millis().max(0);
+        *last = if last.0 == millis {
+            (millis, last.1.wrapping_add(1))
+        } else {
+            // The top bit stays free, so that counting on never wraps within one millisecond.
+            (millis, random_bits() >> 1)
+        };
+        let bits = (u128::from(millis.unsigned_abs()) << 80)
+            | (u128::from(self.shard) << 64)
+            | u128::from(last.1);
+        Name::from(format!("{prefix}_{}", base32(bits, 26)))
+    }
+}
+
+/// The lowest `length × 5` bits, most significant first.
+pub(crate) fn base32(mut bits: u128, length: usize) -> String {
+    let mut text = vec![0; length];
+    for place in text.iter_mut().rev() {
+        *place = ALPHABET[(bits & 31) as usize];
+        bits >>= 5;
+    }
+    text.into_iter().map(char::from).collect()
+}
+
+/// Sixty-four bits from the operating system.
+pub(crate) fn random_bits() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_time_and_never_repeat() {
+        let maker = IdMaker::new(3);
+        let mut made = Vec::new();
+        for millis in [1, 1, 1, 2, 1_700_000_000_000, 1_700_000_000_000] {
+            made.push(maker.make("hold", Timestamp::from_millis(millis)));
+        }
+        assert!(made.is_sorted_by(|a, b| a < b), "{made:?}");
+        assert!(made.iter().all(|id| id.len() == 31 && id.starts_with("hold_")));
+    }
+}

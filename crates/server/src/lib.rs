@@ -1,0 +1,33 @@
+//! The HTTP service: keys, limits, telemetry, and thin handlers over the engine.
+//!
+//! Read in this order: [`http::router`] (every route), one of `http/<resource>.rs` (from a body to
+//! a command), [`operation`] (from a command to an answer), [`render`] (from the ledger to a body),
+//! [`problem`] (every way to fail), [`auth`] and [`permissions`] (who may do what), [`start`] (how
+//! it all comes together).
+
+pub mod app;
+pub mod auth;
+pub mod checkpoint;
+pub mod codec;
+pub mod config;
+pub mod directory;
+pub mod feed;
+pub mod gateway;
+pub mod history;
+pub mod http;
+pub mod ids;
+pub mod limits;
+pub mod monotonic;
+pub mod operation;
+pub mod pages;
+pub mod permissions;
+pub mod problem;
+pub mod render;
+pub mod root_key;
+pub mod selfcheck;
+pub mod serve;
+pub mod start;
+mod stored;
+pub mod telemetry;
+pub mod timed;
+pub mod trace;

@@ -1,0 +1,229 @@
+//! Rate limits, and what is shed first when there is too much.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderValue};
+use bursar_api::Code;
+use governor::clock::{Clock, DefaultClock};
+use governor::middleware::StateInformationMiddleware;
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
+use serde::{Deserialize, Serialize};
+
+use crate::auth::Principal;
+use crate::problem::Failure;
+
+/// How much is allowed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitOptions {
+    /// Requests per second of one key; twice that at once.
+    pub per_key: NonZeroU32,
+    /// Requests per second of one tenant; twice that at once.
+    pub per_tenant: NonZeroU32,
+    /// Requests that are handled at once before everything is shed.
+    pub in_flight: NonZeroU32,
+}
+
+impl Default for LimitOptions {
+    fn default() -> LimitOptions {
+        let rate = |number| NonZeroU32::new(number).expect("not zero");
+        LimitOptions { per_key: rate(2_000), per_tenant: rate(5_000), in_flight: rate(8_192) }
+    }
+}
+
+/// What a request is for. In the order in which they are shed: the last first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// Captures, settlements, releases, heartbeats: what was used must be counted.
+    Metering,
+    /// Everything else that changes something.
+    Change,
+    /// Looking.
+    Read,
+}
+
+type Limiter =
+    RateLimiter<String, DashMapStateStore<String>, DefaultClock, StateInformationMiddleware>;
+
+fn limiter(rate: NonZeroU32) -> Limiter {
+    let burst = rate.saturating_mul(NonZeroU32::new(2).expect("not zero"));
+    let quota = Quota::per_second(rate).allow_burst(burst);
+    RateLimiter::dashmap(quota).with_middleware::<StateInformationMiddleware>()
+}
+
+/// The buckets of every key and tenant.
+pub struct Limits {
+    options: LimitOptions,
+    keys: [Limiter; 2],
+    tenants: [Limiter; 2],
+}
+
+impl Limits {
+    /// Buckets that are full.
+    pub fn new(options: LimitOptions) -> Limits {
+        let pair = |rate| [limiter(rate), limiter(rate)];
+        Limits { options, keys: pair(options.per_key), tenants: pair(options.per_tenant) }
+    }
+
+    /// Takes a token from each bucket that the request falls into. Metering has its own.
+    pub fn take(&self, principal: &Principal, priority: Priority) -> Result<HeaderMap, Failure> {
+        let mut headers = HeaderMap::new();
+        if principal.is_exempt() {
+            return Ok(headers);
+        }
+        let set = usize::from(priority == Priority::Metering);
+        let key = ("key", &self.keys[set], principal.id.to_string(), self.options.per_key);
+        let tenant = principal.tenant().map(|tenant| {
+            ("tenant", &self.tenants[set], tenant.to_owned(), self.options.per_tenant)
+        });
+        let mut left: Option<(u32, &str)> = None;
+        let mut policies = Vec::new();
+        for (name, limiter, bucket, rate) in std::iter::once(key).chain(tenant) {
+            policies.push(format!("\"{name}\";q={rate};w=1"));
+            match limiter.check_key(&bucket) {
+                Ok(state) => {
+                    let remaining = state.remaining_burst_capacity();
+                    if left.is_none_or(|(least, _)| remaining < least) {
+                        left = Some((remaining, name));
+                    }
+                }
+                Err(until) => {
+                    return Err(refusal(name, until.wait_time_from(DefaultClock::default().now())));
+                }
+            }
+        }
+        let mut insert = |name: &'static str, value: String| {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(name, value);
+            }
+        };
+        insert("ratelimit-policy", policies.join(", "));
+        if let Some((remaining, name)) = left {
+            insert("ratelimit", format!("\"{name}\";r={remaining};t=1"));
+        }
+        Ok(headers)
+    }
+
+    /// Forgets buckets that are full again; called now and then.
+    pub fn tidy(&self) {
+        self.keys.iter().chain(&self.tenants).for_each(RateLimiter::retain_recent);
+    }
+}
+
+fn refusal(bucket: &str, wait: Duration) -> Failure {
+    let seconds = wait.as_secs() + 1;
+    let detail = format!("the {bucket} has used up its requests; try again in {seconds} s");
+    Failure::new(Code::RateLimited, detail).retry_after(seconds)
+}
+
+/// Counts what is being handled and says what is too much.
+#[derive(Debug)]
+pub struct Load {
+    in_flight: AtomicUsize,
+    most: usize,
+}
+
+/// One request that is being handled.
+pub struct Admitted<'a>(&'a Load);
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Load {
+    /// Nothing is being handled.
+    pub fn new(options: LimitOptions) -> Load {
+        Load { in_flight: AtomicUsize::new(0), most: options.in_flight.get() as usize }
+    }
+
+    /// How many requests are being handled.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Lets a request in, or sheds it: reads at half the limit, changes at three quarters,
+    /// metering only at the limit.
+    pub fn admit(&self, priority: Priority) -> Result<Admitted<'_>, Failure> {
+        let most = match priority {
+            Priority::Metering => self.most,
+            Priority::Change => self.most / 4 * 3,
+            Priority::Read => self.most / 2,
+        };
+        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let admitted = Admitted(self);
+        if before >= most.max(1) {
+            let detail = "more is waiting than can be answered in time; try again";
+            return Err(Failure::new(Code::Unavailable, detail));
+        }
+        Ok(admitted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn principal(scope: &str) -> Principal {
+        let role = bursar_api::key::Role::Viewer;
+        Principal { id: "k".into(), role, scope: Some(scope.into()) }
+    }
+
+    fn limits(per_key: u32, per_tenant: u32) -> Limits {
+        let rate = |number| NonZeroU32::new(number).expect("not zero");
+        let options = LimitOptions {
+            per_key: rate(per_key),
+            per_tenant: rate(per_tenant),
+            ..LimitOptions::default()
+        };
+        Limits::new(options)
+    }
+
+    #[test]
+    fn a_key_that_used_up_its_burst_is_told_when_to_come_back_but_may_still_meter() {
+        let limits = limits(1, 100);
+        let asks = principal("acme");
+        let first = limits.take(&asks, Priority::Read).expect("the bucket is full");
+        assert_eq!(first["ratelimit-policy"], "\"key\";q=1;w=1, \"tenant\";q=100;w=1");
+        limits.take(&asks, Priority::Change).expect("the burst is two");
+        let refused = limits.take(&asks, Priority::Read).expect_err("nothing is left");
+        assert_eq!(refused.problem.code, Code::RateLimited);
+        assert!(refused.retry_after.is_some());
+        limits.take(&asks, Priority::Metering).expect("metering has its own bucket");
+    }
+
+    #[test]
+    fn keys_of_one_tenant_share_its_bucket_and_root_has_none() {
+        let limits = limits(100, 1);
+        for _ in 0..2 {
+            limits.take(&principal("acme:a"), Priority::Read).expect("the burst is two");
+        }
+        assert!(limits.take(&principal("acme:b"), Priority::Read).is_err());
+        limits.take(&principal("other"), Priority::Read).expect("another tenant");
+        for _ in 0..10 {
+            let headers = limits.take(&Principal::root(), Priority::Read).expect("exempt");
+            assert!(headers.is_empty());
+        }
+    }
+
+    #[test]
+    fn reads_are_shed_before_changes_and_changes_before_metering() {
+        let rate = NonZeroU32::new(8).expect("not zero");
+        let load = Load::new(LimitOptions { in_flight: rate, ..LimitOptions::default() });
+        let mut inside = Vec::new();
+        for (priority, most) in
+            [(Priority::Read, 4), (Priority::Change, 6), (Priority::Metering, 8)]
+        {
+            while let Ok(admitted) = load.admit(priority) {
+                inside.push(admitted);
+            }
+            assert_eq!(inside.len(), most, "{priority:?}");
+        }
+        drop(inside);
+        assert_eq!(load.in_flight(), 0);
+    }
+}

@@ -1,0 +1,324 @@
+//! How a server comes together, and how it ends.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_core::directory::Command;
+use bursar_core::ledger::Envelope;
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::{Clock, Engine, EngineOptions, ManualClock, Status, WallClock, replay};
+use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::{Journal, JournalError};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::codec::{DirectoryCodec, LedgerCodec};
+use crate::config::{ClockKind, Config, ConfigError};
+use crate::directory::DirectoryService;
+use crate::feed::Feed;
+use crate::gateway::Gateway;
+use crate::history::HistoryService;
+use crate::http::router::router;
+use crate::ids::{IdMaker, base32, random_bits};
+use crate::limits::{Limits, Load};
+use crate::operation::Stripes;
+use crate::telemetry::{MachineName, Metrics};
+use crate::timed::TimedJournal;
+use crate::{auth, checkpoint, root_key, selfcheck, serve};
+
+/// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
+const MANUAL_START: i64 = 1_577_836_800_000;
+
+/// Why a server did not start. Each says what is wrong with what.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The set-up cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A journal cannot be opened.
+    #[error("{what}: {error}")]
+    Journal {
+        /// Which.
+        what: String,
+        /// Why.
+        error: JournalError,
+    },
+    /// A file or socket cannot be used.
+    #[error("{what}: {error}")]
+    Io {
+        /// Which.
+        what: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Something else.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> StartError {
+    let what = what.into();
+    move |error| StartError::Io { what, error }
+}
+
+/// What is known once the server answers.
+pub struct Ready {
+    /// The address it listens on.
+    pub address: SocketAddr,
+    /// The same as an address for clients.
+    pub url: String,
+    /// The root key, if nobody else has it.
+    pub root_key: Option<String>,
+}
+
+/// A folder that is gone when the server ends.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What is left behind lies in the system's folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The journals, and where files are kept.
+struct Storage {
+    ledger: Arc<dyn Journal>,
+    directory: Arc<dyn Journal>,
+    folder: PathBuf,
+    _temporary: Option<Temporary>,
+}
+
+impl Storage {
+    fn open(config: &mut Config) -> Result<Storage, StartError> {
+        if let Some(url) = config.store.clone() {
+            return Storage::open_postgres(&url, config.unsafe_single_postgres);
+        }
+        let mut temporary = None;
+        let folder = match &config.data {
+            Some(folder) => folder.clone(),
+            None => {
+                let name = format!("bursar-{}", base32(random_bits().into(), 13));
+                let folder = std::env::temp_dir().join(name);
+                temporary = Some(Temporary(folder.clone()));
+                folder
+            }
+        };
+        std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
+        let ledger = sqlite(&folder.join("ledger-0.db"))?;
+        let directory = sqlite(&folder.join("directory.db"))?;
+        Ok(Storage { ledger, directory, folder, _temporary: temporary })
+    }
+
+    /// History stays in files of this machine: it can be dropped and built again.
+    fn open_postgres(url: &str, unsafe_single: bool) -> Result<Storage, StartError> {
+        let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
+            let mut options = PostgresOptions::new(url, machine);
+            options.unsafe_single = unsafe_single;
+            let journal = PostgresJournal::open(options)
+                .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
+            Ok(Arc::new(journal))
+        };
+        let (ledger, directory) = (open("ledger-0")?, open("directory")?);
+        let name = format!("bursar-{}", base32(random_bits().into(), 13));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
+        let temporary = Some(Temporary(folder.clone()));
+        Ok(Storage { ledger, directory, folder, _temporary: temporary })
+    }
+}
+
+fn sqlite(path: &Path) -> Result<Arc<dyn Journal>, StartError> {
+    let journal = SqliteJournal::open(path, SqliteOptions::default())
+        .map_err(|error| StartError::Journal { what: path.display().to_string(), error })?;
+    Ok(Arc::new(journal))
+}
+
+/// The clock, and the same if only requests move it.
+type Clocks = (Arc<dyn Clock>, Option<Arc<ManualClock>>);
+
+fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
+    match config.clock {
+        ClockKind::Wall => Ok((Arc::new(WallClock::new()), None)),
+        ClockKind::Manual => {
+            let wrong = |error: bursar_engine::ReplayError| StartError::Other(error.to_string());
+            let ledger = replay(&*storage.ledger, &LedgerCodec).map_err(wrong)?.machine.now();
+            let directory = replay(&*storage.directory, &DirectoryCodec).map_err(wrong)?;
+            let start = Timestamp::from_millis(MANUAL_START);
+            let manual = ManualClock::new(start.max(ledger).max(directory.machine.now()));
+            let manual = Arc::new(manual);
+            Ok((Arc::clone(&manual) as Arc<dyn Clock>, Some(manual)))
+        }
+    }
+}
+
+fn timed(
+    journal: &Arc<dyn Journal>,
+    metrics: &Arc<Metrics>,
+    name: MachineName,
+) -> Arc<dyn Journal> {
+    let metrics = Arc::clone(metrics);
+    let observe = Box::new(move |took| metrics.append(name, took));
+    Arc::new(TimedJournal::new(Arc::clone(journal), observe))
+}
+
+/// Starts a server, tells `ready` when it answers, and returns when it was told to stop and has
+/// finished what was in flight.
+pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartError> {
+    config.check()?;
+    let tls = serve::tls(&config)?;
+    let storage = Storage::open(&mut config)?;
+    let root = root_key::load(&config).map_err(io("the root key"))?;
+    let (clock, manual) = clocks(&config, &storage)?;
+    let metrics = Arc::new(Metrics::new());
+    let options = EngineOptions { holder: holder(), ..EngineOptions::default() };
+    let ledger = Arc::new(Engine::start(
+        timed(&storage.ledger, &metrics, MachineName::Ledger),
+        Arc::new(LedgerCodec),
+        Arc::clone(&clock),
+        options.clone(),
+    ));
+    let directory = Arc::new(Engine::start(
+        timed(&storage.directory, &metrics, MachineName::Directory),
+        Arc::new(DirectoryCodec),
+        Arc::clone(&clock),
+        options,
+    ));
+    let history = HistoryService::start(
+        Arc::clone(&storage.ledger),
+        ledger.durable(),
+        &storage.folder.join("history.db"),
+    )
+    .map_err(StartError::Other)?;
+    let feed = Feed::start(Arc::clone(&storage.ledger), ledger.durable(), config.snapshot_every)
+        .map_err(StartError::Other)?;
+    let key_file = storage.folder.join("checkpoint.key");
+    let signing = checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(io("the runtime"))?;
+    let outcome = runtime.block_on(async {
+        let listener =
+            TcpListener::bind(config.listen).await.map_err(io(config.listen.to_string()))?;
+        let address = listener.local_addr().map_err(io("the listener"))?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{address}");
+        let base_url = config.public_url.clone().unwrap_or_else(|| url.clone());
+        let gateway = Gateway::new(directory.handle());
+        let service = until_ready(|| DirectoryService::new(gateway.clone()), &directory).await?;
+        add_regions(&service, &config).await?;
+        let (stopping, stopped) = watch::channel(false);
+        let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
+        let (ledger_stats, directory_stats) = (Arc::clone(&ledger), Arc::clone(&directory));
+        let app = Arc::new(App {
+            ledger: Gateway::new(ledger.handle()),
+            directory: service,
+            history,
+            feed,
+            signing,
+            clock,
+            manual,
+            ids: IdMaker::new(0),
+            stripes: Stripes::default(),
+            limits: Limits::new(config.limits),
+            load: Load::new(config.limits),
+            metrics,
+            root: auth::hash(&root.key),
+            base_url: base_url.trim_end_matches('/').into(),
+            status: Box::new(move || {
+                vec![("ledger", ledger_status.status()), ("directory", directory_status.status())]
+            }),
+            measure: Box::new(move |app| {
+                let (stats, status) = (ledger_stats.stats(), ledger_stats.status());
+                app.metrics.machine(MachineName::Ledger, app.ledger.waiting(), &stats, &status);
+                let (stats, status) = (directory_stats.stats(), directory_stats.status());
+                let waiting = app.directory.waiting();
+                app.metrics.machine(MachineName::Directory, waiting, &stats, &status);
+            }),
+            stopped,
+        });
+        until_ready(|| app.ledger.read(|_| ()), &ledger).await?;
+        tokio::spawn(selfcheck::run(Arc::clone(&app)));
+        tokio::spawn(tidy(Arc::clone(&app)));
+        let root_key = root.show.then(|| root.key.clone());
+        ready(&Ready { address, url, root_key });
+        let stop = async {
+            signal().await;
+            // Streams that never end by themselves end now.
+            let _ = stopping.send(true);
+        };
+        serve::serve(listener, tls, router(&app), stop).await;
+        Ok(())
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    drop((ledger, directory));
+    drop(storage);
+    outcome
+}
+
+fn holder() -> String {
+    format!("bursar-{}-{}", std::process::id(), base32(random_bits().into(), 13))
+}
+
+/// Asks again until there is an answer; gives up only when the writer has.
+async fn until_ready<C: bursar_engine::Codec, T, F>(
+    ask: impl Fn() -> F,
+    engine: &Engine<C>,
+) -> Result<T, StartError>
+where
+    F: Future<Output = Result<T, crate::problem::Failure>>,
+{
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => {
+                if let Status::Stopped(reason) = engine.status() {
+                    return Err(StartError::Other(reason));
+                }
+                tracing::info!(detail = %failure.problem.detail, "not ready yet");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}
+
+async fn add_regions(directory: &DirectoryService, config: &Config) -> Result<(), StartError> {
+    for region in config.region_names() {
+        let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
+        let command = Command::AddRegion { region: region.into() };
+        directory
+            .submit(envelope, command)
+            .await
+            .map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    }
+    Ok(())
+}
+
+/// Forgets buckets of rate limits that are full again.
+async fn tidy(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        app.limits.tidy();
+    }
+}
+
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        // Without signals only the end of the process ends the server.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

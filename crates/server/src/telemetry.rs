@@ -1,0 +1,219 @@
+//! What can be measured: counters for `/metrics`. Labels are few and bounded: never an account, a
+//! key or an id.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bursar_engine::{Stats, Status};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// Which route was asked for, and what came of it.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Request {
+    method: String,
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Route {
+    route: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Refused {
+    code: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Machine {
+    machine: MachineName,
+}
+
+/// A machine whose journal is measured.
+#[derive(Copy, Clone, Debug, Hash, PartialEq, Eq, EncodeLabelValue)]
+pub enum MachineName {
+    /// The ledger.
+    Ledger,
+    /// The directory.
+    Directory,
+}
+
+/// Every counter.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<Request, Counter>,
+    durations: Family<Route, Histogram>,
+    problems: Family<Refused, Counter>,
+    in_flight: Gauge,
+    waiting: Family<Machine, Gauge>,
+    batches: Family<Machine, Gauge>,
+    records: Family<Machine, Gauge>,
+    bytes: Family<Machine, Gauge>,
+    largest_batch: Family<Machine, Gauge>,
+    rebuilds: Family<Machine, Gauge>,
+    serving: Family<Machine, Gauge>,
+    appends: Family<Machine, Histogram>,
+    history_position: Gauge,
+    checked: Counter,
+    violations: Counter,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 2.0, 18))
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    /// Counters that stand at zero.
+    pub fn new() -> Metrics {
+        let durations = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let appends = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let metrics = Metrics {
+            registry: Mutex::new(Registry::with_prefix("bursar")),
+            requests: Family::default(),
+            durations,
+            problems: Family::default(),
+            in_flight: Gauge::default(),
+            waiting: Family::default(),
+            batches: Family::default(),
+            records: Family::default(),
+            bytes: Family::default(),
+            largest_batch: Family::default(),
+            rebuilds: Family::default(),
+            serving: Family::default(),
+            appends,
+            history_position: Gauge::default(),
+            checked: Counter::default(),
+            violations: Counter::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut all = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.register("http_requests", "Requests by route and status", self.requests.clone());
+        all.register_with_unit(
+            "http_request_duration",
+            "Time from the last header to the answer",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        all.register("problems", "Answers that were problems, by code", self.problems.clone());
+        all.register("http_in_flight", "Requests being handled", self.in_flight.clone());
+        all.register("mailbox_waiting", "Messages waiting for answers", self.waiting.clone());
+        all.register("journal_batches", "Durable writes", self.batches.clone());
+        all.register("journal_records", "Records written", self.records.clone());
+        all.register_with_unit(
+            "journal_written",
+            "Size of records",
+            Unit::Bytes,
+            self.bytes.clone(),
+        );
+        let help = "The most records of one durable write";
+        all.register("journal_largest_batch", help, self.largest_batch.clone());
+        let help = "How often the state was built from the journal";
+        all.register("journal_rebuilds", help, self.rebuilds.clone());
+        all.register("writer_serving", "1 if the writer answers everything", self.serving.clone());
+        all.register_with_unit(
+            "journal_append_duration",
+            "Time of one durable write",
+            Unit::Seconds,
+            self.appends.clone(),
+        );
+        let help = "The last position that history has";
+        all.register("history_position", help, self.history_position.clone());
+        let help = "Accounts whose laws were checked while running";
+        all.register("self_check_accounts", help, self.checked.clone());
+        let help = "Laws that were found broken while running";
+        all.register("self_check_violations", help, self.violations.clone());
+    }
+
+    /// Counts an answered request.
+    pub fn request(&self, method: &str, route: &str, status: u16, took: Duration) {
+        let (method, route) = (method.to_owned(), route.to_owned());
+        let labels = Request { method, route: route.clone(), status };
+        self.requests.get_or_create(&labels).inc();
+        self.durations.get_or_create(&Route { route }).observe(took.as_secs_f64());
+    }
+
+    /// Counts a problem.
+    pub fn problem(&self, code: &str) {
+        self.problems.get_or_create(&Refused { code: code.to_owned() }).inc();
+    }
+
+    /// Counts accounts whose laws held.
+    pub fn checked(&self, accounts: u64) {
+        self.checked.inc_by(accounts);
+    }
+
+    /// Counts a broken law.
+    pub fn violation(&self) {
+        self.violations.inc();
+    }
+
+    /// Notes how long a durable write took.
+    pub fn append(&self, machine: MachineName, took: Duration) {
+        self.appends.get_or_create(&Machine { machine }).observe(took.as_secs_f64());
+    }
+
+    /// Notes the state of a machine's writer.
+    pub fn machine(&self, machine: MachineName, waiting: i64, stats: &Stats, status: &Status) {
+        let labels = Machine { machine };
+        let set = |gauge: &Family<Machine, Gauge>, value: u64| {
+            gauge.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        self.waiting.get_or_create(&labels).set(waiting);
+        set(&self.batches, stats.batches);
+        set(&self.records, stats.records);
+        set(&self.bytes, stats.bytes);
+        set(&self.largest_batch, stats.largest_batch);
+        set(&self.rebuilds, stats.rebuilds);
+        set(&self.serving, u64::from(*status == Status::Serving));
+    }
+
+    /// Everything, in the text form that Prometheus reads.
+    pub fn text(&self, in_flight: usize, history_position: u64) -> String {
+        self.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+        self.history_position.set(i64::try_from(history_position).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        let all = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        encode(&mut text, &all).expect("writing to a string never fails");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_is_counted_under_stable_names() {
+        let metrics = Metrics::new();
+        metrics.request("POST", "/v1/holds", 201, Duration::from_millis(3));
+        metrics.problem("not_found");
+        metrics.violation();
+        let text = metrics.text(2, 7);
+        for line in [
+            "bursar_http_requests_total{method=\"POST\",route=\"/v1/holds\",status=\"201\"} 1",
+            "bursar_problems_total{code=\"not_found\"} 1",
+            "bursar_self_check_violations_total 1",
+            "bursar_http_in_flight 2",
+            "bursar_history_position 7",
+        ] {
+            assert!(text.contains(line), "{line} is missing in:\n{text}");
+        }
+    }
+}

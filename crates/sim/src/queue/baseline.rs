@@ -1,0 +1,141 @@
+//! Policies that know how long each job will run. At every arrival and every end the whole cluster
+//! is dealt out anew, the most urgent job first; whoever gets nothing waits.
+
+use super::{Cluster, Finished, Run, Stretch};
+use crate::traces::JobRow;
+
+/// Which job is the most urgent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Baseline {
+    /// Shortest remaining time first.
+    Srtf,
+    /// Shortest remaining service first: time multiplied by GPUs.
+    Srsf,
+}
+
+/// A job that was submitted and is not done.
+struct Active {
+    job: usize,
+    remaining_ms: i64,
+    /// Since when it runs.
+    running: Option<i64>,
+    started_ms: Option<i64>,
+    starts: u32,
+}
+
+/// Runs a trace. Every job can run on the cluster: see [`super::first_impossible`].
+pub fn run(jobs: &[JobRow], cluster: Cluster, baseline: Baseline) -> Run {
+    let mut finished: Vec<Option<Finished>> = vec![None; jobs.len()];
+    let mut stretches = Vec::new();
+    let mut active: Vec<Active> = Vec::new();
+    let mut arrivals = jobs.iter().enumerate().peekable();
+    let mut now = 0;
+    loop {
+        while let Some((job, row)) = arrivals.next_if(|(_, row)| row.submit_ms <= now) {
+            let remaining_ms = row.duration_ms;
+            active.push(Active { job, remaining_ms, running: None, started_ms: None, starts: 0 });
+        }
+        deal(&mut active, jobs, cluster, baseline, now, &mut stretches);
+        let next_end =
+            active.iter().filter(|job| job.running.is_some()).map(|job| job.remaining_ms);
+        let next_end = next_end.min().map(|remaining| now + remaining);
+        let next_arrival = arrivals.peek().map(|(_, row)| row.submit_ms);
+        let Some(next) = next_end.into_iter().chain(next_arrival).min() else { break };
+        for job in active.iter_mut().filter(|job| job.running.is_some()) {
+            job.remaining_ms -= next - now;
+        }
+        now = next;
+        active.retain(|job| {
+            if job.remaining_ms > 0 {
+                return true;
+            }
+            let from_ms = job.running.expect("only running jobs come to an end");
+            stretches.push(Stretch { job: job.job, from_ms, to_ms: now });
+            let started_ms = job.started_ms.unwrap_or(now);
+            finished[job.job] = Some(Finished { started_ms, finished_ms: now, starts: job.starts });
+            false
+        });
+    }
+    let jobs = finished.into_iter().map(|job| job.expect("every job comes to its end")).collect();
+    Run { jobs, stretches }
+}
+
+/// Deals the cluster out anew.
+fn deal(
+    active: &mut [Active],
+    jobs: &[JobRow],
+    cluster: Cluster,
+    baseline: Baseline,
+    now: i64,
+    stretches: &mut Vec<Stretch>,
+) {
+    active.sort_by_key(|active| {
+        let urgency = match baseline {
+            Baseline::Srtf => i128::from(active.remaining_ms),
+            Baseline::Srsf => i128::from(active.remaining_ms) * i128::from(jobs[active.job].gpus),
+        };
+        (urgency, active.job)
+    });
+    let mut free: Vec<u16> = (0..cluster.nodes).map(|_| cluster.gpus_per_node).collect();
+    for active in active {
+        let (nodes, gpus) = cluster.gang(jobs[active.job].gpus).expect("every job can run");
+        let runs = take(&mut free, nodes, gpus);
+        match (active.running, runs) {
+            (None, true) => {
+                active.running = Some(now);
+                active.starts += 1;
+                active.started_ms = active.started_ms.or(Some(now));
+            }
+            (Some(from_ms), false) => {
+                stretches.push(Stretch { job: active.job, from_ms, to_ms: now });
+                active.running = None;
+            }
+            (Some(_), true) | (None, false) => {}
+        }
+    }
+}
+
+/// Takes GPUs on the fullest nodes that have room, if there are enough.
+fn take(free: &mut [u16], nodes: u16, gpus: u16) -> bool {
+    let mut fitting: Vec<usize> = (0..free.len()).filter(|node| free[*node] >= gpus).collect();
+    fitting.sort_by_key(|node| free[*node]);
+    let Some(chosen) = fitting.get(..usize::from(nodes)) else { return false };
+    for node in chosen {
+        free[*node] -= gpus;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(submit_ms: i64, duration_ms: i64, gpus: u32) -> JobRow {
+        JobRow { tenant: None, submit_ms, duration_ms, gpus }
+    }
+
+    const TWO_NODES: Cluster = Cluster { nodes: 2, gpus_per_node: 8 };
+
+    fn ends(jobs: &[JobRow], baseline: Baseline) -> Vec<i64> {
+        run(jobs, TWO_NODES, baseline).jobs.iter().map(|job| job.finished_ms).collect()
+    }
+
+    #[test]
+    fn the_shortest_job_goes_first_and_interrupts_longer_ones() {
+        let jobs = [job(0, 100, 16), job(10, 20, 16), job(10, 5, 16)];
+        assert_eq!(ends(&jobs, Baseline::Srtf), [125, 35, 15]);
+    }
+
+    #[test]
+    fn service_counts_gpus() {
+        let jobs = [job(0, 10, 16), job(0, 12, 1), job(0, 12, 1)];
+        assert_eq!(ends(&jobs, Baseline::Srtf), [10, 22, 22]);
+        assert_eq!(ends(&jobs, Baseline::Srsf), [22, 12, 12]);
+    }
+
+    #[test]
+    fn a_job_never_spreads_over_nodes_that_are_partly_taken() {
+        let jobs = [job(0, 10, 5), job(0, 11, 5), job(0, 12, 6)];
+        assert_eq!(ends(&jobs, Baseline::Srtf), [10, 11, 22]);
+    }
+}

@@ -1,0 +1,117 @@
+//! The queue simulator gives the published figures where it should, and the cell runs on it.
+
+mod support;
+
+use bursar_core::cell::CellConfig;
+use bursar_sim::queue::baseline::{self, Baseline};
+use bursar_sim::queue::metrics::{figures, share_errors};
+use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
+use bursar_sim::traces::{JobRow, read_jobs};
+
+const EIGHT_NODES: Cluster = Cluster { nodes: 8, gpus_per_node: 8 };
+
+fn trace(name: &str) -> Vec<JobRow> {
+    read_jobs(&support::traces().join("jct").join(name)).expect("a valid file")
+}
+
+/// Each job is its own user.
+fn users(jobs: &[JobRow]) -> Vec<String> {
+    (0..jobs.len()).map(|job| format!("lab:u{job}")).collect()
+}
+
+fn by_the_cell(jobs: &[JobRow], accounts: &[String], cluster: Cluster) -> Run {
+    let config = CellConfig::default();
+    cell::run(jobs, accounts, cluster, &config, &mut || {}).expect("the defaults are fine")
+}
+
+#[test]
+fn policies_that_know_durations_come_within_seven_per_cent_of_the_published_values() {
+    for (name, baseline, published) in [
+        ("trace1.csv", Baseline::Srtf, 1_370_603.0),
+        ("trace1.csv", Baseline::Srsf, 980_141.0),
+        ("trace3.csv", Baseline::Srtf, 193_082.0),
+        ("trace3.csv", Baseline::Srsf, 185_022.0),
+        ("trace3_pr.csv", Baseline::Srtf, 844_395.0),
+        ("trace3_pr.csv", Baseline::Srsf, 798_058.0),
+    ] {
+        let jobs = trace(name);
+        let run = baseline::run(&jobs, EIGHT_NODES, baseline);
+        let ours = figures(&jobs, EIGHT_NODES, &run).mean_jct_s;
+        // Theirs has a cost of starting, ours has none.
+        assert!(
+            (0.93..=1.0).contains(&(ours / published)),
+            "{name} {baseline:?}: {ours:.0} against {published}"
+        );
+    }
+}
+
+#[test]
+fn no_gpu_is_ever_used_twice_and_every_job_gets_its_whole_time() {
+    let jobs = trace("shockwave_120.trace");
+    let cluster = Cluster { nodes: 4, gpus_per_node: 8 };
+    let runs =
+        [baseline::run(&jobs, cluster, Baseline::Srtf), by_the_cell(&jobs, &users(&jobs), cluster)];
+    for run in runs {
+        let mut changes = std::collections::BTreeMap::new();
+        let mut served = vec![0; jobs.len()];
+        for stretch in &run.stretches {
+            let gpus = i64::from(jobs[stretch.job].gpus);
+            *changes.entry(stretch.from_ms).or_insert(0) += gpus;
+            *changes.entry(stretch.to_ms).or_insert(0) -= gpus;
+            served[stretch.job] += stretch.to_ms - stretch.from_ms;
+            assert!(stretch.from_ms >= jobs[stretch.job].submit_ms);
+        }
+        let mut in_use = 0;
+        for change in changes.values() {
+            in_use += change;
+            assert!((0..=32).contains(&in_use));
+        }
+        let asked: Vec<i64> = jobs.iter().map(|job| job.duration_ms).collect();
+        assert_eq!(served, asked);
+    }
+}
+
+#[test]
+fn the_cell_gives_the_same_run_every_time() {
+    let jobs = trace("shockwave_120.trace");
+    let cluster = Cluster { nodes: 4, gpus_per_node: 8 };
+    let run = || by_the_cell(&jobs, &users(&jobs), cluster);
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn tenants_that_always_have_work_waiting_share_the_day() {
+    // One tenant brings pairs, one fours, one whole nodes; there is work for a day and a half, and
+    // all of it is there from the start.
+    let hour = 3_600_000;
+    let mut jobs = Vec::new();
+    let mut tenants = Vec::new();
+    for gpus in [2, 4, 8] {
+        for _ in 0..(64 * 36 / 3) / gpus {
+            jobs.push(JobRow { tenant: None, submit_ms: 0, duration_ms: hour, gpus });
+            tenants.push(format!("lab:of-{gpus}"));
+        }
+    }
+    let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
+    let errors = share_errors(&jobs, &tenants, &run);
+    assert_eq!(errors.len(), 3);
+    // A node is an eighth of the cell: whoever asks for whole ones is off by as much at any time.
+    assert!(errors.values().all(|error| *error <= 0.2), "{errors:?}");
+}
+
+#[test]
+fn jobs_that_can_never_run_are_found_before_anything_runs() {
+    let job = |gpus| JobRow { tenant: None, submit_ms: 0, duration_ms: 1, gpus };
+    let jobs = |gpus: &[u32]| gpus.iter().copied().map(job).collect::<Vec<_>>();
+    assert_eq!(first_impossible(&jobs(&[1, 8, 16, 64]), EIGHT_NODES), None);
+    assert_eq!(first_impossible(&jobs(&[1, 12]), EIGHT_NODES), Some(1));
+    assert_eq!(first_impossible(&jobs(&[72]), EIGHT_NODES), Some(0));
+}
+
+#[test]
+fn settings_under_which_nodes_would_be_lost_are_refused() {
+    let jobs = trace("shockwave_120.trace");
+    let config = CellConfig { heartbeat_ms: 90_000, ..CellConfig::default() };
+    let refused = cell::run(&jobs, &users(&jobs), EIGHT_NODES, &config, &mut || {});
+    assert!(refused.is_err_and(|error| error.to_string().contains("must be longer")));
+}
