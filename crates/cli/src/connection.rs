@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bursar_client::{Client, ClientError};
 use clap::Args;
 
-use crate::config::{self, Context, Contexts, DEFAULT_SERVER};
+use crate::contexts::{self, Context, Contexts, DEFAULT_SERVER};
 use crate::exit::{Exit, Failure};
 use crate::problem;
 
@@ -41,7 +41,7 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 
 /// Connects as the arguments, the environment and the contexts say, in this order.
 pub(crate) fn connect(arguments: &ConnectionArguments) -> Result<Client, Failure> {
-    let contexts = Contexts::load(&config::location(variable)?)?;
+    let contexts = Contexts::load(&contexts::location(variable)?)?;
     let target = target(arguments, variable, &contexts)?;
     let mut builder = Client::builder(&target.server);
     let key = match (target.key, target.key_file) {

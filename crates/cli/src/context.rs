@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::config::{self, Context, Contexts, DEFAULT_SERVER};
 use crate::connection::{ConnectionArguments, read_key, variable};
+use crate::contexts::{self, Context, Contexts, DEFAULT_SERVER};
 use crate::exit::Failure;
 use crate::render::format::{Format, colours, print, yaml};
 use crate::render::sheet::{Cell, Column, Row, Sheet, words};
@@ -48,7 +48,7 @@ pub(crate) fn run(
     connection: &ConnectionArguments,
     format: Format,
 ) -> Result<(), Failure> {
-    let path = config::location(variable)?;
+    let path = contexts::location(variable)?;
     let mut contexts = Contexts::load(&path)?;
     match command {
         ContextCommand::Add(arguments) => add(contexts, &path, arguments, connection),

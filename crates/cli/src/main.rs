@@ -3,9 +3,9 @@
 
 mod arguments;
 mod command;
-mod config;
 mod connection;
 mod context;
+mod contexts;
 mod exit;
 mod pool;
 mod problem;
@@ -53,6 +53,8 @@ enum Command {
         shell: Shell,
     },
     /// Run the service.
+    #[command(after_help = "Examples:\n  bursar serve --dev\n  \
+        bursar serve --data /var/lib/bursar --root-key-file /etc/bursar/root.key")]
     Serve(Box<serve::ServeArguments>),
     /// Look at a set-up without using it.
     #[command(subcommand)]
@@ -99,7 +101,7 @@ mod tests {
             let path = format!("{path} {}", command.get_name());
             if command.has_subcommands() {
                 command.get_subcommands().for_each(|inner| check(inner, &path));
-            } else if !["simulate", "pool"].iter().any(|other| path.contains(other)) {
+            } else if !["config", "simulate", "pool"].iter().any(|other| path.contains(other)) {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 assert!(help.contains("bursar "), "{path}");
             }

@@ -12,7 +12,7 @@ use crate::connection::{ConnectionArguments, connect};
 use crate::exit::Failure;
 use crate::problem;
 use crate::render::format::{Format, colours, is_terminal, pretty, print, yaml};
-use crate::render::sheet::{Row, View};
+use crate::render::sheet::{Row, Sheet, View};
 
 /// What every command that changes something takes.
 #[derive(Args, Clone, Debug, Default)]
@@ -186,33 +186,34 @@ impl Session {
         arguments: &ListArguments,
     ) -> Result<(), Failure> {
         let mut page = call.clone();
-        let mut all = List { data: Vec::new(), has_more: false, next_cursor: None };
+        let mut all = Vec::new();
         loop {
             let answer = self.send(page).await?;
             match self.format {
                 Format::Json => print(&answer.body)?,
                 Format::Yaml => print(&format!("---\n{}", yaml(&answer.body)?))?,
-                Format::Table | Format::Csv => all.data.extend(answer.value.data),
+                Format::Table | Format::Csv => all.extend(answer.value.data),
             }
             let more = answer.value.next_cursor.filter(|_| answer.value.has_more);
             match more {
                 Some(cursor) if arguments.all => page = call.clone().with_cursor(&cursor),
-                more => {
-                    all.next_cursor = more;
-                    break;
-                }
+                more => return self.listed(&all, more.as_deref()),
             }
         }
+    }
+
+    /// Shows what was collected of a list; JSON and YAML were shown page by page.
+    fn listed<T: Row>(&self, rows: &[T], more: Option<&str>) -> Result<(), Failure> {
+        let sheet = Sheet::list(rows);
         match self.format {
-            Format::Json | Format::Yaml => Ok(()),
-            Format::Table | Format::Csv => {
-                print(&self.rendered(&all, "")?)?;
-                if let Some(cursor) = all.next_cursor {
-                    anstream::eprintln!("there is more: --all, or --cursor {cursor}");
-                }
-                Ok(())
-            }
+            Format::Json | Format::Yaml => return Ok(()),
+            Format::Table => print(&sheet.text(colours()))?,
+            Format::Csv => print(&sheet.csv()?)?,
         }
+        if let Some(cursor) = more {
+            anstream::eprintln!("there is more: --all, or --cursor {cursor}");
+        }
+        Ok(())
     }
 
     /// Changes something and shows the answer, or shows what would be sent and what `effect` knows

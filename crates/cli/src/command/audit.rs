@@ -5,12 +5,12 @@ use bursar_client::audit;
 use clap::{Args, Subcommand};
 
 use crate::exit::Failure;
-use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
+use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
 use crate::session::{ListArguments, Session};
 
 #[derive(Subcommand)]
 pub(crate) enum AuditCommand {
-    /// List the records of what happened, oldest first.
+    /// List the records of what happened, newest first.
     #[command(after_help = "Examples:\n  bursar audit ls --account acme:nlp\n  \
         bursar audit ls --after 1200 --limit 100 -o json")]
     Ls(AuditArguments),
@@ -36,16 +36,16 @@ pub(crate) struct AuditArguments {
     /// Only those behind this position.
     #[arg(long, value_name = "POSITION")]
     after: Option<u64>,
-    /// How many at most; 25 if not given.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    limit: Option<u32>,
+    #[command(flatten)]
+    list: ListArguments,
 }
 
 pub(crate) async fn run(session: &Session, command: AuditCommand) -> Result<(), Failure> {
     match command {
-        AuditCommand::Ls(AuditArguments { account, job, after, limit }) => {
-            let call = audit::list(&AuditQuery { account, job, after, limit });
-            session.list(call, &ListArguments::default()).await
+        AuditCommand::Ls(AuditArguments { account, job, after, list }) => {
+            let (limit, cursor) = (list.limit, list.cursor.clone());
+            let call = audit::list(&AuditQuery { account, job, after, limit, cursor });
+            session.list(call, &list).await
         }
         AuditCommand::Checkpoint => session.read(audit::checkpoint()).await,
         AuditCommand::Proof { position } => session.read(audit::proof(position)).await,
@@ -53,20 +53,23 @@ pub(crate) async fn run(session: &Session, command: AuditCommand) -> Result<(), 
 }
 
 impl Row for AuditRecord {
-    const COLUMNS: &'static [Column] =
-        &[numbers("position"), words("at"), words("actor"), words("accounts"), words("events")];
+    const COLUMNS: &'static [Column] = &[
+        numbers("position"),
+        words("at"),
+        words("actor"),
+        words("command"),
+        words("refusal"),
+        words("events"),
+    ];
 
     fn cells(&self) -> Vec<Cell> {
-        let mut accounts: Vec<String> =
-            self.events.iter().filter_map(|event| event.account.clone()).collect();
-        accounts.dedup();
-        let kinds: Vec<String> = self.events.iter().map(|event| event.kind.clone()).collect();
         vec![
             Cell::new(self.position),
             Cell::time(self.at),
             Cell::maybe(self.actor.as_ref()),
-            Cell::joined(Some(&accounts)),
-            Cell::joined(Some(&kinds)),
+            Cell::maybe(self.command.as_ref()),
+            Cell::maybe(self.refusal.as_ref()).with_tone(Tone::Warning),
+            Cell::joined(Some(&self.events)),
         ]
     }
 }
@@ -75,11 +78,10 @@ impl View for Checkpoint {
     fn sheet(&self) -> Sheet {
         Sheet::record([
             ("journal", Cell::new(&self.journal)),
-            ("sequence", Cell::new(self.sequence)),
-            ("position", Cell::new(self.position)),
-            ("hash", Cell::new(&self.hash)),
+            ("size", Cell::new(self.size)),
+            ("root", Cell::new(&self.root)),
+            ("signed_at", Cell::time(self.signed_at)),
             ("public_key", Cell::new(&self.public_key)),
-            ("text", Cell::new(&self.text)),
         ])
     }
 }
@@ -88,10 +90,10 @@ impl View for Proof {
     fn sheet(&self) -> Sheet {
         Sheet::record([
             ("position", Cell::new(self.position)),
-            ("sequence", Cell::new(self.sequence)),
-            ("leaf", Cell::new(&self.leaf)),
             ("path", Cell::new(self.path.join("\n"))),
-            ("checkpoint", Cell::new(&self.checkpoint.hash)),
+            ("size", Cell::new(self.checkpoint.size)),
+            ("root", Cell::new(&self.checkpoint.root)),
+            ("public_key", Cell::new(&self.checkpoint.public_key)),
         ])
     }
 }
