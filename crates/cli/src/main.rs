@@ -7,6 +7,7 @@ mod connection;
 mod context;
 mod contexts;
 mod exit;
+mod local;
 mod pool;
 mod problem;
 mod render;
@@ -52,6 +53,9 @@ enum Command {
         /// The shell.
         shell: Shell,
     },
+    /// Copy, restore, check and export a store.
+    #[command(subcommand)]
+    Admin(local::admin::AdminCommand),
     /// Run the service.
     #[command(after_help = "Examples:\n  bursar serve --dev\n  \
         bursar serve --data /var/lib/bursar --root-key-file /etc/bursar/root.key")]
@@ -72,6 +76,7 @@ fn main() -> ExitCode {
         Command::Remote(command) => command::run(command, &connection, output),
         Command::Context(command) => context::run(command, &connection, output),
         Command::Completion { shell } => completion(shell),
+        Command::Admin(command) => local::admin::run(command),
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Config(command) => serve::config(&command),
         Command::Simulate(study) => simulate::run(study),

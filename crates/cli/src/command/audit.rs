@@ -5,6 +5,7 @@ use bursar_client::audit;
 use clap::{Args, Subcommand};
 
 use crate::exit::Failure;
+use crate::local::audit::LocalAudit;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
 use crate::session::{ListArguments, Session};
 
@@ -23,6 +24,8 @@ pub(crate) enum AuditCommand {
         /// The position of the record.
         position: u64,
     },
+    #[command(flatten)]
+    Local(LocalAudit),
 }
 
 #[derive(Args)]
@@ -49,6 +52,7 @@ pub(crate) async fn run(session: &Session, command: AuditCommand) -> Result<(), 
         }
         AuditCommand::Checkpoint => session.read(audit::checkpoint()).await,
         AuditCommand::Proof { position } => session.read(audit::proof(position)).await,
+        AuditCommand::Local(command) => crate::local::audit::run(command, session.format()),
     }
 }
 

@@ -87,6 +87,10 @@ pub(crate) fn run(
     connection: &ConnectionArguments,
     format: Format,
 ) -> Result<(), Failure> {
+    // What looks at a store itself needs no server, and must not run inside a runtime.
+    if let Remote::Audit(audit::AuditCommand::Local(command)) = command {
+        return crate::local::audit::run(command, format);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let session = Session::open(connection, format)?;
