@@ -583,3 +583,26 @@ fn a_gang_starts_among_jobs_that_never_say_when_they_leave() {
     assert!(waited.is_some_and(|hours| hours <= 72), "it waited {waited:?} hours");
     world.check_replay();
 }
+
+#[test]
+fn gpus_that_come_free_together_are_shared_at_once_not_in_turns() {
+    let mut world = World::with_nodes(8, "H100");
+    world.checks = false;
+    for tenant in ["a", "b", "c"] {
+        for _ in 0..64 * 12 {
+            world.run(tenant, 1, HOUR);
+        }
+    }
+    world.pass(8 * HOUR, 30 * SECOND);
+    for _ in 0..6 {
+        let from = world.now;
+        world.pass(2 * HOUR, 30 * SECOND);
+        let totals = usage_by_tenant(&world, from, world.now);
+        let all: u64 = totals.values().sum();
+        for (tenant, used) in &totals {
+            let error = used.abs_diff(all / 3) * 3000 / all;
+            assert!(error <= 150, "{tenant}: {error} thousandths off; {totals:?}");
+        }
+    }
+    world.check_replay();
+}

@@ -115,3 +115,24 @@ fn settings_under_which_nodes_would_be_lost_are_refused() {
     let refused = cell::run(&jobs, &users(&jobs), EIGHT_NODES, &config, &mut || {});
     assert!(refused.is_err_and(|error| error.to_string().contains("must be longer")));
 }
+
+#[test]
+fn a_gang_of_half_the_cell_starts_within_a_day_among_jobs_of_weeks() {
+    // A hundred users with a whole node each for weeks, and once a week someone with half the cell.
+    let (hour, day) = (3_600_000, 86_400_000);
+    let long = |user: i64| JobRow {
+        tenant: None,
+        submit_ms: user * 6 * hour,
+        duration_ms: 21 * day,
+        gpus: 8,
+    };
+    let gang =
+        |week: i64| JobRow { tenant: None, submit_ms: week * 7 * day, duration_ms: hour, gpus: 32 };
+    let mut jobs: Vec<JobRow> = (0..100).map(long).chain((1..8).map(gang)).collect();
+    jobs.sort_by_key(|job| job.submit_ms);
+    let run = by_the_cell(&jobs, &users(&jobs), EIGHT_NODES);
+    for (job, done) in jobs.iter().zip(&run.jobs).filter(|(job, _)| job.gpus == 32) {
+        let waited = done.started_ms - job.submit_ms;
+        assert!(waited <= day, "it waited {} hours", waited / hour);
+    }
+}

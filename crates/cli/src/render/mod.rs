@@ -1,6 +1,8 @@
 //! What the user sees: tables, progress bars, charts.
 
 pub(crate) mod chart;
+pub(crate) mod format;
+pub(crate) mod sheet;
 
 use std::io::Write;
 use std::path::Path;

@@ -48,7 +48,7 @@ impl Default for CellConfig {
         const HOUR: i64 = 60 * MINUTE;
         CellConfig {
             half_life_ms: 24 * HOUR,
-            entry_charge_ms: 10 * MINUTE,
+            entry_charge_ms: HOUR,
             ageing_after_ms: 24 * HOUR,
             ageing_one_in: 32,
             node_lease_ms: 90 * SECOND,
