@@ -312,10 +312,21 @@ fn revive_all(history: &History<Sqlite>, world: &mut World) -> u32 {
 #[test]
 fn top_lists_and_burn_rates_agree_with_the_entries() {
     let directory = TempDir::new();
-    let world = World::after(21, 900);
-    let history = fed(&directory.file("history.db"), &world, 100);
-    let entries = all_entries(&history, EntriesOf::Everything, 1000);
-    let (from, to) = (world.clock.plus_millis(-24 * 3_600_000), world.clock);
+    let listed: usize = (21..25)
+        .map(|seed| {
+            let world = World::after(seed, 700);
+            let history = fed(&directory.file(&format!("{seed}.db")), &world, 100);
+            compare_usage(&history, &world)
+        })
+        .sum();
+    assert!(listed > 10, "{listed}");
+}
+
+/// Compares the last five days of a history with its entries. Returns how many lines top lists had.
+fn compare_usage(history: &History<Sqlite>, world: &World) -> usize {
+    let mut listed = 0;
+    let entries = all_entries(history, EntriesOf::Everything, 1000);
+    let (from, to) = (world.clock.plus_millis(-120 * 3_600_000), world.clock);
     let hour = |at: Timestamp| at.millis().div_euclid(3_600_000);
     let mut spent: BTreeMap<String, i128> = BTreeMap::new();
     let mut burned: BTreeMap<String, i128> = BTreeMap::new();
@@ -339,6 +350,7 @@ fn top_lists_and_burn_rates_agree_with_the_entries() {
     for kind in [AccountKind::Org, AccountKind::Team, AccountKind::Project, AccountKind::User] {
         let top = history.top(kind, TopBy::Spent, (from, to), 3).expect("a list");
         assert!(top.is_sorted_by(|a, b| a.value >= b.value) && top.len() <= 3);
+        listed += top.len();
         for ranked in top {
             assert_eq!(spent.get(&ranked.account), Some(&ranked.value), "{}", ranked.account);
         }
@@ -348,8 +360,6 @@ fn top_lists_and_burn_rates_agree_with_the_entries() {
             assert_eq!(world.ledger.account(number).available, ranked.value);
         }
     }
-    let best = history.top(AccountKind::Org, TopBy::Spent, (from, to), 1).expect("a list");
-    assert!(best.len() == 1, "the traffic of a day spends something");
     for (number, path) in accounts(&world.ledger) {
         let hours = history.burn(number, (from, to)).expect("hours");
         let sum: i128 = hours.iter().map(|hour| hour.burned).sum();
@@ -357,6 +367,7 @@ fn top_lists_and_burn_rates_agree_with_the_entries() {
         let usage = history.usage(number, (from, to)).expect("usage");
         assert_eq!(usage.spent, spent.get(&path).copied().unwrap_or(0), "{path}");
     }
+    listed
 }
 
 /// What hard and soft credit budgets count is what history counts as drawn, period by period.
