@@ -27,7 +27,7 @@ BURSAR_LOG=error "$bursar" serve --dev --listen 127.0.0.1:0 --data "$folder/data
 server=$!
 until grep -q '^listening on ' "$folder/out"; do
     kill -0 "$server"
-    read -rt 0.1 <> <(:) || true
+    sleep 0.1
 done
 key=$(sed -n 's/^root key: //p' "$folder/out")
 url=$(sed -n 's/^listening on //p' "$folder/out")
@@ -41,9 +41,21 @@ call POST /v1/grants '{"id": "g", "account": "acme", "amount": "1000000", "kind"
 call POST /v1/holds '{"id": "h", "account": "acme", "amount": "5"}'
 call POST /v1/charges '{"id": "c", "account": "acme", "amount": "5"}'
 
-# The feed of events never ends by itself, so it is left to the tests that read it.
-PYTHONPATH=$packages python -m schemathesis.cli run "$url/openapi.json" \
+# A read that waits for a position of the near future is answered with 503 in the end, as described;
+# and drawing every corner of a batch's free-form bodies exceeds what Python can nest.
+cat >"$folder/schemathesis.toml" <<'TOML'
+[parameters]
+"query.min_position" = 0
+
+[[operations]]
+include-operation-id = "run_batch"
+phases.coverage.enabled = false
+TOML
+
+# The feed of events never ends by itself, and a clock that runs ahead takes all grants with it: they
+# are left to the tests that wait for them.
+PYTHONPATH=$packages python -m schemathesis.cli --config-file "$folder/schemathesis.toml" run "$url/openapi.json" \
     --header "Authorization: Bearer $key" \
-    --exclude-operation-id follow_events \
+    --exclude-operation-id follow_events --exclude-operation-id move_clock \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance \
     --max-examples "$examples" --seed 1 --workers 2 --no-color

@@ -188,6 +188,7 @@ pub struct HoldFilter {
     /// Only those of this account.
     pub account: Option<String>,
     /// Only those in this state.
+    #[param(inline)]
     pub state: Option<HoldState>,
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]

@@ -8,7 +8,7 @@ use crate::amount::Sum;
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $status:literal, $title:literal, $retryable:literal;)*) => {
         /// What went wrong. A closed list; each has a page under `docs/problems/`.
-        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Code {
             $($(#[$doc])* #[serde(rename = $code)] $name,)*
         }
@@ -94,6 +94,19 @@ codes! {
     /// The request failed for a reason that is ours.
     Internal = "internal", 500, "The service failed", true;
 }
+
+impl utoipa::PartialSchema for Code {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+        use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .enum_values(Some(Code::ALL.iter().map(|code| code.as_str())))
+            .description(Some("What went wrong. A closed list; each has a page of its own."))
+            .into()
+    }
+}
+
+impl ToSchema for Code {}
 
 /// An error, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -249,6 +262,9 @@ mod tests {
         for code in Code::ALL {
             let written = serde_json::to_value(code).expect("a plain string");
             assert_eq!(written, code.as_str());
+            let schema = serde_json::to_value(<Code as utoipa::PartialSchema>::schema());
+            let schema = schema.expect("a plain schema");
+            assert!(schema["enum"].as_array().is_some_and(|names| names.contains(&written)));
         }
     }
 }

@@ -42,8 +42,10 @@ pub enum TopBy {
 #[into_params(parameter_in = Query)]
 pub struct TopQuery {
     /// What to rank; users if absent.
+    #[param(inline)]
     pub kind: Option<TopKind>,
     /// By what; spent if absent.
+    #[param(inline)]
     pub by: Option<TopBy>,
     /// How far to look back: `24h`, `30m`, `7d`; a day if absent.
     #[param(pattern = "^[1-9][0-9]{0,4}[smhd]$")]

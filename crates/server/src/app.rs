@@ -22,6 +22,8 @@ use crate::telemetry::Metrics;
 
 /// How long a read waits for a position that the ledger has not reached.
 const POSITION_PATIENCE: Duration = Duration::from_secs(5);
+/// No answer has carried a position this far ahead of the ledger.
+const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
 
 /// Says what the writers are doing.
@@ -79,8 +81,13 @@ impl App {
         let Some(wanted) = meta::min_position() else { return Ok(()) };
         let reached = async {
             loop {
-                if self.ledger.read(|_| ()).await?.position >= wanted {
+                let position = self.ledger.read(|_| ()).await?.position;
+                if position >= wanted {
                     return Ok(());
+                }
+                if position.saturating_add(POSITION_AHEAD) < wanted {
+                    let reason = format!("the ledger is at {position}; no answer was so far ahead");
+                    return Err(Failure::invalid("min_position", reason));
                 }
                 tokio::time::sleep(POSITION_STEP).await;
             }

@@ -145,10 +145,13 @@ async fn a_read_waits_for_the_position_of_a_write() {
     assert_eq!(server.get(&path).await["available"], "1");
     let entries = format!("/v1/accounts/acme/entries?min_position={position}");
     assert_eq!(server.get(&entries).await["data"][0]["type"], "granted");
-    let never = "/v1/accounts/acme/balance?min_position=999999";
+    let never = "/v1/accounts/acme/balance?min_position=999";
     server.call("GET", never, Value::Null).await.problem("unavailable");
-    let wrong = "/v1/accounts/acme/balance?min_position=x";
-    server.call("GET", wrong, Value::Null).await.problem("invalid_field");
+    for wrong in ["x", "-1", "999999999"] {
+        let path = format!("/v1/accounts/acme/balance?min_position={wrong}");
+        let problem = server.call("GET", &path, Value::Null).await.problem("invalid_field");
+        assert_eq!(problem["param"], "min_position");
+    }
 }
 
 #[tokio::test]

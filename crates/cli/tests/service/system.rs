@@ -81,6 +81,8 @@ async fn a_manual_clock_goes_on_from_where_it_was() {
         json!({ "now": "2020-05-31T00:00:00Z" }),
         json!({}),
         json!({ "now": "2021-01-01T00:00:00Z", "advance_seconds": 1 }),
+        json!({ "now": "9999-12-31T23:59:59.999Z" }),
+        json!({ "advance_seconds": u64::MAX }),
     ] {
         server.call("POST", "/v1/clock", wrong).await.problem("invalid_field");
     }

@@ -105,9 +105,11 @@ impl Machine for Directory {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let due = self.aging.front()?.0.plus_millis(ANSWER_TTL_MS + 1);
-        let past_minute = due.millis().rem_euclid(STEP_MS);
-        Some(due.plus_millis((STEP_MS - past_minute) % STEP_MS))
+        let due = self.aging.front()?.0.millis() + ANSWER_TTL_MS + 1;
+        let past_minute = due.rem_euclid(STEP_MS);
+        let deadline = due + (STEP_MS - past_minute) % STEP_MS;
+        // An answer that would be kept beyond the end of time is never forgotten.
+        (deadline <= Timestamp::MAX.millis()).then(|| Timestamp::from_millis(deadline))
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
@@ -409,6 +411,16 @@ mod tests {
         let later = ANSWER_TTL_MS + 2 * STEP_MS;
         let fresh = run(&mut directory, later, &keyed, &price(1, None)).expect("valid");
         assert!(!fresh.replayed);
+    }
+
+    #[test]
+    fn time_may_end_without_anything_being_due_for_ever() {
+        let mut directory = Directory::new();
+        let end = Timestamp::MAX.millis();
+        run(&mut directory, end, &envelope(5, Some(77)), &price(1, None)).expect("valid");
+        assert_eq!(directory.next_deadline(), None);
+        let again = run(&mut directory, end, &envelope(5, Some(77)), &price(1, None));
+        assert!(again.expect("kept").replayed);
     }
 
     #[test]

@@ -17,6 +17,10 @@ use crate::operation::PLATFORM;
 use crate::problem::Failure;
 use crate::render::time;
 
+/// Where a manual clock ends: what lives for a while after this must still have an instant to end
+/// at, and the last one that can be written is in the year 9999.
+const LAST: i64 = 221_845_392_000_000;
+
 /// What the manual clock shows. Only with `--clock manual`.
 #[utoipa::path(get, path = "/v1/clock", tag = "operations", operation_id = "get_clock",
     responses((status = 200, description = "The present instant", body = Clock)))]
@@ -43,6 +47,10 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
             return Err(Failure::invalid("now", "give exactly one of now and advance_seconds"));
         }
     };
+    if target.millis() > LAST {
+        let field = if asked.now.is_some() { "now" } else { "advance_seconds" };
+        return Err(Failure::invalid(field, "a manual clock ends with the year 8999"));
+    }
     if let Err(shown) = manual.set(target) {
         let reason = format!("the clock shows {shown} and never runs back");
         return Err(Failure::invalid("now", reason));
