@@ -90,6 +90,14 @@ impl<T> Call<T> {
         }
     }
 
+    /// A request for a path and query as they stand in an address.
+    pub fn from_target(method: Method, target: &str) -> Call<T> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let mut call = Call::new(method, path);
+        call.query = serde_urlencoded::from_str(query).expect("any text is a list of pairs");
+        call
+    }
+
     pub(crate) fn get(path: impl Into<String>) -> Call<T> {
         Call::new(Method::Get, path)
     }
@@ -237,6 +245,15 @@ mod tests {
         assert_eq!(path(&["v1", "holds", "a:b.c-d_1"]), "/v1/holds/a:b.c-d_1");
         assert_eq!(path(&["v1", "holds", "x/../?y#%"]), "/v1/holds/x%2F..%2F%3Fy%23%25");
         assert_eq!(path(&["v1", "holds", "é"]), "/v1/holds/%C3%A9");
+    }
+
+    #[test]
+    fn a_target_is_sent_as_it_was_written() {
+        for target in ["/v1/nodes", "/v1/grants?account=acme%3Anlp&limit=5", "/v1/x?flag="] {
+            assert_eq!(Call::<Nothing>::from_target(Method::Get, target).target(), target);
+        }
+        let odd = Call::<Nothing>::from_target(Method::Get, "/v1/x?a=b c&%FF&=");
+        assert_eq!(odd.target(), "/v1/x?a=b+c&%EF%BF%BD=&=");
     }
 
     #[test]

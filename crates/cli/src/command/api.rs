@@ -37,18 +37,11 @@ fn method_parser() -> impl TypedValueParser<Value = Method> {
 
 pub(crate) async fn run(session: &Session, arguments: ApiArguments) -> Result<(), Failure> {
     let ApiArguments { method, path, body, change } = arguments;
-    let (path, query) = path.split_once('?').unwrap_or((&path, ""));
     if !path.starts_with('/') {
         let why = format!("`{path}` is no path; write it as /v1/accounts");
         return Err(Failure::because(Exit::Usage, why));
     }
-    let pairs: Vec<(String, String)> = query
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    let mut call: Call<Value> = Call::new(method, path).with_query(&pairs);
+    let mut call: Call<Value> = Call::from_target(method, &path);
     if let Some(body) = body {
         call = call.with_json(text_of(&body)?);
     }

@@ -139,7 +139,7 @@ fn outcome(results: &[OperationResult]) -> Result<(), Failure> {
         None => Ok(()),
         Some((number, exit)) => {
             let why = format!("{failed} of {} operations failed", results.len());
-            let next = format!("look at operation {number} first; the others are done");
+            let next = format!("look at operation {number} first; what succeeded stays");
             Err(Failure::because(exit, why).with_next(next))
         }
     }

@@ -4,13 +4,14 @@ pub(crate) mod chart;
 pub(crate) mod format;
 pub(crate) mod sheet;
 
-use std::io::Write;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
+
+pub(crate) use self::format::print as print_line;
 
 /// A progress bar on standard error; nothing is drawn where that is no terminal.
 pub(crate) fn progress(steps: u64) -> ProgressBar {
@@ -37,12 +38,6 @@ pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<Stri
 /// A figure with as many decimals as it deserves.
 pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 10_000.0).round() / 10_000.0
-}
-
-/// Prints a line; whoever reads may have gone away, which is no reason to panic.
-pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
-    writeln!(std::io::stdout().lock(), "{line}")
-        .map_err(|cause| Failure::new("cannot write to standard output", cause))
 }
 
 /// Writes a file, or says which one could not be written.
