@@ -356,17 +356,22 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// What is wrong with the server's certificate, if that is the cause.
 fn certificate_error(error: &reqwest::Error) -> Option<String> {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        // An I/O error that wraps another shows it only here, not as its source.
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        match inner.or_else(|| cause.downcast_ref::<rustls::Error>()) {
-            Some(rustls::Error::InvalidCertificate(reason)) => return Some(reason.to_string()),
-            Some(_) | None => source = cause.source(),
-        }
+    match tls_error(error)? {
+        rustls::Error::InvalidCertificate(reason) => Some(reason.to_string()),
+        _ => None,
     }
-    None
+}
+
+fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref::<rustls::Error>() {
+        return Some(found);
+    }
+    // An I/O error hides the error that it wraps from those who ask for its source.
+    let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    match wrapped {
+        Some(wrapped) => tls_error(wrapped),
+        None => tls_error(error.source()?),
+    }
 }
 
 /// An error with what caused it, down to the first cause.
