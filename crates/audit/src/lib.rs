@@ -19,5 +19,5 @@ mod verify;
 
 pub use live::LiveNumbers;
 pub use report::{Problem, Report};
-pub use source::{Batches, RawBatch, RawHead, Source, SqliteSource};
+pub use source::{Batches, JournalSource, RawBatch, RawHead, Source, SqliteSource};
 pub use verify::{Progress, verify};

@@ -1,7 +1,6 @@
 //! What a running ledger says, as plain numbers, to be compared with what the journal says.
 
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::hold::Hold;
 use bursar_core::ledger::id::{AccountNo, GrantNo};
 
 /// What a ledger says about its accounts and grants.
@@ -21,19 +20,19 @@ pub struct LiveNumbers {
 impl LiveNumbers {
     /// Reads the numbers off a ledger that was rebuilt from the journal.
     pub fn of(ledger: &Ledger) -> LiveNumbers {
-        let image = ledger.image();
         let account = |number| {
             let account = ledger.account(AccountNo(number));
             (account.path.to_string(), account.available, account.held, account.uncollected())
         };
-        let accounts = (0..).take(image.accounts.len()).map(account).collect();
-        let grant = |number| ledger.grant_parts(GrantNo(number));
-        let grants = (0..).take(image.grants.len()).map(grant).collect();
-        let taken_back = (0..).zip(&image.grants).filter(|(_, grant)| grant.revoked);
-        let revoked = taken_back.map(|(number, _)| number).collect();
-        let hold = |(number, hold): &(u32, Hold)| {
-            (*number, hold.state as u64, hold.captured.into(), hold.refunded.into())
-        };
-        LiveNumbers { accounts, grants, revoked, holds: image.holds.iter().map(hold).collect() }
+        let grants = (0..ledger.grant_count()).map(GrantNo);
+        let holds = ledger.holds_from(0, u32::MAX).map(|(number, hold)| {
+            (number.0, hold.state as u64, hold.captured.into(), hold.refunded.into())
+        });
+        LiveNumbers {
+            accounts: (0..ledger.account_count()).map(account).collect(),
+            grants: grants.clone().map(|grant| ledger.grant_parts(grant)).collect(),
+            revoked: grants.filter(|grant| ledger.grant(*grant).revoked).map(|g| g.0).collect(),
+            holds: holds.collect(),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bursar_journal::StoredBatch;
+use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use rusqlite::{Connection, OpenFlags};
 
 /// One stored batch.
@@ -90,6 +90,44 @@ impl Source for Batches {
     fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String> {
         for batch in &self.batches {
             if !take(batch.clone()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Any journal that is open here: the way to verify a PostgreSQL store. The journal's own reader
+/// checks each batch first and stops at a bad one; everything is checked again.
+pub struct JournalSource<'a> {
+    journal: &'a dyn Journal,
+    head: RawHead,
+}
+
+impl<'a> JournalSource<'a> {
+    /// The journal up to its present head.
+    pub fn new(journal: &'a dyn Journal) -> Result<JournalSource<'a>, JournalError> {
+        let head = journal.head()?;
+        let Head { sequence, position, hash } = head;
+        Ok(JournalSource { journal, head: RawHead { sequence, position, hash: hash.0 } })
+    }
+}
+
+impl Source for JournalSource<'_> {
+    fn journal(&self) -> [u8; 16] {
+        self.journal.id().0
+    }
+
+    fn head(&self) -> RawHead {
+        self.head
+    }
+
+    fn each(&self, take: &mut dyn FnMut(RawBatch) -> bool) -> Result<(), String> {
+        let text = |error: JournalError| error.to_string();
+        for batch in self.journal.read(Head::genesis(self.journal.id())).map_err(text)? {
+            let batch = batch.map_err(text)?;
+            // The journal may have grown since its head was read.
+            if batch.sequence > self.head.sequence || !take(batch.into()) {
                 break;
             }
         }

@@ -2,10 +2,12 @@
 
 mod support;
 
-use bursar_audit::{Batches, LiveNumbers, RawBatch, Report, verify};
+use bursar_audit::{Batches, JournalSource, LiveNumbers, RawBatch, Report, verify};
 use bursar_core::ledger::Event;
 use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
+use bursar_journal::JournalId;
+use bursar_journal::memory::MemoryJournal;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use support::rows_of;
@@ -244,6 +246,20 @@ fn changed_amounts_are_found_in_their_own_record() {
         }
     }
     assert!(changed > 100, "{changed}");
+}
+
+#[test]
+fn a_journal_that_is_open_is_verified_through_its_own_reader() {
+    let world = World::after(16, 200);
+    let journal = MemoryJournal::new(JournalId([4; 16]));
+    let head = world.write_to(&journal, 5);
+    let source = JournalSource::new(&journal).expect("it has a head");
+    let live = LiveNumbers::of(&world.ledger);
+    let report = verify(&source, Some(&live), |_| {});
+    assert!(report.holds() && report.head == head.hash.0, "{report}");
+    journal.tamper(|rows| rows[11].payload[30] ^= 4);
+    let problem = verify(&source, None, |_| {}).problem.expect("a damaged batch");
+    assert_eq!((problem.sequence, problem.law), (12, "storage"), "{problem}");
 }
 
 #[test]

@@ -1,23 +1,109 @@
-//! How a command ends: 0 it worked, 1 it did not and standard error says why, 2 it was called
-//! wrongly (clap says how).
+//! How a command ends. The numbers are part of the interface: scripts rely on them.
+//!
+//! | Code | Meaning |
+//! |---|---|
+//! | 0 | it worked |
+//! | 1 | it failed on this side: a file, the configuration, an answer that made no sense |
+//! | 2 | it was called wrongly; standard error says how |
+//! | 3 | the server refused: wrong key or role, wrong field, conflicting state |
+//! | 4 | there is no such thing, or the key cannot see it |
+//! | 5 | too few credits, or a hard budget has no room |
+//! | 6 | no answer, or the server cannot answer now; repeating is safe |
 
 use std::fmt;
 use std::process::ExitCode;
 
+use anstyle::{AnsiColor, Style};
+
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+
+/// How a command that did not work ends.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It failed on this side.
+    Failed = 1,
+    /// It was called wrongly.
+    Usage = 2,
+    /// The server refused.
+    Refused = 3,
+    /// There is no such thing.
+    NotFound = 4,
+    /// Too few credits, or no room in a budget.
+    Insufficient = 5,
+    /// No answer now.
+    Unavailable = 6,
+}
+
+impl Exit {
+    /// What an HTTP status means for the command; nothing if it worked.
+    pub(crate) fn of_status(status: u16) -> Option<Exit> {
+        match status {
+            0..=399 => None,
+            402 => Some(Exit::Insufficient),
+            404 => Some(Exit::NotFound),
+            429 | 500.. => Some(Exit::Unavailable),
+            400..=499 => Some(Exit::Refused),
+        }
+    }
+}
+
 /// Why a command did not work, in words for the user.
 #[derive(Debug)]
-pub(crate) struct Failure(String);
+pub(crate) struct Failure {
+    exit: Exit,
+    why: String,
+    particulars: Vec<String>,
+    next: Option<String>,
+    /// The server's own words, shown instead where machines read.
+    machine: Option<String>,
+}
 
 impl Failure {
     /// A failure with what was being done and why it did not work.
     pub(crate) fn new(doing: impl fmt::Display, cause: impl fmt::Display) -> Failure {
-        Failure(format!("{doing}: {cause}"))
+        Failure::because(Exit::Failed, format!("{doing}: {cause}"))
+    }
+
+    /// A failure that ends with a particular code.
+    pub(crate) fn because(exit: Exit, why: impl Into<String>) -> Failure {
+        Failure { exit, why: why.into(), particulars: vec![], next: None, machine: None }
+    }
+
+    /// Adds a line below the reason.
+    pub(crate) fn with_particular(mut self, line: impl Into<String>) -> Failure {
+        self.particulars.push(line.into());
+        self
+    }
+
+    /// Says what to do next.
+    pub(crate) fn with_next(mut self, next: impl Into<String>) -> Failure {
+        self.next = Some(next.into());
+        self
+    }
+
+    /// Says the same for machines.
+    pub(crate) fn with_machine(mut self, text: impl Into<String>) -> Failure {
+        self.machine = Some(text.into());
+        self
+    }
+
+    /// The text for people.
+    fn text(&self) -> String {
+        let mut text = format!("{BAD}error:{BAD:#} {}", self.why);
+        for line in &self.particulars {
+            text.push_str(&format!("\n  {line}"));
+        }
+        if let Some(next) = &self.next {
+            text.push_str(&format!("\n{GOOD}next:{GOOD:#} {next}"));
+        }
+        text
     }
 }
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure(error.to_string())
+        Failure::because(Exit::Failed, error.to_string())
     }
 }
 
@@ -25,9 +111,49 @@ impl<E: std::error::Error> From<E> for Failure {
 pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(why)) => {
-            eprintln!("error: {why}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            match &failure.machine {
+                Some(text) => eprintln!("{text}"),
+                None => anstream::eprintln!("{}", failure.text()),
+            }
+            ExitCode::from(failure.exit as u8)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_decides_the_code() {
+        for (status, exit) in [
+            (200, None),
+            (204, None),
+            (401, Some(Exit::Refused)),
+            (402, Some(Exit::Insufficient)),
+            (403, Some(Exit::Refused)),
+            (404, Some(Exit::NotFound)),
+            (409, Some(Exit::Refused)),
+            (422, Some(Exit::Refused)),
+            (429, Some(Exit::Unavailable)),
+            (500, Some(Exit::Unavailable)),
+            (503, Some(Exit::Unavailable)),
+        ] {
+            assert_eq!(Exit::of_status(status), exit, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_text_ends_with_the_next_step() {
+        let failure = Failure::because(Exit::Insufficient, "Not enough credits")
+            .with_particular("acme has 2 of 5")
+            .with_next("bursar grant add acme 3");
+        let plain = anstream::adapter::strip_str(&failure.text()).to_string();
+        expect_test::expect![[r#"
+            error: Not enough credits
+              acme has 2 of 5
+            next: bursar grant add acme 3"#]]
+        .assert_eq(&plain);
     }
 }

@@ -1,26 +1,64 @@
-//! The `bursar` command. One file per subcommand; `render/` draws, `exit.rs` says how it went.
+//! The `bursar` command. One file per subcommand: those under `command/` talk to a server, the
+//! others work by themselves; `render/` draws, `exit.rs` says how it went.
 
+mod arguments;
+mod command;
+mod connection;
+mod context;
+mod contexts;
 mod exit;
+mod local;
 mod pool;
+mod problem;
 mod render;
 mod serve;
+mod session;
 mod simulate;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::connection::ConnectionArguments;
+use crate::exit::Failure;
+use crate::render::format::{Format, print};
 
 /// Credits and a scheduler for shared GPUs.
 #[derive(Parser)]
 #[command(name = "bursar", version, about, propagate_version = true)]
+#[command(after_help = "Exit codes: 0 it worked · 1 failed on this side · 2 called wrongly · \
+    3 refused · 4 not found · 5 too few credits or no room in a budget · 6 unavailable, repeat")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    connection: ConnectionArguments,
+    /// The form of what is printed.
+    #[arg(short, long, value_enum, default_value_t, global = true)]
+    output: Format,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Remote(command::Remote),
+    /// Keep servers and keys under names.
+    #[command(subcommand)]
+    Context(context::ContextCommand),
+    /// Print the completion of a shell.
+    #[command(after_help = "Example:\n  bursar completion bash > \
+        ~/.local/share/bash-completion/completions/bursar")]
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Copy, restore, check and export a store.
+    #[command(subcommand)]
+    Admin(local::admin::AdminCommand),
     /// Run the service.
+    #[command(after_help = "Examples:\n  bursar serve --dev\n  \
+        bursar serve --data /var/lib/bursar --root-key-file /etc/bursar/root.key")]
     Serve(Box<serve::ServeArguments>),
     /// Look at a set-up without using it.
     #[command(subcommand)]
@@ -33,11 +71,46 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let Cli { command, connection, output } = Cli::parse();
+    let outcome = match command {
+        Command::Remote(command) => command::run(command, &connection, output),
+        Command::Context(command) => context::run(command, &connection, output),
+        Command::Completion { shell } => completion(shell),
+        Command::Admin(command) => local::admin::run(command),
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Config(command) => serve::config(&command),
         Command::Simulate(study) => simulate::run(study),
         Command::Pool(arguments) => pool::run(arguments),
     };
     exit::report(outcome)
+}
+
+fn completion(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "bursar", &mut script);
+    print(&String::from_utf8(script)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_commands_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_that_does_something_has_an_example() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|inner| check(inner, &path));
+            } else if !["config", "simulate", "pool"].iter().any(|other| path.contains(other)) {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("bursar "), "{path}");
+            }
+        }
+        check(&Cli::command(), "");
+    }
 }

@@ -81,7 +81,8 @@ fn a_study_that_cannot_be_made_says_why() {
 #[test]
 fn queue_prints_the_figures_of_each_policy_as_json() {
     let jobs = traces().join("jct/shockwave_120.trace").display().to_string();
-    let output = simulate(&["queue", "--jobs", &jobs, "--gpus", "32", "--json"]);
+    let queue = ["queue", "--jobs", &jobs, "--gpus", "32", "--json"];
+    let output = simulate(&[&queue, &["--set", "half_life_ms=3600000"][..]].concat());
     assert!(output.status.success());
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
     let policies = report["policies"].as_array().expect("a list");
@@ -93,7 +94,10 @@ fn queue_prints_the_figures_of_each_policy_as_json() {
         assert!(number("p99_jct_seconds") <= number("makespan_seconds"));
         assert!(number("worst_finish_time_fairness") > 0.0);
     }
-    assert!(report["settings"]["heartbeat_ms"].is_i64(), "what differs from the defaults is said");
+    assert_eq!(report["settings"], serde_json::json!({"half_life_ms": 3_600_000}));
+    assert_eq!(simulate(&[&queue, &["--set", "luck=1"][..]].concat()).status.code(), Some(2));
+    let refused = simulate(&[&queue, &["--set", "node_lease_ms=1"][..]].concat());
+    assert_eq!(refused.status.code(), Some(1));
 }
 
 #[test]

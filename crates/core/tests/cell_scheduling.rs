@@ -301,11 +301,11 @@ fn an_old_job_of_a_weightless_account_runs_in_the_end() {
     world.ok(policy("beggar", 0));
     world.run("rich", 8, HOUR);
     let beggar = world.run("beggar", 8, HOUR);
-    for hour in 0..48 {
+    for hour in 0..72 {
         world.run(&format!("rich:u{hour}"), 8, HOUR);
         world.pass(HOUR, MINUTE);
     }
-    assert!(world.has_started(beggar), "after a day it counts as aged");
+    assert!(world.has_started(beggar), "after a day it counts as aged and has its turn");
     world.check_replay();
 }
 
@@ -330,4 +330,34 @@ fn the_same_commands_give_the_same_events_also_after_a_replay_in_between() {
     let (second, again) = script(true);
     assert_eq!(first, second);
     assert_eq!(digest, again);
+}
+
+#[test]
+fn a_release_wakes_only_what_it_can_serve() {
+    let mut world = World::with_nodes(2, "H100");
+    let small: Vec<_> = (0..16).map(|_| world.run("a", 1, HOUR)).collect();
+    for _ in 0..50 {
+        // Gone before the reserved start of the larger ones.
+        world.run("c", 2, 10 * MINUTE);
+        world.run("b", 4, HOUR);
+    }
+    world.pass(MINUTE, 30 * SECOND);
+    let since = world.journal.len();
+    let cancel = |world: &mut World, job| {
+        world.ok(Command::CancelJob { job });
+        world.pass(MINUTE, 30 * SECOND);
+    };
+    cancel(&mut world, small[0]);
+    let tried = |world: &World, since: usize| {
+        let events = world.journal[since..].iter().flat_map(|(_, events)| events);
+        let tried = events.filter(|event| {
+            matches!(event, Event::PlacementProposed { .. } | Event::RequestParked { .. })
+        });
+        tried.count()
+    };
+    assert_eq!(tried(&world, since), 0, "one GPU serves nobody who waits");
+    let since = world.journal.len();
+    cancel(&mut world, small[1]);
+    assert_eq!(tried(&world, since), 1, "two GPUs serve one of fifty, and nobody else is tried");
+    world.check_replay();
 }

@@ -165,6 +165,16 @@ impl<P: Copy> Line<P> {
         }
     }
 
+    /// The lowest free span.
+    pub fn first_free(&self) -> Option<Span> {
+        match &self.detail {
+            None => Some(Span { start: 0, end: self.end() }).filter(|span| !span.is_empty()),
+            Some(detail) => {
+                detail.free.first().map(|(start, end)| Span { start: *start, end: *end })
+            }
+        }
+    }
+
     /// The free spans from unit `from` on, lowest first.
     pub fn free_spans(&self, from: u64) -> impl Iterator<Item = Span> + '_ {
         let whole = match &self.detail {
@@ -356,6 +366,9 @@ mod tests {
                 .filter_map(|(run, part)| (part == Part::Free).then_some(run))
                 .collect();
             assert_eq!(free, expected);
+            if from == 0 {
+                assert_eq!(line.first_free(), expected.first().copied());
+            }
             let mut owners = Vec::new();
             for (owned, pack) in line.packs_in(span) {
                 owners.extend(std::iter::repeat_n(pack, owned.len() as usize));

@@ -129,7 +129,12 @@ impl<K: Ord, V> SmallMap<K, V> {
 
     /// The entry with the smallest key.
     pub fn first(&self) -> Option<(&K, &V)> {
-        self.iter().next()
+        match self {
+            SmallMap::Empty => None,
+            SmallMap::One(key, value) => Some((key, value)),
+            SmallMap::Few(entries) => entries.first().map(|(key, value)| (key, value)),
+            SmallMap::Many(tree) => tree.first_key_value(),
+        }
     }
 
     /// The entry with the largest key.

@@ -37,6 +37,11 @@ pub enum HistoryError {
     /// A batch cannot be read.
     #[error(transparent)]
     Batch(#[from] RecordError),
+    /// The journal cannot be read, or is another one than history was made from.
+    #[error(
+        "{0}; if another journal was put in its place, delete the history file: it will be built anew"
+    )]
+    Journal(#[from] bursar_journal::JournalError),
     /// The cursor was not made here.
     #[error("the cursor is not one that this list has given out: start again without one")]
     BadCursor,

@@ -11,6 +11,10 @@ CREATE TABLE progress (
   only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER NOT NULL, at INTEGER NOT NULL,
   entries INTEGER NOT NULL, buckets INTEGER NOT NULL, holds INTEGER NOT NULL) STRICT;
 INSERT INTO progress VALUES (1, 0, 0, 0, 0, 0);
+-- The last journal batch of which all records are in, once there is one.
+CREATE TABLE followed (
+  only INTEGER PRIMARY KEY CHECK (only = 1), sequence INTEGER NOT NULL, position INTEGER NOT NULL,
+  hash BLOB NOT NULL) STRICT;
 
 -- One row per decision: who asked for what. A group has one per command.
 CREATE TABLE records (

@@ -156,12 +156,13 @@ impl Books {
             spent.push(Units { end: rest.first + amount, ..rest });
             slice.captured += amount;
         }
-        let grown = u128::from(total.checked_sub(hold.metered).unwrap_or(u64::MAX));
+        // A report of more GPU time can be worth less in credits than one before: nothing grows then.
+        let grown = u128::from(total.saturating_sub(hold.metered));
         let explained = count(&spent) + u128::from(uncollected);
         require(grown == explained, "L7", || {
             format!("usage grew to {total}, {explained} units say otherwise")
         })?;
-        hold.metered = total;
+        hold.metered = hold.metered.max(total);
         hold.captured += count(&spent);
         let account = hold.account;
         if uncollected > 0 {

@@ -14,6 +14,16 @@ pub(crate) struct Chart {
 /// One axis; its range comes from the data.
 pub(crate) struct Axis {
     pub(crate) label: String,
+    /// Whether equal distances are equal factors; values are then above zero.
+    pub(crate) logarithmic: bool,
+}
+
+impl Axis {
+    fn scale(&self, values: impl Iterator<Item = f64>, start: f64, end: f64) -> Scale {
+        let logarithmic = self.logarithmic;
+        let place = move |value: f64| if logarithmic { value.log10() } else { value };
+        Scale { logarithmic, ..Scale::over(values.map(place), start, end) }
+    }
 }
 
 /// One line and its name.
@@ -56,11 +66,12 @@ struct Scale {
     start: f64,
     end: f64,
     step: f64,
+    logarithmic: bool,
 }
 
 impl Scale {
     /// A scale over all values, widened to whole steps.
-    fn over(values: impl Iterator<Item = f64>, start: f64, end: f64, snap: bool) -> Scale {
+    fn over(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Scale {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
             (low, high) = (low.min(value), high.max(value));
@@ -72,13 +83,15 @@ impl Scale {
             high = low + 1.0;
         }
         let step = nice_step(high - low);
-        if snap {
-            (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
-        }
-        Scale { low, high, start, end, step }
+        (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        Scale { low, high, start, end, step, logarithmic: false }
     }
 
     fn place(&self, value: f64) -> f64 {
+        self.on_scale(if self.logarithmic { value.log10() } else { value })
+    }
+
+    fn on_scale(&self, value: f64) -> f64 {
         self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
     }
 
@@ -90,8 +103,24 @@ impl Scale {
     }
 
     fn number(&self, value: f64) -> String {
+        if self.logarithmic {
+            return power_of_ten(value);
+        }
         let decimals = (-self.step.log10()).ceil().max(0.0) as usize;
         format!("{value:.decimals$}")
+    }
+}
+
+/// 10 to this power in few characters; nothing for what lies between the whole powers.
+fn power_of_ten(power: f64) -> String {
+    if power.fract().abs() > 1e-9 {
+        return String::new();
+    }
+    let value = 10f64.powf(power);
+    match power {
+        6.0.. => format!("{:.0} M", value / 1e6),
+        3.0..6.0 => format!("{:.0} k", value / 1e3),
+        _ => format!("{value}"),
     }
 }
 
@@ -106,8 +135,8 @@ impl Chart {
     /// The chart as an SVG document.
     pub(crate) fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| series.points.iter());
-        let x = Scale::over(points().map(|(x, _)| *x), LEFT, WIDTH - RIGHT, false);
-        let y = Scale::over(points().map(|(_, y)| *y), HEIGHT - BOTTOM, TOP, true);
+        let x = self.x.scale(points().map(|(x, _)| *x), LEFT, WIDTH - RIGHT);
+        let y = self.y.scale(points().map(|(_, y)| *y), HEIGHT - BOTTOM, TOP);
         let mut svg = String::new();
         self.frame(&mut svg);
         self.grid(&mut svg, &x, &y);
@@ -142,7 +171,7 @@ impl Chart {
     fn grid(&self, svg: &mut String, x: &Scale, y: &Scale) {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for tick in y.ticks() {
-            let place = y.place(tick);
+            let place = y.on_scale(tick);
             put(
                 svg,
                 format_args!(
@@ -154,7 +183,7 @@ impl Chart {
             );
         }
         for tick in x.ticks() {
-            let place = x.place(tick);
+            let place = x.on_scale(tick);
             put(
                 svg,
                 format_args!(
@@ -254,8 +283,8 @@ mod tests {
         Chart {
             title: "A < B & \"C\"".into(),
             subtitle: String::new(),
-            x: Axis { label: "x".into() },
-            y: Axis { label: "y".into() },
+            x: Axis { label: "x".into(), logarithmic: false },
+            y: Axis { label: "y".into(), logarithmic: false },
             series: vec![
                 Series { name: "ours".into(), line: Line::Ours, points: points.clone() },
                 Series { name: "theirs".into(), line: Line::Theirs, points },
@@ -280,11 +309,21 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_cover_the_data() {
-        let scale = Scale::over([78.3, 96.1].into_iter(), 0.0, 1.0, true);
+        let scale = Scale::over([78.3, 96.1].into_iter(), 0.0, 1.0);
         let ticks: Vec<f64> = scale.ticks().collect();
         assert!(scale.low <= 78.3 && scale.high >= 96.1);
         assert!((4..=10).contains(&ticks.len()), "{ticks:?}");
         assert!(ticks.iter().all(|tick| (tick / scale.step).fract().abs() < 1e-9));
+    }
+
+    #[test]
+    fn a_logarithmic_axis_is_marked_at_powers_of_ten() {
+        let mut chart = chart(vec![(20.0, 1.0), (3_000_000.0, 2.0)]);
+        chart.x.logarithmic = true;
+        let svg = chart.svg();
+        for mark in [">10<", ">100<", ">1 k<", ">10 k<", ">100 k<", ">1 M<", ">10 M<"] {
+            assert!(svg.contains(mark), "{mark} in {svg}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the user sees: tables, progress bars, charts.
 
 pub(crate) mod chart;
+pub(crate) mod format;
+pub(crate) mod sheet;
 
 use std::path::Path;
 
@@ -8,6 +10,8 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
+
+pub(crate) use self::format::print as print_line;
 
 /// A progress bar on standard error; nothing is drawn where that is no terminal.
 pub(crate) fn progress(steps: u64) -> ProgressBar {

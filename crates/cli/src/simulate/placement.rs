@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::render::chart::{Axis, Chart, Line, Series};
-use crate::render::{progress, rounded, table, write_file};
+use crate::render::{print_line, progress, rounded, table, write_file};
 
 /// The first seed; the others follow it.
 const FIRST_SEED: u64 = 42;
@@ -72,11 +72,10 @@ pub(crate) fn run(mut arguments: PlacementArguments) -> Result<(), Failure> {
         write_file(path, &chart(&outcomes, &arguments).svg())?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&report(&outcomes))?);
+        print_line(&serde_json::to_string(&report(&outcomes))?)
     } else {
-        println!("{}", text_table(&outcomes));
+        print_line(&text_table(&outcomes))
     }
-    Ok(())
 }
 
 fn run_policies(experiment: &Experiment, arguments: &PlacementArguments) -> Vec<Outcome> {
@@ -167,8 +166,8 @@ fn chart(outcomes: &[Outcome], arguments: &PlacementArguments) -> Chart {
     Chart {
         title: "GPUs in use as work arrives".into(),
         subtitle: format!("{trace}, mean of {} seeds", arguments.seeds),
-        x: Axis { label: "work arrived, % of all GPUs".into() },
-        y: Axis { label: "GPUs in use, %".into() },
+        x: Axis { label: "work arrived, % of all GPUs".into(), logarithmic: false },
+        y: Axis { label: "GPUs in use, %".into(), logarithmic: false },
         series,
     }
 }

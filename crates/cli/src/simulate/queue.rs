@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use bursar_core::cell::CellConfig;
 use bursar_sim::queue::baseline::{self, Baseline};
 use bursar_sim::queue::metrics::{Figures, figures, share_errors};
 use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::render::chart::{Axis, Chart, Line, Series};
-use crate::render::{progress, rounded, table, write_file};
+use crate::render::{print_line, progress, rounded, table, write_file};
 
 #[derive(Args)]
 pub(crate) struct QueueArguments {
@@ -31,6 +32,9 @@ pub(crate) struct QueueArguments {
     /// Deal the jobs of a trace that names no tenants to this many, instead of one user each.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     tenants: Option<u32>,
+    /// Change a setting of the cell, such as half_life_ms=604800000; may be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
+    settings: Vec<(usize, i64)>,
     /// Print JSON and nothing else on standard output.
     #[arg(long)]
     json: bool,
@@ -74,21 +78,17 @@ pub(crate) fn run(mut arguments: QueueArguments) -> Result<(), Failure> {
     let jobs = read_jobs(&arguments.jobs)?;
     let cluster = cluster(&arguments, &jobs)?;
     let tenants = tenants(&arguments, &jobs);
-    let outcomes: Vec<Outcome> = arguments
-        .policy
-        .iter()
-        .map(|policy| run_policy(*policy, &jobs, &tenants, cluster))
-        .collect();
+    let (config, changed) = settings(&arguments);
+    let run = |policy: &QueuePolicy| run_policy(*policy, &jobs, &tenants, cluster, &config);
+    let outcomes = arguments.policy.iter().map(run).collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = &arguments.svg {
         write_file(path, &chart(&outcomes, &jobs, &arguments).svg())?;
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&report(&outcomes, cluster))?);
-    } else {
-        println!("{}", text_table(&outcomes));
-        settings().iter().for_each(|(name, value)| println!("setting {name} = {value}"));
+        return print_line(&serde_json::to_string(&report(&outcomes, cluster, changed))?);
     }
-    Ok(())
+    print_line(&text_table(&outcomes))?;
+    changed.iter().try_for_each(|(name, value)| print_line(&format!("setting {name} = {value}")))
 }
 
 fn cluster(arguments: &QueueArguments, jobs: &[JobRow]) -> Result<Cluster, Failure> {
@@ -126,26 +126,59 @@ fn run_policy(
     jobs: &[JobRow],
     tenants: &[String],
     cluster: Cluster,
-) -> Outcome {
+    config: &CellConfig,
+) -> Result<Outcome, Failure> {
     let bar = progress(jobs.len() as u64);
     bar.set_message(policy.name());
     let run = match policy {
-        QueuePolicy::Bursar => {
-            cell::run(jobs, tenants, cluster, &cell::study_config(), &mut || bar.inc(1))
-        }
+        QueuePolicy::Bursar => cell::run(jobs, tenants, cluster, config, &mut || bar.inc(1))?,
         QueuePolicy::Srtf => baseline::run(jobs, cluster, Baseline::Srtf),
         QueuePolicy::Srsf => baseline::run(jobs, cluster, Baseline::Srsf),
     };
     bar.finish_and_clear();
     let figures = figures(jobs, cluster, &run);
     let share_errors = share_errors(jobs, tenants, &run);
-    Outcome { policy, run, figures, share_errors }
+    Ok(Outcome { policy, run, figures, share_errors })
 }
 
-/// Settings of the cell that differ from the defaults.
-fn settings() -> BTreeMap<&'static str, i64> {
-    let config = cell::study_config();
-    BTreeMap::from([("heartbeat_ms", config.heartbeat_ms), ("node_lease_ms", config.node_lease_ms)])
+/// The settings that a study may change, and how.
+type Setting = (&'static str, fn(&mut CellConfig, i64) -> bool);
+const SETTINGS: [Setting; 8] = [
+    ("half_life_ms", |config, value| put(&mut config.half_life_ms, value)),
+    ("entry_charge_ms", |config, value| put(&mut config.entry_charge_ms, value)),
+    ("ageing_after_ms", |config, value| put(&mut config.ageing_after_ms, value)),
+    ("heartbeat_ms", |config, value| put(&mut config.heartbeat_ms, value)),
+    ("node_lease_ms", |config, value| put(&mut config.node_lease_ms, value)),
+    ("assumed_runtime_ms", |config, value| put(&mut config.assumed_runtime_ms, value)),
+    ("share_minimum_runtime_ms", |config, value| put(&mut config.share_minimum_runtime_ms, value)),
+    ("review_ms", |config, value| put(&mut config.review_ms, value)),
+];
+
+fn put<T>(field: &mut T, value: T) -> bool {
+    *field = value;
+    true
+}
+
+fn parse_setting(text: &str) -> Result<(usize, i64), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is needed")?;
+    let known = || SETTINGS.map(|(name, _)| name).join(", ");
+    let place = SETTINGS.iter().position(|(known, _)| *known == name);
+    let place = place.ok_or_else(|| format!("no such setting; there are: {}", known()))?;
+    let value: i64 = value.parse().map_err(|_| format!("`{value}` is not a whole number"))?;
+    let fits = value >= 0 && SETTINGS[place].1(&mut CellConfig::default(), value);
+    if fits { Ok((place, value)) } else { Err(format!("`{value}` is out of range")) }
+}
+
+/// The cell's settings, and those of them that were set, by name.
+fn settings(arguments: &QueueArguments) -> (CellConfig, BTreeMap<&'static str, i64>) {
+    let mut config = CellConfig::default();
+    let mut changed = BTreeMap::new();
+    for (place, value) in &arguments.settings {
+        let (name, set) = SETTINGS[*place];
+        set(&mut config, *value);
+        changed.insert(name, *value);
+    }
+    (config, changed)
 }
 
 #[derive(Serialize)]
@@ -171,7 +204,7 @@ struct PolicyReport {
     share_error: BTreeMap<String, f64>,
 }
 
-fn report(outcomes: &[Outcome], cluster: Cluster) -> Report {
+fn report(outcomes: &[Outcome], cluster: Cluster, settings: BTreeMap<&'static str, i64>) -> Report {
     let policy = |outcome: &Outcome| PolicyReport {
         policy: outcome.policy.name(),
         jobs: outcome.run.jobs.len(),
@@ -190,7 +223,7 @@ fn report(outcomes: &[Outcome], cluster: Cluster) -> Report {
     Report {
         gpus: cluster.gpus(),
         gpus_per_node: cluster.gpus_per_node,
-        settings: settings(),
+        settings,
         policies: outcomes.iter().map(policy).collect(),
     }
 }
@@ -231,7 +264,7 @@ fn chart(outcomes: &[Outcome], jobs: &[JobRow], arguments: &QueueArguments) -> C
             ends.map(|(job, row)| (job.finished_ms - row.submit_ms) as f64 / 1000.0).collect();
         times.sort_by(f64::total_cmp);
         let place = |index: usize| 100.0 * (index + 1) as f64 / times.len() as f64;
-        let points = times.iter().enumerate().map(|(at, time)| (time.max(1.0).log10(), place(at)));
+        let points = times.iter().enumerate().map(|(at, time)| (time.max(1.0), place(at)));
         Series {
             name: outcome.policy.name().into(),
             line: match outcome.policy {
@@ -245,8 +278,8 @@ fn chart(outcomes: &[Outcome], jobs: &[JobRow], arguments: &QueueArguments) -> C
     Chart {
         title: "Jobs done within a time of their submission".into(),
         subtitle: format!("{trace}, {} GPUs", arguments.gpus),
-        x: Axis { label: "seconds, power of ten".into() },
-        y: Axis { label: "jobs done, %".into() },
+        x: Axis { label: "seconds".into(), logarithmic: true },
+        y: Axis { label: "jobs done, %".into(), logarithmic: false },
         series: series.collect(),
     }
 }

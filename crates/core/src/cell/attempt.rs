@@ -6,6 +6,7 @@
 use smallvec::SmallVec;
 
 use super::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason};
+use super::funding::Funded;
 use super::ids::{AttemptId, JobId};
 use super::inventory::Held;
 use super::job::{Job, Phase, Waiting};
@@ -58,13 +59,6 @@ pub(crate) enum MemberPhase {
     Running { since: Timestamp },
     /// It ended there, and its GPUs are free.
     Ended(MemberEnd),
-}
-
-/// Running time that is paid for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Funded {
-    pub(crate) total_ms: i64,
-    pub(crate) last_ms: i64,
 }
 
 /// An order to stop.
@@ -286,9 +280,10 @@ impl Cell {
             self.wake_for(node);
         }
         self.park_again();
-        let one_in = self.config.ageing_one_in;
+        // Whoever has waited long and is placed, by age or by share, has had the turn of age.
+        let aged = self.is_aged(at, self.job(id.job));
         let queue = self.class_mut(class);
-        queue.since_aged = if queue.since_aged >= one_in { 0 } else { queue.since_aged + 1 };
+        queue.since_aged = if aged { 0 } else { queue.since_aged.saturating_add(1) };
     }
 
     pub(crate) fn apply_confirmed(&mut self, id: AttemptId, price: u64, funded_ms: Option<i64>) {
@@ -511,32 +506,5 @@ impl Cell {
     pub(crate) fn apply_fence_lifted(&mut self, id: AttemptId, node: NodeId) {
         self.inventory.give(&self.shapes, node, id);
         self.wake_for(node);
-    }
-}
-
-/// Running time that is paid for in portions.
-impl Cell {
-    /// Starts the timers for the end of what is paid for, from the first report of running.
-    fn start_funding_timers(&mut self, since: Timestamp, id: JobId) {
-        let Some(funded) = self.attempt_mut(id).funded else { return };
-        let end = since.plus_millis(funded.total_ms);
-        let ask = since.plus_millis(funded.total_ms - funded.last_ms / 2);
-        self.set_attempt_timer(ask, Timer::FundsNeeded(id), id);
-        self.set_attempt_timer(end, Timer::FundsEnd(id), id);
-    }
-
-    pub(crate) fn apply_funding_set(&mut self, id: AttemptId, funded_ms: Option<i64>) {
-        let attempt = self.attempt_mut(id.job);
-        let before = attempt.funded.map_or(0, |funded| funded.total_ms);
-        attempt.funded = funded_ms.map(|total_ms| Funded {
-            total_ms,
-            last_ms: if total_ms > before { total_ms - before } else { total_ms },
-        });
-        let (since, stopping) = (attempt.running_since, attempt.stop.is_some());
-        self.clear_attempt_timer(Timer::FundsNeeded(id.job), id.job);
-        self.clear_attempt_timer(Timer::FundsEnd(id.job), id.job);
-        if let Some(since) = since.filter(|_| !stopping) {
-            self.start_funding_timers(since, id.job);
-        }
     }
 }

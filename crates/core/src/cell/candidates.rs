@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::demand::DemandMix;
 use super::intern::InternedId;
 use super::inventory::Inventory;
-use super::node::NodeId;
+use super::node::{NodeId, NodeState};
 use super::score::{Cost, placement_cost};
 use super::shape::{ModelId, Shape, ShapeId, Shapes};
 
@@ -123,10 +123,10 @@ impl Candidates {
             self.shapes.resize_with(id.index() + 1, ShapeIndex::default);
         }
         let index = &mut self.shapes[id.index()];
-        if index.mix != mix.version() {
-            *index = ShapeIndex { mix: mix.version(), ..ShapeIndex::default() };
-        }
         index.seen.resize(inventory.slot_count(), Seen::default());
+        if index.mix != mix.version() {
+            index.score_again(inventory, shape, mix);
+        }
         for slot in self.touches.since(index.stamp) {
             index.look_at(inventory, slot, shape, mix);
         }
@@ -157,6 +157,15 @@ impl Candidates {
 }
 
 impl ShapeIndex {
+    /// Another mix changes what a place costs, but not where the shape fits.
+    fn score_again(&mut self, inventory: &Inventory, shape: &Shape, mix: &DemandMix) {
+        for rank in std::mem::take(&mut self.ranks) {
+            self.seen[rank.slot as usize] = Seen::default();
+            self.look_at(inventory, rank.slot, shape, mix);
+        }
+        self.mix = mix.version();
+    }
+
     fn look_at(&mut self, inventory: &Inventory, slot: u32, shape: &Shape, mix: &DemandMix) {
         let state = inventory.state(slot);
         let seen = &mut self.seen[slot as usize];
@@ -192,13 +201,25 @@ fn rank(
     shape: &Shape,
     mix: &DemandMix,
 ) -> Option<Rank> {
-    let node = &inventory.node(first).node;
-    if !node.fits(shape) {
+    let free = inventory.state(slot).free()?;
+    // Most states have no room, and that is seen without looking at the node.
+    if !has_room(free, shape) || !inventory.node(first).node.fits(shape) {
         return None;
     }
-    let preference = u16::try_from(shape.preference(node.model())?).unwrap_or(u16::MAX);
-    let cost = placement_cost(inventory.state(slot).free()?, shape, mix)?;
-    Some(Rank { preference, model: node.model(), cost, first, slot })
+    let preference = u16::try_from(shape.preference(free.model)?).unwrap_or(u16::MAX);
+    let cost = placement_cost(free, shape, mix)?;
+    Some(Rank { preference, model: free.model, cost, first, slot })
+}
+
+/// Whether there is room for a shape, whatever its other wishes.
+fn has_room(free: &NodeState, shape: &Shape) -> bool {
+    let gpus = &free.free_gpus;
+    let devices = usize::from(shape.gpu.devices());
+    free.free_cpu_milli >= shape.cpu_milli
+        && free.free_memory_mib >= shape.memory_mib
+        && devices <= gpus.len()
+        // In rising order: if the last so many have enough, there are so many.
+        && (devices == 0 || gpus[gpus.len() - devices] >= shape.gpu.per_device())
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ pub struct CellConfig {
     pub entry_charge_ms: i64,
     /// How long a job waits before it counts as aged.
     pub ageing_after_ms: i64,
-    /// One placement in so many goes to the oldest aged job of its class, whoever's it is.
+    /// When no aged job of a class was placed for so many placements, the oldest one is next,
+    /// whoever's it is.
     pub ageing_one_in: u32,
     /// How long a node may be silent before its attempts are lost.
     pub node_lease_ms: i64,
@@ -35,8 +36,8 @@ pub struct CellConfig {
     pub review_ms: i64,
     /// At most so many attempts are preempted within [`CellConfig::review_ms`].
     pub victims_per_review: u32,
-    /// A reservation that has not led to a start so long after the start it promised is dropped;
-    /// one for which others leave also waits for a node's lease.
+    /// A plan of preemption that has not led to a start so long after the longest grace, and a
+    /// node's lease, is dropped.
     pub plan_timeout_ms: i64,
 }
 
@@ -47,9 +48,9 @@ impl Default for CellConfig {
         const HOUR: i64 = 60 * MINUTE;
         CellConfig {
             half_life_ms: 24 * HOUR,
-            entry_charge_ms: 10 * MINUTE,
+            entry_charge_ms: HOUR,
             ageing_after_ms: 24 * HOUR,
-            ageing_one_in: 8,
+            ageing_one_in: 32,
             node_lease_ms: 90 * SECOND,
             heartbeat_ms: 30 * SECOND,
             meter_slack_ms: 5 * SECOND,

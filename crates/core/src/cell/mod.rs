@@ -34,6 +34,7 @@ pub mod command;
 pub mod config;
 pub mod event;
 mod fingerprint;
+mod funding;
 mod group;
 pub mod ids;
 pub mod invariant;

@@ -4,8 +4,8 @@
 //! is asked to leave. Nobody leaves who need not. Two triggers: a higher class, or an account under
 //! its fair share against one over it. Neither can be undone by the victim: a lower class never
 //! preempts a higher one; and for the share, the victim's account must have used more than twice
-//! what the preemptor's will have used once it has started, so the reverse move is not allowed
-//! until the tables have turned by a factor of four.
+//! what the preemptor's will have used when it may be preempted in turn, so the reverse move is not
+//! allowed until the tables have turned by a factor of four.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use super::job::Job;
 use super::node::{Node, NodeId};
 use super::profile::whole_gpus;
 use super::shape::{GpuDemand, ModelId};
-use super::share::usage_micros;
+use super::share::{ScaledUsage, usage_micros};
 use super::state::Cell;
 use crate::time::Timestamp;
 
@@ -29,7 +29,7 @@ use crate::time::Timestamp;
 const NODES_LOOKED_AT: usize = 32;
 
 /// For the share, a victim's account has used more than so many times what the preemptor's will
-/// have used once it has started.
+/// have used when it may be preempted in turn.
 const SHARE_GAP: u128 = 2;
 /// The protection from preemption for the share doubles at most so often.
 const MOST_DOUBLINGS: u32 = 20;
@@ -192,7 +192,7 @@ impl Cell {
         let by_turn = self.reservations.get(&holder).is_some_and(|kept| kept.slot.is_some());
         by_turn
             && claim.class <= job.class()
-            && shares.over_by(self, job, self.job(holder)).is_some()
+            && shares.over_by(self, job, self.job(holder), 0).is_some()
     }
 
     /// Who must leave a node so that one member of a job fits there.
@@ -311,8 +311,8 @@ struct VictimOrder {
 /// Who may be a victim for the sake of a job.
 struct ShareRule {
     trigger: Trigger,
-    /// Usage over weight of the job's account on each level, with the entry charge of the job, by
-    /// the account of the level.
+    /// Usage over weight of the job's account on each level, with what the job will have used when
+    /// it may be preempted in turn, by the account of the level.
     preemptor: BTreeMap<AccountId, u128>,
 }
 
@@ -324,7 +324,9 @@ impl ShareRule {
         }
         let model = cell.shapes.get(job.shape).models.first().copied();
         let price = cell.price(model.or(Some(ModelId(0))));
-        let gpu_ms = cell.config.entry_charge_ms.unsigned_abs().saturating_mul(job.devices());
+        // What it will have used when it may be preempted in turn.
+        let protected = cell.config.share_minimum_runtime_ms.unsigned_abs();
+        let gpu_ms = protected.saturating_mul(job.devices());
         let entry = usage_micros(price, job.spec.gpu.per_device(), gpu_ms);
         let entry = cell.accounts.decay.scale(entry, now);
         for id in cell.accounts.path(job.account).filter(|id| *id != ROOT) {
@@ -359,7 +361,7 @@ impl ShareRule {
                 lost_micros,
             }),
             Trigger::Share => {
-                let over = self.over_by(cell, job, victim)?;
+                let over = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
                 let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
                 let fair = victim.class() <= job.class() && ran >= cell.protected_ms(victim);
                 fair.then_some(VictimOrder {
@@ -371,14 +373,15 @@ impl ShareRule {
         }
     }
 
-    /// By how much a victim's account is over the job's, where the two part, if by enough.
-    fn over_by(&self, cell: &Cell, job: &Job, victim: &Job) -> Option<u128> {
+    /// By how much a victim's account is over the job's, where the two part, if by enough. What
+    /// was charged to it and not used does not count.
+    fn over_by(&self, cell: &Cell, job: &Job, victim: &Job, unused: ScaledUsage) -> Option<u128> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let after = *self.preemptor.get(&ours)?;
         let their = cell.accounts.get(theirs);
         let used = match their.weight {
             0 => u128::MAX,
-            weight => their.usage / u128::from(weight),
+            weight => their.usage.saturating_sub(unused) / u128::from(weight),
         };
         (after.saturating_mul(SHARE_GAP) < used).then(|| used - after)
     }
@@ -387,9 +390,19 @@ impl ShareRule {
 impl Cell {
     /// How long an attempt runs before it may be preempted for the share: twice as long each time
     /// that this happened to its job, so that a long job gets through.
+    ///
+    /// At most as long as a job is assumed to run that names no time, so that nobody waits for ever
+    /// for those who never leave.
     fn protected_ms(&self, job: &Job) -> i64 {
-        let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
-        self.config.share_minimum_runtime_ms.saturating_mul(1 << doublings)
+        let minimum = self.config.share_minimum_runtime_ms;
+        let doubled = minimum.saturating_mul(1 << job.share_preemptions.min(MOST_DOUBLINGS));
+        doubled.min(self.config.assumed_runtime_ms.max(minimum))
+    }
+
+    /// What an attempt was charged when it was placed and has not used.
+    fn unused_entry(&self, attempt: &Attempt) -> ScaledUsage {
+        let unused = attempt.entry_micros.saturating_sub(attempt.used_micros);
+        self.accounts.decay.scale(unused, attempt.proposed_at)
     }
 
     /// Usage over weight of an account's tenant: how far it is over its share, for the order of

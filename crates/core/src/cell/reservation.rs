@@ -147,16 +147,16 @@ impl Cell {
         only
     }
 
-    /// The best blocked job of a class with one of these requests: the oldest if it is aged,
-    /// otherwise the first by fair share.
+    /// The best blocked job of a class with one of these requests: if it is the turn of age, the
+    /// oldest who has waited long; otherwise the first by fair share.
     pub(crate) fn best_blocked(
         &self,
         now: Timestamp,
         class: ClassRank,
         only: &Bits,
     ) -> Option<&Job> {
-        let aged = self.aged_jobs(now, class).find(|job| only.contains(job.request.index()));
-        aged.or_else(|| {
+        let mut aged = self.aged_jobs(now, class);
+        aged.find(|job| only.contains(job.request.index())).or_else(|| {
             let next = self.accounts.next(class, Some(only), &Bits::default());
             next.map(|id| self.job(id))
         })
@@ -175,10 +175,15 @@ impl Cell {
         self.drop_reservation(job);
         let class = self.job(job).class();
         let slot = self.slot_of(self.job(job));
-        // A place that others leave is free when their nodes have said so, at the latest when the
-        // nodes' leases end.
-        let leaving = if preempting { self.config.node_lease_ms } else { 0 };
-        let patience = self.config.plan_timeout_ms.saturating_add(leaving);
+        // A place that others were told to leave is free when their nodes have said so, at the
+        // latest when the nodes' leases end. One that others leave by themselves may take longer
+        // than they said, or than was assumed of those who said nothing: what has come free is
+        // kept meanwhile, so that a gang gathers its nodes.
+        let patience = if preempting {
+            self.config.plan_timeout_ms.saturating_add(self.config.node_lease_ms)
+        } else {
+            self.config.assumed_runtime_ms
+        };
         let reservation = Reservation {
             class,
             nodes: nodes.into(),

@@ -68,25 +68,26 @@ impl Cell {
     /// Who is next in a class: now and then the oldest of those who have waited long, otherwise
     /// the first by fair share.
     fn next_job(&self, now: Timestamp, class: ClassRank, queue: &ClassQueue) -> Option<&Job> {
-        if queue.since_aged >= self.config.ageing_one_in {
-            let aged = self.aged_jobs(now, class).find(|job| {
-                !queue.parked.contains(job.request.index())
-                    && self.accounts.is_open(job.account, job.request)
-            });
-            if aged.is_some() {
-                return aged;
-            }
-        }
-        self.accounts.next(class, None, &queue.parked).map(|id| self.job(id))
+        let mut aged = self.aged_jobs(now, class);
+        let aged = aged.find(|job| !queue.parked.contains(job.request.index()));
+        aged.or_else(|| self.accounts.next(class, None, &queue.parked).map(|id| self.job(id)))
     }
 
-    /// The jobs of a class that have waited long, the oldest first.
+    /// The jobs of a class that have waited long and may be placed as far as their accounts go, the
+    /// oldest first. Nobody, unless it is the turn of age.
     pub(crate) fn aged_jobs(&self, now: Timestamp, class: ClassRank) -> impl Iterator<Item = &Job> {
         let queue = self.classes.get(&class).into_iter();
-        let oldest = queue.flat_map(|queue| queue.by_age.iter().take(AGED_LOOKED_AT));
-        oldest.map(|(_, id)| self.job(*id)).take_while(move |job| {
-            now.millis_since(job.submitted_at) >= self.config.ageing_after_ms
-        })
+        let due = queue.filter(|queue| queue.since_aged >= self.config.ageing_one_in);
+        let oldest = due.flat_map(|queue| queue.by_age.iter().take(AGED_LOOKED_AT));
+        oldest
+            .map(|(_, id)| self.job(*id))
+            .take_while(move |job| self.is_aged(now, job))
+            .filter(|job| self.accounts.is_open(job.account, job.request))
+    }
+
+    /// Whether a job has waited long.
+    pub(crate) fn is_aged(&self, now: Timestamp, job: &Job) -> bool {
+        now.millis_since(job.submitted_at) >= self.config.ageing_after_ms
     }
 
     /// Places a job, or says what is in its way.

@@ -228,8 +228,10 @@ impl Ledger {
                     BudgetUnit::Credits => (change.spent, change.held),
                     BudgetUnit::GpuHours => (change.gpu_spent, change.gpu_held),
                 };
-                budget.spent += spent;
-                budget.held += held;
+                // A budget that was counted anew does not know what had been forgotten by then, and
+                // what it never counted cannot be taken off it.
+                budget.spent = (budget.spent + spent).max(0);
+                budget.held = (budget.held + held).max(0);
             }
         }
     }

@@ -120,7 +120,7 @@ impl Ledger {
         events.push(Event::HoldCaptured {
             hold: number,
             seq,
-            total: credits(hold.metered + increase),
+            total: credits(metered.total),
             gpu_ms: metered.gpu_ms,
             taken,
             uncollected,
@@ -212,7 +212,8 @@ impl Ledger {
             let span = Span::new(start, start + amount);
             spent.push((Piece { bucket: slice.bucket, span }, drawn_at));
         }
-        hold.metered = total.length();
+        // A report of more GPU time can be worth less than an earlier report in credits.
+        hold.metered = hold.metered.max(total.length());
         if let Some(seq) = seq {
             hold.rare.get_or_insert_default().last_report = Some((seq, total));
         }

@@ -89,28 +89,27 @@ impl Ledger {
         if !command.allow_partial {
             return self.draw_within_budgets(now, request, command.amount, 0);
         }
-        let funds = self.largest_draw(request, &[], command.amount.length().into());
-        let room = self.budget_room(now, request.path);
-        let amount = self.partial_amount(now, request, command, funds, room)?;
-        // A smaller draw than one that succeeds can need another mix of shares, so it is found anew.
-        let amount = self.largest_draw(request, &[], amount);
-        let amount = u64::try_from(amount).unwrap_or(command.amount.length());
+        let largest = |wanted| self.largest_draw(request, &[], wanted);
+        let amount = self.partial_amount(now, request, command, largest)?;
         Ok(self.draw(request, amount).unwrap_or_default())
     }
 
-    /// What a partial charge takes when `funds` are there and budgets leave `room`.
+    /// What a partial charge takes: the largest draw that budgets leave room for.
     pub(super) fn partial_amount(
         &self,
         now: Timestamp,
         request: Request<'_>,
         command: &Charge,
-        funds: u128,
-        room: u128,
-    ) -> Result<u128, Refusal> {
-        let amount = funds.min(room);
+        largest: impl Fn(u128) -> u128,
+    ) -> Result<u64, Refusal> {
+        let wanted = command.amount.length();
+        let room = self.budget_room(now, request.path).min(wanted.into());
+        let amount = largest(room);
         if amount > 0 {
-            return Ok(amount);
+            // At most what was wanted, which fits.
+            return Ok(u64::try_from(amount).unwrap_or(wanted));
         }
+        let funds = largest(wanted.into());
         let requested = command.amount.micros().into();
         let mut blockers = self.blocking_budgets(now, request.path, requested, 0);
         if funds > 0 {
@@ -162,6 +161,7 @@ impl Ledger {
                 refunded: 0,
                 placed_at: at,
                 expires_at: None,
+                closed_at: at,
                 moved_at: at,
                 slices,
                 rare: None,

@@ -27,15 +27,16 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let hold = self.live_hold(number);
-        let metered = self.meter(hold, usage, Rounding::HalfEven)?;
+        let metered = self.meter(hold, usage, Rounding::HalfEven);
         if !hold.is_open() {
-            let again = hold.state == HoldState::Settled && metered.total == hold.metered;
-            return if again {
+            let same = metered.is_ok_and(|metered| metered.total == hold.metered);
+            return if same && hold.state == HoldState::Settled {
                 Ok(Reply::Hold(hold.reply(number)))
             } else {
                 Err(Refusal::HoldClosed { state: hold.state })
             };
         }
+        let metered = metered?;
         if metered.total < hold.metered {
             let captured = Credits::from_length(hold.metered).unwrap_or(Credits::MAX);
             return Err(Refusal::Conflict(Conflict::SettleBelowCaptured { captured }));
@@ -104,6 +105,7 @@ impl Ledger {
         self.forget_hold_indexes(number);
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
         hold.state = state;
+        hold.closed_at = at;
         hold.moved_at = at;
         if cause != Cause::default() {
             hold.rare.get_or_insert_default().cause = cause;

@@ -7,7 +7,7 @@
 use fefo::Span;
 use smallvec::SmallVec;
 
-use super::account::Path;
+use super::account::{BucketOrder, Path};
 use super::bucket::{Rank, share_of};
 use super::command::Context;
 use super::event::{Piece, Pieces};
@@ -73,6 +73,10 @@ impl Ledger {
     /// Draws `amount`, all or nothing.
     pub(super) fn draw(&self, request: Request<'_>, amount: u64) -> Option<Pieces> {
         let mut pieces = Pieces::new();
+        if let Some(piece) = self.draw_from_first(request, amount) {
+            pieces.push(piece);
+            return Some(pieces);
+        }
         let mut left = amount;
         let total = request.drawn() + u128::from(amount);
         let mut candidates = self.candidates(request).peekable();
@@ -97,6 +101,28 @@ impl Ledger {
             left = self.draw_from_equals(request, &equals, total, left, &mut pieces);
         }
         Some(pieces)
+    }
+
+    /// The common case: the first bucket of all is plain, unrivalled, and has enough in one piece.
+    fn draw_from_first(&self, request: Request<'_>, amount: u64) -> Option<Piece> {
+        let mut first: Option<(Rank, BucketNo, &BucketOrder)> = None;
+        for account in request.path {
+            let open = &self.account(*account).open;
+            if let Some(((rank, bucket), ())) = open.first()
+                && first.is_none_or(|(nearer, _, _)| *rank < nearer)
+            {
+                first = Some((*rank, *bucket, open));
+            }
+        }
+        let (rank, number, open) = first?;
+        let bucket = self.bucket(number);
+        let rivalled = open.iter().nth(1).is_some_and(|((next, _), ())| *next == rank);
+        if bucket.restriction.is_some() || rivalled {
+            return None;
+        }
+        let free = bucket.line.first_free().filter(|free| free.len() >= amount)?;
+        let span = Span::new(free.start, free.start + amount);
+        Some(Piece { bucket: number, span })
     }
 
     /// The most that one draw of a hold with `total` in all may take from a bucket.
@@ -210,35 +236,47 @@ impl Ledger {
                 }
             }
         }
-        largest_feasible(plain, &shared, request.drawn(), wanted)
+        let all = plain + shared.iter().map(|bucket| bucket.free).sum::<u128>();
+        let drawn = request.drawn();
+        largest_feasible(wanted.min(all), |amount| capacity(plain, &shared, drawn + amount))
     }
 }
 
-/// The largest amount up to `wanted` that free credits and limited shares of it can make up.
-fn largest_feasible(plain: u128, shared: &[Shared], drawn_before: u128, wanted: u128) -> u128 {
-    let limited: u128 = shared.iter().map(|bucket| bucket.free).sum();
-    let (mut feasible, mut bound) = (0, wanted.min(plain + limited));
-    if shared.is_empty() {
-        return bound;
+/// How often [`largest_feasible`] tries to come down to the answer.
+const DESCENTS: u32 = 1000;
+
+/// The largest amount up to `bound` that is covered by the capacity it opens.
+///
+/// Limited shares make capacity grow with the amount, so that a larger draw can succeed where a
+/// smaller one fails. Coming down from above, from each amount to the capacity it opens, cannot
+/// miss the largest one. Shares that add up to almost one make that slow; then bisection finds a
+/// feasible amount that is close.
+pub(super) fn largest_feasible(bound: u128, capacity: impl Fn(u128) -> u128) -> u128 {
+    let mut amount = bound;
+    for _ in 0..DESCENTS {
+        let covered = capacity(amount);
+        if covered >= amount {
+            return amount;
+        }
+        amount = covered;
     }
-    let is_feasible = |amount: u128| {
-        let total = drawn_before + amount;
-        let from_shares: u128 = shared
-            .iter()
-            .map(|bucket| {
-                let limit = share_of(bucket.share_micro, total).saturating_sub(bucket.drawn);
-                limit.min(bucket.free)
-            })
-            .sum();
-        plain + from_shares >= amount
-    };
+    let (mut feasible, mut bound) = (0, amount);
     while feasible < bound {
         let middle = bound - (bound - feasible) / 2;
-        if is_feasible(middle) {
+        if capacity(middle) >= middle {
             feasible = middle;
         } else {
             bound = middle - 1;
         }
     }
     feasible
+}
+
+/// What plain credits and limited shares of a hold of `total` can give.
+fn capacity(plain: u128, shared: &[Shared], total: u128) -> u128 {
+    let limited = shared.iter().map(|bucket| {
+        let limit = share_of(bucket.share_micro, total).saturating_sub(bucket.drawn);
+        limit.min(bucket.free)
+    });
+    plain + limited.sum::<u128>()
 }

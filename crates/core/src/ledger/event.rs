@@ -3,6 +3,8 @@
 //! An event says what moved, not which rule moved it: replay never draws, prices or attributes
 //! anew, so that rules may change while old journals stay true.
 
+use std::sync::Arc;
+
 use fefo::Span;
 use smallvec::SmallVec;
 
@@ -341,7 +343,7 @@ pub enum Event {
         /// The hash of the request.
         fingerprint: u128,
         /// The answer.
-        answer: Box<Answer>,
+        answer: Arc<Answer>,
     },
     /// Credits were asked for and denied.
     CreditsDenied {

@@ -111,6 +111,7 @@ impl Hold {
         digester.integer(self.metered.into()).integer(self.refunded.into());
         feed_time(digester, Some(self.placed_at));
         feed_time(digester, self.expires_at);
+        feed_time(digester, Some(self.closed_at));
         feed_time(digester, Some(self.moved_at));
         for slice in &self.slices {
             digester.integer(slice.bucket.0.into()).integer(slice.draw.into());

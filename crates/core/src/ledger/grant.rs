@@ -252,13 +252,14 @@ impl Ledger {
     }
 
     pub(super) fn apply_grant_revoked(&mut self, grant: GrantNo) {
-        self.remember(|| Undo::GrantRevoked { grant });
         if self.grant(grant).bucket.is_none() {
             let timer = (self.grant(grant).effective_at, grant);
             self.timers.activations.remove(&timer);
             self.remember(|| Undo::ActivationRemoved { timer });
             self.lay_grant(grant);
         }
+        // Noted behind the laying: on the way back the bucket must still be there.
+        self.remember(|| Undo::GrantRevoked { grant });
         let granted = &mut self.grants[grant.index()];
         granted.revoked = true;
         let (bucket, span) = (granted.bucket.expect("it was just laid"), granted.span());

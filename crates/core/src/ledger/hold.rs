@@ -96,6 +96,8 @@ pub struct Hold {
     pub placed_at: Timestamp,
     /// The last instant before it lapses.
     pub expires_at: Option<Timestamp>,
+    /// When it was closed.
+    pub closed_at: Timestamp,
     /// When it was closed, or last refunded.
     pub moved_at: Timestamp,
     /// What it has drawn, in order.
@@ -361,6 +363,7 @@ impl Ledger {
             refunded: 0,
             placed_at: at,
             expires_at: placed.expires_at,
+            closed_at: at,
             moved_at: at,
             slices: slices_of(&placed.pieces, 0),
             rare,
@@ -411,19 +414,19 @@ impl Ledger {
     pub(super) fn insert_hold(&mut self, number: HoldNo, hold: Hold) {
         let tenant = self.account(hold.account).tenant;
         let (kind, id) = (hold.kind, hold.id.clone());
-        self.holds.insert(number.0, hold);
+        let fresh = self.holds.insert(number.0, hold);
         let (accounts, holds) = (&self.accounts, &self.holds);
         self.hold_names.insert((tenant, kind, id.as_str()), number.0, |number| {
             let hold = holds.get(number).expect("the index names only what is there");
             (accounts[hold.account.index()].tenant, hold.kind, hold.id.as_str())
         });
         self.note_hold_indexes(number);
-        self.remember(|| Undo::HoldPlaced(number));
+        self.remember(|| Undo::HoldPlaced(number, fresh));
     }
 
-    pub(super) fn undo_hold_placed(&mut self, number: HoldNo) {
+    pub(super) fn undo_hold_placed(&mut self, number: HoldNo, fresh: bool) {
         self.forget_hold_indexes(number);
-        let hold = self.holds.undo_insert(number.0).expect("it was placed in this group");
+        let hold = self.holds.undo_insert(number.0, fresh).expect("it was placed in this group");
         let tenant = self.account(hold.account).tenant;
         self.hold_names.remove((tenant, hold.kind, hold.id.as_str()), number.0);
     }

@@ -55,27 +55,33 @@ pub fn is_valid_name(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
 }
 
-/// Whether a text is one segment of an account path.
-pub fn is_valid_segment(text: &str) -> bool {
-    let first = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    first
-        && text.len() <= 63
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b))
-}
-
 /// The deepest an account path may be.
 pub const MAX_DEPTH: usize = 8;
 
+/// The longest that one segment of an account path may be.
+const MAX_SEGMENT: usize = 63;
+
 /// Whether a text is an account path: one to eight segments joined by colons.
 pub fn is_valid_path(text: &str) -> bool {
-    let mut depth = 0;
-    for segment in text.split(':') {
-        depth += 1;
-        if depth > MAX_DEPTH || !is_valid_segment(segment) {
+    let (mut depth, mut length) = (1, 0);
+    for byte in text.bytes() {
+        let plain = byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let inner = matches!(byte, b'.' | b'_' | b'-') && length > 0;
+        if byte == b':' && length > 0 && depth < MAX_DEPTH {
+            depth += 1;
+            length = 0;
+        } else if (plain || inner) && length < MAX_SEGMENT {
+            length += 1;
+        } else {
             return false;
         }
     }
-    true
+    length > 0
+}
+
+/// Whether a text is one segment of an account path; regions and classes are named alike.
+pub fn is_valid_segment(text: &str) -> bool {
+    !text.contains(':') && is_valid_path(text)
 }
 
 #[cfg(test)]

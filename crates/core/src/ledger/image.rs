@@ -1,21 +1,22 @@
 //! A whole ledger as plain data, for snapshots: all that the digest covers, and nothing that can be
 //! derived from it. Names, open buckets, timers and sums are built anew by [`Ledger::from_image`].
 
+mod restore;
+
 use std::fmt;
+use std::sync::Arc;
 
-use fefo::{Line, Part, Span};
-use smallvec::SmallVec;
+use fefo::{Part, Span};
 
-use super::account::{Account, AccountRare, BucketOrder};
+use super::account::Account;
 use super::answer::Answer;
 use super::bucket::{Bucket, Rank};
 use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, GrantKind, Policy, Restriction};
-use super::grant::{Grant, GrantRare, PendingTerms};
-use super::hold::{Hold, HoldKind, HoldState};
-use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
-use super::slab::Slab;
-use super::state::{KeptAnswer, Ledger, Movement};
+use super::grant::{Grant, GrantRare};
+use super::hold::Hold;
+use super::id::{AccountNo, BucketNo, HoldNo, Name};
+use super::state::{Ledger, Movement};
 use crate::credits::Credits;
 use crate::time::Timestamp;
 
@@ -134,7 +135,7 @@ pub struct AnswerImage {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
-    pub answer: Box<Answer>,
+    pub answer: Arc<Answer>,
 }
 
 /// Why an image is not the image of any ledger.
@@ -148,10 +149,6 @@ impl fmt::Display for ImageError {
 }
 
 impl std::error::Error for ImageError {}
-
-fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError> {
-    if holds { Ok(()) } else { Err(ImageError(what())) }
-}
 
 impl TermsImage {
     fn of(rank: &Rank, restriction: Option<&Restriction>) -> TermsImage {
@@ -197,307 +194,6 @@ impl Ledger {
         let kept = self.answers.get(&key)?;
         Some(AnswerImage { at, key, fingerprint: kept.fingerprint, answer: kept.answer.clone() })
     }
-
-    /// The ledger that has this image.
-    ///
-    /// # Errors
-    /// If the parts do not fit together. Whether the numbers obey the laws is for
-    /// [`super::invariant::check`] to say.
-    pub fn from_image(image: Image) -> Result<Ledger, ImageError> {
-        let mut ledger = Ledger { now: image.now, policy: image.policy, ..Ledger::default() };
-        for account in image.accounts {
-            ledger.restore_account(account)?;
-        }
-        for grant in image.grants {
-            ledger.restore_grant(grant)?;
-        }
-        ledger.restore_buckets(image.buckets)?;
-        ledger.restore_holds(image.holds, &image.free_holds)?;
-        ledger.restore_movements(image.movements, &image.free_movements)?;
-        for AnswerImage { at, key, fingerprint, answer } in image.answers {
-            let before = ledger.answers.insert(key, KeptAnswer { fingerprint, answer });
-            require(before.is_none(), || "two answers for one key".to_owned())?;
-            ledger.aging.answers.push_back((at, key));
-        }
-        ledger.restore_aging(image.aging_holds, image.aging_movements, image.aging_buckets)?;
-        Ok(ledger)
-    }
-
-    fn restore_account(&mut self, image: AccountImage) -> Result<(), ImageError> {
-        let number = AccountNo(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
-        let AccountImage { path, kind, frozen, fingerprint, settings, uncollected, budgets } =
-            image;
-        require(self.find_account(&path).is_none(), || format!("account {path} is there twice"))?;
-        let parent = match path.rsplit_once(':') {
-            None => None,
-            Some((parent, _)) => {
-                let found = self.find_account(parent);
-                require(found.is_some(), || format!("the account above {path} is missing"))?;
-                found
-            }
-        };
-        let tenant = parent.map_or(number, |parent| self.account(parent).tenant);
-        let rare = AccountRare { settings, uncollected, budgets, expired: BucketOrder::new() };
-        self.accounts.push(Account {
-            path: path.clone(),
-            parent,
-            tenant,
-            kind,
-            frozen,
-            fingerprint,
-            available: 0,
-            plain: 0,
-            held: 0,
-            open: BucketOrder::new(),
-            restricted_open: 0,
-            rare: (!rare.is_idle()).then(|| Box::new(rare)),
-        });
-        let accounts = &self.accounts;
-        self.account_names
-            .insert(path.as_str(), number.0, |number| accounts[number as usize].path.as_str());
-        Ok(())
-    }
-
-    fn require_account(&self, account: AccountNo) -> Result<(), ImageError> {
-        require(account.index() < self.accounts.len(), || format!("there is no account {account}"))
-    }
-
-    fn restore_grant(&mut self, image: GrantImage) -> Result<(), ImageError> {
-        let number = GrantNo(u32::try_from(self.grants.len()).unwrap_or(u32::MAX));
-        let id = &image.id;
-        self.require_account(image.account)?;
-        let tenant = self.account(image.account).tenant;
-        require(self.find_grant(tenant, id).is_none(), || format!("grant {id} is there twice"))?;
-        let placed = image.bucket.is_some() != image.pending.is_some();
-        require(placed && !image.amount.is_zero(), || format!("grant {id} lies nowhere"))?;
-        let end = image.start.checked_add(image.amount.length());
-        require(end.is_some(), || format!("grant {id} reaches beyond its line"))?;
-        if image.bucket.is_none() {
-            self.timers.activations.insert((image.effective_at, number));
-        }
-        let pending = image.pending.map(|terms| {
-            Box::new(PendingTerms { rank: terms.rank(), restriction: terms.restriction })
-        });
-        self.grants.push(Grant {
-            id: image.id,
-            account: image.account,
-            bucket: image.bucket,
-            start: image.start,
-            amount: image.amount,
-            created_at: image.created_at,
-            effective_at: image.effective_at,
-            fingerprint: image.fingerprint,
-            revoked: image.revoked,
-            pending,
-            rare: image.rare,
-        });
-        let (accounts, grants) = (&self.accounts, &self.grants);
-        let named = |number: u32| {
-            let grant = &grants[number as usize];
-            (accounts[grant.account.index()].tenant, grant.id.as_str())
-        };
-        self.grant_names.insert(named(number.0), number.0, named);
-        Ok(())
-    }
-
-    fn restore_buckets(&mut self, images: Vec<BucketImage>) -> Result<(), ImageError> {
-        let mut laid: Vec<Vec<(u64, GrantNo)>> = vec![Vec::new(); images.len()];
-        for (number, grant) in (0..).map(GrantNo).zip(&self.grants) {
-            let Some(bucket) = grant.bucket else { continue };
-            let packs = laid.get_mut(bucket.index());
-            let packs = packs.ok_or_else(|| ImageError(format!("there is no bucket {bucket}")))?;
-            packs.push((grant.start, number));
-        }
-        for (number, (image, mut packs)) in (0..).map(BucketNo).zip(images.into_iter().zip(laid)) {
-            packs.sort_unstable();
-            self.require_account(image.account)?;
-            let line = self.restore_line(number, &image, &packs)?;
-            self.restore_bucket(number, image, line)?;
-        }
-        Ok(())
-    }
-
-    fn restore_line(
-        &self,
-        number: BucketNo,
-        image: &BucketImage,
-        packs: &[(u64, GrantNo)],
-    ) -> Result<Line<GrantNo>, ImageError> {
-        let wrong = |what: &str| ImageError(format!("bucket {number}: {what}"));
-        let mut line: Option<Line<GrantNo>> = None;
-        for (start, grant) in packs {
-            let end = line.as_ref().map_or(0, Line::end);
-            let granted = self.grant(*grant);
-            require(*start == end && granted.account == image.account, || {
-                wrong("its grants do not lie end to end").0
-            })?;
-            match &mut line {
-                None => line = Some(Line::new(granted.amount.length(), *grant)),
-                Some(line) => {
-                    line.append(granted.amount.length(), *grant).map_err(|_| wrong("too long"))?;
-                }
-            }
-        }
-        let mut line = line.ok_or_else(|| wrong("no grant lies in it"))?;
-        let starts = image.runs.iter().map(|(start, _)| *start);
-        let ends = starts.clone().skip(1).chain([line.end()]);
-        let ordered = starts.clone().zip(ends.clone()).all(|(start, end)| start < end);
-        let maximal = image.runs.windows(2).all(|pair| pair[0].1 != pair[1].1);
-        let from_zero = image.runs.first().is_some_and(|(start, _)| *start == 0);
-        require(ordered && maximal && from_zero, || wrong("its runs do not cover its line").0)?;
-        for ((start, part), end) in image.runs.iter().zip(ends) {
-            if *part != Part::Free {
-                line.retag(Span::new(*start, end), Part::Free, *part);
-            }
-        }
-        require(!image.expired || line.free() == 0, || wrong("it has expired and is free").0)?;
-        Ok(line)
-    }
-
-    fn restore_bucket(
-        &mut self,
-        number: BucketNo,
-        image: BucketImage,
-        line: Line<GrantNo>,
-    ) -> Result<(), ImageError> {
-        let rank = image.terms.rank();
-        let parts = line.breakdown(Span::new(0, line.end()));
-        let bucket = Bucket {
-            account: image.account,
-            rank,
-            expired: image.expired,
-            has_revoked: image.has_revoked,
-            restriction: image.terms.restriction,
-            line,
-        };
-        let restricted = bucket.restriction.is_some();
-        let (open, shared) = (bucket.is_open(), bucket.max_share().is_none());
-        let account = &mut self.accounts[image.account.index()];
-        let free = i128::from(parts[Part::Free as usize]);
-        account.available += free;
-        account.plain += if restricted { 0 } else { free };
-        account.held += i128::from(parts[Part::Held as usize]);
-        self.buckets.push(bucket);
-        if open {
-            self.index_open((rank, number), restricted, true);
-        }
-        if image.expired {
-            return Ok(());
-        }
-        if let Some(expires_at) = rank.expires_at() {
-            self.timers.expiries.insert((expires_at, number));
-        }
-        if shared {
-            // Of several with one key the last opened takes further grants: the others are full.
-            let restriction = self.bucket(number).restriction.clone();
-            let before = self.find_bucket(image.account, &rank, restriction.as_deref());
-            self.index_bucket(number, before);
-        }
-        Ok(())
-    }
-
-    fn restore_holds(&mut self, holds: Vec<(u32, Hold)>, free: &[u32]) -> Result<(), ImageError> {
-        for (number, hold) in &holds {
-            self.require_account(hold.account)?;
-            let fits = hold.slices.iter().all(|slice| {
-                let line = self.buckets.get(slice.bucket.index()).map(|bucket| bucket.line.end());
-                line.is_some_and(|end| slice.span.start < slice.span.end && slice.span.end <= end)
-                    && slice.captured <= slice.span.len()
-            });
-            require(fits, || format!("hold {number} has drawn what is not there"))?;
-        }
-        self.holds = slab("hold", holds, free, nobody())?;
-        let numbers: Vec<u32> = self.holds.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            let (accounts, holds) = (&self.accounts, &self.holds);
-            let named = |number: u32| {
-                let hold = holds.get(number).expect("the index names only what is there");
-                (accounts[hold.account.index()].tenant, hold.kind, hold.id.as_str())
-            };
-            let (tenant, kind, id) = named(number);
-            let twice = self.hold_names.find((tenant, kind, id), named).is_some();
-            require(!twice, || format!("hold {id} is there twice"))?;
-            self.hold_names.insert(named(number), number, named);
-            self.note_hold_indexes(HoldNo(number));
-        }
-        Ok(())
-    }
-
-    fn restore_movements(
-        &mut self,
-        movements: Vec<(u32, Movement)>,
-        free: &[u32],
-    ) -> Result<(), ImageError> {
-        let Some((_, any)) = movements.first().cloned() else {
-            // Without one to stand in for the forgotten, there is nothing to put into their places.
-            return self.restore_only_free_movements(free);
-        };
-        self.movements = slab("movement", movements, free, any)?;
-        self.name_movements()
-    }
-
-    fn name_movements(&mut self) -> Result<(), ImageError> {
-        let movements = &self.movements;
-        let named = |number: u32| {
-            let made = movements.get(number).expect("the index names only what is there");
-            (made.tenant, made.what as u8, made.movement.id.as_str())
-        };
-        for (number, made) in movements.iter() {
-            let known = made.tenant.index() < self.accounts.len()
-                && made.movement.movement == number
-                && made.expired.len() == made.movement.pieces.len();
-            let id = &made.movement.id;
-            require(known, || format!("movement {id} does not fit"))?;
-            let twice = self.movement_names.find(named(number), named).is_some();
-            require(!twice, || format!("movement {id} is there twice"))?;
-            self.movement_names.insert(named(number), number, named);
-        }
-        Ok(())
-    }
-
-    fn restore_only_free_movements(&mut self, free: &[u32]) -> Result<(), ImageError> {
-        let stand_in = Movement {
-            what: super::refusal::Resource::Refund,
-            tenant: AccountNo(0),
-            movement: super::event::NamedMovement {
-                movement: 0,
-                id: Name::default(),
-                pieces: super::event::Pieces::new(),
-                fingerprint: 0,
-            },
-            expired: Vec::new(),
-            hold: None,
-        };
-        self.movements = slab("movement", Vec::new(), free, stand_in)?;
-        Ok(())
-    }
-
-    fn restore_aging(
-        &mut self,
-        holds: Vec<(Timestamp, HoldNo)>,
-        movements: Vec<(Timestamp, u32)>,
-        buckets: Vec<(Timestamp, BucketNo)>,
-    ) -> Result<(), ImageError> {
-        for (_, number) in &holds {
-            let closed = self.hold(*number).is_some_and(|hold| !hold.is_open());
-            require(closed, || format!("hold {number} ages but is not closed"))?;
-        }
-        for (_, number) in &movements {
-            let made = self.movement(*number).is_some();
-            require(made, || format!("movement {number} ages but was not made"))?;
-        }
-        for (_, number) in &buckets {
-            let bucket = self.buckets.get(number.index()).filter(|bucket| bucket.expired);
-            let bucket =
-                bucket.ok_or_else(|| ImageError(format!("bucket {number} is not past")))?;
-            let (account, rank) = (bucket.account, bucket.rank);
-            self.rare_account(account).expired.insert((rank, *number), ());
-        }
-        self.aging.holds = holds.into();
-        self.aging.movements = movements.into();
-        self.aging.buckets = buckets.into();
-        Ok(())
-    }
 }
 
 fn account_image(account: &Account) -> AccountImage {
@@ -539,46 +235,4 @@ fn bucket_image(bucket: &Bucket) -> BucketImage {
         has_revoked: bucket.has_revoked,
         runs: bucket.line.runs_in(all).map(|(run, part)| (run.start, part)).collect(),
     }
-}
-
-/// Stands in for forgotten holds while their places are being freed.
-fn nobody() -> Hold {
-    Hold {
-        id: Name::default(),
-        account: AccountNo(0),
-        kind: HoldKind::Hold,
-        state: HoldState::Released,
-        fingerprint: 0,
-        amount: 0,
-        captured: 0,
-        metered: 0,
-        refunded: 0,
-        placed_at: Timestamp::MIN,
-        expires_at: None,
-        moved_at: Timestamp::MIN,
-        slices: SmallVec::new(),
-        rare: None,
-        charge: None,
-    }
-}
-
-/// A table with these things in their places and these places free, in this order.
-fn slab<T: Clone>(
-    what: &str,
-    things: Vec<(u32, T)>,
-    free: &[u32],
-    stand_in: T,
-) -> Result<Slab<T>, ImageError> {
-    let mut slab = Slab::default();
-    let mut things = things.into_iter().peekable();
-    let count = things.len() + free.len();
-    for place in 0..u32::try_from(count).unwrap_or(u32::MAX) {
-        let thing = things.next_if(|(number, _)| *number == place).map(|(_, thing)| thing);
-        slab.insert(place, thing.unwrap_or_else(|| stand_in.clone()));
-    }
-    require(things.next().is_none(), || format!("a {what} has no place"))?;
-    for place in free {
-        require(slab.remove(*place).is_some(), || format!("place {place} is not free"))?;
-    }
-    Ok(slab)
 }

@@ -6,7 +6,7 @@ use fefo::{Part, Span};
 
 use super::bucket::{Rank, share_of};
 use super::command::Charge;
-use super::draw::Request;
+use super::draw::{Request, largest_feasible};
 use super::event::{Piece, Pieces};
 use super::grant::push_joined;
 use super::id::{BucketNo, GrantNo};
@@ -33,16 +33,14 @@ impl Ledger {
     ) -> Result<(Pieces, Pieces), Refusal> {
         let supply = self.late_supply(at, request);
         let wanted = u128::from(command.amount.length());
-        let funds = largest_late(&supply, wanted);
+        let largest = |wanted| largest_late(&supply, wanted);
         let amount = if command.allow_partial {
-            let room = self.budget_room(now, request.path);
-            let amount = self.partial_amount(now, request, command, funds, room)?;
-            largest_late(&supply, amount)
+            u128::from(self.partial_amount(now, request, command, largest)?)
         } else {
             let requested = command.amount.micros().into();
             let mut blockers = self.blocking_budgets(now, request.path, requested, 0);
-            if funds < wanted {
-                let spendable = largest_late(&supply, u128::MAX);
+            if walk(&supply, wanted, |_, _| {}) > 0 {
+                let spendable = largest(u128::MAX);
                 let account = self.account(request.path[0]).path.clone();
                 let spendable = i128::try_from(spendable).unwrap_or(i128::MAX);
                 let credits = Blocker::Credits { account, requested: command.amount, spendable };
@@ -88,7 +86,7 @@ impl Ledger {
             }
             for (span, grant) in line.packs_in(run) {
                 let granted = self.grant(grant);
-                if granted.effective_at <= at {
+                if granted.effective_at <= at && !granted.revoked {
                     supply.push(Supply {
                         order: (rank, level, granted.spendable_from(), grant),
                         piece: Piece { bucket, span },
@@ -142,19 +140,10 @@ fn walk(supply: &[Supply], amount: u128, mut give: impl FnMut(&Supply, u64)) -> 
 /// The largest charge up to `wanted` that the supply can pay.
 fn largest_late(supply: &[Supply], wanted: u128) -> u128 {
     let all: u128 = supply.iter().map(|part| u128::from(part.piece.span.len())).sum();
-    let (mut feasible, mut bound) = (0, wanted.min(all));
     if supply.iter().all(|part| part.share_micro.is_none()) {
-        return bound;
+        return wanted.min(all);
     }
-    while feasible < bound {
-        let middle = bound - (bound - feasible) / 2;
-        if walk(supply, middle, |_, _| {}) == 0 {
-            feasible = middle;
-        } else {
-            bound = middle - 1;
-        }
-    }
-    feasible
+    largest_feasible(wanted.min(all), |amount| amount - walk(supply, amount, |_, _| {}))
 }
 
 fn take_late(supply: &[Supply], amount: u128) -> (Pieces, Pieces) {

@@ -1,11 +1,13 @@
 //! The ledger as a machine: two exhaustive matches and nothing else.
 
+use std::sync::Arc;
+
 use super::answer::{Accepted, Refused, Reply};
 use super::command::{Command, Envelope};
 use super::event::Event;
 use super::refusal::Refusal;
 use super::state::{KeptAnswer, Ledger};
-use super::timer::due_after;
+use super::timer::is_due;
 use super::undo::Undo;
 use crate::digest::Digest;
 use crate::machine::Machine;
@@ -48,7 +50,7 @@ impl Machine for Ledger {
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
         if let Some(key) = envelope.key.filter(|_| kept) {
             let fingerprint = envelope.fingerprint;
-            let answer = Box::new(answer.clone());
+            let answer = Arc::new(answer.clone());
             events.push(Event::Answered { key, fingerprint, answer });
         }
         match answer {
@@ -84,14 +86,14 @@ impl Machine for Ledger {
         if !events.is_empty() {
             return;
         }
-        let expiries = timers.expiries.iter().take_while(|(at, _)| due_after(*at) <= deadline);
+        let expiries = timers.expiries.iter().take_while(|(at, _)| is_due(*at, deadline));
         for (_, bucket) in expiries.take(STEP) {
             self.push_expiry(*bucket, events);
         }
         if !events.is_empty() {
             return;
         }
-        let leases = timers.leases.iter().take_while(|(at, _)| due_after(*at) <= deadline);
+        let leases = timers.leases.iter().take_while(|(at, _)| is_due(*at, deadline));
         for (_, hold) in leases.take(STEP) {
             self.push_lapse(now, *hold, events);
         }
@@ -262,7 +264,7 @@ impl Ledger {
                 self.apply_threshold(*account, budget, *percent);
             }
             Event::Answered { key, fingerprint, answer } => {
-                let kept = KeptAnswer { fingerprint: *fingerprint, answer: answer.clone() };
+                let kept = KeptAnswer { fingerprint: *fingerprint, answer: Arc::clone(answer) };
                 self.answers.insert(*key, kept);
                 self.aging.answers.push_back((at, *key));
                 self.remember(|| Undo::Answered(*key));

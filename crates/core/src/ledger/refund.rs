@@ -28,10 +28,12 @@ impl Ledger {
         };
         let not_found = || Refusal::NotFound { what, name: id.clone() };
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
-        if let Some(reply) = self.repeated(tenant, Resource::Refund, &command.id, envelope)? {
+        let again = self.repeated(tenant, Resource::Refund, &command.id, envelope);
+        if let Ok(Some(reply)) = again {
             return Ok(reply);
         }
         let number = self.find_hold(tenant, kind, id).ok_or_else(not_found)?;
+        again?;
         let hold = self.live_hold(number);
         if hold.is_open() {
             return Err(Refusal::Conflict(Conflict::StillOpen));
@@ -104,7 +106,7 @@ impl Ledger {
         let expired = movement.pieces.iter().map(is_expired).collect();
         let number = movement.movement;
         let made = Movement { what, tenant, movement: movement.clone(), expired, hold };
-        self.movements.insert(number, made);
+        let fresh = self.movements.insert(number, made);
         let movements = &self.movements;
         let named = |number: u32| {
             let made = movements.get(number).expect("the index names only what is there");
@@ -112,7 +114,7 @@ impl Ledger {
         };
         self.movement_names.insert(named(number), number, named);
         self.aging.movements.push_back((at, number));
-        self.remember(|| Undo::MovementMade(number));
+        self.remember(|| Undo::MovementMade(number, fresh));
     }
 
     pub(super) fn apply_refunded(

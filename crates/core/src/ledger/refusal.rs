@@ -52,7 +52,8 @@ pub enum Blocker {
         account: Name,
         /// The budget's name there.
         budget: Name,
-        /// What the numbers below count.
+        /// What the numbers below count: micro-credits, or for GPU-hours thousandths of
+        /// GPU-milliseconds.
         unit: BudgetUnit,
         /// Its limit.
         limit: i128,

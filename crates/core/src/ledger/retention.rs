@@ -26,7 +26,9 @@ impl Ledger {
             self.aging.movements.front().map(|(at, _)| at.plus_millis(policy.retention_ms)),
             self.aging.buckets.front().map(|(at, _)| at.plus_millis(policy.lateness_ms)),
         ];
-        dues.into_iter().flatten().min().map(|due| full_minute(due.plus_millis(1)))
+        let due = dues.into_iter().flatten().min()?;
+        // Nothing is due at the end of time: there is no later instant to have kept it until.
+        Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }
 
     /// Pushes the forgetting of what has been kept long enough at `now`.

@@ -34,12 +34,18 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts a thing into the next place, which must be `place`.
-    pub fn insert(&mut self, place: u32, thing: T) {
+    /// Puts a thing into the next place, which must be `place`. Says whether that place is fresh.
+    pub fn insert(&mut self, place: u32, thing: T) -> bool {
         assert_eq!(place, self.next(), "places are given in order");
         match self.free.pop() {
-            Some(place) => self.places[place as usize] = Some(thing),
-            None => self.places.push(Some(thing)),
+            Some(place) => {
+                self.places[place as usize] = Some(thing);
+                false
+            }
+            None => {
+                self.places.push(Some(thing));
+                true
+            }
         }
     }
 
@@ -51,11 +57,9 @@ impl<T> Slab<T> {
     }
 
     /// Takes the last inserted thing out, as if it had never been there.
-    pub fn undo_insert(&mut self, place: u32) -> Option<T> {
+    pub fn undo_insert(&mut self, place: u32, fresh: bool) -> Option<T> {
         let thing = self.places.get_mut(place as usize)?.take()?;
-        // A place that came from the free list goes back there; a fresh one disappears. Fresh
-        // places only come from an empty free list, so the last place was fresh iff none is free.
-        if self.free.is_empty() && place as usize + 1 == self.places.len() {
+        if fresh {
             self.places.pop();
         } else {
             self.free.push(place);
@@ -113,11 +117,16 @@ mod tests {
         slab.remove(2);
         assert_eq!((slab.next(), slab.next_after(1), slab.next_after(2)), (2, 0, 3));
         slab.insert(2, 9);
-        assert_eq!(slab.undo_insert(2), Some(9));
+        assert_eq!(slab.undo_insert(2, false), Some(9));
         assert_eq!((slab.next(), slab.len()), (2, 1));
         let mut fresh = Slab::default();
-        fresh.insert(0, 'a');
-        assert_eq!(fresh.undo_insert(0), Some('a'));
-        assert_eq!(fresh.next(), 0);
+        assert!(fresh.insert(0, 'a'));
+        assert_eq!(fresh.undo_insert(0, true), Some('a'));
+        assert_eq!((fresh.next(), fresh.free_places().len()), (0, 0));
+        fresh.insert(0, 'b');
+        fresh.remove(0);
+        assert!(!fresh.insert(0, 'c'));
+        assert_eq!(fresh.undo_insert(0, false), Some('c'));
+        assert_eq!(fresh.free_places(), [0], "the place was there before and is free again");
     }
 }

@@ -1,6 +1,7 @@
 //! The state of a ledger and the one function that moves credits.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use fefo::{Line, Part};
 use rustc_hash::FxHashMap;
@@ -51,7 +52,7 @@ pub struct KeptAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
-    pub answer: Box<Answer>,
+    pub answer: Arc<Answer>,
 }
 
 /// A refund, transfer or collection that was made.

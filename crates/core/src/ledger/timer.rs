@@ -18,9 +18,14 @@ pub struct Timers {
     pub leases: BTreeSet<(Timestamp, HoldNo)>,
 }
 
-/// The first instant after the last valid one.
-pub fn due_after(last_valid: Timestamp) -> Timestamp {
-    last_valid.plus_millis(1)
+/// The first instant after the last valid one; `None` at the end of time, which never ends.
+pub fn due_after(last_valid: Timestamp) -> Option<Timestamp> {
+    (last_valid < Timestamp::MAX).then(|| last_valid.plus_millis(1))
+}
+
+/// Whether what was valid up to `last_valid` is due at `deadline`.
+pub fn is_due(last_valid: Timestamp, deadline: Timestamp) -> bool {
+    due_after(last_valid).is_some_and(|due| due <= deadline)
 }
 
 impl Timers {
@@ -28,8 +33,8 @@ impl Timers {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         [
             self.activations.first().map(|(at, _)| *at),
-            self.expiries.first().map(|(at, _)| due_after(*at)),
-            self.leases.first().map(|(at, _)| due_after(*at)),
+            self.expiries.first().and_then(|(at, _)| due_after(*at)),
+            self.leases.first().and_then(|(at, _)| due_after(*at)),
         ]
         .into_iter()
         .flatten()

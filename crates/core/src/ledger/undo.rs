@@ -52,14 +52,14 @@ pub enum Undo {
         /// What they became.
         to: Part,
     },
-    /// A hold was placed or a charge made.
-    HoldPlaced(HoldNo),
+    /// A hold was placed or a charge made, in a fresh place or in one used before.
+    HoldPlaced(HoldNo, bool),
     /// A hold was changed.
     Hold(HoldNo, Box<Hold>),
     /// A closed hold was queued for forgetting.
     HoldAged,
-    /// A movement was made.
-    MovementMade(u32),
+    /// A movement was made, in a fresh place or in one used before.
+    MovementMade(u32, bool),
     /// An answer was kept.
     Answered(u128),
 }
@@ -126,7 +126,7 @@ impl Ledger {
                 self.timers.activations.insert(timer);
             }
             Undo::Retagged { piece, from, to } => self.retag(piece, to, from),
-            Undo::HoldPlaced(hold) => self.undo_hold_placed(hold),
+            Undo::HoldPlaced(hold, fresh) => self.undo_hold_placed(hold, fresh),
             Undo::Hold(number, before) => {
                 self.forget_hold_indexes(number);
                 *self.holds.get_mut(number.0).expect("it was there before") = *before;
@@ -135,8 +135,9 @@ impl Ledger {
             Undo::HoldAged => {
                 self.aging.holds.pop_back();
             }
-            Undo::MovementMade(movement) => {
-                let made = self.movements.undo_insert(movement).expect("it was made in this group");
+            Undo::MovementMade(movement, fresh) => {
+                let made = self.movements.undo_insert(movement, fresh);
+                let made = made.expect("it was made in this group");
                 let name = (made.tenant, made.what as u8, made.movement.id.as_str());
                 self.movement_names.remove(name, movement);
                 self.aging.movements.pop_back();

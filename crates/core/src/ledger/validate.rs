@@ -61,8 +61,10 @@ impl Command {
             Command::CaptureHold { tenant: _, hold: id, usage: _, seq: _ }
             | Command::SettleHold { tenant: _, hold: id, usage: _, cause: _ }
             | Command::ReleaseHold { tenant: _, hold: id, cause: _ } => name(id),
-            Command::ExtendHold { tenant: _, hold: id, amount, gpu_ms: _, ttl_ms } => {
+            Command::ExtendHold { tenant: _, hold: id, amount, gpu_ms, ttl_ms } => {
                 name(id)?;
+                let stands_for = amount.is_some() || *gpu_ms == 0;
+                require(stands_for, "gpu_ms", "stands for the larger amount: give that too")?;
                 let given = amount.is_some() || ttl_ms.is_some();
                 require(given, "amount", "give amount, ttl_seconds or both")?;
                 amount.map_or(Ok(()), |amount| positive(amount, "amount"))?;

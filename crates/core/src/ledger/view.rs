@@ -6,6 +6,7 @@ use super::account::Path;
 use super::command::{Context, GrantKind};
 use super::draw::Request;
 use super::event::Piece;
+use super::grant::Grant;
 use super::hold::Hold;
 use super::id::{AccountNo, GrantNo};
 use super::state::Ledger;
@@ -96,6 +97,11 @@ impl Ledger {
         i128::try_from(amount).unwrap_or(i128::MAX)
     }
 
+    /// All grants, in the order in which they were issued.
+    pub fn grants_in_order(&self) -> impl Iterator<Item = (GrantNo, &Grant)> {
+        (0..).map(GrantNo).zip(&self.grants)
+    }
+
     /// The grants that pieces came from, in order.
     pub fn lots(&self, pieces: impl IntoIterator<Item = Piece>) -> impl Iterator<Item = Lot> {
         pieces.into_iter().flat_map(|piece| {
@@ -120,7 +126,7 @@ impl Ledger {
         let mut lots = Vec::new();
         for slice in hold.slices.iter().rev().filter(|slice| slice.room() > 0) {
             let bucket = self.bucket(slice.bucket);
-            let expired = !bucket.rank.is_unexpired_at(hold.moved_at);
+            let expired = !bucket.rank.is_unexpired_at(hold.closed_at);
             let packs: Vec<(Span, GrantNo)> = bucket.line.packs_in(slice.rest().span).collect();
             for (span, grant) in packs.into_iter().rev() {
                 lots.push(Lot { grant, amount: span.len(), expired });

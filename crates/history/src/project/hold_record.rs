@@ -59,6 +59,7 @@ pub(super) fn placed(at: Timestamp, placed: &HoldPlaced) -> Hold {
         refunded: 0,
         placed_at: at,
         expires_at: placed.expires_at,
+        closed_at: at,
         moved_at: at,
         slices: slices(&placed.pieces, 0, false),
         rare: (!plain).then(|| Box::new(rare)),
@@ -80,6 +81,7 @@ pub(super) fn charged(at: Timestamp, charged: &Charged) -> Hold {
         refunded: 0,
         placed_at: at,
         expires_at: None,
+        closed_at: at,
         moved_at: at,
         slices: slices(&charged.pieces, 0, true),
         rare: None,
@@ -142,7 +144,7 @@ pub(super) fn capture(
         let piece = Piece { bucket: slice.bucket, span: Span::new(start, start + amount) };
         spent.push((piece, hold.drawn_at(&slice)));
     }
-    hold.metered = capture.total.length();
+    hold.metered = hold.metered.max(capture.total.length());
     if let Some(seq) = capture.seq {
         hold.rare.get_or_insert_default().last_report = Some((seq, capture.total));
     }
@@ -181,6 +183,7 @@ pub(super) fn close(hold: &mut Hold, at: Timestamp, state: HoldState, cause: Cau
     let open = hold.slices.iter().rev().filter(|slice| slice.room() > 0);
     let rest = open.map(|slice| (slice.rest(), hold.drawn_at(slice))).collect();
     hold.state = state;
+    hold.closed_at = at;
     hold.moved_at = at;
     if cause != Cause::default() {
         hold.rare.get_or_insert_default().cause = cause;

@@ -2,14 +2,14 @@
 
 mod cache;
 mod events;
+mod follow;
 mod grants;
 mod hold_record;
 mod holds;
 mod usage;
 
 use bursar_core::time::Timestamp;
-use bursar_journal::StoredBatch;
-use bursar_journal::record::ledger::{LedgerBody, Outcome, decode_record, event_name};
+use bursar_journal::record::ledger::{LedgerBody, Outcome, event_name};
 
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -73,39 +73,27 @@ impl<D: Database> History<D> {
     /// # Errors
     /// After any error nothing has changed and feeding may be tried again.
     pub fn apply(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
+        self.in_transaction(|history| history.apply_all(records))
+    }
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut History<D>) -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
         self.database.begin()?;
-        let applied = self.apply_all(records).and_then(|position| {
+        let done = work(self).and_then(|done| {
             self.flush()?;
             self.database.commit()?;
-            Ok(position)
+            Ok(done)
         });
-        if applied.is_err() {
+        if done.is_err() {
             self.cache = Cache::default();
             // The first error is the one to tell; what was begun ends with the connection at latest.
             let _ = self.database.rollback();
         } else {
             self.cache.trim();
         }
-        applied
-    }
-
-    /// Applies the records of journal batches in one transaction.
-    pub fn apply_batches(&mut self, batches: &[StoredBatch]) -> Result<u64, HistoryError> {
-        let mut decoded = Vec::new();
-        for batch in batches {
-            for record in batch.frames() {
-                let record = record?;
-                let position = record.position;
-                let bodies = decode_record(record.kind, record.body)
-                    .map_err(|error| HistoryError::Record { position, error })?;
-                decoded.push((position, record.time, bodies));
-            }
-        }
-        let fed: Vec<Fed<'_>> = decoded
-            .iter()
-            .map(|(position, at, bodies)| Fed { position: *position, at: *at, bodies })
-            .collect();
-        self.apply(&fed)
+        done
     }
 
     fn apply_all(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {

@@ -1,5 +1,7 @@
 //! Events of every kind with arbitrary content, drawn from a seed.
 
+use std::sync::Arc;
+
 use bursar_core::credits::Credits;
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
@@ -304,6 +306,7 @@ impl Source {
                     late_for: s.maybe(Source::time),
                 })
             }),
+            closed_at: self.time(),
         }
     }
 
@@ -425,7 +428,7 @@ impl Source {
             24 => Event::Answered {
                 key: self.hash(),
                 fingerprint: self.hash(),
-                answer: Box::new(match self.below(2) {
+                answer: Arc::new(match self.below(2) {
                     0 => Ok(self.reply()),
                     _ => Err(self.refusal()),
                 }),

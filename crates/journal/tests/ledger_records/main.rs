@@ -8,7 +8,10 @@ use std::path::PathBuf;
 
 use arbitrary::{Source, VARIANTS};
 use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::command::Cause;
 use bursar_core::ledger::event::Event;
+use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::id::HoldNo;
 use bursar_core::ledger::refusal::Refusal;
 use bursar_journal::RecordKind;
 use bursar_journal::record::ledger::{
@@ -207,4 +210,26 @@ fn a_group_is_read_body_by_body_and_a_barrier_has_none() {
 fn an_invalid_field_never_reaches_the_journal() {
     let refusal = Refusal::InvalidField { field: "amount", reason: "must be more than zero" };
     assert!(!refusal.is_remembered() && !refusal.denies_credits());
+}
+
+#[test]
+fn the_documented_example_is_what_is_written_and_every_event_is_documented() {
+    let closed = Event::HoldClosed {
+        hold: HoldNo(7),
+        state: HoldState::Settled,
+        cause: Cause::Holder,
+        returned: 28_800_000,
+    };
+    let bytes = encoded(None, &[closed]);
+    let written: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let lines = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert!(lines.into_iter().any(|line| line == written.join(" ")), "{}", written.join(" "));
+    let mut source = Source::new(1);
+    for variant in 0..VARIANTS {
+        let name = event_name(&source.event(variant));
+        let row = page.lines().find(|line| line.starts_with('|') && line.contains(name));
+        assert!(row.is_some_and(|row| row.contains(&variant.to_string())), "{name}");
+    }
 }

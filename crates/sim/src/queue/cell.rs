@@ -9,20 +9,27 @@ use bursar_core::cell::command::{
 use bursar_core::cell::event::{Event, JobOutcome};
 use bursar_core::cell::intern::InternedId;
 use bursar_core::cell::shape::GpuDemand;
-use bursar_core::cell::{AttemptId, Cell, CellConfig, JobId};
+use bursar_core::cell::{AttemptId, Cell, CellConfig, JobId, Refusal};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
 use super::{Cluster, Finished, Run, Stretch};
 use crate::traces::JobRow;
 
-/// How often the agents of a study report, instead of every 30 seconds: a study spans years.
-pub const HEARTBEAT_MS: i64 = 600_000;
-
-/// The settings of a study: the defaults, but for what depends on how often agents report.
-pub fn study_config() -> CellConfig {
-    let node_lease_ms = 3 * HEARTBEAT_MS;
-    CellConfig { heartbeat_ms: HEARTBEAT_MS, node_lease_ms, ..CellConfig::default() }
+/// Why a study cannot be made with these settings.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The cell refuses them.
+    #[error("the cell refuses these settings: {0:?}")]
+    Refused(Refusal),
+    /// Nodes would be lost between two reports.
+    #[error("node_lease_ms ({lease_ms}) must be longer than heartbeat_ms ({heartbeat_ms})")]
+    LeaseTooShort {
+        /// The lease of a node.
+        lease_ms: i64,
+        /// The time between two reports.
+        heartbeat_ms: i64,
+    },
 }
 
 /// Runs a trace. Every job can run on the cluster: see [`super::first_impossible`]. `accounts` names
@@ -33,8 +40,12 @@ pub fn run(
     cluster: Cluster,
     config: &CellConfig,
     done: &mut dyn FnMut(),
-) -> Run {
-    let mut world = World::new(jobs, accounts, cluster, config);
+) -> Result<Run, SettingsError> {
+    let (lease_ms, heartbeat_ms) = (config.node_lease_ms, config.heartbeat_ms);
+    if lease_ms <= heartbeat_ms {
+        return Err(SettingsError::LeaseTooShort { lease_ms, heartbeat_ms });
+    }
+    let mut world = World::new(jobs, accounts, cluster, config)?;
     while world.unfinished > 0 {
         let before = world.unfinished;
         world.step();
@@ -44,7 +55,7 @@ pub fn run(
         .progress
         .iter()
         .map(|progress| progress.finished.expect("every job is finished when none is unfinished"));
-    Run { jobs: finished.collect(), stretches: world.stretches }
+    Ok(Run { jobs: finished.collect(), stretches: world.stretches })
 }
 
 /// A cell and everything around it.
@@ -58,6 +69,7 @@ struct World<'a> {
     progress: Vec<Progress>,
     /// The next job to be submitted.
     next_job: usize,
+    heartbeat_ms: i64,
     next_heartbeat: i64,
     /// When running jobs will be done, with the attempt.
     ends: BTreeSet<(i64, AttemptId)>,
@@ -107,7 +119,7 @@ impl<'a> World<'a> {
         accounts: &'a [String],
         cluster: Cluster,
         config: &CellConfig,
-    ) -> World<'a> {
+    ) -> Result<World<'a>, SettingsError> {
         let progress = jobs
             .iter()
             .map(|job| Progress { remaining_ms: job.duration_ms, ..Progress::default() });
@@ -120,19 +132,20 @@ impl<'a> World<'a> {
             agents: Vec::new(),
             progress: progress.collect(),
             next_job: 0,
-            next_heartbeat: HEARTBEAT_MS,
+            heartbeat_ms: config.heartbeat_ms,
+            next_heartbeat: config.heartbeat_ms,
             ends: BTreeSet::new(),
             proposed: Vec::new(),
             awake: BTreeSet::new(),
             stretches: Vec::new(),
             unfinished: jobs.len(),
         };
-        world.send(&Command::Configure(config.clone()));
+        world.try_send(&Command::Configure(config.clone())).map_err(SettingsError::Refused)?;
         world.send(&Command::SetPrice { model: MODEL.into(), price: PRICE });
         for node in 0..cluster.nodes {
             world.register(node);
         }
-        world
+        Ok(world)
     }
 
     fn register(&mut self, node: u32) {
@@ -163,7 +176,7 @@ impl<'a> World<'a> {
         self.submit_jobs();
         if self.now >= self.next_heartbeat {
             self.awake.extend(0..self.agents.len());
-            self.next_heartbeat = self.now + HEARTBEAT_MS;
+            self.next_heartbeat = self.now + self.heartbeat_ms;
         }
         while let Some(agent) = self.awake.pop_first() {
             self.report(agent);
@@ -270,13 +283,17 @@ impl<'a> World<'a> {
     }
 
     fn send(&mut self, command: &Command) {
+        self.try_send(command).expect("a study sends only what makes sense");
+    }
+
+    fn try_send(&mut self, command: &Command) -> Result<(), Refusal> {
         self.settle();
         let mut events = Vec::new();
         let at = Timestamp::from_millis(self.now);
-        execute(&mut self.cell, at, &Origin::Shell, command, &mut events)
-            .expect("a study sends only what makes sense");
+        execute(&mut self.cell, at, &Origin::Shell, command, &mut events)?;
         self.hear(&events);
         self.settle();
+        Ok(())
     }
 
     /// Lets the cell do all that is due, and confirms what it proposes.

@@ -28,6 +28,7 @@ stored_struct!(Hold {
     12 slices,
     13 rare = None,
     14 charge = None,
+    15 closed_at,
 });
 
 stored_struct!(HoldRare {

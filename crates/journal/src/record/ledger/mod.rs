@@ -7,6 +7,7 @@
 //! every number.
 
 mod answer;
+mod cbor;
 mod event;
 mod header;
 mod hold;

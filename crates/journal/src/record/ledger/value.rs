@@ -1,5 +1,7 @@
 //! The stored form of numbers, names, times, amounts and pieces.
 
+use std::sync::Arc;
+
 use bursar_core::credits::Credits;
 use bursar_core::digest::Digest;
 use bursar_core::ledger::event::{Piece, Pieces, SliceAmount};
@@ -194,6 +196,16 @@ impl<T: Stored> Stored for Box<T> {
 
     fn read(input: &mut Reader<'_>) -> Result<Box<T>, FormatError> {
         T::read(input).map(Box::new)
+    }
+}
+
+impl<T: Stored> Stored for Arc<T> {
+    fn write(&self, out: &mut Writer<'_>) {
+        T::write(self, out);
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Arc<T>, FormatError> {
+        T::read(input).map(Arc::new)
     }
 }
 

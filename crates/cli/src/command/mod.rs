@@ -1,0 +1,120 @@
+//! Commands that talk to a server: one file per noun, each with its arguments, what it sends and how
+//! its answers look.
+
+mod account;
+mod api;
+mod audit;
+mod balance;
+mod batch;
+mod budget;
+mod charge;
+mod clock;
+mod effect;
+mod entries;
+mod events;
+mod grant;
+mod hold;
+mod key;
+mod price;
+mod quota;
+mod refund;
+mod top;
+mod transfer;
+
+use clap::Subcommand;
+
+use crate::connection::ConnectionArguments;
+use crate::exit::Failure;
+use crate::render::format::Format;
+use crate::session::Session;
+
+#[derive(Subcommand)]
+pub(crate) enum Remote {
+    /// Show what an account has, had or will have.
+    Balance(balance::BalanceArguments),
+    /// Show who spends, has or holds most.
+    Top(top::TopArguments),
+    /// Show opening balance, movements and closing balance of a time.
+    Statement(balance::StatementArguments),
+    /// Show the movements of an account, newest first.
+    Entries(entries::EntriesArguments),
+    /// Show how long the credits of an account last.
+    Forecast(balance::ForecastArguments),
+    /// Open, show and change accounts.
+    #[command(subcommand)]
+    Account(account::AccountCommand),
+    /// Put credits into accounts, and take them back.
+    #[command(subcommand)]
+    Grant(grant::GrantCommand),
+    /// Set credits aside, capture what was used, return the rest.
+    #[command(subcommand)]
+    Hold(hold::HoldCommand),
+    /// Spend credits at once.
+    Charge(charge::ChargeArguments),
+    /// Return spent credits to the grants they came from.
+    Refund(refund::RefundArguments),
+    /// Move credits between accounts of one tenant.
+    Transfer(transfer::TransferArguments),
+    /// Limit what an account and all below it draw.
+    #[command(subcommand)]
+    Budget(budget::BudgetCommand),
+    /// Limit how much of the machines an account uses at once.
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
+    /// Set and show the prices of GPUs.
+    #[command(subcommand)]
+    Price(price::PriceCommand),
+    /// Make, list and revoke API keys.
+    #[command(subcommand)]
+    Key(key::KeyCommand),
+    /// Read the audit trail and its proofs.
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// Follow what happens, as it happens.
+    Events(events::EventsArguments),
+    /// Run many operations from a file.
+    Batch(batch::BatchArguments),
+    /// Show and move the manual clock of a test server.
+    #[command(subcommand)]
+    Clock(clock::ClockCommand),
+    /// Send any request, with this connection's key.
+    Api(api::ApiArguments),
+}
+
+/// Runs a command against its server.
+pub(crate) fn run(
+    command: Remote,
+    connection: &ConnectionArguments,
+    format: Format,
+) -> Result<(), Failure> {
+    // What looks at a store itself needs no server, and must not run inside a runtime.
+    if let Remote::Audit(audit::AuditCommand::Local(command)) = command {
+        return crate::local::audit::run(command, format);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let session = Session::open(connection, format)?;
+        match command {
+            Remote::Balance(arguments) => balance::balance(&session, arguments).await,
+            Remote::Top(arguments) => top::run(&session, arguments).await,
+            Remote::Statement(arguments) => balance::statement(&session, arguments).await,
+            Remote::Entries(arguments) => entries::run(&session, arguments).await,
+            Remote::Forecast(arguments) => balance::forecast(&session, arguments).await,
+            Remote::Account(command) => account::run(&session, command).await,
+            Remote::Grant(command) => grant::run(&session, command).await,
+            Remote::Hold(command) => hold::run(&session, command).await,
+            Remote::Charge(arguments) => charge::run(&session, arguments).await,
+            Remote::Refund(arguments) => refund::run(&session, arguments).await,
+            Remote::Transfer(arguments) => transfer::run(&session, arguments).await,
+            Remote::Budget(command) => budget::run(&session, command).await,
+            Remote::Quota(command) => quota::run(&session, command).await,
+            Remote::Price(command) => price::run(&session, command).await,
+            Remote::Key(command) => key::run(&session, command).await,
+            Remote::Audit(command) => audit::run(&session, command).await,
+            Remote::Events(arguments) => events::run(&session, arguments).await,
+            Remote::Batch(arguments) => batch::run(&session, arguments).await,
+            Remote::Clock(command) => clock::run(&session, command).await,
+            Remote::Api(arguments) => api::run(&session, arguments).await,
+        }
+    })
+}

@@ -1,0 +1,176 @@
+//! `bursar audit verify`, `prove` and `check`: by code that shares nothing with the writer.
+
+use std::path::{Path, PathBuf};
+
+use bursar_audit::proof::{self, Proven};
+use bursar_audit::{JournalSource, LiveNumbers, Report, Source, SqliteSource, verify};
+use bursar_engine::{LedgerCodec, replay_from_genesis};
+use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::{Journal, JournalId};
+use bursar_server::checkpoint::load_key;
+use clap::{Args, Subcommand};
+use ed25519_dalek::VerifyingKey;
+
+use super::{Bar, ledger_file};
+use crate::exit::{Exit, Failure};
+use crate::render::format::{Format, print};
+
+/// Looks at a journal itself.
+#[derive(Subcommand)]
+pub(crate) enum LocalAudit {
+    /// Recompute the chain and every balance from the events, and compare with the ledger.
+    #[command(after_help = "Examples:\n  bursar audit verify --data /var/lib/bursar\n  \
+        bursar audit verify --store postgres://db/bursar -o json\n\n\
+        Works beside a running server. Exit code 0 only if all holds; otherwise the first bad record \
+        is named.")]
+    Verify(StoreArguments),
+    /// Write the proof that a record is in the journal, to be checked by outsiders.
+    #[command(
+        after_help = "Example:\n  bursar audit prove --data /var/lib/bursar 1200 > proof.json"
+    )]
+    Prove {
+        /// The folder of a SQLite store.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// The position of the record.
+        position: u64,
+    },
+    /// Check a proof with nothing but the journal's identity and the public key.
+    #[command(
+        after_help = "Example:\n  bursar audit check proof.json --journal ID --public-key KEY"
+    )]
+    Check {
+        /// The proof.
+        file: PathBuf,
+        /// The identity of the journal, as 32 hexadecimal digits.
+        #[arg(long, value_name = "HEX")]
+        journal: String,
+        /// The public key of the checkpoints, as 64 hexadecimal digits.
+        #[arg(long, value_name = "HEX")]
+        public_key: String,
+    },
+}
+
+/// Which store.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct StoreArguments {
+    /// The folder of a SQLite store.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The address of a PostgreSQL store.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+}
+
+pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
+    match command {
+        LocalAudit::Verify(StoreArguments { data: Some(data), .. }) => {
+            // The server may have the journal open, and goes on writing: both look at one copy.
+            let folder = tempfile::tempdir()?;
+            let copy = folder.path().join("ledger-0.db");
+            bursar_audit::admin::copy(&ledger_file(&data)?, &copy)?;
+            let source = open_source(&copy)?;
+            let broken = verify(&source, None, |_| {}).problem.is_some();
+            let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
+            conclude(&verify_with_bar(&source, live.as_ref()), format)
+        }
+        LocalAudit::Verify(StoreArguments { data: None, store }) => {
+            let mut options = PostgresOptions::new(store.unwrap_or_default(), "ledger-0");
+            // Nothing is written, so nothing can be lost with the only server.
+            options.unsafe_single = true;
+            let journal = PostgresJournal::open(options)?;
+            let source = JournalSource::new(&journal)?;
+            conclude(&verify_with_bar(&source, Some(&replayed(&journal)?)), format)
+        }
+        LocalAudit::Prove { data, position } => prove(&data, position),
+        LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),
+    }
+}
+
+fn open_source(file: &Path) -> Result<SqliteSource, Failure> {
+    SqliteSource::open(file).map_err(|reason| Failure::new(file.display(), reason))
+}
+
+fn open_copy(file: &Path) -> Result<SqliteJournal, Failure> {
+    Ok(SqliteJournal::open(file, SqliteOptions::default())?)
+}
+
+fn verify_with_bar(source: &dyn Source, live: Option<&LiveNumbers>) -> Report {
+    let bar = Bar::new();
+    let report = verify(source, live, |progress| bar.verified(progress));
+    bar.finish();
+    report
+}
+
+/// What the ledger itself makes of the journal.
+fn replayed(journal: &dyn Journal) -> Result<LiveNumbers, Failure> {
+    let ledger = replay_from_genesis(journal, &LedgerCodec)?.machine;
+    Ok(LiveNumbers::of(&ledger))
+}
+
+fn conclude(report: &Report, format: Format) -> Result<(), Failure> {
+    match format {
+        Format::Json => print(&format!("{:#}\n", report.to_json()))?,
+        Format::Table | Format::Yaml | Format::Csv => print(&report.to_string())?,
+    }
+    if report.holds() {
+        return Ok(());
+    }
+    let why = match &report.problem {
+        Some(problem) => problem.to_string(),
+        None => format!("the ledger and its journal differ in {} places", report.differences.len()),
+    };
+    let next = "keep this store as it is and restore the last good backup beside it";
+    Err(Failure::because(Exit::Failed, why).with_next(next))
+}
+
+fn prove(data: &Path, position: u64) -> Result<(), Failure> {
+    let source = open_source(&ledger_file(data)?)?;
+    let key = load_key(&data.join("checkpoint.key"))?;
+    let head = verify(&source, None, |_| {});
+    let until = head.until.ok_or_else(|| Failure::new("the journal", "it has no record yet"))?;
+    let signed = proof::sign_checkpoint(&source, &key, until)?;
+    let mut file = proof::prove_record(&source, position, &signed)?;
+    // For whoever keeps both beside the proofs; a checker must have them from elsewhere.
+    file["journal"] = hex(&source.journal()).into();
+    file["public_key"] = hex(key.verifying_key().as_bytes()).into();
+    print(&format!("{file:#}\n"))
+}
+
+fn check(file: &Path, journal: &str, public_key: &str) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(file)?;
+    let journal = JournalId(bytes(journal, "--journal")?);
+    let key = VerifyingKey::from_bytes(&bytes(public_key, "--public-key")?)
+        .map_err(|error| Failure::new("--public-key", error))?;
+    let proven = proof::check(&text, journal, key)
+        .map_err(|error| Failure::because(Exit::Refused, error.to_string()))?;
+    match proven {
+        Proven::Record { position, checkpoint, .. } => print(&format!(
+            "record {position} is among the first {} records of the journal\n",
+            checkpoint.size
+        )),
+        Proven::Continued { older, newer } => print(&format!(
+            "the journal of {} records continues the one of {}\n",
+            newer.size, older.size
+        )),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Exactly `N` bytes of hexadecimal digits.
+fn bytes<const N: usize>(text: &str, flag: &str) -> Result<[u8; N], Failure> {
+    let wrong = || Failure::because(Exit::Usage, format!("{flag}: give {} hex digits", 2 * N));
+    if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let mut bytes = [0; N];
+    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong())?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,55 @@
+//! Commands that work on a store itself, beside or without a server.
+
+pub(crate) mod admin;
+pub(crate) mod audit;
+
+use std::path::{Path, PathBuf};
+
+use bursar_audit::Progress;
+use bursar_audit::admin::Step;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::exit::Failure;
+
+/// The ledger's journal in a data folder.
+pub(crate) fn ledger_file(data: &Path) -> Result<PathBuf, Failure> {
+    let file = data.join("ledger-0.db");
+    if file.is_file() {
+        Ok(file)
+    } else {
+        let next = "give --data the folder that `bursar serve --data` was given";
+        Err(Failure::new(data.display(), "there is no ledger in this folder").with_next(next))
+    }
+}
+
+/// A bar on standard error, where somebody looks; nothing elsewhere.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(crate) fn new() -> Bar {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{msg:9} {bar:40} {pos}/{len} {per_sec}");
+        Bar(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+    }
+
+    pub(crate) fn verified(&self, progress: Progress) {
+        self.0.set_message("records");
+        self.0.set_length(progress.of);
+        self.0.set_position(progress.records);
+    }
+
+    pub(crate) fn step(&self, step: Step) {
+        match step {
+            Step::Copied { pages, of } => {
+                self.0.set_message("pages");
+                self.0.set_length(of);
+                self.0.set_position(pages);
+            }
+            Step::Verified(progress) => self.verified(progress),
+        }
+    }
+
+    pub(crate) fn finish(self) {
+        self.0.finish_and_clear();
+    }
+}

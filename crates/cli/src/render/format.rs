@@ -1,0 +1,97 @@
+//! The forms in which answers are printed.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use clap::ValueEnum;
+
+use crate::exit::Failure;
+
+/// A form of output.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns for people.
+    #[default]
+    Table,
+    /// What the server sent, as it came.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// The columns of the table, for spreadsheets.
+    Csv,
+}
+
+/// JSON as YAML, in the same order.
+pub(crate) fn yaml(json: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let mut reader = serde_json::Deserializer::from_str(json);
+    let mut writer = serde_saphyr::Serializer::new(&mut text);
+    serde_transcode::transcode(&mut reader, &mut writer)
+        .map_err(|error| Failure::new("cannot write YAML", error))?;
+    Ok(text)
+}
+
+/// JSON with a line for each field, in the same order.
+pub(crate) fn pretty(json: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let mut reader = serde_json::Deserializer::from_str(json);
+    let mut writer = serde_json::Serializer::pretty(&mut bytes);
+    serde_transcode::transcode(&mut reader, &mut writer)?;
+    Ok(String::from_utf8(bytes)?)
+}
+
+/// Whether standard output is a terminal that shows colours and whose user wants them.
+pub(crate) fn colours() -> bool {
+    let choice = anstream::AutoStream::choice(&std::io::stdout());
+    !matches!(choice, anstream::ColorChoice::Never)
+}
+
+/// Whether standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Prints to standard output, ending the last line.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    match write!(out, "{text}{end}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        // The reader has seen enough, as `head` does: that is not a failure.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::new("cannot write the output", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    const BODY: &str = r#"{"id":"hold_1","amount":"28.8","on":"yes","count":3,"lots":[{"grant":"g","amount":"0"}],"expires_at":null,"context":{}}"#;
+
+    #[test]
+    fn yaml_keeps_the_order_and_quotes_what_would_be_read_otherwise() {
+        expect![[r#"
+            id: hold_1
+            amount: "28.8"
+            "on": "yes"
+            count: 3
+            lots:
+            - grant: g
+              amount: "0"
+            expires_at: null
+            context: {}
+        "#]]
+        .assert_eq(&yaml(BODY).expect("plain"));
+    }
+
+    #[test]
+    fn pretty_json_keeps_the_order() {
+        expect![[r#"
+            {
+              "b": "1",
+              "a": []
+            }"#]]
+        .assert_eq(&pretty(r#"{"b":"1","a":[]}"#).expect("plain"));
+    }
+}

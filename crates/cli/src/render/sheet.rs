@@ -1,0 +1,330 @@
+//! What an answer looks like as a table, and the same as CSV.
+
+use bursar_client::api::{List, Time};
+use comfy_table::presets::NOTHING;
+use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color, Table};
+
+use crate::exit::Failure;
+
+/// What a value means, for colour.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Nothing in particular.
+    Plain,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Wrong, or over.
+    Bad,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    /// A value as it is written.
+    pub(crate) fn new(value: impl ToString) -> Cell {
+        Cell { text: value.to_string(), tone: Tone::Plain }
+    }
+
+    /// A value that may be absent.
+    pub(crate) fn maybe(value: Option<impl ToString>) -> Cell {
+        Cell::new(value.map(|value| value.to_string()).unwrap_or_default())
+    }
+
+    /// An instant, without the decimals that say nothing.
+    pub(crate) fn time(time: Time) -> Cell {
+        let text = time.to_string();
+        Cell::new(text.strip_suffix(".000Z").map_or(text.clone(), |start| format!("{start}Z")))
+    }
+
+    /// An instant that may be absent.
+    pub(crate) fn maybe_time(time: Option<Time>) -> Cell {
+        time.map_or_else(|| Cell::new(""), Cell::time)
+    }
+
+    /// One of our own words: what it is called on the wire.
+    pub(crate) fn word(word: &impl serde::Serialize) -> Cell {
+        let value = serde_json::to_value(word).expect("a plain word");
+        Cell::new(value.as_str().unwrap_or_default())
+    }
+
+    /// Values separated by commas.
+    pub(crate) fn joined(values: Option<&[String]>) -> Cell {
+        Cell::new(values.unwrap_or_default().join(","))
+    }
+
+    /// The same value in another tone.
+    pub(crate) fn with_tone(mut self, tone: Tone) -> Cell {
+        self.tone = tone;
+        self
+    }
+}
+
+/// A column, and on which side its values stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    name: &'static str,
+    right: bool,
+}
+
+/// A column of words.
+pub(crate) const fn words(name: &'static str) -> Column {
+    Column { name, right: false }
+}
+
+/// A column of numbers.
+pub(crate) const fn numbers(name: &'static str) -> Column {
+    Column { name, right: true }
+}
+
+/// An answer laid out: a list with a line for each thing, or one thing with a line for each field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sheet {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    upright: bool,
+    sections: Vec<(&'static str, Sheet)>,
+}
+
+/// What can be laid out.
+pub(crate) trait View {
+    /// The layout.
+    fn sheet(&self) -> Sheet;
+}
+
+/// What can be a line of a list.
+pub(crate) trait Row {
+    /// The columns of the list.
+    const COLUMNS: &'static [Column];
+
+    /// The values, one per column.
+    fn cells(&self) -> Vec<Cell>;
+}
+
+impl<T: Row> View for List<T> {
+    fn sheet(&self) -> Sheet {
+        Sheet::list(&self.data)
+    }
+}
+
+impl Sheet {
+    /// A list.
+    pub(crate) fn list<T: Row>(rows: &[T]) -> Sheet {
+        let rows = rows.iter().map(Row::cells).collect();
+        Sheet { columns: T::COLUMNS.to_vec(), rows, upright: false, sections: vec![] }
+    }
+
+    /// One thing. Fields that are absent are left out of the table.
+    pub(crate) fn record(fields: impl IntoIterator<Item = (&'static str, Cell)>) -> Sheet {
+        let (columns, row) = fields.into_iter().map(|(name, cell)| (words(name), cell)).unzip();
+        Sheet { columns, rows: vec![row], upright: true, sections: vec![] }
+    }
+
+    /// Adds a part with its own lines, unless it has none. Only people see it.
+    pub(crate) fn with_section(mut self, title: &'static str, sheet: Sheet) -> Sheet {
+        if !sheet.rows.is_empty() {
+            self.sections.push((title, sheet));
+        }
+        self
+    }
+
+    /// The sheet for people, with or without colours.
+    pub(crate) fn text(&self, colours: bool) -> String {
+        let mut text = if self.rows.is_empty() {
+            "(none)".to_owned()
+        } else if self.upright {
+            self.upright_text(colours)
+        } else {
+            self.list_text(colours)
+        };
+        for (title, sheet) in &self.sections {
+            text.push_str(&format!("\n\n{title}:\n{}", sheet.text(colours)));
+        }
+        text
+    }
+
+    fn list_text(&self, colours: bool) -> String {
+        let mut table = plain_table(colours);
+        let header = self.columns.iter().map(|column| {
+            let name = column.name.to_uppercase().replace('_', " ");
+            TableCell::new(name).add_attribute(Attribute::Bold)
+        });
+        table.set_header(header);
+        let places: Vec<usize> =
+            (0..self.columns.len()).map(|index| self.decimals(index)).collect();
+        for row in &self.rows {
+            let cells = row.iter().zip(&self.columns).zip(&places);
+            table.add_row(cells.map(|((cell, column), places)| {
+                let text =
+                    if column.right { aligned(&cell.text, *places) } else { cell.text.clone() };
+                toned(text, cell.tone)
+            }));
+        }
+        for (column, shape) in table.column_iter_mut().zip(&self.columns) {
+            if shape.right {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+            column.set_padding((0, 2));
+        }
+        table.trim_fmt()
+    }
+
+    fn upright_text(&self, colours: bool) -> String {
+        let mut table = plain_table(colours);
+        let cells = self.rows.iter().flatten();
+        for (column, cell) in self.columns.iter().zip(cells) {
+            if !cell.text.is_empty() {
+                let name = column.name.replace('_', " ");
+                let name = TableCell::new(name).add_attribute(Attribute::Dim);
+                table.add_row([name, toned(cell.text.clone(), cell.tone)]);
+            }
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        table.trim_fmt()
+    }
+
+    /// The most decimals in a column, so that all points stand below each other.
+    fn decimals(&self, column: usize) -> usize {
+        let decimals = self.rows.iter().map(|row| fraction(&row[column].text));
+        decimals.max().unwrap_or(0)
+    }
+
+    /// The sheet for other programs: names of fields, then lines.
+    pub(crate) fn csv(&self) -> Result<String, Failure> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(self.columns.iter().map(|column| column.name))?;
+        for row in &self.rows {
+            writer.write_record(row.iter().map(|cell| &cell.text))?;
+        }
+        let bytes = writer.into_inner().map_err(|error| Failure::new("cannot write CSV", error))?;
+        Ok(String::from_utf8(bytes)?)
+    }
+}
+
+fn plain_table(colours: bool) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).force_no_tty();
+    if colours {
+        table.enforce_styling();
+    }
+    table
+}
+
+fn toned(text: String, tone: Tone) -> TableCell {
+    let cell = TableCell::new(text);
+    match tone {
+        Tone::Plain => cell,
+        Tone::Good => cell.fg(Color::Green),
+        Tone::Warning => cell.fg(Color::Yellow),
+        Tone::Bad => cell.fg(Color::Red),
+    }
+}
+
+/// The length of the decimals with their point.
+fn fraction(text: &str) -> usize {
+    text.find('.').map_or(0, |point| text.len() - point)
+}
+
+fn aligned(text: &str, places: usize) -> String {
+    format!("{text}{}", " ".repeat(places.saturating_sub(fraction(text))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    struct Line(&'static str, &'static str, Tone);
+
+    impl Row for Line {
+        const COLUMNS: &'static [Column] = &[words("id"), numbers("amount"), words("held_by")];
+
+        fn cells(&self) -> Vec<Cell> {
+            vec![Cell::new(self.0), Cell::new(self.1), Cell::new("a, b").with_tone(self.2)]
+        }
+    }
+
+    fn lines() -> Sheet {
+        Sheet::list(&[
+            Line("first", "1000", Tone::Plain),
+            Line("second one", "28.8", Tone::Good),
+            Line("third", "-0.000001", Tone::Bad),
+        ])
+    }
+
+    #[test]
+    fn points_stand_below_each_other() {
+        expect![[r#"
+            ID               AMOUNT  HELD BY
+            first       1000         a, b
+            second one    28.8       a, b
+            third         -0.000001  a, b"#]]
+        .assert_eq(&lines().text(false));
+    }
+
+    #[test]
+    fn colours_come_only_when_asked_for() {
+        assert!(!lines().text(false).contains('\u{1b}'));
+        let coloured = lines().text(true);
+        assert!(coloured.contains('\u{1b}'));
+        let plain = anstream::adapter::strip_str(&coloured).to_string();
+        let trimmed: Vec<&str> = plain.lines().map(str::trim_end).collect();
+        assert_eq!(trimmed.join("\n"), lines().text(false));
+    }
+
+    #[test]
+    fn one_thing_has_a_line_for_each_field_that_is_there() {
+        let record = Sheet::record([
+            ("id", Cell::new("hold_1")),
+            ("expires_at", Cell::maybe_time(None)),
+            ("amount", Cell::new("5")),
+        ]);
+        let none: [Line; 0] = [];
+        let text = record.with_section("lots", lines()).with_section("none", Sheet::list(&none));
+        expect![[r#"
+            id      hold_1
+            amount  5
+
+            lots:
+            ID               AMOUNT  HELD BY
+            first       1000         a, b
+            second one    28.8       a, b
+            third         -0.000001  a, b"#]]
+        .assert_eq(&text.text(false));
+    }
+
+    #[test]
+    fn csv_has_every_field_and_quotes_what_needs_it() {
+        expect![[r#"
+            id,amount,held_by
+            first,1000,"a, b"
+            second one,28.8,"a, b"
+            third,-0.000001,"a, b"
+        "#]]
+        .assert_eq(&lines().csv().expect("plain text"));
+        let record = Sheet::record([("id", Cell::new("x")), ("name", Cell::new(""))]);
+        assert_eq!(record.csv().expect("plain text"), "id,name\nx,\n");
+    }
+
+    #[test]
+    fn an_empty_list_says_so() {
+        let none: [Line; 0] = [];
+        assert_eq!(Sheet::list(&none).text(false), "(none)");
+        assert_eq!(Sheet::list(&none).csv().expect("plain"), "id,amount,held_by\n");
+    }
+
+    #[test]
+    fn instants_lose_only_decimals_that_say_nothing() {
+        let cell = |text: &str| Cell::time(text.parse().expect("an instant")).text;
+        assert_eq!(cell("2020-01-01T00:00:00Z"), "2020-01-01T00:00:00Z");
+        assert_eq!(cell("2020-01-01T00:00:00.120Z"), "2020-01-01T00:00:00.120Z");
+    }
+}

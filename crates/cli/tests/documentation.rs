@@ -1,0 +1,166 @@
+//! `docs/cli.md` is a test: every command of its sessions is run against a real server, in order,
+//! and must print what the page says. `UPDATE_EXPECT=1` rewrites the page.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What stands for ids that differ each time; as long as they are, so that columns stay.
+const ID: &str = "01JAB2C3D4E5F6G7H8J9K0MNPQ";
+
+/// A running server, killed at the end.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(folder: &Path) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--clock", "manual"]);
+        command.arg("--data").arg(folder.join("data"));
+        command.arg("--root-key-file").arg(folder.join("root.key"));
+        command.env("HOME", folder).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the binary starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let url = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
+            .expect("the server says where it listens");
+        Server { child, url }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself; the test has failed then.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A shell session with the server.
+struct Session {
+    server: Server,
+    folder: tempfile::TempDir,
+    status: i32,
+}
+
+impl Session {
+    fn start() -> Session {
+        let folder = tempfile::tempdir().expect("a folder");
+        let server = Server::start(folder.path());
+        Session { server, folder, status: 0 }
+    }
+
+    /// What a command prints, on both streams, in order.
+    fn run(&mut self, line: &str) -> String {
+        if line == "echo $?" {
+            return format!("{}\n", self.status);
+        }
+        let bin = Path::new(env!("CARGO_BIN_EXE_bursar")).parent().expect("a folder");
+        let path = format!("{}:/usr/bin:/bin", bin.display());
+        let mut command = Command::new("bash");
+        command.arg("-c").arg(format!("{{ {line}\n}} 2>&1")).env_clear();
+        command.env("PATH", path).env("HOME", self.folder.path());
+        command.env("BURSAR_SERVER", &self.server.url);
+        command.env("BURSAR_KEY_FILE", self.folder.path().join("root.key"));
+        let output = command.current_dir(self.folder.path()).output().expect("bash is there");
+        self.status = output.status.code().expect("not killed");
+        self.settled(&String::from_utf8(output.stdout).expect("text"))
+    }
+
+    /// The output without what differs each time.
+    fn settled(&self, output: &str) -> String {
+        let folder = self.folder.path().display().to_string();
+        let output = output.replace(&folder, "/home/you");
+        let output = output.replace(&self.server.url, "http://127.0.0.1:7070");
+        let is_word = |c: char| c.is_ascii_alphanumeric();
+        let mut text = String::new();
+        let mut rest = output.as_str();
+        while let Some(start) = rest.find(is_word) {
+            let end = rest[start..].find(|c| !is_word(c)).map_or(rest.len(), |end| start + end);
+            let word = &rest[start..end];
+            text.push_str(&rest[..start]);
+            text.push_str(match word.len() {
+                26 if word.starts_with("01") => ID,
+                32.. => "…",
+                _ => word,
+            });
+            rest = &rest[end..];
+        }
+        text + rest
+    }
+}
+
+/// The page with the output of each command as it is now.
+fn replayed(page: &str) -> String {
+    let mut session = Session::start();
+    let mut text = String::new();
+    let mut lines = page.lines().peekable();
+    let mut in_session = false;
+    while let Some(line) = lines.next() {
+        text.push_str(line);
+        text.push('\n');
+        if line.starts_with("```") {
+            in_session = line == "```console";
+        }
+        let Some(command) = line.strip_prefix("$ ").filter(|_| in_session) else { continue };
+        let mut command = command.to_owned();
+        while command.ends_with('\\') {
+            let more = lines.next().expect("a line that goes on");
+            text.push_str(&format!("{more}\n"));
+            command = format!("{command}\n{more}");
+        }
+        while lines.next_if(|next| !next.starts_with("$ ") && !next.starts_with("```")).is_some() {}
+        text.push_str(&session.run(&command));
+    }
+    text
+}
+
+#[test]
+fn every_session_in_the_documentation_is_real() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    let now = replayed(&page);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &now).expect("the page can be written");
+        return;
+    }
+    let differs = page.lines().zip(now.lines()).enumerate().find(|(_, (said, is))| said != is);
+    if let Some((index, (said, is))) = differs {
+        panic!("docs/cli.md, line {}: the page says\n{said}\nbut it is\n{is}", index + 1);
+    }
+    assert_eq!(page.lines().count(), now.lines().count());
+}
+
+#[test]
+fn every_command_is_in_the_documentation() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    let help = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        let output = command.args(arguments).arg("--help").output().expect("the binary starts");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let mut missing = Vec::new();
+    for noun in commands(&help(&[])) {
+        let verbs = commands(&help(&[&noun]));
+        let paths = if verbs.is_empty() {
+            vec![noun]
+        } else {
+            verbs.iter().map(|verb| format!("{noun} {verb}")).collect()
+        };
+        missing.extend(paths.into_iter().filter(|path| !page.contains(&format!("bursar {path}"))));
+    }
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// The names of the commands that a help text lists.
+fn commands(help: &str) -> Vec<String> {
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = list.take_while(|line| !line.is_empty());
+    let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}

@@ -1,0 +1,25 @@
+//! Budgets: limits on what an account and all below it draw.
+
+use bursar_api::budget::{Budget, Budgets, SetBudget};
+
+use crate::call::{Call, Method, Nothing, path};
+
+/// Sets or replaces a budget.
+pub fn set(account: &str, name: &str, budget: &SetBudget) -> Call<Budget> {
+    Call::put(path(&["v1", "accounts", account, "budgets", name]), budget)
+}
+
+/// Reads a budget with its numbers of the current period.
+pub fn show(account: &str, name: &str) -> Call<Budget> {
+    Call::get(path(&["v1", "accounts", account, "budgets", name]))
+}
+
+/// All budgets of an account.
+pub fn list(account: &str) -> Call<Budgets> {
+    Call::get(path(&["v1", "accounts", account, "budgets"]))
+}
+
+/// Removes a budget.
+pub fn remove(account: &str, name: &str) -> Call<Nothing> {
+    Call::new(Method::Delete, path(&["v1", "accounts", account, "budgets", name]))
+}

@@ -1,0 +1,15 @@
+//! Charges: credits spent at once.
+
+use bursar_api::charge::{Charge, CreateCharge};
+
+use crate::call::{Call, path};
+
+/// Spends credits at once.
+pub fn create(charge: &CreateCharge) -> Call<Charge> {
+    Call::post("/v1/charges", charge)
+}
+
+/// Reads a charge.
+pub fn show(id: &str) -> Call<Charge> {
+    Call::get(path(&["v1", "charges", id]))
+}

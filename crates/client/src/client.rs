@@ -1,0 +1,361 @@
+//! Sends calls, repeats them when that helps, reads answers and problems.
+
+use std::fmt;
+use std::time::Duration;
+
+use bursar_api::{List, Problem};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Certificate, Request, StatusCode, Url};
+use serde::de::DeserializeOwned;
+
+use crate::call::{Call, Method};
+use crate::error::ClientError;
+use crate::retry::{RetryPolicy, random};
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much of an unexpected body is shown.
+const EXCERPT: usize = 200;
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer<T> {
+    /// The body, read.
+    pub value: T,
+    /// The body as it came.
+    pub body: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// Whether the server had kept this answer from an earlier request with the same key.
+    pub replayed: bool,
+}
+
+/// A connection to a server, with a key. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    server: Url,
+    headers: HeaderMap,
+    retry: RetryPolicy,
+}
+
+/// Collects what a [`Client`] needs.
+#[derive(Clone)]
+pub struct ClientBuilder {
+    server: String,
+    key: Option<String>,
+    tenant: Option<String>,
+    authority: Option<Vec<u8>>,
+    timeout: Duration,
+    retry: RetryPolicy,
+}
+
+impl Client {
+    /// A client of the server at this address, with this key.
+    pub fn new(server: &str, key: &str) -> Result<Client, ClientError> {
+        Client::builder(server).key(key).build()
+    }
+
+    /// A client of the server at this address, to be told more.
+    pub fn builder(server: &str) -> ClientBuilder {
+        ClientBuilder {
+            server: server.to_owned(),
+            key: None,
+            tenant: None,
+            authority: None,
+            timeout: TIMEOUT,
+            retry: RetryPolicy::default(),
+        }
+    }
+
+    /// The address of the server.
+    pub fn server(&self) -> &str {
+        self.server.as_str().trim_end_matches('/')
+    }
+
+    /// Whether what is sent, the key too, can be read on its way.
+    pub fn is_exposed(&self) -> bool {
+        self.server.scheme() == "http" && !is_loopback(&self.server)
+    }
+
+    pub(crate) fn retry(&self) -> &RetryPolicy {
+        &self.retry
+    }
+
+    /// Sends a call and reads its answer. Repeats it, under the same idempotency key, while the
+    /// server cannot be reached or asks to come back, as often as the [`RetryPolicy`] allows.
+    pub async fn send<T: DeserializeOwned>(&self, call: Call<T>) -> Result<Answer<T>, ClientError> {
+        let request = self.request(call)?;
+        let mut failures = 0;
+        loop {
+            let copy = request.try_clone().expect("a body of text can be sent again");
+            let trouble = match self.exchange(copy).await {
+                Ok(answer) => return self.read(answer),
+                Err(trouble) => trouble,
+            };
+            failures += 1;
+            let pause = self.retry.pause(failures, trouble.asked, random());
+            match pause.filter(|_| trouble.may_pass) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(trouble.error),
+            }
+        }
+    }
+
+    /// Fetches every page of a list.
+    pub async fn send_all<T: DeserializeOwned>(
+        &self,
+        call: Call<List<T>>,
+    ) -> Result<Vec<T>, ClientError> {
+        let mut all = Vec::new();
+        let mut page = call.clone();
+        loop {
+            let list = self.send(page).await?.value;
+            all.extend(list.data);
+            match list.next_cursor {
+                Some(cursor) if list.has_more => page = call.clone().with_cursor(&cursor),
+                Some(_) | None => return Ok(all),
+            }
+        }
+    }
+
+    /// The request, with everything that goes along.
+    pub(crate) fn request<T>(&self, call: Call<T>) -> Result<Request, ClientError> {
+        let mut request = Request::new(method(call.method), self.address(&call)?);
+        let headers = request.headers_mut();
+        headers.extend(self.headers.clone());
+        if call.method.changes() {
+            let key = call.idempotency_key.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+            let value = HeaderValue::from_str(&key).map_err(|_| {
+                ClientError::Unusable("an idempotency key has only visible characters".into())
+            })?;
+            headers.insert("idempotency-key", value);
+        }
+        if let Some(body) = call.body {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *request.body_mut() = Some(body.into());
+        }
+        if let Some(timeout) = call.timeout {
+            *request.timeout_mut() = Some(timeout);
+        }
+        Ok(request)
+    }
+
+    fn address<T>(&self, call: &Call<T>) -> Result<Url, ClientError> {
+        let wanted = format!("{}{}", self.server.path().trim_end_matches('/'), call.path);
+        let text = format!("{}{}", self.server(), call.target());
+        // Names such as `..` are valid ids, but cannot stand in an address: they would ask for
+        // something else.
+        match Url::parse(&text) {
+            Ok(url) if url.path() == wanted => Ok(url),
+            Ok(_) | Err(_) => {
+                let reason = format!("`{}` cannot be asked for: not a usable path", call.path);
+                Err(ClientError::Unusable(reason))
+            }
+        }
+    }
+
+    async fn exchange(&self, request: Request) -> Result<Received, Trouble> {
+        let response = self.execute(request).await?;
+        let status = response.status().as_u16();
+        let replayed = response.headers().contains_key("idempotent-replayed");
+        let body = response.text().await.map_err(|error| self.lost(&error))?;
+        Ok(Received { status, body, replayed })
+    }
+
+    /// Sends a request once; answers other than 2xx are trouble.
+    pub(crate) async fn execute(&self, request: Request) -> Result<reqwest::Response, Trouble> {
+        let response = self.http.execute(request).await.map_err(|error| self.lost(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let may_pass =
+            matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let asked = retry_after(response.headers());
+        let body = response.text().await.map_err(|error| self.lost(&error))?;
+        Err(Trouble { error: self.refusal(status.as_u16(), &body), may_pass, asked })
+    }
+
+    fn lost(&self, error: &reqwest::Error) -> Trouble {
+        let error =
+            ClientError::Unreachable { server: self.server().to_owned(), cause: causes(error) };
+        Trouble { error, may_pass: true, asked: None }
+    }
+
+    fn refusal(&self, status: u16, body: &str) -> ClientError {
+        match serde_json::from_str::<Problem>(body) {
+            Ok(problem) => ClientError::Problem(Box::new(problem)),
+            Err(_) => self.unexpected(status, body),
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&self, received: Received) -> Result<Answer<T>, ClientError> {
+        let Received { status, body, replayed } = received;
+        let text = if body.is_empty() { "null" } else { &body };
+        match serde_json::from_str(text) {
+            Ok(value) => Ok(Answer { value, body, status, replayed }),
+            Err(error) => Err(self.unexpected(status, &format!("{error} in {body}"))),
+        }
+    }
+
+    fn unexpected(&self, status: u16, what: &str) -> ClientError {
+        let excerpt: String = what.chars().take(EXCERPT).collect();
+        ClientError::Unexpected { server: self.server().to_owned(), status, excerpt }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.server())
+    }
+}
+
+/// A complete answer.
+struct Received {
+    status: u16,
+    body: String,
+    replayed: bool,
+}
+
+/// A request that did not work once.
+pub(crate) struct Trouble {
+    /// What to tell the caller.
+    pub(crate) error: ClientError,
+    /// Whether it may pass by itself.
+    pub(crate) may_pass: bool,
+    /// The pause that the server asked for.
+    pub(crate) asked: Option<Duration>,
+}
+
+impl ClientBuilder {
+    /// Sends this key.
+    pub fn key(mut self, key: &str) -> ClientBuilder {
+        self.key = Some(key.to_owned());
+        self
+    }
+
+    /// Means ids of this tenant.
+    pub fn tenant(mut self, tenant: &str) -> ClientBuilder {
+        self.tenant = Some(tenant.to_owned());
+        self
+    }
+
+    /// Also trusts servers whose certificates this authority (PEM) has signed.
+    pub fn authority(mut self, pem: Vec<u8>) -> ClientBuilder {
+        self.authority = Some(pem);
+        self
+    }
+
+    /// How long an answer may take.
+    pub fn timeout(mut self, timeout: Duration) -> ClientBuilder {
+        self.timeout = timeout;
+        self
+    }
+
+    /// When to try again.
+    pub fn retry(mut self, retry: RetryPolicy) -> ClientBuilder {
+        self.retry = retry;
+        self
+    }
+
+    /// The client, or what is wrong with what it was told.
+    pub fn build(self) -> Result<Client, ClientError> {
+        let unusable = |reason: String| Err(ClientError::Unusable(reason));
+        let server = match Url::parse(&self.server) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
+            Ok(_) | Err(_) => {
+                let given = &self.server;
+                let reason = format!("`{given}` is no address such as http://127.0.0.1:7070");
+                return unusable(reason);
+            }
+        };
+        if server.query().is_some() || server.fragment().is_some() {
+            return unusable(format!("`{}` must not have a query or fragment", self.server));
+        }
+        let mut headers = HeaderMap::new();
+        if let Some(key) = &self.key {
+            let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
+                return unusable("the key has characters that no key has".into());
+            };
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        if let Some(tenant) = &self.tenant {
+            let Ok(value) = HeaderValue::from_str(tenant) else {
+                return unusable("the tenant has characters that no tenant has".into());
+            };
+            headers.insert("bursar-tenant", value);
+        }
+        let http = transport(&server, self.authority.as_deref(), self.timeout)?;
+        Ok(Client { http, server, headers, retry: self.retry })
+    }
+}
+
+fn transport(
+    server: &Url,
+    authority: Option<&[u8]>,
+    timeout: Duration,
+) -> Result<reqwest::Client, ClientError> {
+    // The one that is installed already serves as well.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("bursar/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(timeout)
+        .redirect(reqwest::redirect::Policy::none());
+    if is_loopback(server) {
+        builder = builder.no_proxy();
+    }
+    if let Some(pem) = authority {
+        let certificates = Certificate::from_pem_bundle(pem).map_err(setup)?;
+        builder = builder.tls_certs_merge(certificates);
+    } else if server.scheme() == "http" {
+        // No certificate is ever checked, so a machine without any can still use this.
+        builder = builder.tls_certs_only([]);
+    }
+    builder.build().map_err(setup)
+}
+
+fn setup(error: reqwest::Error) -> ClientError {
+    ClientError::Unusable(format!("cannot set up HTTPS: {}", causes(&error)))
+}
+
+/// Whether the server is on this machine.
+fn is_loopback(server: &Url) -> bool {
+    let host = server.host_str().unwrap_or("").trim_matches(['[', ']']);
+    let address: Option<std::net::IpAddr> = host.parse().ok();
+    host == "localhost" || address.is_some_and(|address| address.is_loopback())
+}
+
+fn method(method: Method) -> reqwest::Method {
+    match method {
+        Method::Get => reqwest::Method::GET,
+        Method::Post => reqwest::Method::POST,
+        Method::Put => reqwest::Method::PUT,
+        Method::Patch => reqwest::Method::PATCH,
+        Method::Delete => reqwest::Method::DELETE,
+    }
+}
+
+/// The pause that the server asks for, in whole seconds as our server writes it.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    text.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// An error with what caused it, down to the first cause.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

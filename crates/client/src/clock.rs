@@ -1,0 +1,21 @@
+//! The manual clock.
+
+use bursar_api::Time;
+use bursar_api::clock::{Clock, MoveClock};
+
+use crate::call::Call;
+
+/// What the clock shows.
+pub fn show() -> Call<Clock> {
+    Call::get("/v1/clock")
+}
+
+/// Moves the clock forward to an instant.
+pub fn set(now: Time) -> Call<Clock> {
+    Call::post("/v1/clock", &MoveClock { now: Some(now), advance_seconds: None })
+}
+
+/// Moves the clock forward by some seconds.
+pub fn advance(seconds: u64) -> Call<Clock> {
+    Call::post("/v1/clock", &MoveClock { now: None, advance_seconds: Some(seconds) })
+}

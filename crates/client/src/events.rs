@@ -1,0 +1,112 @@
+//! Follows the feed of events across broken connections.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bursar_api::audit::{EventsQuery, FeedEvent};
+use reqwest::header::{ACCEPT, HeaderValue};
+
+use crate::call::{Call, Nothing};
+use crate::client::{Client, Trouble};
+use crate::error::ClientError;
+use crate::retry::random;
+use crate::sse::{Message, Reader};
+
+/// A connection on which nothing comes for so long, not even a sign of life, is broken.
+const SILENCE: Duration = Duration::from_secs(60);
+/// A connection to the feed lives for ever, as far as the client is concerned.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The feed from some event on. When the connection breaks it goes on behind the last event that
+/// was complete: none is lost, none comes twice.
+#[derive(Debug)]
+pub struct EventStream {
+    client: Client,
+    after: Option<String>,
+    connection: Option<reqwest::Response>,
+    reader: Reader,
+    ready: VecDeque<Message>,
+    failures: u32,
+}
+
+impl EventStream {
+    /// The feed behind the event with this id; from the present if absent, from the beginning
+    /// for `0`.
+    pub fn new(client: Client, after: Option<String>) -> EventStream {
+        EventStream {
+            client,
+            after,
+            connection: None,
+            reader: Reader::default(),
+            ready: VecDeque::new(),
+            failures: 0,
+        }
+    }
+
+    /// The next event. Fails when the server refuses, or cannot be reached for as long as the
+    /// client's policy says.
+    pub async fn next(&mut self) -> Result<FeedEvent, ClientError> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return self.event(&message);
+            }
+            match self.connection.take() {
+                Some(connection) => self.receive(connection).await?,
+                None => self.connect().await?,
+            }
+        }
+    }
+
+    fn event(&mut self, message: &Message) -> Result<FeedEvent, ClientError> {
+        let event: FeedEvent = serde_json::from_str(&message.data)
+            .map_err(|error| self.garbled(&error.to_string()))?;
+        self.after = Some(event.id.clone());
+        self.failures = 0;
+        Ok(event)
+    }
+
+    async fn connect(&mut self) -> Result<(), ClientError> {
+        self.reader = Reader::default();
+        let query = EventsQuery { after: self.after.clone() };
+        let call: Call<Nothing> = Call::get("/v1/events").with_query(&query).with_timeout(FOR_EVER);
+        let mut request = self.client.request(call)?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        match self.client.execute(request).await {
+            Ok(connection) => self.connection = Some(connection),
+            Err(Trouble { error, may_pass, asked }) => {
+                self.failures += 1;
+                let pause = self.client.retry().pause(self.failures, asked, random());
+                match pause.filter(|_| may_pass) {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next piece; a connection that ended is given up, after a pause.
+    async fn receive(&mut self, mut connection: reqwest::Response) -> Result<(), ClientError> {
+        let piece = match tokio::time::timeout(SILENCE, connection.chunk()).await {
+            Ok(Ok(Some(piece))) => piece,
+            Ok(Ok(None) | Err(_)) | Err(_) => {
+                let pause = self.client.retry().spread(1, random());
+                tokio::time::sleep(pause).await;
+                return Ok(());
+            }
+        };
+        let messages = self.reader.push(&piece).map_err(|_| self.garbled("an endless event"))?;
+        if messages.is_empty() {
+            // An id without data says how far the feed has come although nothing happened.
+            self.after = self.reader.last_id().map(str::to_owned).or(self.after.take());
+        }
+        self.ready.extend(messages);
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn garbled(&self, what: &str) -> ClientError {
+        let server = self.client.server().to_owned();
+        ClientError::Unexpected { server, status: 200, excerpt: what.to_owned() }
+    }
+}

@@ -1,0 +1,26 @@
+//! Grants: credits put into an account.
+
+use bursar_api::List;
+use bursar_api::grant::{Grant, GrantFilter, IssueGrant};
+
+use crate::call::{Call, Method, path};
+
+/// Puts credits into an account.
+pub fn issue(grant: &IssueGrant) -> Call<Grant> {
+    Call::post("/v1/grants", grant)
+}
+
+/// Reads a grant.
+pub fn show(id: &str) -> Call<Grant> {
+    Call::get(path(&["v1", "grants", id]))
+}
+
+/// Lists grants, newest first.
+pub fn list(filter: &GrantFilter) -> Call<List<Grant>> {
+    Call::get("/v1/grants").with_query(filter)
+}
+
+/// Takes back what is left of a grant.
+pub fn revoke(id: &str) -> Call<Grant> {
+    Call::new(Method::Post, path(&["v1", "grants", id, "revoke"])).with_json("{}")
+}

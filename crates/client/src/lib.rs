@@ -1,0 +1,50 @@
+//! A typed client of the HTTP interface.
+//!
+//! A request is data: each resource has a file with one function per endpoint that returns a
+//! [`Call`], which says what will be sent and what comes back. [`Client::send`] sends it.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), bursar_client::ClientError> {
+//! use bursar_client::{Client, balances};
+//!
+//! let client = Client::new("http://127.0.0.1:7070", "the key")?;
+//! let balance = client.send(balances::now("acme:nlp")).await?.value;
+//! println!("{} can be spent", balance.spendable);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every call that changes something carries an `Idempotency-Key`, so it can be repeated without
+//! harm; the client does so by itself, a bounded number of times, when the server cannot be reached
+//! or asks to come back later ([`RetryPolicy`]). Refusals come back as [`ClientError::Problem`].
+//! [`EventStream`] follows the feed of events across broken connections.
+
+mod call;
+mod client;
+mod error;
+mod events;
+mod retry;
+mod sse;
+
+pub mod accounts;
+pub mod audit;
+pub mod balances;
+pub mod batches;
+pub mod budgets;
+pub mod charges;
+pub mod classes;
+pub mod clock;
+pub mod grants;
+pub mod holds;
+pub mod keys;
+pub mod prices;
+pub mod quotas;
+pub mod refunds;
+pub mod transfers;
+
+pub use bursar_api as api;
+pub use call::{Call, Method, Nothing, path};
+pub use client::{Answer, Client, ClientBuilder};
+pub use error::ClientError;
+pub use events::EventStream;
+pub use retry::RetryPolicy;

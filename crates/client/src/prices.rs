@@ -1,0 +1,15 @@
+//! The price book.
+
+use bursar_api::price::{Price, PriceQuery, Prices, SetPrice};
+
+use crate::call::{Call, path};
+
+/// Adds a version of a price.
+pub fn set(gpu_type: &str, price: &SetPrice) -> Call<Price> {
+    Call::put(path(&["v1", "prices", gpu_type]), price)
+}
+
+/// The prices that count at an instant.
+pub fn list(query: &PriceQuery) -> Call<Prices> {
+    Call::get("/v1/prices").with_query(query)
+}

@@ -1,0 +1,20 @@
+//! Quotas: how much of the machines an account may use at once.
+
+use bursar_api::quota::{Quota, QuotaQuery, Quotas, SetQuota};
+
+use crate::call::{Call, Method, Nothing, path};
+
+/// Sets or replaces the quota of an account, for one region or for each.
+pub fn set(account: &str, quota: &SetQuota) -> Call<Quota> {
+    Call::put(path(&["v1", "accounts", account, "quota"]), quota)
+}
+
+/// All quotas of an account.
+pub fn show(account: &str) -> Call<Quotas> {
+    Call::get(path(&["v1", "accounts", account, "quota"]))
+}
+
+/// Removes the quota for one region, or the one for each.
+pub fn remove(account: &str, query: &QuotaQuery) -> Call<Nothing> {
+    Call::new(Method::Delete, path(&["v1", "accounts", account, "quota"])).with_query(query)
+}

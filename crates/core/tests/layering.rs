@@ -1,0 +1,90 @@
+//! Who may depend on whom. A line that is missing here is a decision that nobody has made.
+
+#![allow(clippy::unwrap_used, reason = "without cargo's answer there is nothing to check")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What each crate of ours may use of ours, tests apart.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("fefo", &[]),
+    ("bursar-core", &["fefo"]),
+    ("bursar-journal", &["bursar-core", "fefo"]),
+    ("bursar-engine", &["bursar-core", "bursar-journal"]),
+    ("bursar-history", &["bursar-core", "bursar-journal", "bursar-engine", "fefo"]),
+    ("bursar-audit", &["bursar-journal"]),
+    ("bursar-api", &[]),
+    ("bursar-client", &["bursar-api"]),
+    (
+        "bursar-server",
+        &[
+            "bursar-core",
+            "bursar-journal",
+            "bursar-engine",
+            "bursar-history",
+            "bursar-audit",
+            "bursar-api",
+            "fefo",
+        ],
+    ),
+    ("bursar-agent", &["bursar-api", "bursar-client"]),
+    ("bursar-sim", &["bursar-core", "bursar-journal", "bursar-engine", "fefo"]),
+    ("bursar-testkit", &["bursar-core", "bursar-api", "bursar-client", "fefo"]),
+];
+
+/// What the pure crates may use of others'. No clock, no I/O, no runtime, no serialisation.
+const PURE: &[(&str, &[&str])] = &[
+    ("fefo", &[]),
+    ("bursar-core", &["blake3", "compact_str", "hashbrown", "rustc-hash", "smallvec"]),
+];
+
+/// Each crate of ours with its direct dependencies, tests and build scripts apart.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let all = package["dependencies"].as_array().unwrap().iter();
+            let normal = all.filter(|dependency| dependency["kind"].is_null());
+            (text(&package["name"]), normal.map(|dependency| text(&dependency["name"])).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn nobody_reaches_up() {
+    let dependencies = dependencies();
+    let ours: BTreeSet<&String> = dependencies.keys().collect();
+    for (name, used) in &dependencies {
+        // The binary links everything.
+        if name == "bursar-cli" {
+            continue;
+        }
+        let rule = MAY_USE.iter().find(|(crate_name, _)| crate_name == name);
+        let (_, allowed) = rule.unwrap_or_else(|| panic!("say in MAY_USE what {name} may use"));
+        for dependency in used.iter().filter(|dependency| ours.contains(dependency)) {
+            assert!(allowed.contains(&dependency.as_str()), "{name} must not use {dependency}");
+        }
+    }
+}
+
+#[test]
+fn the_pure_crates_stay_pure() {
+    let dependencies = dependencies();
+    let ours: BTreeSet<&String> = dependencies.keys().collect();
+    for (name, allowed) in PURE {
+        for dependency in &dependencies[*name] {
+            let fine = ours.contains(dependency) || allowed.contains(&dependency.as_str());
+            assert!(fine, "{name} must stay pure and cannot use {dependency}");
+        }
+    }
+}

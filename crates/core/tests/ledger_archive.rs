@@ -1,0 +1,176 @@
+//! A refund for what the ledger has forgotten: the record comes back from history, and is checked.
+
+#![allow(clippy::unwrap_used, reason = "the steps before the one under test must succeed")]
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::command::{
+    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold,
+    Policy, Refund, RefundOf, Usage,
+};
+use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::refusal::Conflict;
+use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
+use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::time::Timestamp;
+
+const HOUR_MS: i64 = 3_600_000;
+
+struct World {
+    ledger: Ledger,
+    now: Timestamp,
+}
+
+fn credits(whole: i64) -> Credits {
+    Credits::from_whole(whole).unwrap()
+}
+
+impl World {
+    /// A hold of 40 that was settled at 30, with short memory.
+    fn new() -> World {
+        let now = Timestamp::from_millis(1_767_225_600_000);
+        let mut world = World { ledger: Ledger::new(), now };
+        let policy = Policy {
+            idempotency_ttl_ms: HOUR_MS,
+            retention_ms: HOUR_MS,
+            lateness_ms: HOUR_MS,
+            compensation_ttl_ms: HOUR_MS,
+        };
+        world.run(Command::SetPolicy(policy)).unwrap();
+        let settings = AccountSettings::default();
+        let path = "acme".into();
+        world.run(Command::OpenAccount { path, kind: AccountKind::Org, settings }).unwrap();
+        world
+            .run(Command::IssueGrant(IssueGrant {
+                id: "paid".into(),
+                account: "acme".into(),
+                amount: credits(100),
+                kind: GrantKind::Purchase,
+                effective_at: None,
+                expires_at: None,
+                priority: 100,
+                restriction: None,
+                reference: None,
+                metadata: None,
+            }))
+            .unwrap();
+        world.place();
+        let usage = Usage::Total(credits(30));
+        world
+            .run(Command::SettleHold {
+                tenant: "acme".into(),
+                hold: "h".into(),
+                usage,
+                cause: Cause::Holder,
+            })
+            .unwrap();
+        world
+    }
+
+    fn place(&mut self) {
+        self.run(Command::PlaceHold(PlaceHold {
+            id: "h".into(),
+            account: "acme".into(),
+            amount: credits(40),
+            ttl_ms: Some(HOUR_MS),
+            context: Context::default(),
+            on_expiry: OnExpiry::HonorHold,
+            rate: None,
+            gpu_ms: 0,
+            reference: None,
+        }))
+        .unwrap();
+    }
+
+    fn run(&mut self, command: Command) -> Result<Reply, Refusal> {
+        advance(&mut self.ledger, self.now, |_, _| {});
+        let fingerprint = u128::try_from(self.now.millis()).unwrap();
+        let envelope = Envelope { actor: "test".into(), fingerprint, key: None };
+        let mut events = Vec::new();
+        let answer = execute(&mut self.ledger, self.now, &envelope, &command, &mut events);
+        invariant::check(&self.ledger).unwrap();
+        answer.map(|accepted| accepted.reply).map_err(|refused| refused.refusal)
+    }
+
+    fn refund(&mut self, id: &str, whole: i64) -> Result<Reply, Refusal> {
+        self.run(Command::Refund(Refund {
+            id: id.into(),
+            tenant: "acme".into(),
+            of: RefundOf::Hold("h".into()),
+            amount: Some(credits(whole)),
+            compensate: false,
+        }))
+    }
+
+    fn wait(&mut self, hours: i64) {
+        self.now = self.now.plus_millis(hours * HOUR_MS);
+        advance(&mut self.ledger, self.now, |_, _| {});
+    }
+
+    fn record(&self) -> ArchivedHold {
+        let tenant = self.ledger.find_account("acme").unwrap();
+        let hold = self.ledger.find_hold(tenant, HoldKind::Hold, "h").unwrap();
+        self.ledger.archive(hold).unwrap()
+    }
+
+    fn revive(&mut self, record: &ArchivedHold) -> Result<Reply, Refusal> {
+        let digest = record.digest();
+        self.run(Command::ReviveHold { record: Box::new(record.clone()), digest })
+    }
+
+    fn available(&self) -> i128 {
+        let account = self.ledger.find_account("acme").unwrap();
+        self.ledger.balance(account, &Context::default()).available / 1_000_000
+    }
+}
+
+#[test]
+fn a_forgotten_hold_comes_back_for_a_refund() {
+    let mut world = World::new();
+    let record = world.record();
+    world.wait(2);
+    assert!(matches!(world.refund("r1", 10), Err(Refusal::NotFound { .. })));
+    world.revive(&record).unwrap();
+    world.refund("r1", 10).unwrap();
+    assert_eq!(world.available(), 80);
+    // And is forgotten again, once it has not moved for long enough.
+    world.wait(2);
+    assert!(matches!(world.refund("r2", 10), Err(Refusal::NotFound { .. })));
+}
+
+#[test]
+fn a_record_that_was_changed_is_refused() {
+    let mut world = World::new();
+    let record = world.record();
+    world.wait(2);
+    let mut forged = record.clone();
+    forged.hold.captured += 1;
+    let before = world.ledger.digest();
+    let command = Command::ReviveHold { record: Box::new(forged.clone()), digest: record.digest() };
+    let mismatch = Err(Refusal::Conflict(Conflict::RecordMismatch));
+    assert_eq!(world.run(command), mismatch);
+    // Nor does a digest of the forgery help: the units it claims are not spent.
+    forged.hold.slices[0].captured += 1;
+    assert_eq!(world.revive(&forged), mismatch);
+    assert_eq!(world.ledger.digest(), before);
+}
+
+#[test]
+fn a_record_from_before_a_refund_cannot_return_the_same_credits_twice() {
+    let mut world = World::new();
+    let stale = world.record();
+    world.refund("r1", 10).unwrap();
+    world.wait(2);
+    let mismatch = Err(Refusal::Conflict(Conflict::RecordMismatch));
+    assert_eq!(world.revive(&stale), mismatch);
+}
+
+#[test]
+fn a_record_does_not_replace_what_is_there() {
+    let mut world = World::new();
+    let record = world.record();
+    assert!(matches!(world.revive(&record), Err(Refusal::AlreadyExists { .. })));
+    world.wait(2);
+    world.place();
+    assert!(matches!(world.revive(&record), Err(Refusal::AlreadyExists { .. })));
+}

@@ -1,0 +1,46 @@
+//! The ledger's codec: who asked for what, in front of what happened.
+
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::event::Event;
+use bursar_journal::record::ledger::{
+    AuditHeader, Outcome, decode_body_into, decode_image, encode_body, encode_image,
+};
+
+use crate::codec::{Codec, CodecError, Origin};
+
+/// The stored form of a ledger's events and state: see `docs/journal-format.md`.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct LedgerCodec;
+
+impl Codec for LedgerCodec {
+    type Machine = Ledger;
+
+    fn genesis(&self) -> Ledger {
+        Ledger::new()
+    }
+
+    fn encode(&self, origin: Origin<'_, Ledger>, events: &[Event], body: &mut Vec<u8>) {
+        let header = match origin {
+            Origin::Due => None,
+            Origin::Command { envelope, command, accepted } => {
+                let header = AuditHeader::of(envelope, command, events);
+                debug_assert_eq!(accepted, header.outcome == Outcome::Accepted);
+                Some(header)
+            }
+        };
+        encode_body(header.as_ref(), events, body);
+    }
+
+    fn decode(&self, body: &[u8], events: &mut Vec<Event>) -> Result<(), CodecError> {
+        decode_body_into(body, events).map(|_| ()).map_err(|error| CodecError(error.to_string()))
+    }
+
+    fn encode_state(&self, machine: &Ledger) -> Vec<u8> {
+        encode_image(&machine.image())
+    }
+
+    fn decode_state(&self, bytes: &[u8]) -> Result<Ledger, CodecError> {
+        let image = decode_image(bytes).map_err(|error| CodecError(error.to_string()))?;
+        Ledger::from_image(image).map_err(|error| CodecError(error.to_string()))
+    }
+}

@@ -1,0 +1,93 @@
+//! Following a journal, batch by batch.
+
+use bursar_core::digest::Digest;
+use bursar_journal::record::ledger::decode_record;
+use bursar_journal::{Head, Journal, StoredBatch};
+
+use super::{Fed, History};
+use crate::database::{Columns, Database};
+use crate::error::HistoryError;
+
+/// Records of one transaction: enough to share its cost, few enough to be read soon.
+const RECORDS_AT_ONCE: u64 = 4096;
+
+impl<D: Database> History<D> {
+    /// The last journal batch of which all records are in; the genesis of `journal` before the first.
+    pub fn followed(&self, journal: &dyn Journal) -> Result<Head, HistoryError> {
+        let rows = self
+            .database
+            .query("SELECT sequence, position, hash FROM followed WHERE only = 1", &[])?;
+        let Some(row) = rows.into_iter().next() else {
+            return Ok(Head::genesis(journal.id()));
+        };
+        let mut row = Columns::of(row);
+        let (sequence, position) = (row.integer()?.cast_unsigned(), row.integer()?.cast_unsigned());
+        let wrong = |_| HistoryError::inconsistent("a hash has 32 bytes");
+        let hash = row.bytes()?.try_into().map(Digest).map_err(wrong)?;
+        Ok(Head { sequence, position, hash })
+    }
+
+    /// Reads everything up to `until`, which must be durable, and returns how far it has come. Call
+    /// it again whenever more is durable.
+    ///
+    /// # Errors
+    /// What was read before an error stays.
+    pub fn follow(&mut self, journal: &dyn Journal, until: Head) -> Result<Head, HistoryError> {
+        let mut batches: Vec<StoredBatch> = Vec::new();
+        let mut records = 0;
+        for batch in journal.read(self.followed(journal)?)? {
+            let batch = batch?;
+            if batch.sequence > until.sequence {
+                break;
+            }
+            records += u64::from(batch.records);
+            batches.push(batch);
+            if records >= RECORDS_AT_ONCE {
+                self.apply_batches(&batches)?;
+                batches.clear();
+                records = 0;
+            }
+        }
+        self.apply_batches(&batches)?;
+        self.followed(journal)
+    }
+
+    /// Applies the records of journal batches in one transaction.
+    pub fn apply_batches(&mut self, batches: &[StoredBatch]) -> Result<u64, HistoryError> {
+        let mut decoded = Vec::new();
+        for batch in batches {
+            for record in batch.frames() {
+                let record = record?;
+                let position = record.position;
+                let bodies = decode_record(record.kind, record.body)
+                    .map_err(|error| HistoryError::Record { position, error })?;
+                decoded.push((position, record.time, bodies));
+            }
+        }
+        let fed: Vec<Fed<'_>> = decoded
+            .iter()
+            .map(|(position, at, bodies)| Fed { position: *position, at: *at, bodies })
+            .collect();
+        let last = batches.last().map(StoredBatch::head);
+        self.in_transaction(|history| {
+            let position = history.apply_all(&fed)?;
+            if let Some(head) = last.filter(|head| head.position == position) {
+                history.note_followed(head)?;
+            }
+            Ok(position)
+        })
+    }
+
+    fn note_followed(&self, head: Head) -> Result<(), HistoryError> {
+        self.database.execute(
+            "INSERT INTO followed VALUES (1, ?1, ?2, ?3)
+             ON CONFLICT (only) DO UPDATE SET sequence = excluded.sequence,
+             position = excluded.position, hash = excluded.hash",
+            &[
+                head.sequence.cast_signed().into(),
+                head.position.cast_signed().into(),
+                head.hash.0.to_vec().into(),
+            ],
+        )
+    }
+}

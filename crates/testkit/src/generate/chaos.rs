@@ -1,0 +1,244 @@
+//! Commands that make no sense: any text, any number, in any place.
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{
+    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
+    Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund,
+    RefundOf, Restriction, Transfer, Usage,
+};
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::price::Rate;
+use bursar_core::time::Timestamp;
+
+use super::random::Random;
+
+/// A random command with a random envelope, some of it about the time around `now`.
+pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
+    let envelope = Envelope {
+        actor: text(random),
+        fingerprint: u128::from(random.bits() % 50),
+        key: random.chance(30).then(|| u128::from(random.bits() % 20)),
+    };
+    let command = match random.index(20) {
+        0 => Command::SetPolicy(Policy {
+            idempotency_ttl_ms: number(random),
+            retention_ms: number(random),
+            lateness_ms: number(random),
+            compensation_ttl_ms: number(random),
+        }),
+        1 => Command::OpenAccount {
+            path: text(random),
+            kind: *random.pick(&[
+                AccountKind::Org,
+                AccountKind::Team,
+                AccountKind::Project,
+                AccountKind::User,
+            ]),
+            settings: settings(random),
+        },
+        2 => Command::ChangeAccount { path: text(random), settings: settings(random) },
+        3 if random.chance(20) => Command::FreezeAccount { path: text(random) },
+        3 => Command::UnfreezeAccount { path: text(random) },
+        4..=7 => grant(random, now),
+        8 => Command::RevokeGrant { tenant: tenant(random), grant: name(random) },
+        9 | 10 => hold(random),
+        11 => Command::CaptureHold {
+            tenant: tenant(random),
+            hold: name(random),
+            usage: usage(random),
+            seq: random.chance(50).then(|| random.bits() >> random.index(64)),
+        },
+        12 => Command::ExtendHold {
+            tenant: tenant(random),
+            hold: name(random),
+            amount: random.chance(70).then(|| credits(random)),
+            gpu_ms: random.bits() >> random.index(64),
+            ttl_ms: random.chance(50).then(|| number(random)),
+        },
+        13 => Command::SettleHold {
+            tenant: tenant(random),
+            hold: name(random),
+            usage: usage(random),
+            cause: *random.pick(&[Cause::Holder, Cause::Platform]),
+        },
+        14 => Command::ReleaseHold {
+            tenant: tenant(random),
+            hold: name(random),
+            cause: *random.pick(&[Cause::Holder, Cause::Platform]),
+        },
+        15 => Command::Charge(Charge {
+            id: name(random),
+            account: text(random),
+            amount: credits(random),
+            allow_partial: random.chance(50),
+            context: context(random),
+            effective_at: random.chance(50).then(|| instant(random, now)),
+        }),
+        16 => refund(random),
+        17 => Command::Transfer(Transfer {
+            id: name(random),
+            from: text(random),
+            to: text(random),
+            amount: credits(random),
+        }),
+        18 => Command::CollectUncollected { path: text(random), id: name(random) },
+        _ => budget(random),
+    };
+    (envelope, command)
+}
+
+/// Any text; most of the time one that may name something.
+pub(super) fn text(random: &mut Random) -> Name {
+    const KNOWN: [&str; 6] = ["a", "a", "a", "b", "a:b", "a:b:c"];
+    const ODD: [&str; 10] = ["", ":", "A", "é", "a b", "a:", "\0", "a::b", "-", "💥"];
+    match random.index(100) {
+        0..=94 => Name::from(*random.pick(&KNOWN)),
+        95..=97 => Name::from(*random.pick(&ODD)),
+        _ => {
+            let length = *random.pick(&[1, 63, 64, 65, 1000]);
+            let mut text = Name::with_capacity(length);
+            for _ in 0..length {
+                text.push(char::from(b'!' + (random.bits() % 94) as u8));
+            }
+            text
+        }
+    }
+}
+
+/// The name of a thing, mostly one of a few.
+fn name(random: &mut Random) -> Name {
+    if random.chance(10) { text(random) } else { format!("n{}", random.index(25)).into() }
+}
+
+/// A tenant, mostly one that may exist.
+fn tenant(random: &mut Random) -> Name {
+    if random.chance(90) { "a".into() } else { text(random) }
+}
+
+fn texts(random: &mut Random) -> Option<Vec<Name>> {
+    random.chance(30).then(|| (0..random.index(4)).map(|_| text(random)).collect())
+}
+
+/// Any number of any size and sign.
+fn number(random: &mut Random) -> i64 {
+    match random.index(8) {
+        0 => i64::MAX,
+        1 => i64::MIN,
+        2 => 0,
+        3 => random.between(-2, 2),
+        4 | 5 => random.between(1_000, 100_000_000),
+        _ => random.bits().cast_signed() >> random.index(64),
+    }
+}
+
+fn credits(random: &mut Random) -> Credits {
+    Credits::from_micros(number(random)).unwrap_or(Credits::MAX)
+}
+
+fn instant(random: &mut Random, now: Timestamp) -> Timestamp {
+    if random.chance(70) {
+        return now.plus_millis(random.between(-2_000, 200_000_000));
+    }
+    Timestamp::from_millis(number(random))
+}
+
+fn settings(random: &mut Random) -> AccountSettings {
+    AccountSettings {
+        name: random.chance(20).then(|| text(random)),
+        weight_milli: random.chance(20).then(|| random.bits() as u32),
+        home_region: random.chance(20).then(|| text(random)),
+        metadata: random.chance(20).then(|| text(random).as_str().into()),
+        compensation_ttl_ms: random.chance(20).then(|| number(random)),
+        overdraft_limit: random.chance(20).then(|| credits(random)),
+    }
+}
+
+fn grant(random: &mut Random, now: Timestamp) -> Command {
+    let restriction = Restriction {
+        gpu_types: texts(random),
+        regions: texts(random),
+        classes: texts(random),
+        max_share_micro: random.chance(10).then(|| random.bits() as u32 >> random.index(32)),
+    };
+    Command::IssueGrant(IssueGrant {
+        id: name(random),
+        account: text(random),
+        amount: credits(random),
+        kind: *random.pick(&GrantKind::ALL),
+        effective_at: random.chance(30).then(|| instant(random, now)),
+        expires_at: random.chance(50).then(|| instant(random, now)),
+        priority: random.bits() as u8,
+        restriction: random.chance(20).then_some(restriction),
+        reference: random.chance(20).then(|| text(random).as_str().into()),
+        metadata: random.chance(20).then(|| text(random).as_str().into()),
+    })
+}
+
+fn context(random: &mut Random) -> Context {
+    Context {
+        gpu_types: texts(random),
+        regions: texts(random),
+        class: random.chance(30).then(|| text(random)),
+    }
+}
+
+fn hold(random: &mut Random) -> Command {
+    let rate = Rate {
+        per_gpu_hour: credits(random),
+        share_milli: random.bits() as u16 >> random.index(16),
+        gpu_ms_limit: random.bits() >> random.index(64),
+    };
+    Command::PlaceHold(PlaceHold {
+        id: name(random),
+        account: text(random),
+        amount: credits(random),
+        ttl_ms: random.chance(50).then(|| number(random)),
+        context: context(random),
+        on_expiry: *random.pick(&[OnExpiry::HonorHold, OnExpiry::Strict]),
+        rate: random.chance(50).then_some(rate),
+        gpu_ms: random.bits() >> random.index(64),
+        reference: random.chance(20).then(|| text(random).as_str().into()),
+    })
+}
+
+fn usage(random: &mut Random) -> Usage {
+    if random.chance(50) {
+        Usage::Total(credits(random))
+    } else {
+        Usage::GpuMs(random.bits() >> random.index(64))
+    }
+}
+
+fn refund(random: &mut Random) -> Command {
+    let of = name(random);
+    Command::Refund(Refund {
+        id: name(random),
+        tenant: tenant(random),
+        of: if random.chance(50) { RefundOf::Hold(of) } else { RefundOf::Charge(of) },
+        amount: random.chance(70).then(|| credits(random)),
+        compensate: random.chance(50),
+    })
+}
+
+fn budget(random: &mut Random) -> Command {
+    let (path, budget) = (text(random), text(random));
+    if random.chance(20) {
+        return Command::RemoveBudget { path, budget };
+    }
+    let terms = BudgetTerms {
+        limit: credits(random),
+        unit: *random.pick(&[BudgetUnit::Credits, BudgetUnit::GpuHours]),
+        period: *random.pick(&[
+            BudgetPeriod::Total,
+            BudgetPeriod::Day,
+            BudgetPeriod::Week,
+            BudgetPeriod::Month,
+        ]),
+        mode: *random.pick(&[BudgetMode::Hard, BudgetMode::Soft]),
+        thresholds: (0..random.index(4))
+            .map(|_| random.bits() as u16 >> random.index(16))
+            .collect(),
+        utc_offset_minutes: random.bits() as i16 >> random.index(16),
+    };
+    Command::SetBudget { path, budget, terms }
+}

@@ -1,0 +1,235 @@
+//! Random commands in a small world, where everything meets everything.
+//!
+//! Names, instants and amounts come from small sets, and much of what is asked is measured by what
+//! the model knows: exactly all that can be spent, one unit more, one millisecond after a deadline.
+
+mod amount;
+mod chaos;
+mod flavor;
+mod grants;
+mod holds;
+mod instants;
+mod random;
+mod spending;
+mod terms;
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bursar_core::ledger::command::{AccountKind, AccountSettings, Command, Envelope, Policy};
+use bursar_core::ledger::id::Name;
+use bursar_core::time::Timestamp;
+
+pub use chaos::chaos;
+pub use random::Random;
+
+use flavor::{Flavor, KINDS};
+
+use crate::model::Model;
+
+/// One command, and when and by whom it is given.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The instant.
+    pub now: Timestamp,
+    /// Who asks.
+    pub envelope: Envelope,
+    /// What is asked.
+    pub command: Command,
+}
+
+/// Thinks of commands for one world.
+pub struct Generator {
+    random: Random,
+    now: i64,
+    scale: amount::Scale,
+    flavor: Flavor,
+    paths: Vec<(Name, AccountKind)>,
+    names: BTreeMap<&'static str, i64>,
+    expiries: Vec<i64>,
+    past: Vec<Step>,
+}
+
+const DAY_MS: i64 = 86_400_000;
+/// 2024-02-26T00:00Z, a Monday three days before a leap day.
+const FIRST_DAY: i64 = 1_708_905_600_000;
+
+impl Generator {
+    /// A world that depends on nothing but its seed.
+    pub fn new(seed: u64) -> Generator {
+        let mut random = Random::new(seed);
+        let now = FIRST_DAY + random.between(0, 70 * DAY_MS);
+        let scale = amount::Scale::choose(&mut random);
+        let flavor = Flavor::choose(&mut random);
+        let paths = tree(&mut random);
+        let expiries = (0..5)
+            .map(|_| now + random.between(0, 3) * DAY_MS + random.between(0, DAY_MS))
+            .collect();
+        Generator {
+            random,
+            now,
+            scale,
+            flavor,
+            paths,
+            names: BTreeMap::new(),
+            expiries,
+            past: Vec::new(),
+        }
+    }
+
+    /// The next command. The model has carried out all that came before.
+    pub fn next_step(&mut self, model: &Model) -> Step {
+        let step = self.think(model);
+        self.past.push(step.clone());
+        step
+    }
+
+    fn think(&mut self, model: &Model) -> Step {
+        if self.past.is_empty() {
+            return self.step(Command::SetPolicy(self.first_policy()), None);
+        }
+        let opened = self.past.len() - 1;
+        if let Some((path, kind)) = self.paths.get(opened).cloned() {
+            let settings = self.settings();
+            return self.step(Command::OpenAccount { path, kind, settings }, None);
+        }
+        self.move_time(model);
+        if self.random.chance(self.flavor.repeated) {
+            return self.repeat();
+        }
+        let command = self.command(model);
+        let key = self.random.chance(self.flavor.keyed).then(|| u128::from(self.random.bits()));
+        self.step(command, key)
+    }
+
+    /// Asks again for something that was asked before, in the same words or nearly so.
+    fn repeat(&mut self) -> Step {
+        let mut step = self.random.pick(&self.past).clone();
+        step.now = Timestamp::from_millis(self.now);
+        match self.random.index(8) {
+            0 => step.envelope.fingerprint ^= 1,
+            1 => step.envelope.key = None,
+            2 => step.envelope.key = Some(u128::from(self.random.bits())),
+            3 => step.command = self.random.pick(&self.past).command.clone(),
+            _ => {}
+        }
+        step
+    }
+
+    fn step(&mut self, command: Command, key: Option<u128>) -> Step {
+        let mut hasher = DefaultHasher::new();
+        format!("{command:?}").hash(&mut hasher);
+        let fingerprint = u128::from(hasher.finish());
+        let envelope = Envelope { actor: "tester".into(), fingerprint, key };
+        Step { now: Timestamp::from_millis(self.now), envelope, command }
+    }
+
+    fn command(&mut self, model: &Model) -> Command {
+        let total: u64 = self.flavor.weights.iter().sum();
+        let mut left = self.random.bits() % total;
+        for ((_, think), weight) in KINDS.into_iter().zip(self.flavor.weights) {
+            if left < weight {
+                return think(self, model);
+            }
+            left -= weight;
+        }
+        unreachable!("a number below the sum lies within one of the weights")
+    }
+
+    /// A name for a new thing; now and then one that is taken.
+    fn new_name(&mut self, prefix: &'static str) -> Name {
+        let reuse = self.random.chance(4);
+        let next = self.names.entry(prefix).or_insert(0);
+        let number = if reuse && *next > 0 {
+            self.random.between(1, *next)
+        } else {
+            *next += 1;
+            *next
+        };
+        format!("{prefix}{number}").into()
+    }
+
+    /// The path of some account; now and then of one that does not exist.
+    fn path(&mut self) -> Name {
+        if self.random.once_in(300) {
+            return "acme:nobody".into();
+        }
+        self.random.pick(&self.paths).0.clone()
+    }
+}
+
+impl Generator {
+    fn open_account(&mut self) -> Command {
+        let parent = self.path();
+        let segment = *self.random.pick(&["x", "y", "no/slash"]);
+        let path =
+            if self.random.chance(70) { format!("{parent}:{segment}").into() } else { parent };
+        Command::OpenAccount { path, kind: self.kind(), settings: self.settings() }
+    }
+
+    fn change_account(&mut self) -> Command {
+        Command::ChangeAccount { path: self.path(), settings: self.settings() }
+    }
+
+    fn unfreeze_account(&mut self, model: &Model) -> Command {
+        let frozen = (0..model.account_count()).map(|number| model.account_view(number));
+        let frozen: Vec<Name> =
+            frozen.filter(|account| account.frozen).map(|account| account.path).collect();
+        let path = if frozen.is_empty() { self.path() } else { self.random.pick(&frozen).clone() };
+        Command::UnfreezeAccount { path }
+    }
+
+    fn kind(&mut self) -> AccountKind {
+        *self.random.pick(&[
+            AccountKind::Org,
+            AccountKind::Team,
+            AccountKind::Project,
+            AccountKind::User,
+        ])
+    }
+
+    fn settings(&mut self) -> AccountSettings {
+        let ttl = self.random.pick(&[None, None, Some(1_000), Some(DAY_MS)]);
+        let weight = self.random.pick(&[None, None, Some(1), Some(5000)]);
+        AccountSettings {
+            compensation_ttl_ms: *ttl,
+            weight_milli: *weight,
+            ..AccountSettings::default()
+        }
+    }
+
+    /// Nothing is forgotten within the life of a world.
+    fn first_policy(&self) -> Policy {
+        const CENTURY_MS: i64 = 36_500 * DAY_MS;
+        Policy {
+            idempotency_ttl_ms: CENTURY_MS,
+            retention_ms: CENTURY_MS,
+            lateness_ms: 3 * DAY_MS,
+            compensation_ttl_ms: 3 * DAY_MS,
+        }
+    }
+
+    fn next_policy(&mut self) -> Policy {
+        let compensation_ttl_ms = *self.random.pick(&[0, 1, DAY_MS, 3 * DAY_MS]);
+        Policy { compensation_ttl_ms, ..self.first_policy() }
+    }
+}
+
+/// Two tenants, each a tree of at most five levels.
+fn tree(random: &mut Random) -> Vec<(Name, AccountKind)> {
+    let kinds = [AccountKind::Team, AccountKind::Project, AccountKind::User];
+    let mut paths: Vec<(Name, AccountKind)> =
+        vec![("acme".into(), AccountKind::Org), ("umbrella".into(), AccountKind::Org)];
+    let wanted = 4 + random.index(9);
+    while paths.len() < wanted {
+        // The younger the parent, the deeper the tree.
+        let oldest = random.index(paths.len());
+        let (parent, above) = paths[oldest + random.index(paths.len() - oldest)].clone();
+        let kind = *random.pick(&kinds);
+        let fits = kind > above || (kind == above && kind != AccountKind::User);
+        if fits && parent.split(':').count() < 5 {
+            paths.push((format!("{parent}:n{}", paths.len()).into(), kind));
+        }
+    }
+    paths
+}

@@ -1,0 +1,170 @@
+//! Which grants are drawn, in which order, and how much can be drawn at most.
+
+use std::cmp::Reverse;
+
+use bursar_core::ledger::command::{Context, Restriction};
+use bursar_core::ledger::id::Name;
+
+use super::Model;
+use super::state::{Grant, Hold, Micros};
+
+/// A grant that may be drawn, and how much of it.
+pub(super) struct Source {
+    pub(super) grant: usize,
+    units: Micros,
+    /// The largest part of one hold that may come from it, in millionths.
+    max_share: Option<Micros>,
+}
+
+/// What will be taken from which grant, in order.
+pub(super) type Plan = Vec<(usize, Micros)>;
+
+impl Model {
+    /// What an account can draw now in a context, first to be drawn first.
+    pub(super) fn sources_now(&self, account: usize, context: &Context) -> Vec<Source> {
+        self.sources(
+            account,
+            |grant| {
+                if admits(&grant.restriction, context) { grant.free } else { 0 }
+            },
+        )
+    }
+
+    /// What usage at an earlier instant can draw: also what has expired unspent since then.
+    pub(super) fn sources_at(&self, account: usize, context: &Context, at: i64) -> Vec<Source> {
+        self.sources(account, |grant| {
+            let valid = grant.effective_at <= at && grant.expires_at.is_none_or(|last| at <= last);
+            if valid && !grant.is_revoked && admits(&grant.restriction, context) {
+                grant.free + grant.expired
+            } else {
+                0
+            }
+        })
+    }
+
+    /// An account's own grants, restricted or not, for a transfer: no share is capped.
+    pub(super) fn sources_own(&self, account: usize) -> Vec<Source> {
+        let mut own =
+            self.sources(account, |grant| if grant.account == account { grant.free } else { 0 });
+        for source in &mut own {
+            source.max_share = None;
+        }
+        own
+    }
+
+    fn sources(&self, account: usize, units: impl Fn(&Grant) -> Micros) -> Vec<Source> {
+        let path = self.path_to_root(account);
+        let mut ranked = Vec::new();
+        for (number, grant) in self.grants.iter().enumerate() {
+            let Some(distance) = path.iter().position(|on_path| *on_path == grant.account) else {
+                continue;
+            };
+            let units = if grant.is_active { units(grant) } else { 0 };
+            if units > 0 {
+                let max_share = grant.restriction.max_share_micro.map(Micros::from);
+                ranked.push((
+                    rank(grant, distance, number),
+                    Source { grant: number, units, max_share },
+                ));
+            }
+        }
+        ranked.sort_by_key(|(rank, _)| *rank);
+        ranked.into_iter().map(|(_, source)| source).collect()
+    }
+
+    /// The largest amount that an account can draw at once in a context.
+    pub(super) fn spendable(&self, account: usize, context: &Context) -> Micros {
+        let sources = self.sources_now(account, context);
+        largest(&sources, total(&sources), None)
+    }
+}
+
+/// The order of spending. `number` is the order of creation.
+fn rank(grant: &Grant, distance: usize, number: usize) -> impl Ord + Copy + use<> {
+    let lists =
+        [&grant.restriction.gpu_types, &grant.restriction.regions, &grant.restriction.classes];
+    let dimensions = lists.iter().filter(|list| list.is_some()).count();
+    let values: usize = lists.iter().filter_map(|list| list.as_ref()).map(Vec::len).sum();
+    (
+        grant.priority,
+        grant.expires_at.unwrap_or(i64::MAX),
+        Reverse(dimensions),
+        values,
+        grant.kind,
+        distance,
+        grant.spendable_from,
+        number,
+    )
+}
+
+/// Whether a restriction admits everything that a context still allows.
+fn admits(restriction: &Restriction, context: &Context) -> bool {
+    let within = |allowed: &Option<Vec<Name>>, wanted: &[Name]| match allowed {
+        None => true,
+        Some(allowed) => !wanted.is_empty() && wanted.iter().all(|value| allowed.contains(value)),
+    };
+    within(&restriction.gpu_types, context.gpu_types.as_deref().unwrap_or(&[]))
+        && within(&restriction.regions, context.regions.as_deref().unwrap_or(&[]))
+        && within(&restriction.classes, context.class.as_slice())
+}
+
+/// All that there is in the sources, whatever the shares.
+pub(super) fn total(sources: &[Source]) -> Micros {
+    sources.iter().map(|source| source.units).sum()
+}
+
+/// How to draw exactly `amount`, as part of `hold` if there is one already; `None` if impossible.
+pub(super) fn plan(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Option<Plan> {
+    let plan = take(sources, amount, hold);
+    (taken(&plan) == amount).then_some(plan)
+}
+
+/// What a draw of `amount` finds: that much, or less.
+fn take(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Plan {
+    let all = amount + hold.map_or(0, Hold::amount);
+    let mut left = amount;
+    let mut plan = Plan::new();
+    for source in sources {
+        let mut take = left.min(source.units);
+        if let Some(share) = source.max_share {
+            let already = hold.map_or(0, |hold| hold.drawn_from(source.grant));
+            take = take.min((share * all / 1_000_000 - already).max(0));
+        }
+        if take > 0 {
+            plan.push((source.grant, take));
+            left -= take;
+        }
+    }
+    plan
+}
+
+fn taken(plan: &Plan) -> Micros {
+    plan.iter().map(|(_, units)| units).sum()
+}
+
+/// The largest amount up to `wanted` that can be drawn.
+///
+/// A larger hold may take more from a capped grant, so an amount can be out of reach although a
+/// larger one is not. What a draw finds never shrinks when more is asked for; so whatever can be
+/// drawn at all is at most what the draw of something larger finds, and coming down from there
+/// cannot miss the largest. Where that takes too many rounds, a bisection settles for less.
+pub(super) fn largest(sources: &[Source], wanted: Micros, hold: Option<&Hold>) -> Micros {
+    let found = |amount: Micros| taken(&take(sources, amount, hold));
+    let mut amount = wanted.min(total(sources)).max(0);
+    for _ in 0..1000 {
+        if found(amount) == amount {
+            return amount;
+        }
+        amount = found(amount);
+    }
+    let (mut low, mut high) = (0, amount);
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if found(middle) == middle {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
+}

@@ -1,0 +1,112 @@
+//! No command, however senseless, makes the ledger panic or break a law.
+
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::id::HoldNo;
+use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
+use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::time::Timestamp;
+use bursar_testkit::generate::{Random, chaos};
+
+const WORLDS: u64 = 250;
+const COMMANDS: usize = 1000;
+/// How often commands are taken back, in commands.
+const TAKE_BACK_EVERY: usize = 25;
+
+/// A ledger, its journal, and what history kept of its closed holds.
+struct World {
+    random: Random,
+    ledger: Ledger,
+    now: Timestamp,
+    journal: Vec<(Timestamp, Event)>,
+    history: Vec<ArchivedHold>,
+    accepted: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = Random::new(seed);
+        let now = match random.index(10) {
+            0 => Timestamp::MIN,
+            1 => Timestamp::MAX.plus_millis(-random.between(0, 1_000_000_000)),
+            _ => Timestamp::from_millis(random.between(-1_000, 2_000_000_000_000)),
+        };
+        let (ledger, journal, history) = (Ledger::new(), Vec::new(), Vec::new());
+        World { random, ledger, now, journal, history, accepted: 0 }
+    }
+
+    fn step(&mut self, number: usize) {
+        self.now = self.now.plus_millis(pause(&mut self.random));
+        let journal = &mut self.journal;
+        advance(&mut self.ledger, self.now, |at, events| {
+            journal.extend(events.iter().map(|event| (at, event.clone())));
+        });
+        if number.is_multiple_of(TAKE_BACK_EVERY) {
+            self.take_back();
+        }
+        let (envelope, command) = self.think();
+        let mut events = Vec::new();
+        let answer = execute(&mut self.ledger, self.now, &envelope, &command, &mut events);
+        self.accepted += u64::from(answer.is_ok());
+        let now = self.now;
+        self.journal.extend(events.into_iter().map(|event| (now, event)));
+        if let Err(violation) = invariant::check(&self.ledger) {
+            panic!("command {number}: {violation} after {command:?}");
+        }
+        let hold = HoldNo(u32::try_from(self.random.index(20)).unwrap_or(0));
+        self.history.extend(self.ledger.archive(hold));
+    }
+
+    /// Any command; now and then one that brings a closed hold back, as it was or not.
+    fn think(&mut self) -> (Envelope, Command) {
+        let (envelope, command) = chaos(&mut self.random, self.now);
+        if self.history.is_empty() || !self.random.chance(5) {
+            return (envelope, command);
+        }
+        let mut record = self.random.pick(&self.history).clone();
+        let digest = record.digest();
+        if self.random.chance(10) {
+            record.hold.captured ^= 1;
+        }
+        (envelope, Command::ReviveHold { record: Box::new(record), digest })
+    }
+
+    /// A few commands that happen and are undone leave nothing behind.
+    fn take_back(&mut self) {
+        let before = self.ledger.digest();
+        self.ledger.begin_group();
+        for _ in 0..3 {
+            let (envelope, command) = self.think();
+            // A shorter memory would make things due, which happens between commands only.
+            if !matches!(command, Command::SetPolicy(_)) {
+                let _ = execute(&mut self.ledger, self.now, &envelope, &command, &mut Vec::new());
+            }
+        }
+        self.ledger.rollback_group();
+        assert_eq!(self.ledger.digest(), before, "what was undone is still there");
+    }
+}
+
+#[test]
+fn senseless_commands_neither_panic_nor_break_laws() {
+    let mut accepted = 0;
+    for seed in 0..WORLDS {
+        let mut world = World::new(seed);
+        (0..COMMANDS).for_each(|number| world.step(number));
+        let mut replica = Ledger::new();
+        world.journal.iter().for_each(|(at, event)| replica.apply(*at, event));
+        assert_eq!(replica.digest(), world.ledger.digest(), "world {seed}: replay ends elsewhere");
+        accepted += world.accepted;
+    }
+    println!("{accepted} of {} commands made sense", WORLDS * COMMANDS as u64);
+}
+
+/// Mostly none, often short, now and then centuries.
+fn pause(random: &mut Random) -> i64 {
+    match random.index(100) {
+        0..=59 => 0,
+        60..=79 => random.between(0, 5),
+        80..=97 => random.between(0, 100_000_000),
+        98 => random.between(0, 100_000_000_000),
+        _ => random.between(0, 10_000_000_000_000),
+    }
+}
