@@ -15,6 +15,8 @@ pub(crate) fn failure(error: &ClientError, key: Option<&str>) -> Failure {
             let next = again.unwrap_or_else(|| "is the server running, and --server right?".into());
             Failure::because(Exit::Unavailable, error.to_string()).with_next(next)
         }
+        ClientError::Untrusted { .. } => Failure::because(Exit::Failed, error.to_string())
+            .with_next("pass --ca-file FILE with the authority that signed it"),
         ClientError::Unexpected { status, .. } => {
             let exit = Exit::of_status(*status).unwrap_or(Exit::Failed);
             Failure::because(exit, error.to_string())

@@ -85,6 +85,8 @@ impl Session {
             text.push_str(match word.len() {
                 26 if word.starts_with("01") => ID,
                 32.. => "…",
+                // How many records share a commit depends on how fast they came.
+                _ if rest[end..].starts_with(" batches") => "…",
                 _ => word,
             });
             rest = &rest[end..];
@@ -151,9 +153,17 @@ fn every_command_is_in_the_documentation() {
         } else {
             verbs.iter().map(|verb| format!("{noun} {verb}")).collect()
         };
-        missing.extend(paths.into_iter().filter(|path| !page.contains(&format!("bursar {path}"))));
+        missing.extend(paths.into_iter().filter(|path| !mentions(&page, path)));
     }
     assert_eq!(missing, Vec::<String>::new());
+}
+
+/// Whether a page has a command, and not only one whose name begins alike.
+fn mentions(page: &str, path: &str) -> bool {
+    let command = format!("bursar {path}");
+    page.match_indices(&command).any(|(start, _)| {
+        !page[start + command.len()..].starts_with(|next: char| next.is_ascii_alphanumeric())
+    })
 }
 
 /// The names of the commands that a help text lists.

@@ -180,9 +180,17 @@ impl Client {
     }
 
     fn lost(&self, error: &reqwest::Error) -> Trouble {
-        let error =
-            ClientError::Unreachable { server: self.server().to_owned(), cause: causes(error) };
-        Trouble { error, may_pass: true, asked: None }
+        let server = self.server().to_owned();
+        match certificate_error(error) {
+            Some(cause) => {
+                let error = ClientError::Untrusted { server, cause };
+                Trouble { error, may_pass: false, asked: None }
+            }
+            None => {
+                let error = ClientError::Unreachable { server, cause: causes(error) };
+                Trouble { error, may_pass: true, asked: None }
+            }
+        }
     }
 
     fn refusal(&self, status: u16, body: &str) -> ClientError {
@@ -344,6 +352,21 @@ fn method(method: Method) -> reqwest::Method {
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
     text.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// What is wrong with the server's certificate, if that is the cause.
+fn certificate_error(error: &reqwest::Error) -> Option<String> {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        // An I/O error that wraps another shows it only here, not as its source.
+        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match inner.or_else(|| cause.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidCertificate(reason)) => return Some(reason.to_string()),
+            Some(_) | None => source = cause.source(),
+        }
+    }
+    None
 }
 
 /// An error with what caused it, down to the first cause.

@@ -16,6 +16,14 @@ pub enum ClientError {
         /// What happened the last time.
         cause: String,
     },
+    /// The server showed a certificate that nobody trusted has signed.
+    #[error("the certificate of {server} is not trusted: {cause}")]
+    Untrusted {
+        /// The address.
+        server: String,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// Something answered that does not speak our language.
     #[error("{server} answered {status} with something else than expected: {excerpt}")]
     Unexpected {
@@ -37,7 +45,9 @@ impl ClientError {
         match self {
             ClientError::Problem(problem) => Some(problem.status),
             ClientError::Unexpected { status, .. } => Some(*status),
-            ClientError::Unreachable { .. } | ClientError::Unusable(_) => None,
+            ClientError::Unreachable { .. }
+            | ClientError::Untrusted { .. }
+            | ClientError::Unusable(_) => None,
         }
     }
 
@@ -51,6 +61,7 @@ impl ClientError {
         match self {
             ClientError::Problem(problem) => Some(problem),
             ClientError::Unreachable { .. }
+            | ClientError::Untrusted { .. }
             | ClientError::Unexpected { .. }
             | ClientError::Unusable(_) => None,
         }

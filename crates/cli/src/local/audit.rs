@@ -71,10 +71,10 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let folder = tempfile::tempdir()?;
             let copy = folder.path().join("ledger-0.db");
             bursar_audit::admin::copy(&ledger_file(&data)?, &copy)?;
-            let source = open_source(&copy)?;
-            let broken = verify(&source, None, |_| {}).problem.is_some();
+            // One after the other: the ledger opens its journal for itself alone.
+            let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
             let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
-            conclude(&verify_with_bar(&source, live.as_ref()), format)
+            conclude(&verify_with_bar(&open_source(&copy)?, live.as_ref()), format)
         }
         LocalAudit::Verify(StoreArguments { data: None, store }) => {
             let mut options = PostgresOptions::new(store.unwrap_or_default(), "ledger-0");
