@@ -5,8 +5,8 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold,
-    Policy, Refund, RefundOf, Usage,
+    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
+    Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund, RefundOf, Usage,
 };
 use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::refusal::Conflict;
@@ -173,4 +173,35 @@ fn a_record_does_not_replace_what_is_there() {
     world.wait(2);
     world.place();
     assert!(matches!(world.revive(&record), Err(Refusal::AlreadyExists { .. })));
+}
+
+#[test]
+fn a_refund_of_what_was_forgotten_does_not_make_room_under_a_hard_budget() {
+    let mut world = World::new();
+    let record = world.record();
+    world.wait(2);
+    let terms = BudgetTerms {
+        limit: credits(20),
+        unit: BudgetUnit::Credits,
+        period: BudgetPeriod::Total,
+        mode: BudgetMode::Hard,
+        thresholds: [100].into_iter().collect(),
+        utc_offset_minutes: 0,
+    };
+    world.run(Command::SetBudget { path: "acme".into(), budget: "cap".into(), terms }).unwrap();
+    let charge = |id: &str, whole| {
+        Command::Charge(Charge {
+            id: id.into(),
+            account: "acme".into(),
+            amount: credits(whole),
+            allow_partial: false,
+            context: Context::default(),
+            effective_at: None,
+        })
+    };
+    world.run(charge("c1", 20)).unwrap();
+    world.revive(&record).unwrap();
+    world.refund("r", 10).unwrap();
+    let more = world.run(charge("c2", 1));
+    assert!(matches!(more, Err(Refusal::BudgetExceeded { .. })), "{more:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use bursar_api::Code;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::hold::HoldKind;
-use bursar_core::ledger::id::Name;
+use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused};
 use bursar_engine::Seen;
@@ -117,6 +117,9 @@ impl Plan {
                 Name::from(tenant_of(path))
             }
             Target::Named(resource, id) => {
+                if self.operation == "create_refund" {
+                    remember(app, caller, *resource, id).await?;
+                }
                 let account = find(app, caller, *resource, id, promised).await?;
                 Name::from(tenant_of(&account))
             }
@@ -189,6 +192,61 @@ pub async fn find(
     }
 }
 
+/// Brings a closed hold or charge that the ledger has forgotten back from history, for a late refund.
+async fn remember(
+    app: &App,
+    caller: &Caller,
+    resource: Resource,
+    id: &Name,
+) -> Result<(), Failure> {
+    let kind = match resource {
+        Resource::Hold => HoldKind::Hold,
+        Resource::Charge => HoldKind::Charge,
+        Resource::Account
+        | Resource::Grant
+        | Resource::Refund
+        | Resource::Transfer
+        | Resource::Collection
+        | Resource::Budget => return Ok(()),
+    };
+    let tenant = caller.principal.tenant().map(str::to_owned).or_else(|| caller.tenant.clone());
+    let wanted = id.clone();
+    let look = move |ledger: &Ledger| {
+        if !accounts_of(ledger, tenant.as_deref(), resource, &wanted).is_empty() {
+            return Vec::new();
+        }
+        match tenant {
+            Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
+            None => ledger.tenants().collect::<Vec<AccountNo>>(),
+        }
+    };
+    let seen = app.ledger.read(look).await?;
+    let (tenants, wanted) = (seen.value, id.clone());
+    if tenants.is_empty() {
+        return Ok(());
+    }
+    let ask = app.history.ask(seen.position, move |history| {
+        let mut found = Vec::new();
+        for tenant in tenants {
+            found.extend(history.archived(tenant.0, kind, &wanted)?);
+        }
+        Ok(found)
+    });
+    for archived in ask.await?.0 {
+        let Some(digest) = archived.digest else { continue };
+        let account = archived.record.hold.account;
+        let path = app.ledger.peek(move |ledger| ledger.account(account).path.clone()).await?;
+        if !caller.principal.sees(&path) {
+            continue;
+        }
+        let envelope = Envelope { actor: "history".into(), fingerprint: 0, key: None };
+        let command = Command::ReviveHold { record: Box::new(archived.record), digest };
+        // Refused if somebody else was faster: then it is there.
+        app.ledger.post(envelope, command).answer().await?.value.ok();
+    }
+    Ok(())
+}
+
 /// The accounts of the things with this id, one per tenant.
 fn accounts_of(ledger: &Ledger, tenant: Option<&str>, resource: Resource, id: &str) -> Vec<Name> {
     let lookup = |tenant| {
@@ -212,12 +270,7 @@ fn accounts_of(ledger: &Ledger, tenant: Option<&str>, resource: Resource, id: &s
     }
 }
 
-fn hold_account(
-    ledger: &Ledger,
-    tenant: bursar_core::ledger::id::AccountNo,
-    kind: HoldKind,
-    id: &str,
-) -> Option<bursar_core::ledger::id::AccountNo> {
+fn hold_account(ledger: &Ledger, tenant: AccountNo, kind: HoldKind, id: &str) -> Option<AccountNo> {
     let hold = ledger.find_hold(tenant, kind, id)?;
     ledger.hold(hold).map(|hold| hold.account)
 }

@@ -196,3 +196,21 @@ async fn restricted_credits_are_spent_only_on_what_they_are_for() {
     assert_eq!(hold["lots"], lots, "at most half from the promotion");
     assert_eq!(hold["on_expiry"], "strict");
 }
+
+#[tokio::test]
+async fn what_the_ledger_has_forgotten_can_still_be_refunded_once() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let charge = json!({ "id": "c", "account": "acme:nlp", "amount": "4" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    server.advance(36 * 86_400).await;
+    server.call("GET", "/v1/charges/c", Value::Null).await.problem("not_found");
+    let stranger = server.key("billing", "umbra").await;
+    let refund = json!({ "charge": "c", "amount": "3" });
+    server.send("POST", "/v1/refunds", refund.clone(), &stranger, &[]).await.problem("not_found");
+    let done = server.call("POST", "/v1/refunds", refund.clone()).await.expect(201);
+    assert_eq!(done["refunded"], "3");
+    server.call("POST", "/v1/refunds", refund).await.problem("conflict");
+    assert_eq!(server.get("/v1/grants/g").await["spent"], "1");
+}

@@ -142,6 +142,8 @@ pub struct HoldRare {
     pub uncollected: Vec<(Timestamp, u64)>,
     /// Who closed it.
     pub cause: Cause,
+    /// Whether it was forgotten and came back: budgets may have been counted without it.
+    pub revived: bool,
 }
 
 impl Hold {

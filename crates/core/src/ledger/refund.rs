@@ -128,10 +128,16 @@ impl Ledger {
         let account = hold.account;
         hold.refunded += total(&movement.pieces);
         hold.moved_at = at;
+        // A budget that was set while this was forgotten never counted it, and must not be relieved
+        // of what others spent: then hard limits would not hold.
+        let counted = !hold.rare.as_ref().is_some_and(|rare| rare.revived);
         let drawn: Vec<(Piece, Timestamp)> =
             movement.pieces.iter().map(|piece| (*piece, hold.drawn_when(piece))).collect();
         for (piece, drawn_at) in drawn {
             self.retag(piece, Part::Spent, Part::Free);
+            if !counted {
+                continue;
+            }
             let change = Change { spent: -i128::from(piece.span.len()), ..Change::default() };
             self.change_budgets(account, drawn_at, change);
         }

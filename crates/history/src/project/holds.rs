@@ -267,6 +267,7 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let mut record = archived.hold.clone();
         record.moved_at = step.at;
+        record.rare.get_or_insert_default().revived = true;
         let tenant = self.account(record.account.0)?.tenant;
         step.touched.insert(record.account.0);
         let rows = self.database.query(

@@ -297,6 +297,7 @@ impl Source {
                     draws: s.list(|s| (s.time(), s.sum())),
                     uncollected: s.list(|s| (s.time(), s.u64())),
                     cause: s.cause(),
+                    revived: s.coin(),
                 })
             }),
             charge: self.maybe(|s| {

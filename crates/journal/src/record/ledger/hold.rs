@@ -42,6 +42,7 @@ stored_struct!(HoldRare {
     7 draws = SmallVec::new(),
     8 uncollected = Vec::new(),
     9 cause = Cause::Holder,
+    10 revived = false,
 });
 
 stored_struct!(ChargeTerms {
