@@ -14,7 +14,7 @@ use crate::arguments::{ContextArguments, HOLD_STATES, ON_EXPIRY, duration, word}
 use crate::command::effect;
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
-use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments, no_more_known};
+use crate::session::{ChangeArguments, ListArguments, Session, WatchArguments};
 
 #[derive(Subcommand)]
 pub(crate) enum HoldCommand {
@@ -165,7 +165,12 @@ pub(crate) async fn run(session: &Session, command: HoldCommand) -> Result<(), F
                 return Err(Failure::because(Exit::Usage, why));
             }
             let extend = Extend { amount, ttl_seconds: ttl.map(|ttl| ttl.as_secs()) };
-            session.change(holds::extend(&id, &extend), &change, no_more_known).await
+            let effect = async |session: &Session| {
+                let Some(amount) = amount else { return Ok(vec![]) };
+                let hold = session.send(holds::show(&id)).await?.value;
+                effect::of_drawing(session, &hold.account, amount, hold.context.as_ref()).await
+            };
+            session.change(holds::extend(&id, &extend), &change, effect).await
         }
         HoldCommand::Settle(SettleArguments { id, total, change }) => {
             let call = holds::settle(&id, &Settle { total });
