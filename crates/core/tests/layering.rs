@@ -14,7 +14,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bursar-journal", &["bursar-core", "fefo"]),
     ("bursar-engine", &["bursar-core", "bursar-journal"]),
     ("bursar-history", &["bursar-core", "bursar-journal", "bursar-engine", "fefo"]),
-    ("bursar-audit", &["bursar-journal"]),
+    // Of the core only the units, and the numbers of the ledger that it is compared with; its own
+    // parser, chain and books.
+    ("bursar-audit", &["bursar-core", "bursar-journal"]),
     ("bursar-api", &[]),
     ("bursar-client", &["bursar-api"]),
     (
