@@ -125,8 +125,10 @@ impl Ledger {
             taken,
             uncollected,
         });
-        let path = self.path(hold.account);
-        self.push_thresholds(now, &path, i128::from(added + uncollected), 0, events);
+        if added + uncollected > 0 {
+            let path = self.path(hold.account);
+            self.push_thresholds(now, &path, i128::from(added + uncollected), 0, events);
+        }
         projected.reply.amount = credits(hold.amount + added);
         projected.reply.captured = credits(hold.captured + captured);
         projected.reply.uncollected = credits(hold.uncollected() + uncollected);

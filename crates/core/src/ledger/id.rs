@@ -52,7 +52,7 @@ number!(
 /// Whether a text may name a grant, hold, charge, refund or transfer.
 pub fn is_valid_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'))
 }
 
 /// The deepest an account path may be.

@@ -7,7 +7,7 @@ use super::command::{Command, Envelope};
 use super::event::Event;
 use super::refusal::Refusal;
 use super::state::{KeptAnswer, Ledger};
-use super::timer::is_due;
+use super::timer::{earlier, is_due};
 use super::undo::Undo;
 use crate::digest::Digest;
 use crate::machine::Machine;
@@ -73,7 +73,7 @@ impl Machine for Ledger {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.timers.next_deadline().into_iter().chain(self.next_forgetting()).min()
+        earlier(self.timers.next_deadline(), self.next_forgetting())
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {

@@ -3,6 +3,7 @@
 use super::event::Event;
 use super::id::HoldNo;
 use super::state::Ledger;
+use super::timer::earlier;
 use crate::time::Timestamp;
 
 /// Forgetting happens in steps of a minute, so that it costs one record for many things.
@@ -20,13 +21,12 @@ impl Ledger {
     /// When the oldest thing that is kept has been kept long enough.
     pub(super) fn next_forgetting(&self) -> Option<Timestamp> {
         let policy = &self.policy;
-        let dues = [
-            self.aging.answers.front().map(|(at, _)| at.plus_millis(policy.idempotency_ttl_ms)),
-            self.aging.holds.front().map(|(at, _)| at.plus_millis(policy.retention_ms)),
-            self.aging.movements.front().map(|(at, _)| at.plus_millis(policy.retention_ms)),
-            self.aging.buckets.front().map(|(at, _)| at.plus_millis(policy.lateness_ms)),
-        ];
-        let due = dues.into_iter().flatten().min()?;
+        let aging = &self.aging;
+        let answer = aging.answers.front().map(|(at, _)| at.plus_millis(policy.idempotency_ttl_ms));
+        let hold = aging.holds.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
+        let movement = aging.movements.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
+        let bucket = aging.buckets.front().map(|(at, _)| at.plus_millis(policy.lateness_ms));
+        let due = earlier(earlier(answer, hold), earlier(movement, bucket))?;
         // Nothing is due at the end of time: there is no later instant to have kept it until.
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }

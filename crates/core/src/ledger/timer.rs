@@ -31,13 +31,17 @@ pub fn is_due(last_valid: Timestamp, deadline: Timestamp) -> bool {
 impl Timers {
     /// The earliest instant at which something is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        [
-            self.activations.first().map(|(at, _)| *at),
-            self.expiries.first().and_then(|(at, _)| due_after(*at)),
-            self.leases.first().and_then(|(at, _)| due_after(*at)),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let activation = self.activations.first().map(|(at, _)| *at);
+        let expiry = self.expiries.first().and_then(|(at, _)| due_after(*at));
+        let lapse = self.leases.first().and_then(|(at, _)| due_after(*at));
+        earlier(activation, earlier(expiry, lapse))
+    }
+}
+
+/// The earlier of two instants, where there are any.
+pub fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
