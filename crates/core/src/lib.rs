@@ -18,4 +18,5 @@ pub mod digest;
 pub mod directory;
 pub mod ledger;
 pub mod machine;
+pub mod message;
 pub mod time;

@@ -188,6 +188,12 @@ pub struct JobSpec {
     pub group: Option<GroupSpec>,
     /// How often it is queued again after a node was lost.
     pub max_requeues: u32,
+    /// When it was submitted: its place among equals, kept when it is queued again. The epoch: now.
+    pub submitted_at: Timestamp,
+    /// Numbers of attempts that other admissions may have used: this one counts on from here.
+    pub attempts_before: u32,
+    /// What the agent must know to start it (name, command, environment), kept as it is.
+    pub payload: Box<str>,
 }
 
 impl JobSpec {
@@ -209,6 +215,9 @@ impl JobSpec {
             grace_ms: 60_000,
             group: None,
             max_requeues: 3,
+            submitted_at: Timestamp::from_millis(0),
+            attempts_before: 0,
+            payload: Box::default(),
         }
     }
 }
