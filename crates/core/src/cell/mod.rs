@@ -49,6 +49,7 @@ mod profile;
 mod queue;
 pub mod quota;
 mod reservation;
+pub mod roster;
 mod schedule;
 pub mod share;
 mod state;
