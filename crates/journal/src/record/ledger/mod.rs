@@ -12,6 +12,8 @@ mod event;
 mod header;
 mod hold;
 mod image;
+mod job;
+mod message;
 mod terms;
 mod value;
 mod wire;
