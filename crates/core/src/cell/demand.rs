@@ -306,7 +306,7 @@ pub struct MixImage {
     /// Memory that goes with a whole GPU.
     pub memory_mib_per_gpu: u64,
     /// Models, least GPU memory, and the part of GPU demand that only they can serve.
-    pub restricted: Vec<(Vec<ModelId>, u32, u64)>,
+    pub restricted: Vec<((Vec<ModelId>, u32), u64)>,
 }
 
 /// One kind of work of a mix.
@@ -337,7 +337,7 @@ impl Demand {
         });
         let restricted = self.mix.restricted.iter();
         let restricted =
-            restricted.map(|(only, share)| (only.models.clone(), only.gpu_memory_mib, *share));
+            restricted.map(|(only, share)| ((only.models.clone(), only.gpu_memory_mib), *share));
         DemandImage {
             counts: self.counts.clone(),
             news: self.news,
@@ -366,8 +366,9 @@ impl Demand {
             }
         }
         let restricted = image.mix.restricted.into_iter();
-        let restricted = restricted
-            .map(|(models, gpu_memory_mib, share)| (Restriction { models, gpu_memory_mib }, share));
+        let restricted = restricted.map(|((models, gpu_memory_mib), share)| {
+            (Restriction { models, gpu_memory_mib }, share)
+        });
         let mix = DemandMix {
             version: image.mix.version,
             levels,

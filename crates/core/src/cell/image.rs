@@ -20,7 +20,6 @@ pub use super::maintenance::Window;
 use super::node::NodeId;
 use super::post::Mark;
 pub use super::quota::Quota;
-pub use super::reservation::Reservation;
 use super::shape::{ModelId, Shape};
 use super::share::ScaledUsage;
 use super::state::Cell;
@@ -70,7 +69,7 @@ pub struct Image {
     /// Classes in which somebody waits or waited.
     pub classes: Vec<ClassImage>,
     /// Nodes that are kept for jobs.
-    pub reservations: Vec<(JobId, Reservation)>,
+    pub reservations: Vec<ReservationImage>,
     /// Nodes that have had more to offer since the last pass ended.
     pub hot: Vec<NodeId>,
     /// Reservations whose nodes may be free now.
@@ -151,14 +150,52 @@ pub struct ClassImage {
     pub woken: Vec<RequestId>,
     /// Placements since the last one by age.
     pub since_aged: u32,
-    /// Models for which the best blocked job needs a reservation. `None`: any.
+    /// Models for which the best blocked job needs a reservation.
     pub unreserved: Vec<ModelSlot>,
     /// Whether its best blocked jobs are to be looked at for preemption.
     pub review: bool,
 }
 
-/// A model that a reservation counts by. `None`: any.
-pub type ModelSlot = Option<ModelId>;
+/// What a reservation counts by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ModelSlot {
+    /// It is for a job that takes any model.
+    Any,
+    /// The model that its job likes most.
+    Model(ModelId),
+}
+
+impl From<Option<ModelId>> for ModelSlot {
+    fn from(model: Option<ModelId>) -> ModelSlot {
+        model.map_or(ModelSlot::Any, ModelSlot::Model)
+    }
+}
+
+impl From<ModelSlot> for Option<ModelId> {
+    fn from(slot: ModelSlot) -> Option<ModelId> {
+        match slot {
+            ModelSlot::Any => None,
+            ModelSlot::Model(model) => Some(model),
+        }
+    }
+}
+
+/// Nodes that are kept for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationImage {
+    /// The job.
+    pub job: JobId,
+    /// Its class.
+    pub class: ClassRank,
+    /// The nodes.
+    pub nodes: Vec<NodeId>,
+    /// From when on.
+    pub start_at: Timestamp,
+    /// Until when at most.
+    pub expires_at: Timestamp,
+    /// What it counts by. `None`: it is a plan of preemption and counts by itself.
+    pub slot: Option<ModelSlot>,
+}
 
 /// Why an image is not that of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,7 +238,7 @@ impl Cell {
             groups: self.group_images(),
             jobs: self.jobs.values().cloned().collect(),
             classes: self.class_images(),
-            reservations: self.reservations.iter().map(|(id, kept)| (*id, kept.clone())).collect(),
+            reservations: self.reservation_images(),
             hot: self.hot.iter().copied().collect(),
             ready: self.ready.iter().copied().collect(),
             mixed: self.mixed.iter().copied().collect(),
@@ -250,13 +287,25 @@ impl Cell {
         groups.collect()
     }
 
+    fn reservation_images(&self) -> Vec<ReservationImage> {
+        let reservations = self.reservations.iter().map(|(job, kept)| ReservationImage {
+            job: *job,
+            class: kept.class,
+            nodes: kept.nodes.to_vec(),
+            start_at: kept.start_at,
+            expires_at: kept.expires_at,
+            slot: kept.slot.map(ModelSlot::from),
+        });
+        reservations.collect()
+    }
+
     fn class_images(&self) -> Vec<ClassImage> {
         let classes = self.classes.iter().map(|(class, queue)| ClassImage {
             class: *class,
             parked: requests(&queue.parked),
             woken: requests(&queue.woken),
             since_aged: queue.since_aged,
-            unreserved: queue.unreserved.iter().copied().collect(),
+            unreserved: queue.unreserved.iter().copied().map(ModelSlot::from).collect(),
             review: queue.review,
         });
         classes.collect()

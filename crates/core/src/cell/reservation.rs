@@ -31,14 +31,14 @@ const REQUESTS_LOOKED_AT: usize = 8;
 
 /// Nodes that are kept for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reservation {
-    pub class: ClassRank,
-    pub nodes: SmallVec<[NodeId; 1]>,
-    pub start_at: Timestamp,
-    pub expires_at: Timestamp,
+pub(crate) struct Reservation {
+    pub(crate) class: ClassRank,
+    pub(crate) nodes: SmallVec<[NodeId; 1]>,
+    pub(crate) start_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
     /// The model by which it counts as the class's one reservation. `None`: it is a plan of
     /// preemption and counts by itself.
-    pub slot: Option<Option<ModelId>>,
+    pub(crate) slot: Option<Option<ModelId>>,
 }
 
 impl Reservation {

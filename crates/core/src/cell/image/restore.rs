@@ -1,11 +1,11 @@
 //! From an image back to a cell: every count, queue, claim and index is built anew.
 
-use super::{AccountImage, ClassImage, GroupImage, Image, ImageError, NodeImage};
+use super::{AccountImage, ClassImage, GroupImage, Image, ImageError, NodeImage, ReservationImage};
 use crate::cell::account::{Accounts, ROOT};
 use crate::cell::attempt::MemberPhase;
 use crate::cell::bits::Bits;
 use crate::cell::demand::Demand;
-use crate::cell::ids::{JobId, MaintenanceId, RequestId};
+use crate::cell::ids::{MaintenanceId, RequestId};
 use crate::cell::intern::{InternedId, Interner};
 use crate::cell::inventory::Claim;
 use crate::cell::job::{Job, Phase, Waiting};
@@ -81,8 +81,8 @@ impl Cell {
         for job in image.jobs {
             cell.restore_job(job)?;
         }
-        for (job, kept) in image.reservations {
-            cell.restore_reservation(job, kept)?;
+        for kept in image.reservations {
+            cell.restore_reservation(kept)?;
         }
         for (id, window) in image.maintenance {
             cell.restore_window(id, window)?;
@@ -165,7 +165,7 @@ impl Cell {
                 parked: bits(&class.parked),
                 woken: bits(&class.woken),
                 since_aged: class.since_aged,
-                unreserved: class.unreserved.into_iter().collect(),
+                unreserved: class.unreserved.into_iter().map(Option::from).collect(),
                 review: class.review,
                 ..ClassQueue::default()
             },
@@ -227,7 +227,10 @@ impl Cell {
         Ok(())
     }
 
-    fn restore_reservation(&mut self, id: JobId, kept: Reservation) -> Result<(), ImageError> {
+    fn restore_reservation(&mut self, image: ReservationImage) -> Result<(), ImageError> {
+        let ReservationImage { job: id, class, nodes, start_at, expires_at, slot } = image;
+        let (nodes, slot) = (nodes.into(), slot.map(Option::from));
+        let kept = Reservation { class, nodes, start_at, expires_at, slot };
         let known = self.jobs.contains_key(&id)
             && kept.nodes.iter().all(|node| self.inventory.get(*node).is_some());
         require(known, || format!("nodes are kept for {id:?} that nobody knows"))?;
