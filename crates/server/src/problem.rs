@@ -8,6 +8,7 @@ use bursar_api::{Blocker, BlockerType, Code, Problem, Time};
 use bursar_core::directory;
 use bursar_core::ledger::command::BudgetUnit;
 use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::job::JobState;
 use bursar_core::ledger::refusal::{Conflict, Resource};
 use bursar_core::ledger::{self, Refusal};
 use bursar_engine::EngineError;
@@ -158,6 +159,9 @@ fn noun(what: Resource) -> &'static str {
         Resource::Transfer => "transfer",
         Resource::Collection => "collection",
         Resource::Budget => "budget",
+        Resource::Job => "job",
+        Resource::Region => "region",
+        Resource::Quota => "quota",
     }
 }
 
@@ -192,6 +196,12 @@ impl From<Refusal> for Failure {
                 Failure::new(Code::SequenceConflict, detail)
             }
             Refusal::Conflict(conflict) => Failure::new(Code::Conflict, conflict_detail(*conflict)),
+            Refusal::QuotaExceeded { .. } => {
+                let detail = "as many jobs wait as may; the blockers name each quota";
+                let mut failure = Failure::new(Code::Conflict, detail);
+                failure.problem.retryable = true;
+                failure
+            }
             Refusal::InsufficientCredits { .. } => {
                 let detail = "too few credits can be drawn; the blockers say how many";
                 Failure::new(Code::InsufficientCredits, detail)
@@ -204,6 +214,7 @@ impl From<Refusal> for Failure {
         debug_assert_eq!(failure.problem.code.as_str(), refusal.code());
         failure.problem.blockers = match refusal {
             Refusal::AccountFrozen { blockers }
+            | Refusal::QuotaExceeded { blockers }
             | Refusal::InsufficientCredits { blockers }
             | Refusal::BudgetExceeded { blockers } => {
                 Some(blockers.into_iter().map(blocker).collect())
@@ -240,6 +251,33 @@ fn conflict_detail(conflict: Conflict) -> String {
         Conflict::NoRate => "the hold has no price per GPU-hour; report a total in credits".into(),
         Conflict::NothingUncollected => "nothing is uncollected".into(),
         Conflict::RecordMismatch => "the archived record does not match its digest".into(),
+        Conflict::HeldByJob => "the hold belongs to a job; cancel the job instead".into(),
+        Conflict::JobEnded { state } => {
+            format!("the job has ended before: {}", job_state_name(state))
+        }
+        Conflict::NotMeasuredByOthers => {
+            "the job is measured by its agents, or still waits for credits or other jobs".into()
+        }
+        Conflict::DependencyFailed => {
+            "a job that it must come after has ended without success".into()
+        }
+        Conflict::MessageSkipped { expected } => format!("message {expected} is due first"),
+    }
+}
+
+/// A job's state, as the interface names it.
+pub(crate) fn job_state_name(state: JobState) -> &'static str {
+    match state {
+        JobState::Queued => "queued",
+        JobState::Starting => "starting",
+        JobState::Running => "running",
+        JobState::Stopping => "stopping",
+        JobState::Succeeded => "succeeded",
+        JobState::Failed => "failed",
+        JobState::Cancelled => "cancelled",
+        JobState::Lost => "lost",
+        JobState::OutOfCredits => "out_of_credits",
+        JobState::TimedOut => "timed_out",
     }
 }
 
@@ -298,6 +336,20 @@ fn blocker(blocker: ledger::Blocker) -> Blocker {
             shown.period_end = period_end.map(|at| Time::from_millis(at.millis()));
             shown
         }
+        ledger::Blocker::WaitingJobs { account, region, limit, waiting, requested } => {
+            let detail = format!(
+                "{waiting} jobs of {account} wait in {region}, {limit} may; {requested} more do not"
+            );
+            let fix = format!("raise it: PUT /v1/accounts/{account}/quota");
+            let mut shown = Blocker::new(BlockerType::Quota, detail, fix);
+            shown.account = Some(account.into());
+            shown
+        }
+        ledger::Blocker::Dependency { job, state } => {
+            let detail = format!("it comes after `{job}`, which is {}", job_state_name(state));
+            let fix = format!("wait for it, or cancel it: POST /v1/jobs/{job}/cancel");
+            Blocker::new(BlockerType::Dependency, detail, fix)
+        }
     }
 }
 
@@ -317,6 +369,7 @@ mod tests {
             Refusal::HoldClosed { state: HoldState::Settled },
             Refusal::SequenceConflict { seen: bursar_core::credits::Credits::ZERO },
             Refusal::Conflict(Conflict::StillOpen),
+            Refusal::QuotaExceeded { blockers: vec![] },
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
         ];

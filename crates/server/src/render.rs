@@ -111,7 +111,11 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
             | Reply::Grant { .. }
             | Reply::Hold(_)
             | Reply::Charge { .. }
-            | Reply::Budget { .. },
+            | Reply::Budget { .. }
+            | Reply::Jobs { .. }
+            | Reply::Job { .. }
+            | Reply::Region(_)
+            | Reply::Received { .. },
             _,
         ) => Value::Object(serde_json::Map::new()),
     }

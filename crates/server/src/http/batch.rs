@@ -87,6 +87,7 @@ fn promise(command: &Command, promises: &mut Promises) {
         Command::IssueGrant(command) => (Resource::Grant, &command.id, &command.account),
         Command::PlaceHold(command) => (Resource::Hold, &command.id, &command.account),
         Command::Charge(command) => (Resource::Charge, &command.id, &command.account),
+        Command::SubmitJob(command) => (Resource::Job, &command.id, &command.account),
         Command::SetPolicy(_)
         | Command::OpenAccount { .. }
         | Command::ChangeAccount { .. }
@@ -102,7 +103,13 @@ fn promise(command: &Command, promises: &mut Promises) {
         | Command::CollectUncollected { .. }
         | Command::SetBudget { .. }
         | Command::RemoveBudget { .. }
-        | Command::ReviveHold { .. } => return,
+        | Command::ReviveHold { .. }
+        | Command::OpenRegion { .. }
+        | Command::SetQuota { .. }
+        | Command::RemoveQuota { .. }
+        | Command::CancelJob { .. }
+        | Command::ReportUsage { .. }
+        | Command::Receive { .. } => return,
     };
     promises.push((made.0, made.1.clone(), made.2.clone()));
 }

@@ -12,6 +12,8 @@ mod event;
 pub(super) mod header;
 mod hold;
 mod image;
+mod job;
+mod message;
 mod terms;
 mod value;
 pub(super) mod wire;
