@@ -349,7 +349,7 @@ fn particulars(ledger: &Ledger, event: &Event) -> Told {
             on_job(*job, json!({ "gpu_ms": end.gpu_ms, "charged": amount(end.charged) }))
         }
         Event::JobEnded { job, state } => {
-            on_job(*job, json!({ "state": crate::problem::job_state_name(*state) }))
+            on_job(*job, json!({ "state": crate::render_job::state(*state).as_str() }))
         }
     })
 }

@@ -262,10 +262,10 @@ fn accounts_of(ledger: &Ledger, tenant: Option<&str>, resource: Resource, id: &s
             }
             Resource::Hold => hold_account(ledger, tenant, HoldKind::Hold, id),
             Resource::Charge => hold_account(ledger, tenant, HoldKind::Charge, id),
-            Resource::Job => ledger
-                .find_job(tenant, id)
-                .and_then(|job| ledger.job(job))
-                .map(|job| job.order.account),
+            Resource::Job => {
+                let job = ledger.find_job(tenant, id).and_then(|number| ledger.job(number));
+                job.map(|job| job.order.account)
+            }
             Resource::Account
             | Resource::Refund
             | Resource::Transfer
@@ -298,9 +298,12 @@ fn exists(ledger: &Ledger, tenant: &str, resource: Resource, id: &str) -> bool {
         Resource::Refund | Resource::Transfer | Resource::Collection => {
             ledger.find_movement(tenant, resource, id).is_some()
         }
-        Resource::Job => ledger.find_job(tenant, id).is_some(),
-        Resource::Region => ledger.find_cell(id).is_some(),
-        Resource::Budget | Resource::Quota => false,
+        Resource::Job => {
+            // The jobs of an array have numbers behind the name.
+            let first = compact_str::format_compact!("{id}.0");
+            [id, &first].iter().any(|name| ledger.find_job(tenant, name).is_some())
+        }
+        Resource::Budget | Resource::Region | Resource::Quota => false,
     }
 }
 

@@ -5,10 +5,10 @@ use axum::response::{IntoResponse, Response};
 use bursar_api::amount::Sum;
 use bursar_api::json::BodyError;
 use bursar_api::{Blocker, BlockerType, Code, Problem, Time};
+use bursar_core::cell;
 use bursar_core::directory;
 use bursar_core::ledger::command::BudgetUnit;
 use bursar_core::ledger::hold::HoldState;
-use bursar_core::ledger::job::JobState;
 use bursar_core::ledger::refusal::{Conflict, Resource};
 use bursar_core::ledger::{self, Refusal};
 use bursar_engine::EngineError;
@@ -198,9 +198,7 @@ impl From<Refusal> for Failure {
             Refusal::Conflict(conflict) => Failure::new(Code::Conflict, conflict_detail(*conflict)),
             Refusal::QuotaExceeded { .. } => {
                 let detail = "as many jobs wait as may; the blockers name each quota";
-                let mut failure = Failure::new(Code::Conflict, detail);
-                failure.problem.retryable = true;
-                failure
+                Failure::new(Code::Conflict, detail)
             }
             Refusal::InsufficientCredits { .. } => {
                 let detail = "too few credits can be drawn; the blockers say how many";
@@ -253,31 +251,13 @@ fn conflict_detail(conflict: Conflict) -> String {
         Conflict::RecordMismatch => "the archived record does not match its digest".into(),
         Conflict::HeldByJob => "the hold belongs to a job; cancel the job instead".into(),
         Conflict::JobEnded { state } => {
-            format!("the job has ended before: {}", job_state_name(state))
+            format!("the job has ended: {}", crate::render_job::state(state).as_str())
         }
         Conflict::NotMeasuredByOthers => {
-            "the job is measured by its agents, or still waits for credits or other jobs".into()
+            "the job is measured by the agents of its region, or does not run yet".into()
         }
-        Conflict::DependencyFailed => {
-            "a job that it must come after has ended without success".into()
-        }
-        Conflict::MessageSkipped { expected } => format!("message {expected} is due first"),
-    }
-}
-
-/// A job's state, as the interface names it.
-pub(crate) fn job_state_name(state: JobState) -> &'static str {
-    match state {
-        JobState::Queued => "queued",
-        JobState::Starting => "starting",
-        JobState::Running => "running",
-        JobState::Stopping => "stopping",
-        JobState::Succeeded => "succeeded",
-        JobState::Failed => "failed",
-        JobState::Cancelled => "cancelled",
-        JobState::Lost => "lost",
-        JobState::OutOfCredits => "out_of_credits",
-        JobState::TimedOut => "timed_out",
+        Conflict::DependencyFailed => "a job that it must come after did not succeed".into(),
+        Conflict::MessageSkipped { expected } => format!("message {expected} is due"),
     }
 }
 
@@ -290,7 +270,7 @@ pub(crate) fn budget_sum(unit: BudgetUnit, value: i128) -> Sum {
     }
 }
 
-fn blocker(blocker: ledger::Blocker) -> Blocker {
+pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
     match blocker {
         ledger::Blocker::Frozen { account } => {
             let detail = format!("{account} is frozen");
@@ -337,18 +317,57 @@ fn blocker(blocker: ledger::Blocker) -> Blocker {
             shown
         }
         ledger::Blocker::WaitingJobs { account, region, limit, waiting, requested } => {
+            let whole = |jobs: u32| Some(Sum::from_micros(i128::from(jobs) * 1_000_000));
             let detail = format!(
-                "{waiting} jobs of {account} wait in {region}, {limit} may; {requested} more do not"
+                "{waiting} of the {limit} jobs of {account} that may wait in {region} do; \
+                 {requested} more do not fit"
             );
-            let fix = format!("raise it: PUT /v1/accounts/{account}/quota");
+            let fix =
+                format!("wait until some start, or raise it: PUT /v1/accounts/{account}/quota");
             let mut shown = Blocker::new(BlockerType::Quota, detail, fix);
             shown.account = Some(account.into());
+            (shown.limit, shown.held) = (whole(limit), whole(waiting));
+            shown.requested = whole(requested);
             shown
         }
         ledger::Blocker::Dependency { job, state } => {
-            let detail = format!("it comes after `{job}`, which is {}", job_state_name(state));
-            let fix = format!("wait for it, or cancel it: POST /v1/jobs/{job}/cancel");
+            let state = crate::render_job::state(state).as_str();
+            let detail = format!("job {job} must succeed first; it is {state}");
+            let fix = format!("wait for it; GET /v1/jobs/{job}/why tells what it waits for");
             Blocker::new(BlockerType::Dependency, detail, fix)
+        }
+    }
+}
+
+impl From<cell::Refusal> for Failure {
+    fn from(refusal: cell::Refusal) -> Failure {
+        match refusal {
+            cell::Refusal::Invalid { field, must } => {
+                Failure::invalid(field, format!("must be {must}"))
+            }
+            cell::Refusal::UnknownNode => {
+                Failure::new(Code::NotFound, "there is no such node; register it")
+            }
+            cell::Refusal::UnknownJob => {
+                Failure::new(Code::NotFound, "the region has no such job now")
+            }
+            cell::Refusal::UnknownMaintenance => {
+                Failure::new(Code::NotFound, "no maintenance is planned")
+            }
+            cell::Refusal::StaleIncarnation { current } => {
+                let detail = format!("the node's agent started again as {current}; register again");
+                Failure::new(Code::StaleIncarnation, detail)
+            }
+            cell::Refusal::NodeBusy => {
+                let detail = "something runs on the node; drain it with force and wait";
+                Failure::new(Code::Conflict, detail)
+            }
+            cell::Refusal::StaleAttempt | cell::Refusal::AlreadyAdmitted => {
+                Failure::new(Code::Conflict, "that was decided before")
+            }
+            cell::Refusal::MessageGap { expected } => {
+                Failure::new(Code::Unavailable, format!("message {expected} is due"))
+            }
         }
     }
 }
@@ -369,7 +388,6 @@ mod tests {
             Refusal::HoldClosed { state: HoldState::Settled },
             Refusal::SequenceConflict { seen: bursar_core::credits::Credits::ZERO },
             Refusal::Conflict(Conflict::StillOpen),
-            Refusal::QuotaExceeded { blockers: vec![] },
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
         ];

@@ -13,7 +13,6 @@ pub(super) mod header;
 mod hold;
 mod image;
 mod job;
-mod message;
 mod terms;
 mod value;
 pub(super) mod wire;
