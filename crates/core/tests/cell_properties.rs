@@ -38,6 +38,7 @@ enum Step {
     Hesitate,
     Refuse { job: usize, withdraw: bool },
     Readmit(usize),
+    Snapshot,
 }
 
 #[derive(Clone, Debug)]
@@ -113,6 +114,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (0..50usize, any::<bool>())
             .prop_map(|(job, withdraw)| Step::Refuse { job, withdraw }),
         1 => (0..50usize).prop_map(Step::Readmit),
+        1 => Just(Step::Snapshot),
     ]
 }
 
@@ -227,6 +229,7 @@ fn take(world: &mut World, jobs: &mut Vec<JobSpec>, step: &Step) {
                 let _ = world.send(Command::AdmitJob(spec));
             }
         }
+        Step::Snapshot => world.make_twin(),
     }
 }
 
@@ -542,11 +545,13 @@ fn usage_by_tenant(world: &World, from: i64, to: i64) -> std::collections::BTree
                 Event::JobQueued(spec) => {
                     accounts.insert(spec.job, spec.account.to_string());
                 }
-                Event::UsageMetered { attempt, total_gpu_ms, .. } => {
-                    let before = last.insert(*attempt, *total_gpu_ms).unwrap_or(0);
-                    if (from..to).contains(&when.millis()) {
-                        let account = accounts[&attempt.job].clone();
-                        *totals.entry(account).or_insert(0) += total_gpu_ms - before;
+                Event::UsageMetered { node, usage } => {
+                    for (attempt, gpu_ms) in usage {
+                        let before = last.insert((*attempt, *node), *gpu_ms).unwrap_or(0);
+                        if (from..to).contains(&when.millis()) {
+                            let account = accounts[&attempt.job].clone();
+                            *totals.entry(account).or_insert(0) += gpu_ms - before;
+                        }
                     }
                 }
                 _ => {}

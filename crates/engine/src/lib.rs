@@ -11,6 +11,7 @@
 //! feed projections, one of them makes snapshots, couriers carry messages to other machines.
 
 mod appender;
+mod cell;
 pub mod clock;
 mod codec;
 pub mod courier;
@@ -22,11 +23,13 @@ mod handoff;
 mod lease;
 mod ledger;
 mod mailbox;
+mod post;
 mod replay;
 mod session;
 mod snapshot;
 mod writer;
 
+pub use cell::CellCodec;
 pub use clock::{Clock, ClockAlarm, ManualClock, WallClock};
 pub use codec::{Codec, CodecError, Hosted, Origin};
 pub use durable::Durable;
@@ -34,6 +37,7 @@ pub use error::{EngineError, ReplayError};
 pub use handle::{Aborted, Answer, GroupAnswer, Handle, Responder, Seen};
 pub use lease::{LeaseTrust, Monotonic, SystemMonotonic};
 pub use ledger::LedgerCodec;
+pub use post::{CellToLedger, cell_inbox, to_cell};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::Snapshotter;
 pub use writer::{Engine, EngineOptions, Stats, Status};

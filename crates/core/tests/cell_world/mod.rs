@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, NodeOffer, OrderKind, Origin, Refusal, Reply, Report, ReportState,
+    Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, Report, ReportState,
 };
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
+use bursar_core::cell::order::OrderKind;
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
 use bursar_core::machine::{Machine, execute, machine_time};
@@ -63,6 +64,8 @@ pub struct World {
     /// First starts, by job.
     pub started: BTreeMap<JobId, i64>,
     pub preemptions: u32,
+    /// A cell that was rebuilt from an image and must decide like the other.
+    pub twin: Option<Box<Cell>>,
     unanswered: VecDeque<AttemptId>,
     next_job: u64,
 }
@@ -80,6 +83,7 @@ pub fn offer(name: &str, model: &str, gpus: u16) -> NodeOffer {
         gpu_memory_mib: 80 * 1024,
         cpu_milli: 128_000,
         memory_mib: 1024 * 1024,
+        uuids: (0..gpus).map(|device| format!("{name}-{device}").into()).collect(),
         labels: Vec::new(),
     }
 }
@@ -97,6 +101,7 @@ impl World {
             outcomes: BTreeMap::new(),
             started: BTreeMap::new(),
             preemptions: 0,
+            twin: None,
             unanswered: VecDeque::new(),
             next_job: 1,
         }
@@ -112,13 +117,18 @@ impl World {
     }
 
     pub fn send(&mut self, command: Command) -> Result<Reply, Refusal> {
-        self.send_from(Origin::Shell, command)
+        self.send_from(Origin::component("test"), command)
     }
 
     pub fn send_from(&mut self, origin: Origin, command: Command) -> Result<Reply, Refusal> {
         self.settle();
         let mut events = Vec::new();
         let reply = execute(&mut self.cell, at(self.now), &origin, &command, &mut events);
+        if let Some(twin) = &self.twin {
+            let mut alike = Vec::new();
+            assert_eq!(twin.decide(at(self.now), &origin, &command, &mut alike), reply);
+            assert_eq!(alike, events, "a rebuilt cell decides like the other");
+        }
         self.record(at(self.now), events);
         self.settle();
         reply
@@ -175,7 +185,13 @@ impl World {
             let confirm = Command::ConfirmPlacement { attempt, price: 1_000_000, funded_ms: None };
             let mut events = Vec::new();
             // The attempt may have been stopped before the ledger answered.
-            let _ = execute(&mut self.cell, at(self.now), &Origin::Shell, &confirm, &mut events);
+            let _ = execute(
+                &mut self.cell,
+                at(self.now),
+                &Origin::component("test"),
+                &confirm,
+                &mut events,
+            );
             self.record(at(self.now), events);
         }
     }
@@ -192,6 +208,11 @@ impl World {
             if self.checks {
                 self.cell.check_plan(&events).expect("a plan is complete and minimal");
                 self.cell.check_order(&events).expect("first come, first served among equals");
+            }
+            if let Some(twin) = &self.twin {
+                let mut alike = Vec::new();
+                twin.decide_due(when, &mut alike);
+                assert_eq!(alike, events, "a rebuilt cell decides like the other");
             }
             for event in &events {
                 self.cell.apply(when, event);
@@ -223,6 +244,9 @@ impl World {
                 }
                 _ => {}
             }
+        }
+        if let Some(twin) = &mut self.twin {
+            events.iter().for_each(|event| twin.apply(when, event));
         }
         self.cell.check_step(&events).expect("a step keeps the laws");
         self.journal.push((when, events));
@@ -261,11 +285,13 @@ impl World {
             attempt: *id,
             state: ReportState::Running,
             gpu_ms_total: u64::try_from(now - run.since).unwrap_or(0) * run.devices,
+            exit_code: None,
         });
         let done = agent.done.iter().map(|(id, (state, gpu_ms))| Report {
             attempt: *id,
             state: *state,
             gpu_ms_total: *gpu_ms,
+            exit_code: (*state == ReportState::Succeeded).then_some(0),
         });
         let heartbeat = Heartbeat {
             node: agent.name.as_str().into(),
@@ -280,15 +306,15 @@ impl World {
             let length = self.durations.get(&order.attempt.job).copied().unwrap_or(HOUR);
             let agent = &mut self.agents[index];
             match order.kind {
-                OrderKind::Start { gpus } => {
+                OrderKind::Start(start) => {
                     agent.running.entry(order.attempt).or_insert(Running {
                         since: now,
                         ends: now + length,
-                        devices: u64::from(gpus.count_ones()),
+                        devices: u64::from(start.gpus.count_ones()),
                         stop_at: None,
                     });
                 }
-                OrderKind::Stop { .. } | OrderKind::Kill => {
+                OrderKind::Stop { .. } | OrderKind::Kill { .. } => {
                     match agent.running.get_mut(&order.attempt) {
                         Some(run) => run.stop_at = Some(run.stop_at.unwrap_or(now)),
                         None => {
@@ -326,8 +352,24 @@ impl World {
         }
     }
 
+    /// Rebuilds the cell from its image; from now on both must decide alike.
+    pub fn make_twin(&mut self) {
+        let image = self.cell.image();
+        let twin = Cell::from_image(image.clone()).expect("the image of a real cell");
+        twin.check().expect("the laws hold after a snapshot");
+        assert_eq!(twin.digest(), self.cell.digest(), "an image says all that counts");
+        assert_eq!(twin.image(), image);
+        self.twin = Some(Box::new(twin));
+    }
+
     /// Rebuilds the cell from its journal and compares.
     pub fn check_replay(&self) {
+        if let Some(twin) = &self.twin {
+            assert_eq!(twin.digest(), self.cell.digest(), "a rebuilt cell goes on alike");
+        }
+        let image = self.cell.image();
+        let twin = Cell::from_image(image).expect("the image of a real cell");
+        assert_eq!(twin.digest(), self.cell.digest(), "an image says all that counts");
         let mut copy = Cell::new();
         for (when, events) in &self.journal {
             for event in events {
