@@ -25,6 +25,7 @@ mod error;
 mod events;
 mod retry;
 mod sse;
+mod text;
 
 pub mod accounts;
 pub mod audit;
@@ -36,11 +37,15 @@ pub mod classes;
 pub mod clock;
 pub mod grants;
 pub mod holds;
+pub mod jobs;
 pub mod keys;
+pub mod nodes;
 pub mod prices;
 pub mod quotas;
 pub mod refunds;
+pub mod regions;
 pub mod transfers;
+pub mod usage;
 
 pub use bursar_api as api;
 pub use call::{Call, Method, Nothing, path};
@@ -48,3 +53,4 @@ pub use client::{Answer, Client, ClientBuilder};
 pub use error::ClientError;
 pub use events::EventStream;
 pub use retry::RetryPolicy;
+pub use text::{Text, TextStream};

@@ -1,0 +1,10 @@
+//! Usage that others measured.
+
+use bursar_api::usage::{ReportUsage, UsageResults};
+
+use crate::call::Call;
+
+/// Reports usage; cumulative, so repeating it changes nothing.
+pub fn report(usage: &ReportUsage) -> Call<UsageResults> {
+    Call::post("/v1/usage", usage)
+}
