@@ -31,13 +31,15 @@ pub fn of_job(launch: &Launch, machine: BTreeMap<String, String>) -> BTreeMap<St
         (ATTEMPT, launch.attempt.clone()),
         ("BURSAR_JOB", launch.job.clone()),
         ("BURSAR_NODE", launch.node.clone()),
-        ("BURSAR_RANK", launch.rank.to_string()),
         ("BURSAR_NODES", launch.nodes.to_string()),
         ("BURSAR_GPUS", devices.clone()),
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
         ("CUDA_VISIBLE_DEVICES", devices),
     ];
     variables.extend(place.map(|(name, value)| (name.to_owned(), value)));
+    if let Some(rank) = launch.rank {
+        variables.insert("BURSAR_RANK".to_owned(), rank.to_string());
+    }
     variables
 }
 
@@ -50,7 +52,7 @@ mod tests {
             attempt: "att_1".into(),
             job: "job_1".into(),
             node: "n1".into(),
-            rank: 1,
+            rank: Some(1),
             nodes: 2,
             command: vec!["true".into()],
             env: [("TZ", "UTC"), ("CUDA_VISIBLE_DEVICES", "all"), ("EPOCHS", "3")]

@@ -227,6 +227,11 @@ impl Runner {
         write_json(&self.folder.lease(), &lease)
     }
 
+    /// Where everything is kept.
+    pub fn folder(&self) -> &StateFolder {
+        &self.folder
+    }
+
     /// Where the output of an attempt is.
     pub fn output(&self, attempt: &str) -> PathBuf {
         self.folder.attempt(attempt).path().to_owned()

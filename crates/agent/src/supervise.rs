@@ -173,7 +173,7 @@ impl Supervisor {
         }
         if now.since(self.record.seen) >= TOUCH {
             self.record.seen = now;
-            self.write();
+            self.save();
         }
         let due = [self.kill_at, Some(self.lease_checked_at), Some(self.record.seen.plus(TOUCH))];
         let pauses = due.into_iter().flatten().filter(|due| *due > now).map(|due| due.since(now));
@@ -247,7 +247,7 @@ impl Supervisor {
 
     /// Writes the record and tells the agent, if there is one. Says whether it could be written.
     fn write(&self) -> bool {
-        let written = write_json(&self.folder.record(), &self.record).is_ok();
+        let written = self.save();
         let agent = OpenOptions::new()
             .write(true)
             .custom_flags(OFlag::O_NONBLOCK.bits())
@@ -257,6 +257,11 @@ impl Supervisor {
             let _ = agent.write(b".");
         }
         written
+    }
+
+    /// Writes the record. Says whether it could be written.
+    fn save(&self) -> bool {
+        write_json(&self.folder.record(), &self.record).is_ok()
     }
 }
 
