@@ -159,6 +159,12 @@ pub struct RunSpec {
     /// How many nodes run it.
     #[serde(default)]
     pub nodes: u32,
+    /// Their names, by rank.
+    #[serde(default)]
+    pub node_names: Vec<String>,
+    /// The place of this node among them, from 0.
+    #[serde(default)]
+    pub rank: u32,
     /// The part of one GPU that it may use; whole GPUs if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<crate::Amount>,

@@ -74,6 +74,7 @@ fn offer(index: usize) -> NodeOffer {
         gpu_memory_mib: 32 * 1024,
         cpu_milli: 96_000,
         memory_mib: 384 * 1024,
+        uuids: Vec::new(),
         labels: Vec::new(),
     }
 }
@@ -133,7 +134,8 @@ impl Bench {
     fn command(&mut self, command: &Command) {
         let begin = now();
         self.events.clear();
-        let reply = self.cell.decide(self.now, &Origin::Shell, command, &mut self.events);
+        let reply =
+            self.cell.decide(self.now, &Origin::component("bench"), command, &mut self.events);
         reply.expect("every command of the benchmark is accepted");
         self.apply(begin);
     }
@@ -185,7 +187,12 @@ impl Bench {
             node: format!("node-{node}").into(),
             incarnation: 1,
             seq: self.seq[node],
-            reports: vec![Report { attempt, state: ReportState::Succeeded, gpu_ms_total: 1000 }],
+            reports: vec![Report {
+                attempt,
+                state: ReportState::Succeeded,
+                gpu_ms_total: 1000,
+                exit_code: Some(0),
+            }],
         }));
         self.settle();
     }

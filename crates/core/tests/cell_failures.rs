@@ -2,11 +2,10 @@
 
 mod cell_world;
 
-use bursar_core::cell::command::{
-    Command, Heartbeat, OrderKind, Refusal, Reply, Report, ReportState,
-};
-use bursar_core::cell::event::{Event, JobOutcome};
+use bursar_core::cell::command::{Command, Heartbeat, Refusal, Reply, Report, ReportState};
+use bursar_core::cell::event::{Event, JobOutcome, StopReason};
 use bursar_core::cell::ids::MaintenanceId;
+use bursar_core::cell::order::OrderKind;
 use bursar_core::cell::why::{Blocker, JobState};
 use bursar_core::cell::{AttemptId, JobId};
 use cell_world::*;
@@ -20,7 +19,7 @@ fn heartbeat(node: &str, incarnation: u32, seq: u64, reports: Vec<Report>) -> He
 }
 
 fn report(attempt: AttemptId, state: ReportState) -> Report {
-    Report { attempt, state, gpu_ms_total: 0 }
+    Report { attempt, state, gpu_ms_total: 0, exit_code: None }
 }
 
 /// Sends a report; answers with the orders that follow.
@@ -79,7 +78,7 @@ fn an_agent_that_starts_again_without_its_jobs_has_lost_them() {
     let orders = beat(&mut world, heartbeat("n0", 2, 1, Vec::new()));
     let second = AttemptId { job, number: 2 };
     assert_eq!(orders.len(), 1, "lost, queued, and placed again at once");
-    assert!(matches!(orders[0], (attempt, OrderKind::Start { .. }) if attempt == second));
+    assert!(matches!(&orders[0], (attempt, OrderKind::Start(_)) if *attempt == second));
     // Whatever the first attempt does now, wherever it hides, changes nothing.
     let first = AttemptId { job, number: 1 };
     let reports = vec![report(first, ReportState::Succeeded), report(second, ReportState::Running)];
@@ -122,10 +121,10 @@ fn a_cancelled_attempt_that_nobody_reported_ends_at_once_and_its_gpus_stay_fence
     assert_eq!(state(&world, next), Some(JobState::Queued));
     // The order to start may be on its way: the agent is told to kill it, and says when it has.
     let orders = beat(&mut world, heartbeat("n0", 1, 1, Vec::new()));
-    assert_eq!(orders, [(attempt, OrderKind::Kill)]);
+    assert_eq!(orders, [(attempt, OrderKind::Kill { reason: None })]);
     let running = vec![report(attempt, ReportState::Running)];
     let orders = beat(&mut world, heartbeat("n0", 1, 2, running));
-    assert_eq!(orders, [(attempt, OrderKind::Kill)]);
+    assert_eq!(orders, [(attempt, OrderKind::Kill { reason: None })]);
     assert_eq!(state(&world, next), Some(JobState::Queued));
     let stopped = vec![report(attempt, ReportState::Stopped)];
     let orders = beat(&mut world, heartbeat("n0", 1, 3, stopped));
@@ -144,13 +143,14 @@ fn an_attempt_that_does_not_stop_is_killed_and_then_ends_without_its_report() {
     world.ok(Command::CancelJob { job });
     let kill_at = at(world.now + MINUTE);
     let orders = beat(&mut world, heartbeat("n0", 1, 2, running()));
-    assert_eq!(orders, [(attempt, OrderKind::Stop { kill_at })]);
+    let reason = StopReason::Cancelled;
+    assert_eq!(orders, [(attempt, OrderKind::Stop { kill_at, reason })]);
     world.now += MINUTE;
     let orders = beat(&mut world, heartbeat("n0", 1, 3, running()));
-    assert_eq!(orders, [(attempt, OrderKind::Kill)]);
+    assert_eq!(orders, [(attempt, OrderKind::Kill { reason: Some(reason) })]);
     world.now += MINUTE;
     let orders = beat(&mut world, heartbeat("n0", 1, 4, running()));
-    assert_eq!(orders, [(attempt, OrderKind::Kill)], "for as long as it takes");
+    assert_eq!(orders, [(attempt, OrderKind::Kill { reason: None })], "for as long as it takes");
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
     let next = world.run("b", 1, HOUR);
     assert_eq!(state(&world, next), Some(JobState::Queued));

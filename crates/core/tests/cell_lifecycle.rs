@@ -2,10 +2,10 @@
 
 mod cell_world;
 
-use bursar_core::cell::Origin;
 use bursar_core::cell::command::{Command, FundsBlocker, Refusal, Reply, Verdict};
 use bursar_core::cell::event::{Event, JobOutcome};
 use bursar_core::cell::why::JobState;
+use bursar_core::cell::{Mark, Origin};
 use cell_world::*;
 
 fn state(world: &World, job: bursar_core::cell::JobId) -> JobState {
@@ -66,14 +66,18 @@ fn a_refused_placement_frees_its_gpus_and_the_job_waits_for_funds_or_leaves() {
 fn a_message_from_the_ledger_has_its_effect_once() {
     let mut world = World::with_nodes(1, "H100");
     let spec = world.spec("acme", 1, HOUR);
-    let origin = Origin::Ledger { shard: 3, number: 7 };
-    assert_eq!(world.send_from(origin, Command::AdmitJob(spec.clone())), Ok(Reply::Done));
-    assert_eq!(world.send_from(origin, Command::AdmitJob(spec.clone())), Ok(Reply::Duplicate));
-    let next = Origin::Ledger { shard: 3, number: 8 };
-    let refused = world.send_from(next, Command::AdmitJob(spec.clone()));
-    assert_eq!(refused, Err(Refusal::AlreadyAdmitted));
+    let from = |number, position| Origin::Ledger { shard: 3, number, position };
+    let admit = || Command::AdmitJob(spec.clone());
+    assert_eq!(world.cell.mark(3), Mark::default());
+    assert_eq!(world.send_from(from(2, 9), admit()), Err(Refusal::MessageGap { expected: 1 }));
+    assert_eq!(world.send_from(from(1, 7), admit()), Ok(Reply::Done));
+    assert_eq!(world.send_from(from(1, 7), admit()), Ok(Reply::Duplicate));
+    assert_eq!(world.cell.mark(3), Mark { number: 1, position: 7 });
+    assert_eq!(world.send_from(from(2, 9), admit()), Err(Refusal::AlreadyAdmitted));
     // The refused message was received too, and is not decided again.
-    assert_eq!(world.send_from(next, Command::AdmitJob(spec)), Ok(Reply::Duplicate));
+    assert_eq!(world.cell.mark(3), Mark { number: 2, position: 9 });
+    assert_eq!(world.send_from(from(2, 9), admit()), Ok(Reply::Duplicate));
+    assert_eq!(world.cell.mark(4), Mark::default(), "every shard counts for itself");
     world.check_replay();
 }
 
@@ -88,14 +92,19 @@ fn usage_is_clamped_to_what_the_cell_has_seen() {
             node: "n0".into(),
             incarnation: 1,
             seq,
-            reports: vec![bursar_core::cell::command::Report { attempt, state, gpu_ms_total }],
+            reports: vec![bursar_core::cell::command::Report {
+                attempt,
+                state,
+                gpu_ms_total,
+                exit_code: None,
+            }],
         })
     };
     use bursar_core::cell::command::ReportState::{Running, Succeeded};
     let usage = |world: &World| {
         let events = world.journal.iter().flat_map(|(_, events)| events).rev();
         events.into_iter().find_map(|event| match event {
-            Event::UsageMetered { total_gpu_ms, .. } => Some(*total_gpu_ms),
+            Event::UsageMetered { usage, .. } => Some(usage[0].1),
             _ => None,
         })
     };
@@ -114,7 +123,7 @@ fn usage_is_clamped_to_what_the_cell_has_seen() {
     world.ok(Command::CancelJob { job });
     world.now += 20_000;
     world.ok(report(4, Succeeded, u64::MAX));
-    assert_eq!(usage(&world), Some(2 * 125_000), "nothing counts after the stop was decided");
+    assert_eq!(usage(&world), Some(2 * 120_000), "nothing counts after the stop was decided");
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
     world.check_replay();
 }

@@ -542,11 +542,13 @@ fn usage_by_tenant(world: &World, from: i64, to: i64) -> std::collections::BTree
                 Event::JobQueued(spec) => {
                     accounts.insert(spec.job, spec.account.to_string());
                 }
-                Event::UsageMetered { attempt, total_gpu_ms, .. } => {
-                    let before = last.insert(*attempt, *total_gpu_ms).unwrap_or(0);
-                    if (from..to).contains(&when.millis()) {
-                        let account = accounts[&attempt.job].clone();
-                        *totals.entry(account).or_insert(0) += total_gpu_ms - before;
+                Event::UsageMetered { node, usage } => {
+                    for (attempt, gpu_ms) in usage {
+                        let before = last.insert((*attempt, *node), *gpu_ms).unwrap_or(0);
+                        if (from..to).contains(&when.millis()) {
+                            let account = accounts[&attempt.job].clone();
+                            *totals.entry(account).or_insert(0) += gpu_ms - before;
+                        }
                     }
                 }
                 _ => {}

@@ -11,6 +11,7 @@
 //! feed projections, one of them makes snapshots, couriers carry messages to other machines.
 
 mod appender;
+mod cell;
 pub mod clock;
 mod codec;
 pub mod courier;
@@ -27,6 +28,7 @@ mod session;
 mod snapshot;
 mod writer;
 
+pub use cell::CellCodec;
 pub use clock::{Clock, ClockAlarm, ManualClock, WallClock};
 pub use codec::{Codec, CodecError, Hosted, Origin};
 pub use durable::Durable;

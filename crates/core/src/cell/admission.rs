@@ -50,10 +50,12 @@ impl Cell {
     ) -> Result<(), Refusal> {
         spec.check()?;
         if let Some(job) = self.jobs.get(&spec.job) {
-            if !matches!(job.waiting(), Some(Waiting::Funds(_))) {
+            let attempts_before = spec.attempts_before.max(job.attempts);
+            let counts_on = job.waiting().is_some() && attempts_before > job.attempts;
+            if !counts_on && !matches!(job.waiting(), Some(Waiting::Funds(_))) {
                 return Err(Refusal::AlreadyAdmitted);
             }
-            events.push(Event::JobFunded { job: spec.job });
+            events.push(Event::JobFunded { job: spec.job, attempts_before });
             return Ok(());
         }
         let full = self.known_path(&spec.account).any(|id| {
@@ -154,15 +156,20 @@ impl Cell {
         let group =
             spec.group.as_ref().map(|group| self.groups.ensure(tenant, &group.name, group.limit));
         let id = spec.job;
+        let submitted_at = match spec.submitted_at {
+            unknown if unknown == Timestamp::default() => at,
+            earlier => earlier.min(at),
+        };
         let job = Job {
             spec: Box::new(spec.clone()),
             account,
             request,
             shape,
             group,
-            ticket: self.next_ticket,
-            submitted_at: at,
-            attempts: 0,
+            // Of two jobs of one instant the one that its ledger numbered first goes first.
+            ticket: submitted_at.millis().max(0).unsigned_abs(),
+            submitted_at,
+            attempts: spec.attempts_before,
             requeues: 0,
             share_preemptions: 0,
             preempted_by: None,
@@ -170,11 +177,19 @@ impl Cell {
             plan_after: at,
             phase: Phase::Waiting(Waiting::Moving),
         };
-        self.next_ticket += 1;
         self.jobs.insert(id, job);
         self.compete(id);
         // The limit may have changed.
         self.release_group(id);
+    }
+
+    pub(crate) fn apply_funded(&mut self, id: JobId, attempts_before: u32) {
+        let job = self.job_mut(id);
+        job.attempts = job.attempts.max(attempts_before);
+        if matches!(job.waiting(), Some(Waiting::Funds(_))) {
+            self.stop_waiting(id);
+            self.compete(id);
+        }
     }
 
     pub(crate) fn apply_blocked(&mut self, account: AccountId, request: RequestId, mixed: bool) {

@@ -14,6 +14,7 @@ use super::node::{GpuSet, NodeId};
 use super::shape::ModelId;
 use super::share::usage_micros;
 use super::state::Cell;
+use super::stopping::Stop;
 use super::timer::Timer;
 use crate::time::Timestamp;
 
@@ -47,6 +48,8 @@ pub(crate) struct Member {
     pub(crate) gpus: GpuSet,
     /// GPU-milliseconds that count.
     pub(crate) gpu_ms: u64,
+    /// What its process ended with, where that was reported.
+    pub(crate) exit_code: Option<i32>,
     pub(crate) phase: MemberPhase,
 }
 
@@ -61,13 +64,13 @@ pub(crate) enum MemberPhase {
     Ended(MemberEnd),
 }
 
-/// An order to stop.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
-    pub(crate) reason: StopReason,
-    pub(crate) ordered_at: Timestamp,
-    pub(crate) kill_at: Timestamp,
-    pub(crate) killed: bool,
+/// The report by which an attempt ended on a node. It is not applied yet.
+pub(crate) struct LastReport {
+    pub(crate) node: NodeId,
+    pub(crate) end: MemberEnd,
+    pub(crate) exit_code: Option<i32>,
+    /// GPU-milliseconds on the node that count, with this report.
+    pub(crate) gpu_ms: u64,
 }
 
 impl Attempt {
@@ -75,13 +78,29 @@ impl Attempt {
         self.members.iter().find(|member| member.node == node)
     }
 
-    fn member_mut(&mut self, node: NodeId) -> &mut Member {
+    pub(crate) fn member_mut(&mut self, node: NodeId) -> &mut Member {
         let member = self.members.iter_mut().find(|member| member.node == node);
         member.expect("an event names only nodes of its attempt")
     }
 
     pub(crate) fn gpu_ms(&self) -> u64 {
         self.members.iter().map(|member| member.gpu_ms).sum()
+    }
+
+    /// The same, as it will be when a node's part is `gpu_ms`.
+    pub(crate) fn gpu_ms_with(&self, node: NodeId, gpu_ms: u64) -> u64 {
+        let parts = self.members.iter();
+        parts.map(|member| if member.node == node { gpu_ms } else { member.gpu_ms }).sum()
+    }
+
+    /// What it ended with: of a gang the first failure, if there was one.
+    fn exit_code(&self, last: Option<&LastReport>) -> Option<i32> {
+        let codes = self.members.iter().filter_map(|member| match last {
+            Some(last) if last.node == member.node => last.exit_code,
+            _ => member.exit_code,
+        });
+        let codes: SmallVec<[i32; 1]> = codes.collect();
+        codes.iter().find(|code| **code != 0).or(codes.first()).copied()
     }
 
     /// Micro-credits per hour while it has GPUs.
@@ -100,36 +119,25 @@ impl Cell {
         Some((job, attempt))
     }
 
-    /// Asks an attempt to stop, or ends it at once if no node has reported it.
-    pub(crate) fn decide_stop(
-        &self,
-        now: Timestamp,
-        job: &Job,
-        reason: StopReason,
-        events: &mut Vec<Event>,
-    ) {
-        let Some(attempt) = job.attempt().filter(|attempt| attempt.stop.is_none()) else { return };
-        if attempt.running_since.is_none() {
-            return self.decide_end(now, job, AttemptOutcome::Stopped(reason), events);
-        }
-        let kill_at = now.plus_millis(job.spec.grace_ms);
-        events.push(Event::StopOrdered { attempt: attempt.id, reason, kill_at });
-    }
-
-    /// Ends an attempt and decides what becomes of its job.
+    /// Ends an attempt and decides what becomes of its job. `last` is the report that ends it, if
+    /// one does.
     pub(crate) fn decide_end(
         &self,
         now: Timestamp,
         job: &Job,
         outcome: AttemptOutcome,
+        last: Option<&LastReport>,
         events: &mut Vec<Event>,
     ) {
         let attempt = job.attempt().expect("only attempts that are not over are ended");
         let fate = self.fate(now, job, outcome);
+        let gpu_ms = last
+            .map_or_else(|| attempt.gpu_ms(), |last| attempt.gpu_ms_with(last.node, last.gpu_ms));
         events.push(Event::AttemptEnded {
             attempt: attempt.id,
             outcome,
-            gpu_ms: attempt.gpu_ms(),
+            gpu_ms,
+            exit_code: attempt.exit_code(last),
             requeued: fate.err(),
         });
         if let Ok(outcome) = fate {
@@ -159,20 +167,18 @@ impl Cell {
         }
     }
 
-    /// What follows when an attempt has ended on one of its nodes. `node` and `end` were just
-    /// decided and are not applied yet.
+    /// What follows when an attempt has ended on one of its nodes.
     pub(crate) fn decide_after_member(
         &self,
         now: Timestamp,
         job: &Job,
-        node: NodeId,
-        end: MemberEnd,
+        report: &LastReport,
         events: &mut Vec<Event>,
     ) {
         let attempt = job.attempt().expect("only attempts that are not over have members");
-        let mut others = attempt.members.iter().filter(|member| member.node != node);
+        let mut others = attempt.members.iter().filter(|member| member.node != report.node);
         let last = others.all(|member| matches!(member.phase, MemberPhase::Ended(_)));
-        let outcome = match (attempt.stop, end) {
+        let outcome = match (attempt.stop, report.end) {
             // A job that finished before the signal reached it has finished, unless its owner
             // does not want it any more.
             (Some(stop), MemberEnd::Succeeded) if stop.reason != StopReason::Cancelled => {
@@ -184,26 +190,8 @@ impl Cell {
             (None, MemberEnd::Stopped) => Some(AttemptOutcome::Lost),
         };
         if let Some(outcome) = outcome {
-            self.decide_end(now, job, outcome, events);
+            self.decide_end(now, job, outcome, Some(report), events);
         }
-    }
-
-    /// A killed attempt that no node reported: it ends, its GPUs stay fenced.
-    pub(crate) fn decide_kill_timeout(&self, now: Timestamp, id: JobId, events: &mut Vec<Event>) {
-        let job = self.job(id);
-        let stop = job.attempt().and_then(|attempt| attempt.stop);
-        let reason = stop.expect("only stopped attempts are killed").reason;
-        self.decide_end(now, job, AttemptOutcome::Stopped(reason), events);
-    }
-
-    /// GPU-milliseconds that a node may claim for an attempt by now: what the cell has seen it
-    /// run, up to the stop and the longest runtime, and a little slack for the clocks.
-    pub(crate) fn meter_limit(&self, now: Timestamp, job: &Job, since: Timestamp) -> u64 {
-        let stop = job.attempt().and_then(|attempt| attempt.stop);
-        let end = stop.map_or(now, |stop| stop.ordered_at.min(now));
-        let observed = end.millis_since(since).saturating_add(self.config.meter_slack_ms);
-        let allowed = observed.min(job.spec.max_runtime_ms.unwrap_or(i64::MAX));
-        allowed.unsigned_abs().saturating_mul(u64::from(job.spec.gpu.devices()))
     }
 }
 
@@ -242,7 +230,7 @@ impl Cell {
             };
             self.inventory.take(&self.shapes, *node, id, held);
             let phase = MemberPhase::Silent;
-            members.push(Member { node: *node, gpus: *gpus, gpu_ms: 0, phase });
+            members.push(Member { node: *node, gpus: *gpus, gpu_ms: 0, exit_code: None, phase });
         }
         let attempt = Attempt {
             id,
@@ -331,105 +319,18 @@ impl Cell {
         }
     }
 
-    pub(crate) fn apply_member_started(&mut self, at: Timestamp, id: AttemptId, node: NodeId) {
-        let job = self.job(id.job);
-        let longest = job.spec.max_runtime_ms;
-        let grace = job.spec.grace_ms;
-        let first = job.attempt().is_some_and(|attempt| attempt.running_since.is_none());
-        self.inventory.mark_reported(node, id);
-        let attempt = self.attempt_mut(id.job);
-        attempt.member_mut(node).phase = MemberPhase::Running { since: at };
-        if !first {
-            return;
-        }
-        attempt.running_since = Some(at);
-        let nodes: SmallVec<[NodeId; 1]> =
-            attempt.members.iter().map(|member| member.node).collect();
-        if let Some(longest) = longest {
-            let end = at.plus_millis(longest);
-            self.set_attempt_timer(end, Timer::MaxRuntime(id.job), id.job);
-            for node in nodes {
-                self.set_until(node, id, end.plus_millis(grace));
-            }
-        }
-        self.start_funding_timers(at, id.job);
-    }
-
-    /// Tells the estimates when an attempt will be gone.
-    pub(crate) fn set_until(&mut self, node: NodeId, id: AttemptId, until: Timestamp) {
-        self.inventory.change(node, |record| {
-            if let Some(held) = record.members.get_mut(&id) {
-                held.until = until;
-            }
-        });
-    }
-
-    pub(crate) fn apply_metered(
+    pub(crate) fn apply_member_ended(
         &mut self,
-        at: Timestamp,
         id: AttemptId,
         node: NodeId,
-        gpu_ms: u64,
+        end: MemberEnd,
+        exit_code: Option<i32>,
     ) {
-        let job = self.job_mut(id.job);
-        let (account, thousandths) = (job.account, job.spec.gpu.per_device());
-        let attempt = self.attempt_mut(id.job);
-        attempt.member_mut(node).gpu_ms = gpu_ms;
-        let used = usage_micros(attempt.price, thousandths, attempt.gpu_ms());
-        let charged = attempt.used_micros.max(attempt.entry_micros);
-        attempt.used_micros = used;
-        if used > charged {
-            self.accounts.rebase(at);
-            let add = self.accounts.decay.scale(used - charged, at);
-            self.accounts.charge(account, add, 0);
-        }
-    }
-
-    pub(crate) fn apply_member_ended(&mut self, id: AttemptId, node: NodeId, end: MemberEnd) {
-        self.attempt_mut(id.job).member_mut(node).phase = MemberPhase::Ended(end);
+        let member = self.attempt_mut(id.job).member_mut(node);
+        member.phase = MemberPhase::Ended(end);
+        member.exit_code = exit_code;
         self.inventory.give(&self.shapes, node, id);
         self.wake_for(node);
-    }
-
-    pub(crate) fn apply_stop(
-        &mut self,
-        at: Timestamp,
-        id: AttemptId,
-        reason: StopReason,
-        kill_at: Timestamp,
-    ) {
-        let timeout = self.config.kill_timeout_ms;
-        let attempt = self.attempt_mut(id.job);
-        attempt.stop = Some(Stop { reason, ordered_at: at, kill_at, killed: false });
-        let nodes: SmallVec<[NodeId; 1]> =
-            attempt.members.iter().map(|member| member.node).collect();
-        for timer in [Timer::MaxRuntime, Timer::FundsNeeded, Timer::FundsEnd] {
-            self.clear_attempt_timer(timer(id.job), id.job);
-        }
-        self.set_attempt_timer(kill_at, Timer::Kill(id.job), id.job);
-        for node in nodes {
-            self.set_until(node, id, kill_at.plus_millis(timeout));
-        }
-        if let StopReason::Preempted { by, for_share } = reason {
-            let job = self.job_mut(id.job);
-            job.preempted_by = Some(by);
-            job.share_preemptions += u32::from(for_share);
-            self.victims += 1;
-        }
-    }
-
-    pub(crate) fn apply_cancel_noted(&mut self, id: AttemptId) {
-        if let Some(stop) = &mut self.attempt_mut(id.job).stop {
-            stop.reason = StopReason::Cancelled;
-        }
-    }
-
-    pub(crate) fn apply_kill(&mut self, id: AttemptId, end_at: Timestamp) {
-        self.clear_attempt_timer(Timer::Kill(id.job), id.job);
-        if let Some(stop) = &mut self.attempt_mut(id.job).stop {
-            stop.killed = true;
-        }
-        self.set_attempt_timer(end_at, Timer::KillTimeout(id.job), id.job);
     }
 
     pub(crate) fn apply_ended(

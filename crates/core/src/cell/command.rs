@@ -9,19 +9,31 @@ use super::shape::GpuDemand;
 use crate::time::Timestamp;
 
 /// Who sends a command.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// An operator or an agent, through the server. May be repeated: every such command is
     /// idempotent by nature.
-    #[default]
-    Shell,
-    /// A ledger, through the courier. A message that was received before changes nothing.
+    Shell {
+        /// The API key or component that asks.
+        actor: CompactString,
+    },
+    /// A ledger, through the courier: the next message is taken, one that was taken before changes
+    /// nothing, and a later one is refused.
     Ledger {
         /// The shard that sends.
         shard: u16,
-        /// The message's number, rising by at least one from message to message of a shard.
+        /// The message's number among those of the shard to this cell, dense from 1.
         number: u64,
+        /// The record of the shard's journal that it comes from.
+        position: u64,
     },
+}
+
+impl Origin {
+    /// A component of this program that asks on its own account.
+    pub fn component(name: &'static str) -> Origin {
+        Origin::Shell { actor: CompactString::const_new(name) }
+    }
 }
 
 /// What may be asked of a cell.
@@ -81,6 +93,12 @@ pub enum Command {
     AdmitJob(JobSpec),
     /// Ends a job wherever it is. From the ledger: `CancelRequested`.
     CancelJob {
+        /// The job.
+        job: JobId,
+    },
+    /// Forgets a job without a word: it runs in another region or has ended. From the ledger:
+    /// `JobWithdrawn`.
+    WithdrawJob {
         /// The job.
         job: JobId,
     },
@@ -262,6 +280,9 @@ pub struct NodeOffer {
     pub model: CompactString,
     /// How many GPUs.
     pub gpus: u16,
+    /// What tells its GPUs apart, in the order of their device indexes. Empty where nobody asks,
+    /// as in simulations.
+    pub uuids: Vec<CompactString>,
     /// Memory of each GPU, in MiB.
     pub gpu_memory_mib: u32,
     /// Thousandths of a core.
@@ -295,6 +316,8 @@ pub struct Report {
     pub state: ReportState,
     /// GPU-milliseconds since it runs here: wall milliseconds times devices.
     pub gpu_ms_total: u64,
+    /// What its process ended with, if it has ended.
+    pub exit_code: Option<i32>,
 }
 
 /// What an attempt does on a node.
@@ -308,34 +331,6 @@ pub enum ReportState {
     Failed,
     /// It was stopped or killed, or was never started here.
     Stopped,
-}
-
-/// What a node must do. Repeated with every answer until the reports show that it is done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// The attempt.
-    pub attempt: AttemptId,
-    /// What to do.
-    pub kind: OrderKind,
-}
-
-/// What to do with an attempt.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum OrderKind {
-    /// Start it on these devices of the node, one bit each.
-    Start {
-        /// Device indexes, one bit each.
-        gpus: u64,
-    },
-    /// Ask it to stop.
-    Stop {
-        /// When it will be killed.
-        kill_at: Timestamp,
-    },
-    /// Kill it. An attempt that the agent never started is reported as stopped.
-    Kill,
-    /// Stop reporting it.
-    Forget,
 }
 
 /// The answer to a command that was accepted.
@@ -365,6 +360,11 @@ pub enum Reply {
 /// Why a command was not accepted, in the order in which it is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
+    /// Messages of this ledger are missing between the last one taken and this one.
+    MessageGap {
+        /// The number that is next.
+        expected: u64,
+    },
     /// A field of the command has no meaning.
     Invalid {
         /// The field.
@@ -395,7 +395,7 @@ impl Refusal {
     /// Whether the same command may be accepted later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Refusal::NodeBusy => true,
+            Refusal::MessageGap { .. } | Refusal::NodeBusy => true,
             Refusal::Invalid { .. }
             | Refusal::UnknownNode
             | Refusal::UnknownJob

@@ -1,6 +1,7 @@
 //! What happens in a cell: all that is ever stored, and all that others are told.
 //!
-//! Events marked *to the ledger* are messages that the courier delivers.
+//! What the ledgers are told is read off the events of a decision and follows them as
+//! [`Event::LedgerTold`], which the courier delivers.
 
 use compact_str::CompactString;
 use smallvec::SmallVec;
@@ -10,6 +11,7 @@ use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
 use super::node::{GpuSet, NodeId};
 use super::shape::ModelId;
+use crate::message::ToLedger;
 use crate::time::Timestamp;
 
 /// Something that happened in a cell.
@@ -21,6 +23,17 @@ pub enum Event {
         shard: u16,
         /// Its number.
         number: u64,
+        /// Its position in the shard's journal.
+        position: u64,
+    },
+    /// A ledger is told something.
+    LedgerTold {
+        /// The shard that is told.
+        shard: u16,
+        /// The message's number among those to this shard, dense from 1.
+        number: u64,
+        /// What it is told.
+        message: Box<ToLedger>,
     },
     /// The cell's settings changed.
     Configured(Box<CellConfig>),
@@ -98,10 +111,12 @@ pub enum Event {
 
     /// A job joined the queue.
     JobQueued(Box<JobSpec>),
-    /// A job that waited for funds competes again.
+    /// A job that is here was admitted again; if it waited for funds it competes again.
     JobFunded {
         /// The job.
         job: JobId,
+        /// Numbers of attempts that other admissions may have used.
+        attempts_before: u32,
     },
     /// A job may be placed again: its delay after an operator's preemption is over.
     JobReleased {
@@ -113,7 +128,7 @@ pub enum Event {
         /// The job.
         job: JobId,
     },
-    /// A job left the cell. *To the ledger.*
+    /// A job left the cell. Unless the ledger withdrew it, the ledger is told.
     JobEnded {
         /// The job.
         job: JobId,
@@ -121,7 +136,7 @@ pub enum Event {
         outcome: JobOutcome,
     },
 
-    /// A place was found and its GPUs are kept for the job. *To the ledger.*
+    /// A place was found and its GPUs are kept for the job. The ledger is told.
     PlacementProposed {
         /// The attempt that would start.
         attempt: AttemptId,
@@ -146,23 +161,20 @@ pub enum Event {
         /// What the job waits for.
         blocker: FundsBlocker,
     },
-    /// An attempt was reported running on a node for the first time.
+    /// An attempt was reported running on a node for the first time. Of the first node the ledger is
+    /// told.
     MemberStarted {
         /// The attempt.
         attempt: AttemptId,
         /// The node.
         node: NodeId,
     },
-    /// An attempt used GPUs on a node. *To the ledger.*
+    /// Attempts used GPUs on a node, as one report says. The ledger is told.
     UsageMetered {
-        /// The attempt.
-        attempt: AttemptId,
         /// The node.
         node: NodeId,
-        /// GPU-milliseconds on this node in all that count.
-        gpu_ms: u64,
-        /// GPU-milliseconds on all its nodes in all that count.
-        total_gpu_ms: u64,
+        /// GPU-milliseconds on this node in all that count, of each attempt that used some.
+        usage: Vec<(AttemptId, u64)>,
     },
     /// An attempt ended on one of its nodes, whose GPUs are free again.
     MemberEnded {
@@ -172,6 +184,8 @@ pub enum Event {
         node: NodeId,
         /// How it ended there.
         end: MemberEnd,
+        /// What its process there ended with, where that was reported.
+        exit_code: Option<i32>,
     },
     /// The running time that is paid for changed.
     FundingSet {
@@ -180,7 +194,7 @@ pub enum Event {
         /// The running time that is paid for in all. `None`: all of it.
         funded_ms: Option<i64>,
     },
-    /// Half of the running time last paid for is left. *To the ledger.*
+    /// Half of the running time last paid for is left. The ledger is told.
     FundsNeeded {
         /// The attempt.
         attempt: AttemptId,
@@ -190,7 +204,7 @@ pub enum Event {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// An attempt is asked to stop. Usage counts up to now.
+    /// An attempt is asked to stop. Usage counts up to now. The ledger is told.
     StopOrdered {
         /// The attempt.
         attempt: AttemptId,
@@ -211,7 +225,7 @@ pub enum Event {
         /// When it ends even if its nodes do not report.
         end_at: Timestamp,
     },
-    /// An attempt is over. GPUs that were not reported free stay fenced. *To the ledger.*
+    /// An attempt is over. GPUs that were not reported free stay fenced. The ledger is told.
     AttemptEnded {
         /// The attempt.
         attempt: AttemptId,
@@ -219,6 +233,8 @@ pub enum Event {
         outcome: AttemptOutcome,
         /// GPU-milliseconds in all that count.
         gpu_ms: u64,
+        /// What its process ended with, where one was reported.
+        exit_code: Option<i32>,
         /// When the job may be placed again. `None`: it is not queued again, and its end follows.
         requeued: Option<Timestamp>,
     },

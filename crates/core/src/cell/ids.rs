@@ -4,9 +4,31 @@ use std::fmt;
 
 use super::intern::interned_id;
 
-/// The ledger's number for a job, unique over all shards.
+/// A job, unique over all shards: the shard, and its own number for the job.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
+
+impl JobId {
+    /// How many of the bits are the shard's own number for the job.
+    const NUMBER_BITS: u32 = 48;
+
+    /// The job of a shard that has this number there, which takes no more than 48 bits.
+    pub fn new(shard: u16, number: u64) -> JobId {
+        assert!(number >> JobId::NUMBER_BITS == 0, "a shard numbers its jobs in 48 bits");
+        JobId(u64::from(shard) << JobId::NUMBER_BITS | number)
+    }
+
+    /// The ledger shard that the job lives on.
+    pub fn shard(self) -> u16 {
+        // What is left of 64 bits without 48 fits in 16.
+        (self.0 >> JobId::NUMBER_BITS) as u16
+    }
+
+    /// The shard's own number for the job.
+    pub fn number(self) -> u64 {
+        self.0 & ((1 << JobId::NUMBER_BITS) - 1)
+    }
+}
 
 /// One start of a job. Numbers rise with every start, so a message about an earlier start is
 /// recognised by its number alone.

@@ -6,6 +6,7 @@ use super::ids::AttemptId;
 use super::job::{Phase, Waiting, check_path};
 use super::maintenance::Window;
 use super::node::NodeId;
+use super::post::{Mark, Receipt};
 use super::state::Cell;
 use super::timer::Timer;
 use crate::digest::Digest;
@@ -26,12 +27,153 @@ impl Machine for Cell {
         command: &Command,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
-        if let Origin::Ledger { shard, number } = *origin {
-            if self.marks.get(&shard).is_some_and(|mark| number <= *mark) {
-                return Ok(Reply::Duplicate);
-            }
-            events.push(Event::MessageReceived { shard, number });
+        let first = events.len();
+        if let Receipt::Duplicate = self.decide_receipt(origin, events)? {
+            return Ok(Reply::Duplicate);
         }
+        let reply = self.decide_command(now, command, events)?;
+        self.tell_ledgers(first, events);
+        Ok(reply)
+    }
+
+    fn apply(&mut self, at: Timestamp, event: &Event) {
+        self.now = self.now.max(at);
+        match event {
+            Event::MessageReceived { shard, number, position } => {
+                self.marks.insert(*shard, Mark { number: *number, position: *position });
+            }
+            Event::LedgerTold { shard, number, message: _ } => {
+                self.told.insert(*shard, *number);
+            }
+            Event::Configured(config) => self.apply_configured(at, config),
+            Event::PriceSet { model, price } => {
+                let model = self.models.intern(model.clone());
+                self.prices.insert(model, *price);
+            }
+            Event::AccountSet(policy) => self.apply_account_set(policy),
+            Event::NodeRegistered { node, offer, incarnation, lease_until } => {
+                self.apply_registered(*node, offer, *incarnation, *lease_until);
+            }
+            Event::NodeReported { node, seq, lease_until } => {
+                self.apply_reported(*node, *seq, *lease_until);
+            }
+            Event::NodeLost { node } => self.apply_lost(*node),
+            Event::NodeDrained { node } => self.apply_drained(*node, true),
+            Event::NodeResumed { node } => self.apply_drained(*node, false),
+            Event::NodeRemoved { node } => self.apply_removed(*node),
+            Event::MaintenancePlanned { id, from, to, nodes } => {
+                let (from, to, nodes) = (*from, *to, nodes.clone());
+                let window = Window { from, to, nodes, began: false };
+                self.apply_maintenance_planned(*id, window);
+            }
+            Event::MaintenanceBegan { id } => self.apply_maintenance_began(*id),
+            Event::MaintenanceEnded { id } => self.apply_maintenance_ended(*id),
+            Event::JobQueued(spec) => self.apply_queued(at, spec),
+            Event::JobFunded { job, attempts_before } => self.apply_funded(*job, *attempts_before),
+            Event::JobReleased { job } => {
+                self.stop_waiting(*job);
+                self.compete(*job);
+            }
+            Event::JobHeldByGroup { job } => self.apply_held_by_group(*job),
+            Event::JobEnded { job, outcome: _ } => self.apply_job_ended(at, *job),
+            Event::PlacementProposed { attempt, model, members } => {
+                self.apply_proposed(at, *attempt, *model, members);
+            }
+            Event::PlacementConfirmed { attempt, price, funded_ms } => {
+                self.apply_confirmed(*attempt, *price, *funded_ms);
+            }
+            Event::PlacementRefused { attempt, blocker } => {
+                self.release_attempt(at, *attempt);
+                self.job_mut(attempt.job).phase = Phase::Waiting(Waiting::Funds(*blocker));
+            }
+            Event::MemberStarted { attempt, node } => {
+                self.apply_member_started(at, *attempt, *node);
+            }
+            Event::UsageMetered { node, usage } => self.apply_metered(at, *node, usage),
+            Event::MemberEnded { attempt, node, end, exit_code } => {
+                self.apply_member_ended(*attempt, *node, *end, *exit_code);
+            }
+            Event::FundingSet { attempt, funded_ms } => {
+                self.apply_funding_set(*attempt, *funded_ms);
+            }
+            Event::FundsNeeded { attempt } | Event::FundingEnded { attempt } => {
+                self.clear_attempt_timer(Timer::FundsNeeded(attempt.job), attempt.job);
+            }
+            Event::StopOrdered { attempt, reason, kill_at } => {
+                self.apply_stop(at, *attempt, *reason, *kill_at);
+            }
+            Event::CancelNoted { attempt } => self.apply_cancel_noted(*attempt),
+            Event::KillOrdered { attempt, end_at } => self.apply_kill(*attempt, *end_at),
+            Event::AttemptEnded { attempt, outcome, requeued, gpu_ms: _, exit_code: _ } => {
+                self.apply_ended(at, *attempt, *outcome, *requeued);
+            }
+            Event::FenceLifted { attempt, node } => self.apply_fence_lifted(*attempt, *node),
+            Event::RequestParked { class, request } => self.apply_parked(*class, *request),
+            Event::RequestBlocked { account, request, mixed } => {
+                self.apply_blocked(*account, *request, *mixed);
+            }
+            Event::ReservationMade { job, model: _, nodes, start_at, preempting } => {
+                self.apply_reservation_made(*job, nodes, *start_at, *preempting);
+            }
+            Event::ReservationKept { job } => {
+                self.ready.remove(job);
+            }
+            Event::ReservationsDone { class, model } => {
+                self.class_mut(*class).unreserved.remove(model);
+            }
+            Event::ReservationDropped { job } => self.apply_reservation_dropped(at, *job),
+            Event::ReviewBegan => self.apply_review_began(),
+            Event::ReviewPassed { class } => self.class_mut(*class).review = false,
+            Event::PassEnded => self.apply_pass_ended(at),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// A pass that is due is due at once: it does not wait for time.
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let timer = self.timers.first().map(|(at, _)| at);
+        if self.idle { timer } else { Some(timer.map_or(self.now, |at| at.min(self.now))) }
+    }
+
+    fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
+        let first = events.len();
+        match self.timers.first() {
+            Some((at, timer)) if at <= now => self.decide_timer(now, timer, events),
+            _ => self.decide_step(now, events),
+        }
+        self.tell_ledgers(first, events);
+    }
+
+    /// A copy: groups are for the ledger, and a copy cannot be wrong.
+    fn begin_group(&mut self) {
+        self.saved = Some(Box::new(self.clone()));
+    }
+
+    fn commit_group(&mut self) {
+        self.saved = None;
+    }
+
+    fn rollback_group(&mut self) {
+        if let Some(saved) = self.saved.take() {
+            *self = *saved;
+        }
+    }
+
+    fn digest(&self) -> Digest {
+        self.digest_state()
+    }
+}
+
+impl Cell {
+    fn decide_command(
+        &self,
+        now: Timestamp,
+        command: &Command,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
         match command {
             Command::Configure(config) => {
                 config.check()?;
@@ -98,6 +240,10 @@ impl Machine for Cell {
                 let job = self.jobs.get(job).ok_or(Refusal::UnknownJob)?;
                 self.decide_cancel(now, job, events);
             }
+            Command::WithdrawJob { job } => {
+                self.jobs.get(job).ok_or(Refusal::UnknownJob)?;
+                events.push(Event::JobEnded { job: *job, outcome: JobOutcome::Withdrawn });
+            }
             Command::PreemptJob { job } => {
                 let job = self.jobs.get(job).ok_or(Refusal::UnknownJob)?;
                 self.decide_stop(now, job, StopReason::Operator, events);
@@ -135,134 +281,6 @@ impl Machine for Cell {
         Ok(Reply::Done)
     }
 
-    fn apply(&mut self, at: Timestamp, event: &Event) {
-        self.now = self.now.max(at);
-        match event {
-            Event::MessageReceived { shard, number } => {
-                self.marks.insert(*shard, *number);
-            }
-            Event::Configured(config) => self.apply_configured(at, config),
-            Event::PriceSet { model, price } => {
-                let model = self.models.intern(model.clone());
-                self.prices.insert(model, *price);
-            }
-            Event::AccountSet(policy) => self.apply_account_set(policy),
-            Event::NodeRegistered { node, offer, incarnation, lease_until } => {
-                self.apply_registered(*node, offer, *incarnation, *lease_until);
-            }
-            Event::NodeReported { node, seq, lease_until } => {
-                self.apply_reported(*node, *seq, *lease_until);
-            }
-            Event::NodeLost { node } => self.apply_lost(*node),
-            Event::NodeDrained { node } => self.apply_drained(*node, true),
-            Event::NodeResumed { node } => self.apply_drained(*node, false),
-            Event::NodeRemoved { node } => self.apply_removed(*node),
-            Event::MaintenancePlanned { id, from, to, nodes } => {
-                let (from, to, nodes) = (*from, *to, nodes.clone());
-                let window = Window { from, to, nodes, began: false };
-                self.apply_maintenance_planned(*id, window);
-            }
-            Event::MaintenanceBegan { id } => self.apply_maintenance_began(*id),
-            Event::MaintenanceEnded { id } => self.apply_maintenance_ended(*id),
-            Event::JobQueued(spec) => self.apply_queued(at, spec),
-            Event::JobFunded { job } | Event::JobReleased { job } => {
-                self.stop_waiting(*job);
-                self.compete(*job);
-            }
-            Event::JobHeldByGroup { job } => self.apply_held_by_group(*job),
-            Event::JobEnded { job, outcome: _ } => self.apply_job_ended(at, *job),
-            Event::PlacementProposed { attempt, model, members } => {
-                self.apply_proposed(at, *attempt, *model, members);
-            }
-            Event::PlacementConfirmed { attempt, price, funded_ms } => {
-                self.apply_confirmed(*attempt, *price, *funded_ms);
-            }
-            Event::PlacementRefused { attempt, blocker } => {
-                self.release_attempt(at, *attempt);
-                self.job_mut(attempt.job).phase = Phase::Waiting(Waiting::Funds(*blocker));
-            }
-            Event::MemberStarted { attempt, node } => {
-                self.apply_member_started(at, *attempt, *node);
-            }
-            Event::UsageMetered { attempt, node, gpu_ms, total_gpu_ms: _ } => {
-                self.apply_metered(at, *attempt, *node, *gpu_ms);
-            }
-            Event::MemberEnded { attempt, node, end } => {
-                self.apply_member_ended(*attempt, *node, *end);
-            }
-            Event::FundingSet { attempt, funded_ms } => {
-                self.apply_funding_set(*attempt, *funded_ms);
-            }
-            Event::FundsNeeded { attempt } | Event::FundingEnded { attempt } => {
-                self.clear_attempt_timer(Timer::FundsNeeded(attempt.job), attempt.job);
-            }
-            Event::StopOrdered { attempt, reason, kill_at } => {
-                self.apply_stop(at, *attempt, *reason, *kill_at);
-            }
-            Event::CancelNoted { attempt } => self.apply_cancel_noted(*attempt),
-            Event::KillOrdered { attempt, end_at } => self.apply_kill(*attempt, *end_at),
-            Event::AttemptEnded { attempt, outcome, gpu_ms: _, requeued } => {
-                self.apply_ended(at, *attempt, *outcome, *requeued);
-            }
-            Event::FenceLifted { attempt, node } => self.apply_fence_lifted(*attempt, *node),
-            Event::RequestParked { class, request } => self.apply_parked(*class, *request),
-            Event::RequestBlocked { account, request, mixed } => {
-                self.apply_blocked(*account, *request, *mixed);
-            }
-            Event::ReservationMade { job, model: _, nodes, start_at, preempting } => {
-                self.apply_reservation_made(*job, nodes, *start_at, *preempting);
-            }
-            Event::ReservationKept { job } => {
-                self.ready.remove(job);
-            }
-            Event::ReservationsDone { class, model } => {
-                self.class_mut(*class).unreserved.remove(model);
-            }
-            Event::ReservationDropped { job } => self.apply_reservation_dropped(at, *job),
-            Event::ReviewBegan => self.apply_review_began(),
-            Event::ReviewPassed { class } => self.class_mut(*class).review = false,
-            Event::PassEnded => self.apply_pass_ended(at),
-        }
-    }
-
-    fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    /// A pass that is due is due at once: it does not wait for time.
-    fn next_deadline(&self) -> Option<Timestamp> {
-        let timer = self.timers.first().map(|(at, _)| at);
-        if self.idle { timer } else { Some(timer.map_or(self.now, |at| at.min(self.now))) }
-    }
-
-    fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
-        match self.timers.first() {
-            Some((at, timer)) if at <= now => self.decide_timer(now, timer, events),
-            _ => self.decide_step(now, events),
-        }
-    }
-
-    /// A copy: groups are for the ledger, and a copy cannot be wrong.
-    fn begin_group(&mut self) {
-        self.saved = Some(Box::new(self.clone()));
-    }
-
-    fn commit_group(&mut self) {
-        self.saved = None;
-    }
-
-    fn rollback_group(&mut self) {
-        if let Some(saved) = self.saved.take() {
-            *self = *saved;
-        }
-    }
-
-    fn digest(&self) -> Digest {
-        self.digest_state()
-    }
-}
-
-impl Cell {
     fn decide_timer(&self, now: Timestamp, timer: Timer, events: &mut Vec<Event>) {
         match timer {
             Timer::NodeLease(node) => self.decide_node_lost(now, node, events),

@@ -12,7 +12,9 @@
 //! 3. The node's next order is to start; its report of `Running` starts the meter; its report of
 //!    `Succeeded`, `Failed` or `Stopped` ends the attempt (`AttemptEnded`, `JobEnded`), or a
 //!    preemption, a lost node or a drain puts the job back into the queue.
-//! 4. [`Cell::why`] tells every reason why a job waits, [`Cell::fair_shares`] where accounts stand.
+//! 4. What a ledger is told of all this follows in the same decision as [`Event::LedgerTold`], and
+//!    what a ledger says comes as `Command::from(ToCell)` with [`Origin::Ledger`]: see [`post`].
+//! 5. [`Cell::why`] tells every reason why a job waits, [`Cell::fair_shares`] where accounts stand.
 //!
 //! # How it reads
 //! [`command`] and [`event`] are the outside; `machine` dispatches; `schedule` is the pass, step by
@@ -43,15 +45,21 @@ mod job;
 mod lease;
 mod machine;
 mod maintenance;
+mod metering;
+pub mod order;
 mod placement;
+pub mod post;
 mod preemption;
 mod profile;
 mod queue;
 pub mod quota;
+mod report;
 mod reservation;
+pub mod roster;
 mod schedule;
 pub mod share;
 mod state;
+mod stopping;
 mod timer;
 pub mod why;
 
@@ -59,4 +67,6 @@ pub use command::{Command, Origin, Refusal, Reply};
 pub use config::CellConfig;
 pub use event::Event;
 pub use ids::{AttemptId, ClassRank, JobId};
+pub use order::{Order, OrderKind, StartOrder};
+pub use post::Mark;
 pub use state::Cell;

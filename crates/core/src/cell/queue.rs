@@ -14,7 +14,7 @@ use super::ids::{AccountId, ClassRank, JobId, RequestId};
 use super::intern::InternedId;
 use super::share::ShareKey;
 
-/// The order of submission, unique in a cell and kept over requeues.
+/// The order of submission, kept over requeues: milliseconds. Equal ones go by the number of the job.
 pub(crate) type Ticket = u64;
 
 /// Who waits in one class at and below one account.

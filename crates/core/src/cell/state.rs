@@ -15,6 +15,7 @@ use super::inventory::Inventory;
 use super::job::{Job, Phase, Request, Waiting};
 use super::maintenance::Window;
 use super::node::{NodeId, RackId};
+use super::post::Mark;
 use super::queue::Ticket;
 use super::reservation::Reservation;
 use super::shape::{LabelId, ModelId, Shapes};
@@ -53,7 +54,9 @@ pub struct Cell {
     pub(crate) config: CellConfig,
     pub(crate) now: Timestamp,
     /// The last message received from each ledger shard.
-    pub(crate) marks: BTreeMap<u16, u64>,
+    pub(crate) marks: BTreeMap<u16, Mark>,
+    /// The number of the last message to each ledger shard.
+    pub(crate) told: BTreeMap<u16, u64>,
     pub(crate) models: Interner<CompactString, ModelId>,
     pub(crate) labels: Interner<CompactString, LabelId>,
     pub(crate) racks: Interner<CompactString, RackId>,
@@ -65,7 +68,6 @@ pub struct Cell {
     pub(crate) accounts: Accounts,
     pub(crate) inventory: Inventory,
     pub(crate) jobs: BTreeMap<JobId, Job>,
-    pub(crate) next_ticket: Ticket,
     pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
     pub(crate) groups: Groups,
     pub(crate) reservations: BTreeMap<JobId, Reservation>,
@@ -103,6 +105,7 @@ impl Cell {
             config,
             now: Timestamp::MIN,
             marks: BTreeMap::new(),
+            told: BTreeMap::new(),
             models: Interner::new(),
             labels: Interner::new(),
             racks: Interner::new(),
@@ -112,7 +115,6 @@ impl Cell {
             demand: Demand::default(),
             inventory: Inventory::default(),
             jobs: BTreeMap::new(),
-            next_ticket: 1,
             classes: BTreeMap::new(),
             groups: Groups::default(),
             reservations: BTreeMap::new(),
@@ -163,6 +165,23 @@ impl Cell {
         } else if !queue.reserved.contains_key(&slot) {
             queue.unreserved.insert(slot);
             self.idle = false;
+        }
+        self.take_over_reservations(id);
+    }
+
+    /// A job that was submitted before others of its kind, for whom nodes are kept already, goes
+    /// first again: it was queued again, or came late from another region.
+    fn take_over_reservations(&mut self, id: JobId) {
+        let job = self.job(id);
+        let kind = |job: &Job| (job.account, job.class(), job.request);
+        let (own, ticket) = (kind(job), job.ticket);
+        let later = |holder: &&JobId| {
+            let holder = self.job(**holder);
+            kind(holder) == own && holder.ticket > ticket
+        };
+        let later: Vec<JobId> = self.reservations.keys().filter(later).copied().collect();
+        for holder in later {
+            self.drop_reservation(holder);
         }
     }
 

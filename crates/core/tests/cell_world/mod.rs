@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, NodeOffer, OrderKind, Origin, Refusal, Reply, Report, ReportState,
+    Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, Report, ReportState,
 };
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
+use bursar_core::cell::order::OrderKind;
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
 use bursar_core::machine::{Machine, execute, machine_time};
@@ -80,6 +81,7 @@ pub fn offer(name: &str, model: &str, gpus: u16) -> NodeOffer {
         gpu_memory_mib: 80 * 1024,
         cpu_milli: 128_000,
         memory_mib: 1024 * 1024,
+        uuids: (0..gpus).map(|device| format!("{name}-{device}").into()).collect(),
         labels: Vec::new(),
     }
 }
@@ -112,7 +114,7 @@ impl World {
     }
 
     pub fn send(&mut self, command: Command) -> Result<Reply, Refusal> {
-        self.send_from(Origin::Shell, command)
+        self.send_from(Origin::component("test"), command)
     }
 
     pub fn send_from(&mut self, origin: Origin, command: Command) -> Result<Reply, Refusal> {
@@ -175,7 +177,13 @@ impl World {
             let confirm = Command::ConfirmPlacement { attempt, price: 1_000_000, funded_ms: None };
             let mut events = Vec::new();
             // The attempt may have been stopped before the ledger answered.
-            let _ = execute(&mut self.cell, at(self.now), &Origin::Shell, &confirm, &mut events);
+            let _ = execute(
+                &mut self.cell,
+                at(self.now),
+                &Origin::component("test"),
+                &confirm,
+                &mut events,
+            );
             self.record(at(self.now), events);
         }
     }
@@ -261,11 +269,13 @@ impl World {
             attempt: *id,
             state: ReportState::Running,
             gpu_ms_total: u64::try_from(now - run.since).unwrap_or(0) * run.devices,
+            exit_code: None,
         });
         let done = agent.done.iter().map(|(id, (state, gpu_ms))| Report {
             attempt: *id,
             state: *state,
             gpu_ms_total: *gpu_ms,
+            exit_code: (*state == ReportState::Succeeded).then_some(0),
         });
         let heartbeat = Heartbeat {
             node: agent.name.as_str().into(),
@@ -280,15 +290,15 @@ impl World {
             let length = self.durations.get(&order.attempt.job).copied().unwrap_or(HOUR);
             let agent = &mut self.agents[index];
             match order.kind {
-                OrderKind::Start { gpus } => {
+                OrderKind::Start(start) => {
                     agent.running.entry(order.attempt).or_insert(Running {
                         since: now,
                         ends: now + length,
-                        devices: u64::from(gpus.count_ones()),
+                        devices: u64::from(start.gpus.count_ones()),
                         stop_at: None,
                     });
                 }
-                OrderKind::Stop { .. } | OrderKind::Kill => {
+                OrderKind::Stop { .. } | OrderKind::Kill { .. } => {
                     match agent.running.get_mut(&order.attempt) {
                         Some(run) => run.stop_at = Some(run.stop_at.unwrap_or(now)),
                         None => {

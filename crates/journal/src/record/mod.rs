@@ -5,8 +5,10 @@
 //! to write a record, so decoding and encoding again gives the same bytes.
 
 mod batch;
+pub mod cell;
 mod frame;
 pub mod ledger;
+mod message;
 
 pub use batch::{Batch, BatchBuilder};
 pub use frame::{FORMAT_VERSION, Frames, MAX_BODY_BYTES, Record, RecordError, RecordKind, frames};

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, JobSpec, NodeOffer, OrderKind, Origin, Report, ReportState,
+    Command, Heartbeat, JobSpec, NodeOffer, Origin, Report, ReportState,
 };
 use bursar_core::cell::event::{Event, JobOutcome};
 use bursar_core::cell::intern::InternedId;
+use bursar_core::cell::order::OrderKind;
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, CellConfig, JobId, Refusal};
 use bursar_core::machine::{Machine, advance, execute};
@@ -158,6 +159,7 @@ impl<'a> World<'a> {
             gpu_memory_mib: 0,
             cpu_milli: 0,
             memory_mib: 0,
+            uuids: Vec::new(),
             labels: Vec::new(),
         }));
         // A cell gives the first start of an agent the number 1.
@@ -238,6 +240,7 @@ impl<'a> World<'a> {
             attempt: *attempt,
             state: local.state,
             gpu_ms_total: (local.until.unwrap_or(now) - local.since).unsigned_abs() * local.devices,
+            exit_code: None,
         };
         let heartbeat = Heartbeat {
             node: agent.name.as_str().into(),
@@ -248,8 +251,10 @@ impl<'a> World<'a> {
         self.send(&Command::Heartbeat(heartbeat.clone()));
         for order in self.cell.orders(&heartbeat) {
             match order.kind {
-                OrderKind::Start { gpus } => self.start(index, order.attempt, gpus.count_ones()),
-                OrderKind::Stop { .. } | OrderKind::Kill => {
+                OrderKind::Start(start) => {
+                    self.start(index, order.attempt, start.gpus.count_ones())
+                }
+                OrderKind::Stop { .. } | OrderKind::Kill { .. } => {
                     self.stop_local(order.attempt, ReportState::Stopped);
                 }
                 OrderKind::Forget => {
@@ -290,7 +295,7 @@ impl<'a> World<'a> {
         self.settle();
         let mut events = Vec::new();
         let at = Timestamp::from_millis(self.now);
-        execute(&mut self.cell, at, &Origin::Shell, command, &mut events)?;
+        execute(&mut self.cell, at, &Origin::component("study"), command, &mut events)?;
         self.hear(&events);
         self.settle();
         Ok(())
@@ -307,7 +312,9 @@ impl<'a> World<'a> {
             let confirm = Command::ConfirmPlacement { attempt, price: PRICE, funded_ms: None };
             let mut events = Vec::new();
             // A proposal may have been taken back before it was answered.
-            if execute(&mut self.cell, at, &Origin::Shell, &confirm, &mut events).is_ok() {
+            if execute(&mut self.cell, at, &Origin::component("study"), &confirm, &mut events)
+                .is_ok()
+            {
                 self.awake.extend(self.progress[job_index(attempt)].agents.iter().copied());
             }
             self.hear(&events);

@@ -18,10 +18,10 @@ const NULL: u8 = 0xf6;
 ///
 /// Written by hand because every durable answer waits for it: a general encoder took three times as
 /// long. The tests read what it writes with another implementation.
-pub(super) struct Writer<'a>(&'a mut Vec<u8>);
+pub(in crate::record) struct Writer<'a>(&'a mut Vec<u8>);
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(buffer: &'a mut Vec<u8>) -> Writer<'a> {
+    pub(in crate::record) fn new(buffer: &'a mut Vec<u8>) -> Writer<'a> {
         Writer(buffer)
     }
 
@@ -46,12 +46,12 @@ impl<'a> Writer<'a> {
     }
 
     #[inline]
-    pub(super) fn unsigned(&mut self, value: u64) {
+    pub(in crate::record) fn unsigned(&mut self, value: u64) {
         self.head(UNSIGNED, value);
     }
 
     #[inline]
-    pub(super) fn signed(&mut self, value: i64) {
+    pub(in crate::record) fn signed(&mut self, value: i64) {
         // A negative number n is stored as −1 − n, which is the same as its bits turned over.
         if value < 0 {
             self.head(NEGATIVE, (!value).cast_unsigned());
@@ -60,37 +60,37 @@ impl<'a> Writer<'a> {
         }
     }
 
-    pub(super) fn boolean(&mut self, value: bool) {
+    pub(in crate::record) fn boolean(&mut self, value: bool) {
         self.0.push(if value { TRUE } else { FALSE });
     }
 
-    pub(super) fn null(&mut self) {
+    pub(in crate::record) fn null(&mut self) {
         self.0.push(NULL);
     }
 
-    pub(super) fn text(&mut self, value: &str) {
+    pub(in crate::record) fn text(&mut self, value: &str) {
         self.head(TEXT, value.len() as u64);
         self.0.extend_from_slice(value.as_bytes());
     }
 
-    pub(super) fn bytes(&mut self, value: &[u8]) {
+    pub(in crate::record) fn bytes(&mut self, value: &[u8]) {
         self.head(BYTES, value.len() as u64);
         self.0.extend_from_slice(value);
     }
 
     #[inline]
-    pub(super) fn array(&mut self, length: usize) {
+    pub(in crate::record) fn array(&mut self, length: usize) {
         self.head(ARRAY, length as u64);
     }
 
     #[inline]
-    pub(super) fn map(&mut self, length: u64) {
+    pub(in crate::record) fn map(&mut self, length: u64) {
         self.head(MAP, length);
     }
 }
 
 /// Takes values from bytes.
-pub(super) struct Reader<'a> {
+pub(in crate::record) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
@@ -103,17 +103,17 @@ fn syntax(at: usize, reason: &str) -> FormatError {
 const CUT_OFF: &str = "the bytes end too early";
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(in crate::record) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
     /// How many bytes are left.
-    pub(super) fn left(&self) -> usize {
+    pub(in crate::record) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
     /// Says so if anything is left.
-    pub(super) fn finish(&self) -> Result<(), FormatError> {
+    pub(in crate::record) fn finish(&self) -> Result<(), FormatError> {
         match self.left() {
             0 => Ok(()),
             left => Err(FormatError::TrailingBytes { left }),
@@ -168,12 +168,12 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    pub(super) fn unsigned(&mut self) -> Result<u64, FormatError> {
+    pub(in crate::record) fn unsigned(&mut self) -> Result<u64, FormatError> {
         self.head_of(UNSIGNED, "a number belongs here")
     }
 
     #[inline]
-    pub(super) fn signed(&mut self) -> Result<i64, FormatError> {
+    pub(in crate::record) fn signed(&mut self) -> Result<i64, FormatError> {
         let at = self.at;
         let (major, argument) = self.head()?;
         match (major, i64::try_from(argument)) {
@@ -184,7 +184,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn boolean(&mut self) -> Result<bool, FormatError> {
+    pub(in crate::record) fn boolean(&mut self) -> Result<bool, FormatError> {
         let value = match self.peek()? {
             FALSE => false,
             TRUE => true,
@@ -195,12 +195,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether bytes are next.
-    pub(super) fn next_is_bytes(&mut self) -> Result<bool, FormatError> {
+    pub(in crate::record) fn next_is_bytes(&mut self) -> Result<bool, FormatError> {
         Ok(self.peek()? >> 5 == BYTES)
     }
 
     /// Takes a null if one is next.
-    pub(super) fn skip_null(&mut self) -> Result<bool, FormatError> {
+    pub(in crate::record) fn skip_null(&mut self) -> Result<bool, FormatError> {
         let null = self.peek()? == NULL;
         self.at += usize::from(null);
         Ok(null)
@@ -215,24 +215,24 @@ impl<'a> Reader<'a> {
         Ok(content)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, FormatError> {
+    pub(in crate::record) fn text(&mut self) -> Result<&'a str, FormatError> {
         let length = self.head_of(TEXT, "text belongs here")?;
         let at = self.at;
         std::str::from_utf8(self.content(length)?).map_err(|_| syntax(at, "text must be UTF-8"))
     }
 
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], FormatError> {
+    pub(in crate::record) fn bytes(&mut self) -> Result<&'a [u8], FormatError> {
         let length = self.head_of(BYTES, "bytes belong here")?;
         self.content(length)
     }
 
     /// The length of an array. Every element takes at least a byte, so more than are left is wrong.
-    pub(super) fn array(&mut self) -> Result<usize, FormatError> {
+    pub(in crate::record) fn array(&mut self) -> Result<usize, FormatError> {
         let length = self.head_of(ARRAY, "an array belongs here")?;
         self.possible(length)
     }
 
-    pub(super) fn map(&mut self) -> Result<usize, FormatError> {
+    pub(in crate::record) fn map(&mut self) -> Result<usize, FormatError> {
         let length = self.head_of(MAP, "a map belongs here")?;
         self.possible(length)
     }
@@ -246,7 +246,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The length of an array that must be `length` long.
-    pub(super) fn array_of(
+    pub(in crate::record) fn array_of(
         &mut self,
         what: &'static str,
         length: usize,

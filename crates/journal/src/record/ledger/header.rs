@@ -58,6 +58,7 @@ macro_rules! pinned_names {
         }
     };
 }
+pub(in crate::record) use pinned_names;
 
 pinned_names!(
     /// What was asked for: the variant of [`Command`].

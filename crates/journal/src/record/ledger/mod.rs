@@ -9,12 +9,12 @@
 mod answer;
 mod cbor;
 mod event;
-mod header;
+pub(super) mod header;
 mod hold;
 mod image;
 mod terms;
 mod value;
-mod wire;
+pub(super) mod wire;
 
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::event::Event;

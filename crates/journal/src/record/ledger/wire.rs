@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-pub(super) use super::cbor::{Reader, Writer};
+pub(in crate::record) use super::cbor::{Reader, Writer};
 
 /// Why bytes are not what this build writes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -90,31 +90,37 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    pub(super) fn impossible(what: &'static str, value: impl ToString) -> FormatError {
+    pub(in crate::record) fn impossible(what: &'static str, value: impl ToString) -> FormatError {
         FormatError::Impossible { what, value: value.to_string() }
     }
 }
 
 /// Something with a stored form.
-pub(super) trait Stored: Sized {
+pub(in crate::record) trait Stored: Sized {
     fn write(&self, out: &mut Writer<'_>);
     fn read(input: &mut Reader<'_>) -> Result<Self, FormatError>;
 }
 
 /// Where a reader is inside a map.
-pub(super) struct Fields {
+pub(in crate::record) struct Fields {
     what: &'static str,
     left: usize,
     next: u64,
 }
 
 impl Fields {
-    pub(super) fn open(what: &'static str, input: &mut Reader<'_>) -> Result<Fields, FormatError> {
+    pub(in crate::record) fn open(
+        what: &'static str,
+        input: &mut Reader<'_>,
+    ) -> Result<Fields, FormatError> {
         Ok(Fields { what, left: input.map()?, next: 0 })
     }
 
     /// The key of the next field.
-    pub(super) fn next(&mut self, input: &mut Reader<'_>) -> Result<Option<u64>, FormatError> {
+    pub(in crate::record) fn next(
+        &mut self,
+        input: &mut Reader<'_>,
+    ) -> Result<Option<u64>, FormatError> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -127,11 +133,15 @@ impl Fields {
         Ok(Some(key))
     }
 
-    pub(super) fn required<T>(&self, key: u64, value: Option<T>) -> Result<T, FormatError> {
+    pub(in crate::record) fn required<T>(
+        &self,
+        key: u64,
+        value: Option<T>,
+    ) -> Result<T, FormatError> {
         value.ok_or(FormatError::MissingField { what: self.what, key })
     }
 
-    pub(super) fn optional<T: PartialEq>(
+    pub(in crate::record) fn optional<T: PartialEq>(
         &self,
         key: u64,
         value: Option<T>,
@@ -144,12 +154,12 @@ impl Fields {
         }
     }
 
-    pub(super) fn unknown(&self, key: u64) -> FormatError {
+    pub(in crate::record) fn unknown(&self, key: u64) -> FormatError {
         FormatError::UnknownField { what: self.what, key }
     }
 }
 
-pub(super) fn differs<T: PartialEq>(value: &T, default: T) -> bool {
+pub(in crate::record) fn differs<T: PartialEq>(value: &T, default: T) -> bool {
     *value != default
 }
 
@@ -299,7 +309,7 @@ macro_rules! stored_choice {
     };
 }
 
-pub(super) use {
+pub(in crate::record) use {
     field_or_default, is_written, read_fields, stored_choice, stored_enum, stored_struct,
     write_fields,
 };

@@ -1,0 +1,102 @@
+//! What a cell shows of its nodes, windows and jobs to whoever asks.
+
+use super::account::ROOT;
+use super::command::{JobSpec, NodeOffer};
+use super::config::CellConfig;
+use super::ids::{AttemptId, JobId, MaintenanceId};
+use super::inventory::NodeRecord;
+use super::state::Cell;
+use crate::time::Timestamp;
+
+/// A node as it is.
+#[derive(Clone, Debug)]
+pub struct NodeView<'a> {
+    /// What its agent said it has.
+    pub offer: &'a NodeOffer,
+    /// The number of its agent's last start.
+    pub incarnation: u32,
+    /// The number of its agent's last report.
+    pub seq: u64,
+    /// When its lease ends.
+    pub lease_until: Timestamp,
+    /// Whether its lease runs.
+    pub alive: bool,
+    /// Whether an operator drained it.
+    pub drained: bool,
+    /// Whether a maintenance window is on.
+    pub in_maintenance: bool,
+    /// Thousandths of each device that are free.
+    pub free: &'a [u16],
+    /// The attempts that have or keep devices there, in order.
+    pub attempts: Vec<AttemptId>,
+}
+
+impl NodeView<'_> {
+    /// Whether it takes new work.
+    pub fn is_open(&self) -> bool {
+        self.alive && !self.drained && !self.in_maintenance
+    }
+}
+
+/// A maintenance window as it is planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowView<'a> {
+    /// When it begins.
+    pub from: Timestamp,
+    /// When it ends.
+    pub to: Timestamp,
+    /// Whether it has begun.
+    pub began: bool,
+    /// The names of its nodes.
+    pub nodes: Vec<&'a str>,
+}
+
+fn view(record: &NodeRecord) -> NodeView<'_> {
+    NodeView {
+        offer: &record.offer,
+        incarnation: record.incarnation,
+        seq: record.seq,
+        lease_until: record.lease_until,
+        alive: record.alive,
+        drained: record.drained,
+        in_maintenance: record.windows > 0,
+        free: record.node.free_gpus(),
+        attempts: record.members.keys().copied().collect(),
+    }
+}
+
+impl Cell {
+    /// The settings.
+    pub fn config(&self) -> &CellConfig {
+        &self.config
+    }
+
+    /// All nodes in the order in which they came.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.inventory.iter().map(|(_, record)| view(record))
+    }
+
+    /// A node, by its name.
+    pub fn node_named(&self, name: &str) -> Option<NodeView<'_>> {
+        self.inventory.find(name).and_then(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// A maintenance window.
+    pub fn maintenance_window(&self, id: MaintenanceId) -> Option<WindowView<'_>> {
+        let window = self.maintenance.get(&id)?;
+        let records = window.nodes.iter().filter_map(|node| self.inventory.get(*node));
+        let nodes = records.map(|record| record.offer.name.as_str()).collect();
+        Some(WindowView { from: window.from, to: window.to, began: window.began, nodes })
+    }
+
+    /// A job that is here, as it was admitted.
+    pub fn job_spec(&self, job: JobId) -> Option<&JobSpec> {
+        self.jobs.get(&job).map(|job| &*job.spec)
+    }
+
+    /// How many jobs have GPUs, and how many wait.
+    pub fn job_counts(&self) -> (u32, u32) {
+        let all = &self.accounts.get(ROOT).in_use;
+        (all.running_jobs, all.waiting_jobs)
+    }
+}

@@ -1,0 +1,91 @@
+//! Stopping an attempt: asked first, then killed, and in the end given up.
+
+use smallvec::SmallVec;
+
+use super::event::{AttemptOutcome, Event, StopReason};
+use super::ids::{AttemptId, JobId};
+use super::job::Job;
+use super::node::NodeId;
+use super::state::Cell;
+use super::timer::Timer;
+use crate::time::Timestamp;
+
+/// An order to stop.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) reason: StopReason,
+    pub(crate) ordered_at: Timestamp,
+    pub(crate) kill_at: Timestamp,
+    pub(crate) killed: bool,
+}
+
+/// Deciding.
+impl Cell {
+    /// Asks an attempt to stop, or ends it at once if no node has reported it.
+    pub(crate) fn decide_stop(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        reason: StopReason,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(attempt) = job.attempt().filter(|attempt| attempt.stop.is_none()) else { return };
+        if attempt.running_since.is_none() {
+            return self.decide_end(now, job, AttemptOutcome::Stopped(reason), None, events);
+        }
+        let kill_at = now.plus_millis(job.spec.grace_ms);
+        events.push(Event::StopOrdered { attempt: attempt.id, reason, kill_at });
+    }
+
+    /// A killed attempt that no node reported: it ends, its GPUs stay fenced.
+    pub(crate) fn decide_kill_timeout(&self, now: Timestamp, id: JobId, events: &mut Vec<Event>) {
+        let job = self.job(id);
+        let stop = job.attempt().and_then(|attempt| attempt.stop);
+        let reason = stop.expect("only stopped attempts are killed").reason;
+        self.decide_end(now, job, AttemptOutcome::Stopped(reason), None, events);
+    }
+}
+
+/// Applying.
+impl Cell {
+    pub(crate) fn apply_stop(
+        &mut self,
+        at: Timestamp,
+        id: AttemptId,
+        reason: StopReason,
+        kill_at: Timestamp,
+    ) {
+        let timeout = self.config.kill_timeout_ms;
+        let attempt = self.attempt_mut(id.job);
+        attempt.stop = Some(Stop { reason, ordered_at: at, kill_at, killed: false });
+        let nodes: SmallVec<[NodeId; 1]> =
+            attempt.members.iter().map(|member| member.node).collect();
+        for timer in [Timer::MaxRuntime, Timer::FundsNeeded, Timer::FundsEnd] {
+            self.clear_attempt_timer(timer(id.job), id.job);
+        }
+        self.set_attempt_timer(kill_at, Timer::Kill(id.job), id.job);
+        for node in nodes {
+            self.set_until(node, id, kill_at.plus_millis(timeout));
+        }
+        if let StopReason::Preempted { by, for_share } = reason {
+            let job = self.job_mut(id.job);
+            job.preempted_by = Some(by);
+            job.share_preemptions += u32::from(for_share);
+            self.victims += 1;
+        }
+    }
+
+    pub(crate) fn apply_cancel_noted(&mut self, id: AttemptId) {
+        if let Some(stop) = &mut self.attempt_mut(id.job).stop {
+            stop.reason = StopReason::Cancelled;
+        }
+    }
+
+    pub(crate) fn apply_kill(&mut self, id: AttemptId, end_at: Timestamp) {
+        self.clear_attempt_timer(Timer::Kill(id.job), id.job);
+        if let Some(stop) = &mut self.attempt_mut(id.job).stop {
+            stop.killed = true;
+        }
+        self.set_attempt_timer(end_at, Timer::KillTimeout(id.job), id.job);
+    }
+}

@@ -1,0 +1,121 @@
+//! Who asked a cell for what, and what came of it: stored in front of the events it caused.
+
+use bursar_core::cell::command::{Command, Origin};
+use compact_str::CompactString;
+
+use crate::record::ledger::header::pinned_names;
+use crate::record::ledger::wire::{stored_choice, stored_enum, stored_struct};
+
+/// Who asked for what, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditHeader {
+    /// Who asked.
+    pub author: Author,
+    /// What was asked for.
+    pub command: CommandKind,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// Who asks a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// An API key or a component.
+    Actor(CompactString),
+    /// A ledger. Which message it was, the first event says.
+    Ledger {
+        /// Its shard.
+        shard: u16,
+    },
+}
+
+/// What came of a command.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was carried out.
+    Accepted,
+    /// It was not: all that happened is that the message was received.
+    Refused,
+}
+
+pinned_names!(
+    /// What was asked for: the variant of [`Command`].
+    CommandKind {
+        0 Configure "configure",
+        1 SetPrice "set_price",
+        2 SetAccount "set_account",
+        3 RegisterNode "register_node",
+        4 Heartbeat "heartbeat",
+        5 DrainNode "drain_node",
+        6 ResumeNode "resume_node",
+        7 RemoveNode "remove_node",
+        8 PlanMaintenance "plan_maintenance",
+        9 CancelMaintenance "cancel_maintenance",
+        10 AdmitJob "admit_job",
+        11 CancelJob "cancel_job",
+        12 WithdrawJob "withdraw_job",
+        13 PreemptJob "preempt_job",
+        14 ConfirmPlacement "confirm_placement",
+        15 RefusePlacement "refuse_placement",
+        16 SetFunding "set_funding",
+        17 RefuseFunding "refuse_funding",
+    }
+);
+
+stored_enum!(Author {
+    0 Actor(actor);
+    1 Ledger { 0 shard };
+});
+
+stored_choice!(Outcome { 0 Accepted, 1 Refused });
+
+stored_struct!(AuditHeader {
+    0 author,
+    1 command,
+    2 outcome = Outcome::Accepted,
+});
+
+impl From<&Command> for CommandKind {
+    fn from(command: &Command) -> CommandKind {
+        match command {
+            Command::Configure(_) => CommandKind::Configure,
+            Command::SetPrice { .. } => CommandKind::SetPrice,
+            Command::SetAccount(_) => CommandKind::SetAccount,
+            Command::RegisterNode(_) => CommandKind::RegisterNode,
+            Command::Heartbeat(_) => CommandKind::Heartbeat,
+            Command::DrainNode { .. } => CommandKind::DrainNode,
+            Command::ResumeNode { .. } => CommandKind::ResumeNode,
+            Command::RemoveNode { .. } => CommandKind::RemoveNode,
+            Command::PlanMaintenance { .. } => CommandKind::PlanMaintenance,
+            Command::CancelMaintenance { .. } => CommandKind::CancelMaintenance,
+            Command::AdmitJob(_) => CommandKind::AdmitJob,
+            Command::CancelJob { .. } => CommandKind::CancelJob,
+            Command::WithdrawJob { .. } => CommandKind::WithdrawJob,
+            Command::PreemptJob { .. } => CommandKind::PreemptJob,
+            Command::ConfirmPlacement { .. } => CommandKind::ConfirmPlacement,
+            Command::RefusePlacement { .. } => CommandKind::RefusePlacement,
+            Command::SetFunding { .. } => CommandKind::SetFunding,
+            Command::RefuseFunding { .. } => CommandKind::RefuseFunding,
+        }
+    }
+}
+
+impl From<&Origin> for Author {
+    fn from(origin: &Origin) -> Author {
+        match origin {
+            Origin::Shell { actor } => Author::Actor(actor.clone()),
+            Origin::Ledger { shard, .. } => Author::Ledger { shard: *shard },
+        }
+    }
+}
+
+impl AuditHeader {
+    /// The header of a command and of what came of it.
+    pub fn of(origin: &Origin, command: &Command, accepted: bool) -> AuditHeader {
+        AuditHeader {
+            author: origin.into(),
+            command: command.into(),
+            outcome: if accepted { Outcome::Accepted } else { Outcome::Refused },
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The stored form of what a cell decided.
+//!
+//! The body of a record is the CBOR array `[version, header, events]`, as a ledger's: who asked for
+//! what (`null` if nobody did), and what happened. Keys and tags are pinned and never reused;
+//! `docs/journal-format.md` lists every number.
+
+mod event;
+mod header;
+
+use bursar_core::cell::event::Event;
+
+use super::ledger::FormatError;
+use super::ledger::wire::{Reader, Stored, Writer};
+pub use event::event_name;
+pub use header::{AuditHeader, Author, CommandKind, Outcome};
+
+/// The version of the body that this build writes. Every version ever written stays readable.
+pub const BODY_VERSION: u64 = 1;
+
+/// One body, read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellBody {
+    /// Who asked for what; `None` if it fell due.
+    pub header: Option<AuditHeader>,
+    /// What happened.
+    pub events: Vec<Event>,
+}
+
+/// Writes one body behind what is in `out`.
+pub fn encode_body(header: Option<&AuditHeader>, events: &[Event], out: &mut Vec<u8>) {
+    let mut out = Writer::new(out);
+    out.array(3);
+    out.unsigned(BODY_VERSION);
+    match header {
+        Some(header) => header.write(&mut out),
+        None => out.null(),
+    }
+    out.array(events.len());
+    events.iter().for_each(|event| event.write(&mut out));
+}
+
+/// Reads one body, and nothing but that.
+pub fn decode_body(bytes: &[u8]) -> Result<CellBody, FormatError> {
+    let mut events = Vec::new();
+    let header = decode_body_into(bytes, &mut events)?;
+    Ok(CellBody { header, events })
+}
+
+/// Reads one body and puts its events behind what is in `events`.
+pub fn decode_body_into(
+    bytes: &[u8],
+    events: &mut Vec<Event>,
+) -> Result<Option<AuditHeader>, FormatError> {
+    let mut input = Reader::new(bytes);
+    input.array_of("the body of a record", 3)?;
+    match input.unsigned()? {
+        BODY_VERSION => {}
+        version => return Err(FormatError::UnknownVersion { what: "the body", version }),
+    }
+    let header = if input.skip_null()? { None } else { Some(AuditHeader::read(&mut input)?) };
+    for _ in 0..input.array()? {
+        events.push(Event::read(&mut input)?);
+    }
+    input.finish()?;
+    Ok(header)
+}
