@@ -31,15 +31,13 @@ pub fn of_job(launch: &Launch, machine: BTreeMap<String, String>) -> BTreeMap<St
         (ATTEMPT, launch.attempt.clone()),
         ("BURSAR_JOB", launch.job.clone()),
         ("BURSAR_NODE", launch.node.clone()),
-        ("BURSAR_NODES", launch.nodes.to_string()),
+        ("BURSAR_RANK", launch.rank.to_string()),
+        ("BURSAR_NODES", launch.nodes.join(",")),
         ("BURSAR_GPUS", devices.clone()),
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
         ("CUDA_VISIBLE_DEVICES", devices),
     ];
     variables.extend(place.map(|(name, value)| (name.to_owned(), value)));
-    if let Some(rank) = launch.rank {
-        variables.insert("BURSAR_RANK".to_owned(), rank.to_string());
-    }
     variables
 }
 
@@ -52,8 +50,8 @@ mod tests {
             attempt: "att_1".into(),
             job: "job_1".into(),
             node: "n1".into(),
-            rank: Some(1),
-            nodes: 2,
+            rank: 1,
+            nodes: vec!["n0".into(), "n1".into()],
             command: vec!["true".into()],
             env: [("TZ", "UTC"), ("CUDA_VISIBLE_DEVICES", "all"), ("EPOCHS", "3")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -71,6 +69,7 @@ mod tests {
         let variables = of_job(&launch(), BTreeMap::new());
         assert_eq!(variables["CUDA_VISIBLE_DEVICES"], "GPU-a,GPU-b");
         assert_eq!(variables["BURSAR_RANK"], "1");
+        assert_eq!(variables["BURSAR_NODES"], "n0,n1");
         assert_eq!(variables["EPOCHS"], "3");
         let none = Launch { gpus: vec![], ..launch() };
         assert_eq!(of_job(&none, BTreeMap::new())["CUDA_VISIBLE_DEVICES"], "");

@@ -292,13 +292,12 @@ impl Agent {
         if let Some(index) = spec.array_index {
             env.insert("BURSAR_ARRAY_INDEX".into(), index.to_string());
         }
-        let nodes = spec.nodes.max(1);
         Ok(Launch {
             attempt: order.attempt.clone(),
             job: order.job.clone().unwrap_or_default(),
             node: self.options.offer.id.clone(),
-            rank: (nodes == 1).then_some(0),
-            nodes,
+            rank: spec.rank,
+            nodes: spec.node_names,
             command: spec.command,
             env,
             workdir: spec.workdir.map(PathBuf::from).or_else(|| self.options.workdir.clone()),

@@ -18,10 +18,10 @@ pub struct Launch {
     pub job: String,
     /// The node that it runs on.
     pub node: String,
-    /// Which of the job's nodes this is, from 0; unknown if the server did not say.
-    pub rank: Option<u32>,
-    /// How many nodes the job has.
-    pub nodes: u32,
+    /// Which of the job's nodes this is, from 0.
+    pub rank: u32,
+    /// The names of the job's nodes, by rank.
+    pub nodes: Vec<String>,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Variables of the job.

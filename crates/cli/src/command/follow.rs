@@ -44,18 +44,13 @@ pub(crate) struct WaitArguments {
 /// Shows the output of a job.
 pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<(), Failure> {
     let LogsArguments { job, follow, attempt } = arguments;
-    let query = LogQuery { follow: Some(follow), attempt };
-    let mut shown = 0;
-    loop {
-        match show_output(session, &job, &query, &mut shown, None).await {
-            Ok(()) => return Ok(()),
-            // The server was restarted: it goes on where it stopped.
-            Err(ClientError::Unreachable { .. }) if follow && shown > 0 => {
-                tokio::time::sleep(LOOK).await;
-            }
-            Err(error) => return Err(session.explain(&error, None)),
-        }
+    if follow && attempt.is_none() {
+        let quiet = ProgressBar::hidden();
+        return watch(session, &job, Show::OutputOfLast, &quiet).await.map(|_| ());
     }
+    let query = LogQuery { follow: Some(follow), attempt };
+    let shown = show_output(session, &job, &query, &mut 0, None).await;
+    shown.map_err(|error| session.explain(&error, None))
 }
 
 /// Waits for jobs.
@@ -92,7 +87,7 @@ pub(crate) async fn to_the_end(session: &Session, id: &str) -> Result<(), Failur
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed");
     bar.set_style(style);
     let job = tokio::select! {
-        job = watch(session, id, &bar) => job?,
+        job = watch(session, id, Show::Everything, &bar) => job?,
         _ = tokio::signal::ctrl_c() => {
             bar.finish_and_clear();
             return Err(Failure::because(Exit::Failed, format!("{id} goes on without you"))
@@ -108,39 +103,76 @@ pub(crate) async fn to_the_end(session: &Session, id: &str) -> Result<(), Failur
     if job.state == JobState::Succeeded { Ok(()) } else { Err(failure_of(&job)) }
 }
 
-/// Shows output and cost until the job has ended.
-async fn watch(session: &Session, id: &str, bar: &ProgressBar) -> Result<Job, Failure> {
-    let mut shown = 0;
+/// What of a job is shown.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Show {
+    /// Where it is, what it costs, and the output of all attempts.
+    Everything,
+    /// The output of the last attempt, and of those that follow.
+    OutputOfLast,
+}
+
+/// Shows a job until it has ended, attempt after attempt. A server that is away is waited for.
+async fn watch(session: &Session, id: &str, show: Show, bar: &ProgressBar) -> Result<Job, Failure> {
     let mut said = String::new();
-    let query = LogQuery { follow: Some(true), attempt: None };
+    let mut job = session.send(jobs::show(id)).await?.value;
+    let mut at = match show {
+        Show::Everything => 0,
+        Show::OutputOfLast => job.attempts.len().saturating_sub(1),
+    };
+    let mut shown = 0;
     loop {
-        let job = session.send(jobs::show(id)).await?.value;
-        say(&job, bar, &mut said);
-        if job.state.is_final() {
-            // Nothing more comes: what is missing is there now.
-            let rest = LogQuery { follow: Some(false), attempt: None };
-            let _ = show_output(session, id, &rest, &mut shown, Some(bar)).await;
-            return Ok(job);
+        if show == Show::Everything {
+            say(&job, bar, &mut said);
         }
-        tokio::select! {
-            outcome = show_output(session, id, &query, &mut shown, Some(bar)) => {
-                if let Err(error) = outcome && error.status().is_some() {
-                    return Err(session.explain(&error, None));
-                }
-                tokio::time::sleep(LOOK).await;
+        let attempt = job.attempts.get(at).map(|attempt| attempt.id.clone());
+        if has_moved_on(&job, at) {
+            if attempt.is_none() {
+                return Ok(job);
             }
-            () = look(session, id, bar, &mut said) => {}
+            let query = LogQuery { follow: Some(false), attempt };
+            let rest = show_output(session, id, &query, &mut shown, Some(bar)).await;
+            rest.map_err(|error| session.explain(&error, None))?;
+            (at, shown) = (at + 1, 0);
+            continue;
+        }
+        let is_there = attempt.is_some();
+        let query = LogQuery { follow: Some(true), attempt };
+        let output = show_output(session, id, &query, &mut shown, Some(bar));
+        tokio::pin!(output);
+        // One that broke off is taken up again with the next news of the job.
+        let mut flows = is_there;
+        loop {
+            tokio::select! {
+                _ = &mut output, if flows => flows = false,
+                news = next(session, id) => {
+                    job = news?;
+                    if show == Show::Everything {
+                        say(&job, bar, &mut said);
+                    }
+                    if !flows || has_moved_on(&job, at) {
+                        break;
+                    }
+                }
+            }
         }
     }
 }
 
-/// Says what a job does until it changes hands: it is queued again or has ended.
-async fn look(session: &Session, id: &str, bar: &ProgressBar, said: &mut String) {
+/// Whether the output of an attempt is complete: the job has ended, or another attempt runs.
+fn has_moved_on(job: &Job, at: usize) -> bool {
+    job.state.is_final() || at + 1 < job.attempts.len()
+}
+
+/// The job a moment later. No answer at all is no news.
+async fn next(session: &Session, id: &str) -> Result<Job, Failure> {
     loop {
         tokio::time::sleep(LOOK).await;
-        // Without an answer the one before stands.
-        let Ok(answer) = session.client().send(jobs::show(id)).await else { continue };
-        say(&answer.value, bar, said);
+        match session.client().send(jobs::show(id)).await {
+            Ok(answer) => return Ok(answer.value),
+            Err(ClientError::Unreachable { .. }) => {}
+            Err(error) => return Err(session.explain(&error, None)),
+        }
     }
 }
 
