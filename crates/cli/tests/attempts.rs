@@ -362,6 +362,25 @@ fn with_control_groups_nothing_escapes() {
 }
 
 #[test]
+fn a_job_may_run_as_another_user() {
+    // Only root can become somebody else.
+    if std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).ok()
+        != Some(0)
+    {
+        return;
+    }
+    let mut node = Node::new();
+    let script = "id -un; grep NoNewPrivs /proc/self/status; cat launch.json record.json";
+    node.launch_with("att_s", script, |launch| {
+        launch.run_as = Some("nobody".into());
+        launch.workdir = Some("/".into());
+    });
+    node.end_of("att_s");
+    let output = node.output("att_s");
+    assert!(output.starts_with("nobody\nNoNewPrivs:\t1\n"), "{output}");
+}
+
+#[test]
 fn a_supervisor_is_told_from_a_namesake() {
     let own = Identity::own().expect("/proc is there");
     assert!(own.is_alive());

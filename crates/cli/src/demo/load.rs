@@ -22,7 +22,7 @@ struct Work {
     account: &'static str,
     name: &'static str,
     types: &'static [&'static str],
-    /// Whole GPUs, or thousandths of one if there are none.
+    /// Whole GPUs, unless it is content with a share of one.
     gpus: u32,
     share: Option<&'static str>,
     class: &'static str,
