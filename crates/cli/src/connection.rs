@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use bursar_client::{Client, ClientError};
+use bursar_client::{Client, ClientBuilder, ClientError};
 use clap::Args;
 
 use crate::contexts::{self, Context, Contexts, DEFAULT_SERVER};
@@ -41,6 +41,14 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 
 /// Connects as the arguments, the environment and the contexts say, in this order.
 pub(crate) fn connect(arguments: &ConnectionArguments) -> Result<Client, Failure> {
+    connect_with(arguments, |builder| builder)
+}
+
+/// The same, with what the caller wants of the connection besides.
+pub(crate) fn connect_with(
+    arguments: &ConnectionArguments,
+    more: impl FnOnce(ClientBuilder) -> ClientBuilder,
+) -> Result<Client, Failure> {
     let contexts = Contexts::load(&contexts::location(variable)?)?;
     let target = target(arguments, variable, &contexts)?;
     let mut builder = Client::builder(&target.server);
@@ -60,7 +68,8 @@ pub(crate) fn connect(arguments: &ConnectionArguments) -> Result<Client, Failure
             .map_err(|cause| Failure::new(format_args!("cannot read {}", file.display()), cause))?;
         builder = builder.authority(pem);
     }
-    let client = builder.build().map_err(|error: ClientError| problem::failure(&error, None))?;
+    let client =
+        more(builder).build().map_err(|error: ClientError| problem::failure(&error, None))?;
     if key.is_some() && client.is_exposed() {
         let server = client.server();
         anstream::eprintln!("warning: the key travels unencrypted to {server}; use https");

@@ -9,6 +9,8 @@
 //! | 4 | there is no such thing, or the key cannot see it |
 //! | 5 | too few credits, or a hard budget has no room |
 //! | 6 | no answer, or the server cannot answer now; repeating is safe |
+//!
+//! `bursar run` and `bursar wait` pass on how the job ended instead.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -52,6 +54,8 @@ impl Exit {
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
+    /// The exit code of what was run, where that is passed on.
+    code: Option<u8>,
     why: String,
     particulars: Vec<String>,
     next: Option<String>,
@@ -67,7 +71,20 @@ impl Failure {
 
     /// A failure that ends with a particular code.
     pub(crate) fn because(exit: Exit, why: impl Into<String>) -> Failure {
-        Failure { exit, why: why.into(), particulars: vec![], next: None, machine: None }
+        Failure {
+            exit,
+            code: None,
+            why: why.into(),
+            particulars: vec![],
+            next: None,
+            machine: None,
+        }
+    }
+
+    /// Ends with the exit code of what was run.
+    pub(crate) fn with_code(mut self, code: u8) -> Failure {
+        self.code = Some(code);
+        self
     }
 
     /// Adds a line below the reason.
@@ -116,7 +133,7 @@ pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
                 Some(text) => eprintln!("{text}"),
                 None => anstream::eprintln!("{}", failure.text()),
             }
-            ExitCode::from(failure.exit as u8)
+            ExitCode::from(failure.code.unwrap_or(failure.exit as u8))
         }
     }
 }

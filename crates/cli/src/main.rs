@@ -1,11 +1,13 @@
 //! The `bursar` command. One file per subcommand: those under `command/` talk to a server, the
 //! others work by themselves; `render/` draws, `exit.rs` says how it went.
 
+mod agent;
 mod arguments;
 mod command;
 mod connection;
 mod context;
 mod contexts;
+mod demo;
 mod exit;
 mod local;
 mod pool;
@@ -60,6 +62,17 @@ enum Command {
     #[command(after_help = "Examples:\n  bursar serve --dev\n  \
         bursar serve --data /var/lib/bursar --root-key-file /etc/bursar/root.key")]
     Serve(Box<serve::ServeArguments>),
+    /// Show everything at once: a server, three nodes and live load, on this machine alone.
+    #[command(after_help = "Examples:\n  bursar demo\n  bursar demo --listen 127.0.0.1:7070")]
+    Demo(demo::DemoArguments),
+    /// Run the jobs of a server on this machine.
+    #[command(after_help = "Examples:\n  bursar agent --server https://bursar.example --key-file \
+        agent.key --region eu\n  bursar agent --key-file agent.key --region default --fake-gpus \
+        H100:8:80 --state ./node-1")]
+    Agent(Box<agent::AgentArguments>),
+    /// Watch over one attempt of a job; the agent starts it.
+    #[command(hide = true, after_help = "Example:\n  bursar agent-supervise FOLDER")]
+    AgentSupervise(agent::SuperviseArguments),
     /// Look at a set-up without using it.
     #[command(subcommand)]
     Config(serve::ConfigCommand),
@@ -78,6 +91,9 @@ fn main() -> ExitCode {
         Command::Completion { shell } => completion(shell),
         Command::Admin(command) => local::admin::run(command),
         Command::Serve(arguments) => serve::run(*arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Agent(arguments) => agent::run(*arguments, &connection),
+        Command::AgentSupervise(arguments) => return agent::supervise(&arguments),
         Command::Config(command) => serve::config(&command),
         Command::Simulate(study) => simulate::run(study),
         Command::Pool(arguments) => pool::run(arguments),

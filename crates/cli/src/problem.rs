@@ -85,7 +85,7 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
 }
 
 /// The command that removes what blocks, or the server's advice where there is none.
-fn fix(blocker: &Blocker) -> String {
+pub(crate) fn fix(blocker: &Blocker) -> String {
     let account = blocker.account.as_deref().unwrap_or("ACCOUNT");
     match blocker.kind {
         BlockerType::Credits => match (blocker.requested, blocker.spendable) {

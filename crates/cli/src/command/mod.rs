@@ -12,14 +12,22 @@ mod clock;
 mod effect;
 mod entries;
 mod events;
+mod follow;
 mod grant;
 mod hold;
+mod job;
+mod job_arguments;
 mod key;
+mod node;
 mod price;
 mod quota;
+mod quote;
 mod refund;
+mod region;
+mod run;
 mod top;
 mod transfer;
+mod usage;
 
 use clap::Subcommand;
 
@@ -30,6 +38,20 @@ use crate::session::Session;
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {
+    /// Run a job: show what it costs, submit it, follow it.
+    Run(Box<run::RunArguments>),
+    /// Show what a job would cost, and whether it would be accepted.
+    Quote(Box<quote::QuoteArguments>),
+    /// List jobs, newest first.
+    Ls(job::LsArguments),
+    /// Show everything that keeps a job waiting, with the way out of each.
+    Why(job::WhyArguments),
+    /// Show what a job prints.
+    Logs(follow::LogsArguments),
+    /// End jobs.
+    Cancel(job::CancelArguments),
+    /// Wait until jobs have ended.
+    Wait(follow::WaitArguments),
     /// Show what an account has, had or will have.
     Balance(balance::BalanceArguments),
     /// Show who spends, has or holds most.
@@ -40,6 +62,18 @@ pub(crate) enum Remote {
     Entries(entries::EntriesArguments),
     /// Show how long the credits of an account last.
     Forecast(balance::ForecastArguments),
+    /// Look into jobs.
+    #[command(subcommand)]
+    Job(job::JobCommand),
+    /// Look after the machines that jobs run on.
+    #[command(subcommand)]
+    Node(node::NodeCommand),
+    /// Show regions and their queues, and plan maintenance.
+    #[command(subcommand)]
+    Region(region::RegionCommand),
+    /// Report usage that others measured.
+    #[command(subcommand)]
+    Usage(usage::UsageCommand),
     /// Open, show and change accounts.
     #[command(subcommand)]
     Account(account::AccountCommand),
@@ -95,6 +129,17 @@ pub(crate) fn run(
     runtime.block_on(async {
         let session = Session::open(connection, format)?;
         match command {
+            Remote::Run(arguments) => run::run(&session, *arguments).await,
+            Remote::Quote(arguments) => quote::run(&session, *arguments).await,
+            Remote::Ls(arguments) => job::ls(&session, arguments).await,
+            Remote::Why(arguments) => job::why(&session, arguments).await,
+            Remote::Logs(arguments) => follow::logs(&session, arguments).await,
+            Remote::Cancel(arguments) => job::cancel(&session, arguments).await,
+            Remote::Wait(arguments) => follow::wait(&session, arguments).await,
+            Remote::Job(command) => job::run(&session, command).await,
+            Remote::Node(command) => node::run(&session, command).await,
+            Remote::Region(command) => region::run(&session, command).await,
+            Remote::Usage(command) => usage::run(&session, command).await,
             Remote::Balance(arguments) => balance::balance(&session, arguments).await,
             Remote::Top(arguments) => top::run(&session, arguments).await,
             Remote::Statement(arguments) => balance::statement(&session, arguments).await,

@@ -1,0 +1,123 @@
+//! Control groups, version 2, where the agent was given some: nothing escapes from them, and all of
+//! one is killed at once. Where there are none, supervisors find what belongs to an attempt by
+//! descent.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The name that the service unit gives to the agent's own group; its siblings are ours to make.
+const OWN_GROUP: &str = "agent";
+
+/// The group below which the service manager lets the agent make others.
+pub fn delegated() -> Option<PathBuf> {
+    let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = memberships.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let own = Path::new(own);
+    if own.file_name()? != OWN_GROUP {
+        return None;
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let group = mount_point(&mounts)?.join(own.parent()?.strip_prefix("/").ok()?);
+    is_usable(&group).then_some(group)
+}
+
+/// Where the second version is mounted.
+fn mount_point(mounts: &str) -> Option<PathBuf> {
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<&str>>());
+    let mut found = fields.filter(|fields| fields.get(2) == Some(&"cgroup2"));
+    found.next().and_then(|fields| fields.get(1).map(PathBuf::from))
+}
+
+/// Whether groups can be made below this one.
+pub fn is_usable(base: &Path) -> bool {
+    let probe = base.join(format!("bursar-probe-{}", std::process::id()));
+    let made = fs::create_dir(&probe).is_ok();
+    let usable = made && probe.join("cgroup.procs").exists();
+    if made {
+        // It has no members, so it can be removed; if not, it is empty and harms nobody.
+        let _ = fs::remove_dir(&probe);
+    }
+    usable
+}
+
+/// What an attempt may use at most.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of main memory.
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a core.
+    pub cpu_milli: Option<u32>,
+}
+
+/// Makes the group of an attempt. Limits count where the controllers were given to the agent too.
+pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf> {
+    let group = base.join(format!("bursar-{attempt}"));
+    match fs::create_dir(&group) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    for controller in ["+memory", "+cpu", "+pids"] {
+        // Each may be missing; what the attempt uses is then bounded by the machine alone.
+        let _ = fs::write(base.join("cgroup.subtree_control"), controller);
+    }
+    if let Some(bytes) = limits.memory_bytes {
+        set(&group, "memory.max", &bytes.to_string());
+    }
+    if let Some(milli) = limits.cpu_milli {
+        set(&group, "cpu.max", &format!("{} 100000", u64::from(milli) * 100));
+    }
+    Ok(group)
+}
+
+fn set(group: &Path, file: &str, value: &str) {
+    if let Err(error) = fs::write(group.join(file), value) {
+        tracing::warn!(group = %group.display(), file, value, %error, "a limit cannot be set");
+    }
+}
+
+/// Moves this process into a group.
+pub fn join(group: &Path) -> io::Result<()> {
+    fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+}
+
+/// Kills everything in a group at once; a group that is gone has nothing in it.
+pub fn kill(group: &Path) {
+    if fs::write(group.join("cgroup.kill"), "1").is_err() {
+        // Kernels before 5.14 cannot; descent finds the processes then.
+        tracing::debug!(group = %group.display(), "this group cannot be killed as a whole");
+    }
+}
+
+/// The processes in a group; none if it is gone.
+pub fn members(group: &Path) -> Vec<i32> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Removes an empty group. One that is not empty yet is removed by whoever looks next.
+pub fn remove(group: &Path) {
+    let _ = fs::remove_dir(group);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_version_is_found_among_the_mounts() {
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+            cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+            cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn an_ordinary_folder_is_no_group() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(!is_usable(folder.path()));
+        assert!(!is_usable(&folder.path().join("missing")));
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0);
+    }
+}

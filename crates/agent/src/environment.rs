@@ -1,0 +1,89 @@
+//! The variables that a job sees: a few of the machine's, its own, and those that say where it is.
+//! Nothing else of the agent's environment, and never its key.
+
+use std::collections::BTreeMap;
+
+use crate::record::Launch;
+
+/// Says which attempt a process belongs to. What is left of one is found by it.
+pub const ATTEMPT: &str = "BURSAR_ATTEMPT";
+
+/// Variables of the machine that jobs inherit.
+const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
+/// Where programs are looked for if the agent itself was not told.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Variables of the machine that may be passed on.
+pub fn of_machine(variable: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
+    let found = INHERITED.into_iter().filter_map(|name| Some((name.to_owned(), variable(name)?)));
+    let mut machine: BTreeMap<String, String> = found.collect();
+    machine.entry("PATH".into()).or_insert_with(|| PATH.into());
+    machine
+}
+
+/// All variables of a job. The job's own go before the machine's; what says where it is goes before
+/// both, so that no job sees other devices than its own.
+pub fn of_job(launch: &Launch, machine: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut variables = machine;
+    variables.extend(launch.env.clone());
+    let devices = launch.gpus.join(",");
+    let place = [
+        (ATTEMPT, launch.attempt.clone()),
+        ("BURSAR_JOB", launch.job.clone()),
+        ("BURSAR_NODE", launch.node.clone()),
+        ("BURSAR_RANK", launch.rank.to_string()),
+        ("BURSAR_NODES", launch.nodes.join(",")),
+        ("BURSAR_GPUS", devices.clone()),
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
+        ("CUDA_VISIBLE_DEVICES", devices),
+    ];
+    variables.extend(place.map(|(name, value)| (name.to_owned(), value)));
+    variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch() -> Launch {
+        Launch {
+            attempt: "att_1".into(),
+            job: "job_1".into(),
+            node: "n1".into(),
+            rank: 1,
+            nodes: vec!["n0".into(), "n1".into()],
+            command: vec!["true".into()],
+            env: [("TZ", "UTC"), ("CUDA_VISIBLE_DEVICES", "all"), ("EPOCHS", "3")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            workdir: None,
+            gpus: vec!["GPU-a".into(), "GPU-b".into()],
+            run_as: None,
+            cgroup: None,
+            output_limit: 1000,
+        }
+    }
+
+    #[test]
+    fn a_job_sees_its_own_devices_whatever_it_asks_for() {
+        let variables = of_job(&launch(), BTreeMap::new());
+        assert_eq!(variables["CUDA_VISIBLE_DEVICES"], "GPU-a,GPU-b");
+        assert_eq!(variables["BURSAR_RANK"], "1");
+        assert_eq!(variables["BURSAR_NODES"], "n0,n1");
+        assert_eq!(variables["EPOCHS"], "3");
+        let none = Launch { gpus: vec![], ..launch() };
+        assert_eq!(of_job(&none, BTreeMap::new())["CUDA_VISIBLE_DEVICES"], "");
+    }
+
+    #[test]
+    fn of_the_agents_environment_only_harmless_parts_are_passed_on() {
+        let agent = |name: &str| Some(format!("agent's {name}"));
+        let variables = of_job(&launch(), of_machine(agent));
+        assert_eq!(variables["HOME"], "agent's HOME");
+        assert_eq!(variables["TZ"], "UTC");
+        for secret in ["BURSAR_KEY", "BURSAR_KEY_FILE", "LD_PRELOAD", "NVIDIA_VISIBLE_DEVICES"] {
+            assert!(!variables.contains_key(secret), "{secret}");
+        }
+        assert_eq!(of_machine(|_| None)["PATH"], PATH);
+    }
+}

@@ -1,0 +1,282 @@
+//! Where the agent keeps what must survive it. One folder, one agent.
+//!
+//! ```text
+//! lock                      held by the agent that works here
+//! lease.json                until when the attempts may run without news from the server
+//! wake                      a pipe: supervisors say that something changed
+//! attempts/ID/launch.json   what to start; the folder's existence is the decision to start it
+//! attempts/ID/record.json   what became of it, written by its supervisor alone
+//! attempts/ID/control       a pipe: stop and kill
+//! attempts/ID/output.N      what it printed, from the N-th byte on
+//! forgotten/ID              attempts that ended here and are never started again
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// So many names of forgotten attempts are kept.
+const FORGOTTEN: usize = 4096;
+
+/// The folder of an agent.
+#[derive(Clone, Debug)]
+pub struct StateFolder {
+    root: PathBuf,
+}
+
+impl StateFolder {
+    /// Makes the folder and what belongs in it, for its owner's eyes only.
+    pub fn open(root: &Path) -> io::Result<StateFolder> {
+        let folder = StateFolder { root: std::path::absolute(root)? };
+        for path in [folder.attempts(), folder.root.join("forgotten")] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        }
+        make_pipe(&folder.wake())?;
+        Ok(folder)
+    }
+
+    /// Takes the folder for one agent, for as long as the answer lives.
+    pub fn lock(&self) -> io::Result<File> {
+        let file = private().create(true).truncate(false).open(self.root.join("lock"))?;
+        file.try_lock().map_err(|_| {
+            io::Error::other(format!("another agent works in {}", self.root.display()))
+        })?;
+        Ok(file)
+    }
+
+    /// The pipe on which supervisors say that something changed.
+    pub fn wake(&self) -> PathBuf {
+        self.root.join("wake")
+    }
+
+    /// Until when the attempts may run without news from the server.
+    pub fn lease(&self) -> PathBuf {
+        self.root.join("lease.json")
+    }
+
+    fn attempts(&self) -> PathBuf {
+        self.root.join("attempts")
+    }
+
+    /// The place of an attempt, which may not be there.
+    pub fn attempt(&self, id: &str) -> AttemptFolder {
+        AttemptFolder { root: self.attempts().join(file_name(id)) }
+    }
+
+    /// Every attempt with its place, in the order of their names.
+    pub fn all_attempts(&self) -> io::Result<Vec<(String, AttemptFolder)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.attempts())? {
+            let entry = entry?;
+            // Folders that were being made when the agent ended begin with a point.
+            if let Some(id) = entry.file_name().to_str().filter(|name| !name.starts_with('.')) {
+                found.push((id.to_owned(), AttemptFolder { root: entry.path() }));
+            }
+        }
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(found)
+    }
+
+    /// Makes the place of an attempt with everything that `fill` puts there, or nothing at all.
+    pub fn create(
+        &self,
+        id: &str,
+        fill: impl FnOnce(&AttemptFolder) -> io::Result<()>,
+    ) -> io::Result<AttemptFolder> {
+        let draft = self.attempts().join(format!(".{}", file_name(id)));
+        match fs::remove_dir_all(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        fs::DirBuilder::new().mode(0o700).create(&draft)?;
+        let draft = AttemptFolder { root: draft };
+        fill(&draft)?;
+        make_pipe(&draft.control())?;
+        let place = self.attempt(id);
+        fs::rename(&draft.root, &place.root)?;
+        Ok(place)
+    }
+
+    /// Removes an attempt but for its name.
+    pub fn forget(&self, id: &str) -> io::Result<()> {
+        private().create(true).truncate(true).open(self.forgotten(id))?;
+        fs::remove_dir_all(self.attempt(id).root)?;
+        self.prune()
+    }
+
+    /// Whether an attempt was here and is forgotten.
+    pub fn is_forgotten(&self, id: &str) -> bool {
+        self.forgotten(id).exists()
+    }
+
+    fn forgotten(&self, id: &str) -> PathBuf {
+        self.root.join("forgotten").join(file_name(id))
+    }
+
+    /// Keeps the newest names only.
+    fn prune(&self) -> io::Result<()> {
+        let entries = fs::read_dir(self.root.join("forgotten"))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            names.push((entry.metadata()?.modified()?, entry.path()));
+        }
+        names.sort();
+        for (_, path) in names.iter().rev().skip(FORGOTTEN) {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+}
+
+/// The place of one attempt.
+#[derive(Clone, Debug)]
+pub struct AttemptFolder {
+    root: PathBuf,
+}
+
+impl AttemptFolder {
+    /// The place at a path.
+    pub fn at(root: PathBuf) -> AttemptFolder {
+        AttemptFolder { root }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// What to start.
+    pub fn launch(&self) -> PathBuf {
+        self.root.join("launch.json")
+    }
+
+    /// What became of it.
+    pub fn record(&self) -> PathBuf {
+        self.root.join("record.json")
+    }
+
+    /// The pipe for stop and kill.
+    pub fn control(&self) -> PathBuf {
+        self.root.join("control")
+    }
+
+    /// The folder of the agent.
+    pub fn state(&self) -> StateFolder {
+        let root = self.root.ancestors().nth(2).unwrap_or(&self.root);
+        StateFolder { root: root.to_owned() }
+    }
+}
+
+/// A name that cannot leave its folder, whatever the server calls an attempt.
+fn file_name(id: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    id.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
+/// Options for files that only their owner may read.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+fn make_pipe(path: &Path) -> io::Result<()> {
+    match mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR) {
+        Ok(()) | Err(nix::Error::EEXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads what [`write_json`] wrote.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    let text = fs::read(path)?;
+    serde_json::from_slice(&text)
+        .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+}
+
+/// Replaces a file: whoever reads it sees the old or the new text, even after a power cut.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let draft = draft(path, value)?;
+    fs::rename(draft, path)
+}
+
+/// Writes a file that must not be there yet: of several who try, one succeeds.
+pub(crate) fn claim_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    let draft = draft(path, value)?;
+    let claimed = fs::hard_link(&draft, path);
+    fs::remove_file(draft)?;
+    claimed
+}
+
+/// A complete copy next to the file. Its name is the writer's own.
+fn draft(path: &Path, value: &impl Serialize) -> io::Result<PathBuf> {
+    let draft = path.with_extension(format!("{}.tmp", std::process::id()));
+    let mut file = private().create(true).truncate(true).open(&draft)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
+    file.sync_data()?;
+    Ok(draft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_agent() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = StateFolder::open(place.path()).expect("it can be made");
+        let lock = folder.lock().expect("nobody is here");
+        let refused = folder.lock().expect_err("taken");
+        assert!(refused.to_string().contains("another agent"), "{refused}");
+        drop(lock);
+        folder.lock().expect("free again");
+    }
+
+    #[test]
+    fn a_name_cannot_leave_its_folder() {
+        assert_eq!(file_name("att_01.2"), "att_01_2");
+        assert_eq!(file_name("../../etc/passwd"), "______etc_passwd");
+    }
+
+    #[test]
+    fn an_attempt_is_there_whole_or_not_at_all() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = StateFolder::open(place.path()).expect("it can be made");
+        let broken = folder.create("att_1", |_| Err(io::Error::other("full")));
+        assert!(broken.is_err());
+        assert_eq!(folder.all_attempts().expect("readable").len(), 0);
+        let made = folder.create("att_1", |new| write_json(&new.launch(), &7)).expect("made");
+        assert_eq!(read_json::<u32>(&made.launch()).expect("there"), 7);
+        assert_eq!(folder.all_attempts().expect("readable")[0].0, "att_1");
+        assert!(folder.create("att_1", |_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_its_name() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = StateFolder::open(place.path()).expect("it can be made");
+        folder.create("att_1", |_| Ok(())).expect("made");
+        assert!(!folder.is_forgotten("att_1"));
+        folder.forget("att_1").expect("it ended");
+        assert!(folder.is_forgotten("att_1"));
+        assert_eq!(folder.all_attempts().expect("readable").len(), 0);
+    }
+
+    #[test]
+    fn of_several_claims_the_first_stands() {
+        let place = tempfile::tempdir().expect("a folder");
+        let path = place.path().join("record.json");
+        claim_json(&path, &1).expect("nothing there");
+        let second = claim_json(&path, &2).expect_err("taken");
+        assert_eq!(second.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(read_json::<u32>(&path).expect("there"), 1);
+        assert_eq!(fs::read_dir(place.path()).expect("readable").count(), 1);
+    }
+}

@@ -1,0 +1,267 @@
+//! The GPUs of this node: found through NVIDIA's management library, which is loaded when the agent
+//! starts, or made up for trials. Nothing of it is needed to build the program.
+
+use std::fmt;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use thiserror::Error;
+
+/// The library, by the name that every driver installs.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+const GIB: u64 = 1 << 30;
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// What it is called in `CUDA_VISIBLE_DEVICES`.
+    pub uuid: String,
+    /// What it is, such as `H100`.
+    pub gpu_type: String,
+    /// Its memory.
+    pub memory_gib: u32,
+}
+
+/// What a GPU does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The percentage of the last moments in which something ran on it.
+    pub utilization_percent: u32,
+    /// Bytes in use.
+    pub memory_used_bytes: u64,
+}
+
+/// Why the GPUs cannot be used. Each says what to do.
+#[derive(Debug, Error)]
+pub enum GpuError {
+    /// There is no driver.
+    #[error(
+        "no NVIDIA driver was found on this machine ({0}). Install the driver, check that \
+         `nvidia-smi` works for this user, or try things out with --fake-gpus H100:8:80"
+    )]
+    NoDriver(String),
+    /// There is a driver and no GPU.
+    #[error(
+        "the NVIDIA driver finds no GPU. Check `nvidia-smi`, or try things out with \
+         --fake-gpus H100:8:80"
+    )]
+    NoGpu,
+    /// A GPU does not answer.
+    #[error("GPU {index} does not answer: {cause}. Check `nvidia-smi -q -i {index}`")]
+    Broken {
+        /// Its place among the GPUs.
+        index: u32,
+        /// What the library says.
+        cause: String,
+    },
+    /// The GPUs are not alike.
+    #[error(
+        "the GPUs of a node must be alike, and here are {0} and {1}. Run an agent for each type, \
+         with CUDA_VISIBLE_DEVICES set to its GPUs, or name them alike with --gpu-type"
+    )]
+    Mixed(Gpu, Gpu),
+    /// What was made up makes no sense.
+    #[error("`{0}` is no made-up set of GPUs: write TYPE:COUNT:GIB, as in H100:8:80")]
+    Invalid(String),
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} GiB", self.gpu_type, self.memory_gib)
+    }
+}
+
+/// Where the GPUs are.
+#[derive(Debug)]
+pub enum Source {
+    /// In this machine.
+    Real(Box<Nvml>),
+    /// Nowhere.
+    Fake,
+}
+
+/// The GPUs of a node.
+#[derive(Debug)]
+pub struct Gpus {
+    /// The GPUs, in the order of the machine.
+    pub list: Vec<Gpu>,
+    source: Source,
+}
+
+impl Gpus {
+    /// The GPUs of this machine. `named` overrides what the driver calls them, `visible` lists the
+    /// ones that this agent may use, by number or id, as in `CUDA_VISIBLE_DEVICES`.
+    pub fn discover(named: Option<&str>, visible: Option<&str>) -> Result<Gpus, GpuError> {
+        let library = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
+        let nvml = library.map_err(|error| GpuError::NoDriver(error.to_string()))?;
+        let count = nvml.device_count().map_err(|error| GpuError::NoDriver(error.to_string()))?;
+        let mut list = Vec::new();
+        for index in 0..count {
+            let gpu = read(&nvml, index, named)
+                .map_err(|error| GpuError::Broken { index, cause: error.to_string() })?;
+            if is_visible(visible, index, &gpu.uuid) {
+                list.push(gpu);
+            }
+        }
+        Gpus { list, source: Source::Real(Box::new(nvml)) }.checked()
+    }
+
+    /// Made-up GPUs of a node, written as `H100:8:80`: type, how many, memory of each in GiB.
+    pub fn fake(text: &str, node: &str) -> Result<Gpus, GpuError> {
+        let wrong = || GpuError::Invalid(text.to_owned());
+        let mut parts = text.split(':');
+        let (Some(gpu_type), Some(count), Some(memory), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(wrong());
+        };
+        let count: u32 = count.parse().map_err(|_| wrong())?;
+        let memory_gib: u32 = memory.parse().map_err(|_| wrong())?;
+        if gpu_type.is_empty() || !(1..=64).contains(&count) || memory_gib == 0 {
+            return Err(wrong());
+        }
+        let gpu = |index| Gpu {
+            uuid: format!("GPU-fake-{node}-{index}"),
+            gpu_type: gpu_type.to_owned(),
+            memory_gib,
+        };
+        Ok(Gpus { list: (0..count).map(gpu).collect(), source: Source::Fake })
+    }
+
+    fn checked(self) -> Result<Gpus, GpuError> {
+        let Some(first) = self.list.first() else { return Err(GpuError::NoGpu) };
+        let alike =
+            |gpu: &&Gpu| gpu.gpu_type == first.gpu_type && gpu.memory_gib == first.memory_gib;
+        match self.list.iter().find(|gpu| !alike(gpu)) {
+            Some(other) => Err(GpuError::Mixed(first.clone(), other.clone())),
+            None => Ok(self),
+        }
+    }
+
+    /// What a GPU does now; nothing if it is made up or does not say.
+    pub fn sample(&self, uuid: &str) -> Option<Sample> {
+        match &self.source {
+            Source::Real(nvml) => {
+                let device = nvml.device_by_uuid(uuid).ok()?;
+                Some(Sample {
+                    utilization_percent: device.utilization_rates().ok()?.gpu,
+                    memory_used_bytes: device.memory_info().ok()?.used,
+                })
+            }
+            Source::Fake => None,
+        }
+    }
+}
+
+fn read(nvml: &Nvml, index: u32, named: Option<&str>) -> Result<Gpu, NvmlError> {
+    let device = nvml.device_by_index(index)?;
+    let name = device.name()?;
+    // Rounded: what is sold as 80 GB is a little less than 80 GiB.
+    let memory_gib = (device.memory_info()?.total + GIB / 2) / GIB;
+    Ok(Gpu {
+        uuid: device.uuid()?,
+        gpu_type: named.map_or_else(|| type_of(&name), str::to_owned),
+        memory_gib: u32::try_from(memory_gib).unwrap_or(u32::MAX),
+    })
+}
+
+fn is_visible(visible: Option<&str>, index: u32, uuid: &str) -> bool {
+    let Some(visible) = visible else { return true };
+    let mut listed = visible.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    listed.any(|entry| entry == index.to_string() || uuid.starts_with(entry))
+}
+
+/// The type of a GPU, from what its maker calls it: `NVIDIA H100 80GB HBM3` is an `H100`.
+pub fn type_of(name: &str) -> String {
+    let maker = ["NVIDIA", "Tesla", "GeForce", "Quadro"];
+    let is_memory = |word: &str| {
+        let digits = word.trim_end_matches("GB");
+        digits.len() < word.len() && digits.chars().all(|c| c.is_ascii_digit())
+    };
+    let is_form = |word: &str| {
+        let forms = ["PCIE", "PCIe", "HBM", "SXM", "NVL", "MIG"];
+        forms.iter().any(|form| word.starts_with(form)) || word == "Generation"
+    };
+    // `A100-SXM4-40GB` says type, form and memory in one word.
+    let words = name.split([' ', '-']).filter(|word| !word.is_empty() && !maker.contains(word));
+    let words = words.take_while(|word| !is_memory(word) && !is_form(word));
+    let joined: String = words.flat_map(str::chars).filter(char::is_ascii_alphanumeric).collect();
+    if joined.is_empty() { "GPU".to_owned() } else { joined }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makers_names_become_types() {
+        for (name, expected) in [
+            ("NVIDIA H200", "H200"),
+            ("NVIDIA H100 80GB HBM3", "H100"),
+            ("NVIDIA H100 PCIe", "H100"),
+            ("NVIDIA H100 NVL", "H100"),
+            ("NVIDIA GH200 480GB", "GH200"),
+            ("NVIDIA B200", "B200"),
+            ("NVIDIA A100-SXM4-40GB", "A100"),
+            ("NVIDIA A100 80GB PCIe", "A100"),
+            ("A100-PCIE-40GB", "A100"),
+            ("NVIDIA L40S", "L40S"),
+            ("NVIDIA L4", "L4"),
+            ("Tesla V100-SXM2-16GB", "V100"),
+            ("Tesla T4", "T4"),
+            ("NVIDIA GeForce RTX 4090", "RTX4090"),
+            ("NVIDIA RTX A6000", "RTXA6000"),
+            ("NVIDIA RTX 6000 Ada Generation", "RTX6000Ada"),
+            ("NVIDIA", "GPU"),
+            ("", "GPU"),
+        ] {
+            assert_eq!(type_of(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn gpus_can_be_made_up() {
+        let gpus = Gpus::fake("H100:2:80", "n1").expect("well formed");
+        let expected = |index| Gpu {
+            uuid: format!("GPU-fake-n1-{index}"),
+            gpu_type: "H100".into(),
+            memory_gib: 80,
+        };
+        assert_eq!(gpus.list, [expected(0), expected(1)]);
+        assert_eq!(gpus.sample("GPU-fake-n1-0"), None);
+        for wrong in
+            ["", "H100", "H100:8", "H100:0:80", "H100:65:80", "H100:8:0", ":8:80", "a:1:1:1"]
+        {
+            let error = Gpus::fake(wrong, "n1").expect_err(wrong);
+            assert!(error.to_string().contains("H100:8:80"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_agent_may_be_limited_to_some_devices() {
+        assert!(is_visible(None, 3, "GPU-abc"));
+        assert!(is_visible(Some("1, 3"), 3, "GPU-abc"));
+        assert!(is_visible(Some("GPU-ab"), 3, "GPU-abc"));
+        assert!(!is_visible(Some("1,2"), 3, "GPU-abc"));
+        assert!(!is_visible(Some(""), 3, "GPU-abc"));
+    }
+
+    #[test]
+    fn gpus_of_one_node_are_alike() {
+        let gpu =
+            |gpu_type: &str| Gpu { uuid: "u".into(), gpu_type: gpu_type.into(), memory_gib: 80 };
+        let node = |list| Gpus { list, source: Source::Fake }.checked();
+        assert!(node(vec![gpu("H100"), gpu("H100")]).is_ok());
+        let mixed = node(vec![gpu("H100"), gpu("A100")]).expect_err("not alike").to_string();
+        assert!(mixed.contains("--gpu-type"), "{mixed}");
+        assert!(matches!(node(vec![]), Err(GpuError::NoGpu)));
+    }
+
+    #[test]
+    fn without_a_driver_the_error_says_what_to_do() {
+        // On a machine with GPUs there is nothing to complain about.
+        if let Err(error) = Gpus::discover(None, None) {
+            assert!(error.to_string().contains("--fake-gpus"), "{error}");
+        }
+    }
+}

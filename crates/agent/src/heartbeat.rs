@@ -1,0 +1,433 @@
+//! The agent at work: registers, reports, obeys. One loop, one report at a time.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_api::Code;
+use bursar_api::node::{Heartbeat, Order, OrderType, Orders, RegisterNode, Registration};
+use bursar_client::{Client, ClientError, nodes};
+use thiserror::Error;
+use tokio::net::unix::pipe;
+use tokio::sync::Mutex;
+
+use crate::cgroup::{self, Limits};
+use crate::clock::BootTime;
+use crate::folder::StateFolder;
+use crate::gpu::Gpus;
+use crate::logs::LogShipper;
+use crate::metrics::{self, Metrics};
+use crate::reconcile::{self, Local, Step, Wish};
+use crate::record::Launch;
+use crate::report;
+use crate::runner::{Observed, Runner};
+
+/// The longest that a report waits for orders, whatever the server's rhythm.
+const LONGEST_WAIT: u32 = 30;
+/// The pause after an answer with orders that are under way, unless something happens here.
+const UNDER_WAY: Duration = Duration::from_millis(500);
+/// The pause after any other answer, against servers that do not wait.
+const BETWEEN: Duration = Duration::from_millis(50);
+/// How often output is looked for.
+const OUTPUT_PAUSE: Duration = Duration::from_millis(300);
+/// How long the end of an attempt may be held back until its output was sent.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
+/// The first and the longest pause after a report that did not work.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// How an agent is set up.
+#[derive(Debug)]
+pub struct AgentOptions {
+    /// The connection. It should not repeat calls by itself: each report is made anew.
+    pub client: Client,
+    /// What the node offers.
+    pub offer: RegisterNode,
+    /// Its GPUs.
+    pub gpus: Gpus,
+    /// Where the agent keeps what must survive it.
+    pub state: PathBuf,
+    /// The program whose `agent-supervise` is the supervisor.
+    pub program: PathBuf,
+    /// The user that jobs run as; the agent's own if not given.
+    pub run_as: Option<String>,
+    /// Where jobs start that do not say.
+    pub workdir: Option<PathBuf>,
+    /// The group below which attempts get their own; none: descent must do.
+    pub cgroup: Option<PathBuf>,
+    /// So many bytes of output are kept of each attempt.
+    pub output_limit: u64,
+    /// Where metrics are served.
+    pub metrics: Option<std::net::SocketAddr>,
+}
+
+/// Why an agent ended.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// The server does not want this agent.
+    #[error(transparent)]
+    Refused(ClientError),
+    /// This machine does not play along.
+    #[error("{doing}: {cause}")]
+    Machine {
+        /// What was tried.
+        doing: &'static str,
+        /// What happened.
+        cause: io::Error,
+    },
+}
+
+fn machine(doing: &'static str) -> impl FnOnce(io::Error) -> AgentError {
+    move |cause| AgentError::Machine { doing, cause }
+}
+
+/// An agent at work.
+#[derive(Debug)]
+pub struct Agent {
+    options: AgentOptions,
+    runner: Runner,
+    wake: pipe::Receiver,
+    logs: Arc<Mutex<LogShipper>>,
+    metrics: Arc<Metrics>,
+    /// Attempts whose output was sent to its end.
+    shipped: BTreeSet<String>,
+    failures: u32,
+    _lock: std::fs::File,
+}
+
+/// An accepted registration and the number of the last report.
+#[derive(Debug)]
+struct Term {
+    registration: Registration,
+    seq: u64,
+}
+
+impl Agent {
+    /// Takes the folder and gets ready. Attempts of an earlier start are found there.
+    pub fn new(options: AgentOptions) -> Result<Agent, AgentError> {
+        let folder = StateFolder::open(&options.state).map_err(machine("the state folder"))?;
+        let lock = folder.lock().map_err(machine("the state folder"))?;
+        let wake = pipe::OpenOptions::new()
+            .read_write(true)
+            .open_receiver(folder.wake())
+            .map_err(machine("the pipe of the supervisors"))?;
+        let program = options.program.clone();
+        let runner = Runner::new(folder, program).map_err(machine("the state folder"))?;
+        let shipper = LogShipper::new(options.client.clone(), options.offer.id.clone());
+        Ok(Agent {
+            options,
+            runner,
+            wake,
+            logs: Arc::new(Mutex::new(shipper)),
+            metrics: Arc::default(),
+            shipped: BTreeSet::new(),
+            failures: 0,
+            _lock: lock,
+        })
+    }
+
+    /// Works until `end`. What runs then goes on; the next start finds it.
+    pub async fn run(mut self, end: impl Future<Output = ()>) -> Result<(), AgentError> {
+        if let Some(address) = self.options.metrics {
+            let metrics = Arc::clone(&self.metrics);
+            metrics::serve(metrics, address).await.map_err(machine("the metrics"))?;
+        }
+        tokio::select! {
+            outcome = self.work() => outcome,
+            () = end => Ok(()),
+        }
+    }
+
+    async fn work(&mut self) -> Result<(), AgentError> {
+        let mut is_first = true;
+        loop {
+            let mut term = match self.register(is_first).await {
+                Some(outcome) => outcome?,
+                None => continue,
+            };
+            is_first = false;
+            let sender = self.send_output(term.registration.incarnation);
+            let outcome = self.serve_term(&mut term).await;
+            sender.abort();
+            outcome?;
+        }
+    }
+
+    /// Registers; nothing if it did not work and should be tried again.
+    async fn register(&mut self, is_first: bool) -> Option<Result<Term, AgentError>> {
+        let sent = BootTime::now();
+        match self.options.client.send(nodes::register(&self.options.offer)).await {
+            Ok(answer) => {
+                self.failures = 0;
+                self.metrics.registered();
+                let registration = answer.value;
+                let (node, incarnation) = (&registration.node, registration.incarnation);
+                tracing::info!(node, incarnation, "registered");
+                let renewed = self.renew(sent, &registration).map_err(machine("the lease"));
+                Some(renewed.map(|()| Term { registration, seq: 0 }))
+            }
+            // A first start that is refused is a mistake of whoever started it.
+            Err(error) if is_first && error.status().is_some_and(|status| status < 429) => {
+                Some(Err(AgentError::Refused(error)))
+            }
+            Err(error) => {
+                self.pause_after(&error).await;
+                None
+            }
+        }
+    }
+
+    /// Reports and obeys until the registration does not count any more.
+    async fn serve_term(&mut self, term: &mut Term) -> Result<(), AgentError> {
+        let mut wait_seconds = 0;
+        loop {
+            let observed = self.observe()?;
+            self.ship_ended(term.registration.incarnation, &observed).await;
+            term.seq += 1;
+            let beat = Heartbeat {
+                incarnation: term.registration.incarnation,
+                seq: term.seq,
+                attempts: observed.iter().filter_map(report::of).collect(),
+            };
+            let sent = BootTime::now();
+            let call = nodes::heartbeat_and_wait(&self.options.offer.id, &beat, wait_seconds);
+            let answer = tokio::select! {
+                answer = self.options.client.send(call) => answer,
+                // Something happened here: it is reported at once, and the answer comes at once.
+                woken = woken(&self.wake), if wait_seconds > 0 => {
+                    woken.map_err(machine("the pipe of the supervisors"))?;
+                    wait_seconds = 0;
+                    continue;
+                }
+            };
+            match answer {
+                Ok(answer) => {
+                    self.failures = 0;
+                    self.metrics.heartbeat(metrics::Heartbeat::Answered);
+                    self.renew(sent, &term.registration).map_err(machine("the lease"))?;
+                    let pause = self.obey(&answer.value, &observed).await?;
+                    // What happens during the pause is reported at once, too.
+                    let happened = tokio::time::timeout(pause, woken(&self.wake)).await.is_ok();
+                    let rhythm = term.registration.heartbeat_seconds.clamp(1, LONGEST_WAIT);
+                    let orders = !answer.value.orders.is_empty();
+                    wait_seconds = if happened || orders { 0 } else { rhythm };
+                }
+                Err(error) if is_over(&error) => {
+                    tracing::warn!(%error, "the registration does not count any more");
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.pause_after(&error).await;
+                    wait_seconds = 0;
+                }
+            }
+        }
+    }
+
+    fn observe(&self) -> Result<Vec<Observed>, AgentError> {
+        let observed = self.runner.observe(BootTime::now()).map_err(machine("the attempts"))?;
+        self.metrics.observe(&observed, &self.options.gpus);
+        Ok(observed)
+    }
+
+    fn renew(&self, sent: BootTime, registration: &Registration) -> io::Result<()> {
+        let length = Duration::from_secs(u64::from(registration.lease_seconds));
+        self.metrics.lease(length);
+        self.runner.renew(sent, length)
+    }
+
+    /// Does what is asked for, and says how long to pause before the next report.
+    async fn obey(
+        &mut self,
+        answer: &Orders,
+        observed: &[Observed],
+    ) -> Result<Duration, AgentError> {
+        let wishes = answer.orders.iter().map(|order| (order.attempt.as_str(), wish(order)));
+        let steps = reconcile::steps(wishes, |attempt| self.runner.local(attempt, observed));
+        for (attempt, step) in steps {
+            let order = answer.orders.iter().rfind(|order| order.attempt == attempt);
+            let order = order.expect("a step follows from an order");
+            tracing::info!(attempt, ?step, reason = order.reason, "ordered");
+            self.take(step, order).await.map_err(machine("an order"))?;
+        }
+        let ended = |order: &Order| {
+            self.runner.local(&order.attempt, observed) == Local::Ended
+                || order.kind == OrderType::Forget
+        };
+        let at_once = answer.orders.is_empty() || answer.orders.iter().all(ended);
+        Ok(if at_once { BETWEEN } else { UNDER_WAY })
+    }
+
+    async fn take(&mut self, step: Step, order: &Order) -> io::Result<()> {
+        let attempt = order.attempt.as_str();
+        match step {
+            Step::Launch => {
+                let launch = self.launch_of(order)?;
+                self.runner.launch(&launch)
+            }
+            Step::Decline => self.runner.decline(attempt),
+            Step::Stop => {
+                let grace = Duration::from_secs(u64::from(order.grace_seconds.unwrap_or(0)));
+                self.runner.stop(attempt, grace)
+            }
+            Step::Kill => self.runner.kill(attempt),
+            Step::Erase => {
+                self.shipped.remove(attempt);
+                self.logs.lock().await.forget(attempt);
+                self.runner.erase(attempt)
+            }
+        }
+    }
+
+    fn launch_of(&self, order: &Order) -> io::Result<Launch> {
+        let spec = order.spec.clone().unwrap_or_default();
+        let limits = Limits {
+            memory_bytes: spec.memory_gib.map(|gib| u64::from(gib) << 30),
+            cpu_milli: spec.cpus.map(|cpus| cpus.saturating_mul(1000)),
+        };
+        let base = self.options.cgroup.as_deref();
+        let cgroup = base.map(|base| cgroup::create(base, &order.attempt, limits)).transpose()?;
+        let mut env = spec.env;
+        if let Some(index) = spec.array_index {
+            env.insert("BURSAR_ARRAY_INDEX".into(), index.to_string());
+        }
+        Ok(Launch {
+            attempt: order.attempt.clone(),
+            job: order.job.clone().unwrap_or_default(),
+            node: self.options.offer.id.clone(),
+            rank: spec.rank,
+            nodes: spec.node_names,
+            command: spec.command,
+            env,
+            workdir: spec.workdir.map(PathBuf::from).or_else(|| self.options.workdir.clone()),
+            gpus: order.gpus.clone(),
+            run_as: self.options.run_as.clone(),
+            cgroup,
+            output_limit: self.options.output_limit,
+        })
+    }
+
+    /// Sends output while the registration counts.
+    fn send_output(&self, incarnation: u32) -> tokio::task::JoinHandle<()> {
+        let logs = Arc::clone(&self.logs);
+        let folder = self.runner.folder().clone();
+        tokio::spawn(async move {
+            loop {
+                for (attempt, place) in folder.all_attempts().unwrap_or_default() {
+                    let mut logs = logs.lock().await;
+                    if let Err(error) = logs.ship(incarnation, &attempt, place.path()).await {
+                        tracing::debug!(attempt, %error, "its output was not sent");
+                    }
+                }
+                tokio::time::sleep(OUTPUT_PAUSE).await;
+            }
+        })
+    }
+
+    /// Sends the rest of the output of what has ended, before the end is reported: whoever follows
+    /// the output sees all of it. Not for ever: the end is worth more.
+    async fn ship_ended(&mut self, incarnation: u32, observed: &[Observed]) {
+        let ended = observed.iter().filter(|one| one.local == Local::Ended);
+        for one in ended {
+            if !self.shipped.insert(one.attempt.clone()) {
+                continue;
+            }
+            let folder = self.runner.output(&one.attempt);
+            let logs = Arc::clone(&self.logs);
+            let send = async {
+                let mut logs = logs.lock().await;
+                logs.ship(incarnation, &one.attempt, &folder).await
+            };
+            match tokio::time::timeout(OUTPUT_LIMIT, send).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => {
+                    let attempt = &one.attempt;
+                    tracing::warn!(attempt, "its end is reported before all of its output");
+                }
+            }
+        }
+    }
+
+    /// Waits longer after each failure in a row, and never as long as other agents.
+    async fn pause_after(&mut self, error: &ClientError) {
+        self.failures = self.failures.saturating_add(1);
+        let outcome = if error.status().is_some() {
+            metrics::Heartbeat::Refused
+        } else {
+            metrics::Heartbeat::Unanswered
+        };
+        self.metrics.heartbeat(outcome);
+        let pause = pause(self.failures, getrandom::u64().unwrap_or(0));
+        tracing::warn!(%error, failures = self.failures, ?pause, "no good answer");
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn wish(order: &Order) -> Wish {
+    match order.kind {
+        OrderType::Start => Wish::Start,
+        OrderType::Stop => Wish::Stop,
+        OrderType::Kill => Wish::Kill,
+        OrderType::Forget => Wish::Forget,
+    }
+}
+
+/// Whether the node must register again: another agent did, or the server forgot the node.
+fn is_over(error: &ClientError) -> bool {
+    matches!(error.code(), Some(Code::StaleIncarnation | Code::NotFound))
+}
+
+/// Between half of and the whole of a time that doubles with each failure.
+fn pause(failures: u32, random: u64) -> Duration {
+    let (first, longest) = PAUSES;
+    let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    let whole = first.saturating_mul(doubled).min(longest);
+    let half = u64::try_from((whole / 2).as_millis()).unwrap_or(0);
+    whole / 2 + Duration::from_millis(random % (half + 1))
+}
+
+/// Waits until a supervisor said something, and takes in all that was said.
+async fn woken(pipe: &pipe::Receiver) -> io::Result<()> {
+    pipe.readable().await?;
+    let mut buffer = [0; 256];
+    loop {
+        match pipe.try_read(&mut buffer) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_differ() {
+        let (first, longest) = PAUSES;
+        for failures in [1, 2, 5, 40, u32::MAX] {
+            for random in [0, 7, u64::MAX] {
+                let pause = pause(failures, random);
+                assert!(pause >= first / 2 && pause <= longest, "{failures} {pause:?}");
+            }
+        }
+        assert!(pause(2, 0) > pause(1, 0));
+        assert_ne!(pause(1, 0), pause(1, 50));
+    }
+
+    #[tokio::test]
+    async fn a_supervisor_wakes_the_agent_and_all_calls_count_as_one() {
+        use std::io::Write;
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = StateFolder::open(place.path()).expect("it can be made");
+        let receiver = pipe::OpenOptions::new().read_write(true).open_receiver(folder.wake());
+        let receiver = receiver.expect("the pipe is there");
+        let mut pipe = std::fs::OpenOptions::new().write(true).open(folder.wake()).expect("open");
+        pipe.write_all(&[b'.'; 600]).expect("there is room");
+        woken(&receiver).await.expect("readable");
+        let again = tokio::time::timeout(Duration::ZERO, woken(&receiver)).await;
+        assert!(again.is_err(), "everything was taken in");
+    }
+}

@@ -1,0 +1,103 @@
+//! Sends what attempts print to the server, in order, from where the server left off.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bursar_api::node::LogChunk;
+use bursar_client::{Client, ClientError, nodes};
+
+use crate::output;
+
+/// The most bytes that are sent at once.
+const PIECE: usize = 256 * 1024;
+
+/// How far the output of an attempt was sent.
+#[derive(Copy, Clone, Debug)]
+struct Sent {
+    /// The next byte here.
+    local: u64,
+    /// The next byte there. It falls behind when bytes were given up before they could be sent.
+    remote: u64,
+}
+
+/// Sends the output of the attempts of a node.
+#[derive(Debug)]
+pub struct LogShipper {
+    client: Client,
+    node: String,
+    sent: BTreeMap<String, Sent>,
+}
+
+impl LogShipper {
+    /// Sends to a server in the name of a node.
+    pub fn new(client: Client, node: String) -> LogShipper {
+        LogShipper { client, node, sent: BTreeMap::new() }
+    }
+
+    /// Sends everything that an attempt has printed so far.
+    pub async fn ship(
+        &mut self,
+        incarnation: u32,
+        attempt: &str,
+        folder: &Path,
+    ) -> Result<(), ClientError> {
+        let mut sent = match self.sent.get(attempt) {
+            Some(sent) => *sent,
+            None if output::read(folder, 0, 1).is_ok_and(|(_, bytes)| bytes.is_empty()) => {
+                return Ok(());
+            }
+            None => {
+                // Another start of this agent may have sent something.
+                let next = self.send(incarnation, attempt, 0, &[]).await?;
+                Sent { local: next, remote: next }
+            }
+        };
+        loop {
+            // What cannot be read will not be there the next time either.
+            let (start, bytes) = output::read(folder, sent.local, PIECE).unwrap_or_default();
+            if bytes.is_empty() {
+                break;
+            }
+            if start > sent.local {
+                let note = format!("\n[{} bytes of output were lost here]\n", start - sent.local);
+                sent.remote = self.send(incarnation, attempt, sent.remote, note.as_bytes()).await?;
+                sent.local = start;
+            }
+            let next = self.send(incarnation, attempt, sent.remote, &bytes).await?;
+            let expected = sent.remote + bytes.len() as u64;
+            sent.local += bytes.len() as u64;
+            if next < expected {
+                // The server has less than was sent: it lost something, and gets it again.
+                sent.local = sent.local.saturating_sub(expected - next);
+            }
+            sent.remote = next;
+            self.sent.insert(attempt.to_owned(), sent);
+        }
+        self.sent.insert(attempt.to_owned(), sent);
+        Ok(())
+    }
+
+    /// Forgets an attempt.
+    pub fn forget(&mut self, attempt: &str) {
+        self.sent.remove(attempt);
+    }
+
+    async fn send(
+        &self,
+        incarnation: u32,
+        attempt: &str,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<u64, ClientError> {
+        let chunk = LogChunk {
+            incarnation,
+            attempt: attempt.to_owned(),
+            offset,
+            data: STANDARD.encode(bytes),
+        };
+        let kept = self.client.send(nodes::send_log(&self.node, &chunk)).await?;
+        Ok(kept.value.next_offset)
+    }
+}

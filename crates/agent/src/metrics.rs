@@ -1,0 +1,179 @@
+//! What the agent counts, for Prometheus, on an address of this machine alone.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::gpu::Gpus;
+use crate::reconcile::Local;
+use crate::runner::Observed;
+
+const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Device {
+    gpu: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: Heartbeat,
+}
+
+/// How a report went.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum Heartbeat {
+    /// The server answered.
+    Answered,
+    /// It refused.
+    Refused,
+    /// No answer came.
+    Unanswered,
+}
+
+/// What the agent counts.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    heartbeats: Family<Outcome, Counter>,
+    registrations: Counter,
+    attempts: Family<State, Gauge>,
+    allocated: Family<Device, Gauge>,
+    utilization: Family<Device, Gauge>,
+    memory: Family<Device, Gauge>,
+    /// Milliseconds until attempts would be stopped for want of a lease.
+    lease_ms: Gauge<i64, AtomicI64>,
+}
+
+impl Metrics {
+    /// Counts a report.
+    pub fn heartbeat(&self, outcome: Heartbeat) {
+        self.heartbeats.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// Counts a registration.
+    pub fn registered(&self) {
+        self.registrations.inc();
+    }
+
+    /// Notes how much of the lease is left.
+    pub fn lease(&self, left: std::time::Duration) {
+        self.lease_ms.set(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+    }
+
+    /// Notes what runs, and what the GPUs do.
+    pub fn observe(&self, observed: &[Observed], gpus: &Gpus) {
+        for local in Local::ALL {
+            let state = name(local);
+            let count = observed.iter().filter(|one| one.local == local).count();
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.attempts.get_or_create(&State { state }).set(count);
+        }
+        for gpu in &gpus.list {
+            let uses = |one: &Observed| {
+                let launch = one.launch.as_ref().filter(|_| one.local != Local::Ended);
+                launch.is_some_and(|launch| launch.gpus.contains(&gpu.uuid))
+            };
+            let device = Device { gpu: gpu.uuid.clone() };
+            self.allocated.get_or_create(&device).set(i64::from(observed.iter().any(uses)));
+            if let Some(sample) = gpus.sample(&gpu.uuid) {
+                let used = i64::try_from(sample.memory_used_bytes).unwrap_or(i64::MAX);
+                self.memory.get_or_create(&device).set(used);
+                let percent = i64::from(sample.utilization_percent);
+                self.utilization.get_or_create(&device).set(percent);
+            }
+        }
+    }
+
+    fn registry(&self) -> Registry {
+        let mut all = Registry::with_prefix("bursar_agent");
+        all.register("heartbeats", "Reports to the server", self.heartbeats.clone());
+        all.register("registrations", "Registrations of the node", self.registrations.clone());
+        all.register("attempts", "Attempts on this node by state", self.attempts.clone());
+        all.register("lease_ms", "Time left until attempts are stopped", self.lease_ms.clone());
+        all.register("gpu_allocated", "Whether an attempt has the GPU", self.allocated.clone());
+        let utilization = self.utilization.clone();
+        all.register("gpu_utilization_percent", "How busy the GPU is", utilization);
+        all.register("gpu_memory_used_bytes", "Memory in use on the GPU", self.memory.clone());
+        all
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry()).expect("writing to a string cannot fail");
+        text
+    }
+}
+
+fn name(local: Local) -> &'static str {
+    match local {
+        Local::Absent => "absent",
+        Local::Launching => "launching",
+        Local::Running => "running",
+        Local::Stopping => "stopping",
+        Local::Killing => "killing",
+        Local::Ended => "ended",
+        Local::Forgotten => "forgotten",
+    }
+}
+
+/// Serves the metrics on an address of this machine until the process ends.
+pub async fn serve(metrics: Arc<Metrics>, address: SocketAddr) -> std::io::Result<SocketAddr> {
+    if !address.ip().is_loopback() {
+        let why = format!(
+            "--metrics {address} could be read by others: use 127.0.0.1:{}, and let a collector on \
+             this machine pass it on",
+            address.port()
+        );
+        return Err(std::io::Error::other(why));
+    }
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    let page = move || async move { ([(CONTENT_TYPE, TEXT)], metrics.text()) };
+    let router = Router::new().route("/metrics", get(page));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_can_be_read() {
+        let metrics = Metrics::default();
+        metrics.heartbeat(Heartbeat::Answered);
+        metrics.heartbeat(Heartbeat::Answered);
+        metrics.observe(&[], &Gpus::fake("H100:1:80", "n1").expect("well formed"));
+        let text = metrics.text();
+        let wanted = [
+            "bursar_agent_heartbeats_total{outcome=\"Answered\"} 2",
+            "bursar_agent_attempts{state=\"running\"} 0",
+            "bursar_agent_gpu_allocated{gpu=\"GPU-fake-n1-0\"} 0",
+        ];
+        for line in wanted {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn others_cannot_be_let_in() {
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let refused = serve(Arc::default(), everywhere).await.expect_err("not loopback");
+        assert!(refused.to_string().contains("127.0.0.1"), "{refused}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Processes of this machine: who they are, who belongs to whom, and how to end them.
+
+use std::fs;
+use std::io;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A process, told from a later one that got the same number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in the kernel's ticks since the boot.
+    pub start_ticks: u64,
+}
+
+impl Identity {
+    /// The process that has this number now.
+    pub fn of(pid: i32) -> io::Result<Identity> {
+        let stat = Stat::read(pid)?;
+        Ok(Identity { pid, start_ticks: stat.start_ticks })
+    }
+
+    /// This process.
+    pub fn own() -> io::Result<Identity> {
+        Identity::of(Pid::this().as_raw())
+    }
+
+    /// Whether it still runs. One that only waits to be collected does not.
+    pub fn is_alive(&self) -> bool {
+        Stat::read(self.pid).is_ok_and(|stat| stat.start_ticks == self.start_ticks && !stat.is_dead)
+    }
+}
+
+/// What the kernel says of a process.
+struct Stat {
+    parent: i32,
+    start_ticks: u64,
+    is_dead: bool,
+}
+
+impl Stat {
+    fn read(pid: i32) -> io::Result<Stat> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        Stat::parse(&text).ok_or_else(|| io::Error::other("/proc has an unknown form"))
+    }
+
+    /// The name stands in brackets and may contain anything, brackets and spaces too.
+    fn parse(text: &str) -> Option<Stat> {
+        let (_, rest) = text.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let is_dead = matches!(*fields.first()?, "Z" | "X" | "x");
+        let parent = fields.get(1)?.parse().ok()?;
+        let start_ticks = fields.get(19)?.parse().ok()?;
+        Some(Stat { parent, start_ticks, is_dead })
+    }
+}
+
+/// The numbers of all processes.
+fn all() -> io::Result<Vec<i32>> {
+    let entries = fs::read_dir("/proc")?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Everything below a process that still runs.
+pub fn descendants(root: i32) -> io::Result<Vec<i32>> {
+    // One that is gone by now has no descendants: they were handed to someone above.
+    let read = |pid: i32| Stat::read(pid).ok().map(|stat| (pid, stat.parent, stat.is_dead));
+    let processes: Vec<(i32, i32, bool)> = all()?.into_iter().filter_map(read).collect();
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(parent) = found.get(at).copied() {
+        let children = processes.iter().filter(|(_, its_parent, _)| *its_parent == parent);
+        found.extend(children.map(|(pid, _, _)| *pid));
+        at += 1;
+    }
+    let lives = |pid: &i32| processes.iter().any(|(other, _, dead)| other == pid && !dead);
+    Ok(found.into_iter().skip(1).filter(lives).collect())
+}
+
+/// Everything that was started with this variable and value, wherever it went since.
+pub fn marked(name: &str, value: &str) -> io::Result<Vec<i32>> {
+    let wanted = format!("{name}={value}");
+    let carries = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    Ok(all()?.into_iter().filter(carries).collect())
+}
+
+/// Sends a signal to each; who is gone needs none.
+pub fn signal_all(pids: &[i32], signal: Signal) {
+    for pid in pids {
+        let _ = kill(Pid::from_raw(*pid), signal);
+    }
+}
+
+/// Sends a signal to a process group; one that is gone needs none.
+pub fn signal_group(leader: i32, signal: Signal) {
+    let _ = killpg(Pid::from_raw(leader), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_name_with_brackets_does_not_confuse() {
+        let text = "7 (a) R (b) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
+        let stat = Stat::parse(text).expect("well formed");
+        assert_eq!((stat.parent, stat.start_ticks, stat.is_dead), (3, 4711, false));
+        assert!(Stat::parse("7 (a").is_none());
+    }
+
+    #[test]
+    fn a_process_is_alive_until_it_ends_and_a_namesake_is_another() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is there");
+        let pid = i32::try_from(child.id()).expect("a small number");
+        let identity = Identity::of(pid).expect("it runs");
+        assert!(identity.is_alive());
+        assert!(!Identity { start_ticks: identity.start_ticks + 1, ..identity }.is_alive());
+        child.kill().expect("it runs");
+        child.wait().expect("it was killed");
+        assert!(!identity.is_alive());
+    }
+
+    #[test]
+    fn children_and_marked_processes_are_found() {
+        let mut child = Command::new("cat");
+        child.env("BURSAR_TEST_MARK", "descendants").stdin(Stdio::piped());
+        let mut child = child.spawn().expect("cat is there");
+        let pid = i32::try_from(child.id()).expect("a small number");
+        let below = descendants(Pid::this().as_raw()).expect("/proc is there");
+        assert!(below.contains(&pid));
+        // The variable is there once the program has replaced its parent's copy.
+        while !marked("BURSAR_TEST_MARK", "descendants").expect("/proc").contains(&pid) {
+            std::thread::yield_now();
+        }
+        assert!(marked("BURSAR_TEST_MARK", "descendant").expect("/proc").is_empty());
+        child.kill().expect("it runs");
+        child.wait().expect("it was killed");
+    }
+}

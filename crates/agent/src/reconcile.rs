@@ -1,0 +1,247 @@
+//! What to do: orders of the server × what runs here → steps. Pure.
+//!
+//! Orders repeat until the reports show them done, answers get lost, agents restart. So an order is
+//! no event but a wish about one attempt, and each step is chosen by looking at that attempt alone:
+//! the same wish again asks for nothing more.
+
+use std::collections::BTreeMap;
+
+/// What the server wants of an attempt.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// It runs, unless it ran here before.
+    Start,
+    /// It is asked to end, and killed after its grace.
+    Stop,
+    /// It is gone at once.
+    Kill,
+    /// It is no longer reported. What still runs of it is a ghost and must go first.
+    Forget,
+}
+
+/// What is known here of an attempt.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Local {
+    /// Nothing.
+    Absent,
+    /// Its supervisor was started and has not said anything yet.
+    Launching,
+    /// It runs.
+    Running,
+    /// It was asked to end.
+    Stopping,
+    /// It was killed and is not gone yet.
+    Killing,
+    /// Nothing of it is left but its record.
+    Ended,
+    /// It ended, and the server asked to forget it.
+    Forgotten,
+}
+
+impl Local {
+    /// Every state.
+    pub const ALL: [Local; 7] = [
+        Local::Absent,
+        Local::Launching,
+        Local::Running,
+        Local::Stopping,
+        Local::Killing,
+        Local::Ended,
+        Local::Forgotten,
+    ];
+}
+
+/// What to do with an attempt.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Start it: the only step that runs anything.
+    Launch,
+    /// Record that it never ran here and never will, which is then reported as stopped.
+    Decline,
+    /// Ask it to end, and kill it after its grace.
+    Stop,
+    /// Kill it.
+    Kill,
+    /// Remove its record; only its name is kept, so that it is never started again.
+    Erase,
+}
+
+/// The step that brings an attempt closer to what is wanted. `None`: it is there, or on its way.
+pub fn step(wish: Wish, local: Local) -> Option<Step> {
+    match (wish, local) {
+        (Wish::Start, Local::Absent) => Some(Step::Launch),
+        // It ran before: starting it again would run it twice. The server learns that it stopped.
+        (Wish::Start, Local::Forgotten) => Some(Step::Decline),
+        (
+            Wish::Start,
+            Local::Launching | Local::Running | Local::Stopping | Local::Killing | Local::Ended,
+        ) => None,
+
+        (Wish::Stop | Wish::Kill, Local::Absent | Local::Forgotten) => Some(Step::Decline),
+        (Wish::Stop, Local::Launching | Local::Running) => Some(Step::Stop),
+        (Wish::Stop, Local::Stopping | Local::Killing | Local::Ended) => None,
+
+        (Wish::Kill | Wish::Forget, Local::Launching | Local::Running | Local::Stopping) => {
+            Some(Step::Kill)
+        }
+        (Wish::Kill, Local::Killing | Local::Ended) => None,
+
+        (Wish::Forget, Local::Ended) => Some(Step::Erase),
+        (Wish::Forget, Local::Absent | Local::Killing | Local::Forgotten) => None,
+    }
+}
+
+/// The steps for one answer of the server. Several wishes about one attempt count in their order:
+/// the last one stands, as it was written last.
+pub fn steps<'a>(
+    wishes: impl IntoIterator<Item = (&'a str, Wish)>,
+    local: impl Fn(&str) -> Local,
+) -> Vec<(&'a str, Step)> {
+    let last: BTreeMap<&str, Wish> = wishes.into_iter().collect();
+    let chosen = last.into_iter().filter_map(|(attempt, wish)| {
+        let step = step(wish, local(attempt))?;
+        Some((attempt, step))
+    });
+    chosen.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WISHES: [Wish; 4] = [Wish::Start, Wish::Stop, Wish::Kill, Wish::Forget];
+
+    /// What a step makes of an attempt at once, before anything else happens.
+    fn after(step: Step) -> Local {
+        match step {
+            Step::Launch => Local::Launching,
+            Step::Decline => Local::Ended,
+            Step::Stop => Local::Stopping,
+            Step::Kill => Local::Killing,
+            Step::Erase => Local::Forgotten,
+        }
+    }
+
+    /// What may happen to an attempt by itself.
+    fn by_itself(local: Local) -> &'static [Local] {
+        match local {
+            Local::Launching => &[Local::Running, Local::Ended],
+            Local::Running | Local::Killing => &[Local::Ended],
+            Local::Stopping => &[Local::Killing, Local::Ended],
+            Local::Absent | Local::Ended | Local::Forgotten => &[],
+        }
+    }
+
+    #[test]
+    fn every_order_in_every_state() {
+        use Step::{Decline, Erase, Kill, Launch, Stop};
+        // Absent, launching, running, stopping, killing, ended, forgotten.
+        let table: [(Wish, [Option<Step>; 7]); 4] = [
+            (Wish::Start, [Some(Launch), None, None, None, None, None, Some(Decline)]),
+            (Wish::Stop, [Some(Decline), Some(Stop), Some(Stop), None, None, None, Some(Decline)]),
+            (
+                Wish::Kill,
+                [Some(Decline), Some(Kill), Some(Kill), Some(Kill), None, None, Some(Decline)],
+            ),
+            (Wish::Forget, [None, Some(Kill), Some(Kill), Some(Kill), None, Some(Erase), None]),
+        ];
+        for (wish, expected) in table {
+            for (local, expected) in Local::ALL.into_iter().zip(expected) {
+                assert_eq!(step(wish, local), expected, "{wish:?} {local:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_order_again_asks_for_nothing_more() {
+        for wish in WISHES {
+            for local in Local::ALL {
+                if let Some(chosen) = step(wish, local) {
+                    assert_eq!(step(wish, after(chosen)), None, "{wish:?} {local:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_is_unknown_is_launched() {
+        for wish in WISHES {
+            for local in Local::ALL {
+                let launches = step(wish, local) == Some(Step::Launch);
+                assert_eq!(launches, wish == Wish::Start && local == Local::Absent);
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_of_several_orders_about_an_attempt_stands() {
+        let wishes = [("b", Wish::Start), ("a", Wish::Start), ("a", Wish::Kill)];
+        let chosen = steps(wishes, |_| Local::Absent);
+        assert_eq!(chosen, [("a", Step::Decline), ("b", Step::Launch)]);
+    }
+
+    /// Where a wish is fulfilled once nothing moves any more.
+    fn is_fulfilled(wish: Wish, local: Local) -> bool {
+        match wish {
+            Wish::Start => {
+                matches!(local, Local::Running | Local::Stopping | Local::Killing | Local::Ended)
+            }
+            Wish::Stop | Wish::Kill => local == Local::Ended,
+            Wish::Forget => matches!(local, Local::Absent | Local::Forgotten),
+        }
+    }
+
+    /// Something that happens: an order that arrives, or the process that moves on.
+    #[derive(Copy, Clone, Debug)]
+    enum Happening {
+        Order(usize),
+        Moves(usize),
+    }
+
+    fn happening() -> impl Strategy<Value = Happening> {
+        prop_oneof![
+            (0..WISHES.len()).prop_map(Happening::Order),
+            (0..4_usize).prop_map(Happening::Moves),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_converges_and_starts_at_most_once(
+            happenings in prop::collection::vec(happening(), 0..40),
+            last in 0..WISHES.len(),
+        ) {
+            let mut local = Local::Absent;
+            let mut launches = 0;
+            let mut obey = |local: &mut Local, wish| {
+                if let Some(chosen) = step(wish, *local) {
+                    launches += u32::from(chosen == Step::Launch);
+                    *local = after(chosen);
+                }
+            };
+            for happening in happenings {
+                match happening {
+                    Happening::Order(wish) => obey(&mut local, WISHES[wish]),
+                    Happening::Moves(way) => {
+                        let ways = by_itself(local);
+                        if !ways.is_empty() {
+                            local = ways[way % ways.len()];
+                        }
+                    }
+                }
+            }
+            // From here on the order stays the same, and the process moves as it must.
+            let wish = WISHES[last];
+            for _ in 0..Local::ALL.len() {
+                obey(&mut local, wish);
+                let must_move = wish != Wish::Start || local == Local::Launching;
+                if must_move && let Some(next) = by_itself(local).first() {
+                    local = *next;
+                }
+            }
+            prop_assert!(launches <= 1);
+            prop_assert!(is_fulfilled(wish, local), "{wish:?} {local:?}");
+        }
+    }
+}

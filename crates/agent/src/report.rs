@@ -1,0 +1,138 @@
+//! What the server is told of the attempts on this node.
+
+use bursar_api::node::{AttemptReport, AttemptState};
+
+use crate::reconcile::Local;
+use crate::record::{Exit, Record, StopCause};
+use crate::runner::Observed;
+
+/// The report on one attempt. None while its process has not started: the order to start it is
+/// repeated until then, and no time counts.
+pub fn of(observed: &Observed) -> Option<AttemptReport> {
+    let record = observed.record.as_ref()?;
+    let state = match observed.local {
+        Local::Absent | Local::Launching | Local::Forgotten => return None,
+        Local::Running | Local::Stopping | Local::Killing => AttemptState::Running,
+        Local::Ended => end(record),
+    };
+    let over = observed.local == Local::Ended;
+    let exit_code = record.exit.as_ref().filter(|_| over).and_then(Exit::code);
+    Some(AttemptReport {
+        id: observed.attempt.clone(),
+        state,
+        gpu_ms_total: gpu_ms(observed),
+        exit_code,
+        message: over.then(|| message(record)).flatten(),
+        log_tail: None,
+    })
+}
+
+/// Time by devices.
+fn gpu_ms(observed: &Observed) -> u64 {
+    let devices = observed.launch.as_ref().map_or(0, |launch| launch.gpus.len() as u64);
+    let millis = u64::try_from(observed.running_time.as_millis()).unwrap_or(u64::MAX);
+    millis.saturating_mul(devices)
+}
+
+/// What the end counts as. One that was asked for is a stop, whatever the process made of it; so is
+/// one of which nobody saw the end.
+fn end(record: &Record) -> AttemptState {
+    match (&record.exit, record.stop) {
+        (_, Some(StopCause::Ordered | StopCause::LeaseRanOut)) | (None, None) => {
+            AttemptState::Stopped
+        }
+        (Some(Exit::Code(0)), None) => AttemptState::Succeeded,
+        (Some(Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted(_)), None) => AttemptState::Failed,
+    }
+}
+
+fn message(record: &Record) -> Option<String> {
+    match (&record.exit, record.stop) {
+        (Some(Exit::NotStarted(why)), _) => Some(why.clone()),
+        (_, Some(StopCause::LeaseRanOut)) => {
+            Some("stopped by its node: the server could not be reached in time".into())
+        }
+        (Some(Exit::Signal(signal)), None) => Some(format!("killed by signal {signal}")),
+        (None, None) => {
+            Some("its supervisor ended: the node was restarted, or it was killed".into())
+        }
+        (Some(Exit::Code(_) | Exit::Signal(_)) | None, Some(StopCause::Ordered))
+        | (Some(Exit::Code(_)), None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::BootTime;
+    use crate::process::Identity;
+    use std::time::Duration;
+
+    fn observed(local: Local, exit: Option<Exit>, stop: Option<StopCause>) -> Observed {
+        let supervisor = Identity { pid: 1, start_ticks: 1 };
+        let mut record = Record::claimed("boot".into(), supervisor, BootTime::from_millis(0));
+        record.exit = exit;
+        record.stop = stop;
+        let launch = crate::record::Launch {
+            attempt: "att_1".into(),
+            job: "job_1".into(),
+            node: "n1".into(),
+            rank: 0,
+            nodes: vec!["n1".into()],
+            command: vec!["true".into()],
+            env: Default::default(),
+            workdir: None,
+            gpus: vec!["a".into(), "b".into()],
+            run_as: None,
+            cgroup: None,
+            output_limit: 1,
+        };
+        Observed {
+            attempt: "att_1".into(),
+            local,
+            launch: Some(launch),
+            record: Some(record),
+            running_time: Duration::from_millis(1500),
+        }
+    }
+
+    #[test]
+    fn every_state_is_reported_as_what_the_server_knows() {
+        let state = |local| of(&observed(local, Some(Exit::Code(0)), None)).map(|one| one.state);
+        for local in Local::ALL {
+            let expected = match local {
+                Local::Absent | Local::Launching | Local::Forgotten => None,
+                Local::Running | Local::Stopping | Local::Killing => Some(AttemptState::Running),
+                Local::Ended => Some(AttemptState::Succeeded),
+            };
+            assert_eq!(state(local), expected, "{local:?}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_a_success_a_failure_or_a_stop() {
+        use AttemptState::{Failed, Stopped, Succeeded};
+        let ordered = Some(StopCause::Ordered);
+        let lease = Some(StopCause::LeaseRanOut);
+        for (exit, stop, state, code) in [
+            (Some(Exit::Code(0)), None, Succeeded, Some(0)),
+            (Some(Exit::Code(3)), None, Failed, Some(3)),
+            (Some(Exit::Signal(11)), None, Failed, Some(139)),
+            (Some(Exit::NotStarted("no".into())), None, Failed, None),
+            (Some(Exit::Code(0)), ordered, Stopped, Some(0)),
+            (Some(Exit::Signal(15)), ordered, Stopped, Some(143)),
+            (Some(Exit::Signal(9)), lease, Stopped, Some(137)),
+            (None, None, Stopped, None),
+        ] {
+            let report = of(&observed(Local::Ended, exit.clone(), stop)).expect("reported");
+            assert_eq!((report.state, report.exit_code), (state, code), "{exit:?} {stop:?}");
+        }
+    }
+
+    #[test]
+    fn time_counts_once_for_each_device() {
+        let report = of(&observed(Local::Running, None, None)).expect("reported");
+        assert_eq!(report.gpu_ms_total, 3000);
+        assert_eq!(report.exit_code, None);
+    }
+}

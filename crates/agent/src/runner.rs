@@ -1,0 +1,239 @@
+//! Starts and stops attempts through their supervisors, and sees what became of them.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
+
+use crate::clock::{BootTime, boot_id};
+use crate::folder::{AttemptFolder, StateFolder, claim_json, read_json, write_json};
+use crate::process::{marked, signal_all};
+use crate::reconcile::Local;
+use crate::record::{Launch, Lease, Record};
+use crate::{cgroup, environment};
+
+/// A supervisor that has said nothing for so long was never started.
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An attempt, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The attempt.
+    pub attempt: String,
+    /// What it does.
+    pub local: Local,
+    /// What was to be started; nothing if it was declined.
+    pub launch: Option<Launch>,
+    /// What is written down of it; nothing if its supervisor has not said anything yet.
+    pub record: Option<Record>,
+    /// How long it has run.
+    pub running_time: Duration,
+}
+
+/// Starts and stops attempts.
+#[derive(Debug)]
+pub struct Runner {
+    folder: StateFolder,
+    /// The program whose `agent-supervise` is the supervisor.
+    program: PathBuf,
+    boot_id: String,
+    /// What this agent started, and when.
+    launched: BTreeMap<String, BootTime>,
+}
+
+impl Runner {
+    /// A runner whose attempts live in a folder, supervised by a program.
+    pub fn new(folder: StateFolder, program: PathBuf) -> io::Result<Runner> {
+        Ok(Runner { folder, program, boot_id: boot_id()?, launched: BTreeMap::new() })
+    }
+
+    /// What is known of every attempt that is not forgotten. Ends what lost its supervisor.
+    pub fn observe(&self, now: BootTime) -> io::Result<Vec<Observed>> {
+        let all = self.folder.all_attempts()?;
+        all.into_iter().map(|(attempt, place)| self.observe_one(now, attempt, &place)).collect()
+    }
+
+    fn observe_one(
+        &self,
+        now: BootTime,
+        attempt: String,
+        place: &AttemptFolder,
+    ) -> io::Result<Observed> {
+        let launch: Option<Launch> = read_json(&place.launch()).ok();
+        let Some(record) = self.record_of(now, &attempt, place)? else {
+            let local = Local::Launching;
+            return Ok(Observed {
+                attempt,
+                local,
+                launch,
+                record: None,
+                running_time: Duration::ZERO,
+            });
+        };
+        let supervisor = record.supervisor.filter(|_| record.boot_id == self.boot_id);
+        let is_supervised = supervisor.is_some_and(|supervisor| supervisor.is_alive());
+        let record = if is_supervised || record.ended {
+            record
+        } else {
+            // It may have ended well between the two looks.
+            let last: Record = read_json(&place.record())?;
+            if last.ended { last } else { self.bury(&attempt, launch.as_ref(), place, last)? }
+        };
+        let local = if record.ended {
+            Local::Ended
+        } else if record.killed || record.exit.is_some() {
+            Local::Killing
+        } else if record.stop.is_some() {
+            Local::Stopping
+        } else if record.started.is_none() {
+            Local::Launching
+        } else {
+            Local::Running
+        };
+        let running_time = record.running_time(now, is_supervised);
+        Ok(Observed { attempt, local, launch, record: Some(record), running_time })
+    }
+
+    /// The record of an attempt. One whose supervisor never came is declined, so that it never will.
+    fn record_of(
+        &self,
+        now: BootTime,
+        attempt: &str,
+        place: &AttemptFolder,
+    ) -> io::Result<Option<Record>> {
+        match read_json(&place.record()) {
+            Ok(record) => return Ok(Some(record)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) => {}
+        }
+        let launched = self.launched.get(attempt);
+        if launched.is_some_and(|launched| now.since(*launched) < LAUNCH_TIMEOUT) {
+            return Ok(None);
+        }
+        self.decline_place(place, "its supervisor did not start")?;
+        read_json(&place.record()).map(Some)
+    }
+
+    /// Ends what is left of an attempt whose supervisor is gone, and writes its last record.
+    fn bury(
+        &self,
+        attempt: &str,
+        launch: Option<&Launch>,
+        place: &AttemptFolder,
+        mut record: Record,
+    ) -> io::Result<Record> {
+        let group = launch.and_then(|launch| launch.cgroup.as_ref());
+        if let Some(group) = group {
+            cgroup::kill(group);
+        }
+        let left = marked(environment::ATTEMPT, attempt)?;
+        signal_all(&left, Signal::SIGKILL);
+        record.killed = true;
+        let in_group = group.map(|group| cgroup::members(group)).unwrap_or_default();
+        if left.is_empty() && in_group.is_empty() {
+            if let Some(group) = group {
+                cgroup::remove(group);
+            }
+            record.ended = true;
+            write_json(&place.record(), &record)?;
+        }
+        Ok(record)
+    }
+
+    /// What is known of one attempt.
+    pub fn local(&self, attempt: &str, observed: &[Observed]) -> Local {
+        match observed.iter().find(|known| known.attempt == attempt) {
+            Some(known) => known.local,
+            None if self.folder.is_forgotten(attempt) => Local::Forgotten,
+            None => Local::Absent,
+        }
+    }
+
+    /// Starts an attempt. It is decided once its folder is there, and happens at most once.
+    pub fn launch(&mut self, launch: &Launch) -> io::Result<()> {
+        let place = self.folder.create(&launch.attempt, |new| write_json(&new.launch(), launch))?;
+        self.launched.insert(launch.attempt.clone(), BootTime::now());
+        let mut command = Command::new(&self.program);
+        command.arg0("bursar").arg("agent-supervise").arg(place.path());
+        command.env_clear();
+        command.envs(environment::of_machine(|name| std::env::var(name).ok()));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match command.spawn() {
+            Ok(mut child) => {
+                // Collected when it ends; it may outlive this process.
+                std::thread::spawn(move || child.wait());
+                Ok(())
+            }
+            Err(error) => self.decline_place(&place, &format!("no supervisor: {error}")),
+        }
+    }
+
+    /// Records that an attempt never ran here and never will.
+    pub fn decline(&mut self, attempt: &str) -> io::Result<()> {
+        let record = Record::declined(self.boot_id.clone(), "it never ran here", BootTime::now());
+        self.folder.create(attempt, |new| write_json(&new.record(), &record))?;
+        Ok(())
+    }
+
+    fn decline_place(&self, place: &AttemptFolder, why: &str) -> io::Result<()> {
+        let mut record = Record::declined(self.boot_id.clone(), why, BootTime::now());
+        record.stop = None;
+        match claim_json(&place.record(), &record) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Asks an attempt to end, and has it killed after its grace.
+    pub fn stop(&self, attempt: &str, grace: Duration) -> io::Result<()> {
+        let kill_at = BootTime::now().plus(grace);
+        self.tell(attempt, &format!("stop {}\n", kill_at.as_millis()))
+    }
+
+    /// Kills an attempt and everything that it started.
+    pub fn kill(&self, attempt: &str) -> io::Result<()> {
+        self.tell(attempt, "kill\n")
+    }
+
+    /// Tells the supervisor. One that is not there yet, or no more, is told again with the next
+    /// order.
+    fn tell(&self, attempt: &str, line: &str) -> io::Result<()> {
+        let control = self.folder.attempt(attempt).control();
+        let pipe =
+            OpenOptions::new().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(control);
+        match pipe {
+            Ok(mut pipe) => pipe.write_all(line.as_bytes()),
+            Err(error) if error.raw_os_error() == Some(nix::Error::ENXIO as i32) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes what is known of an attempt, but for its name.
+    pub fn erase(&mut self, attempt: &str) -> io::Result<()> {
+        self.launched.remove(attempt);
+        self.folder.forget(attempt)
+    }
+
+    /// Lets the attempts run on: a report that was sent at `sent` was accepted.
+    pub fn renew(&self, sent: BootTime, length: Duration) -> io::Result<()> {
+        let lease = Lease::granted(self.boot_id.clone(), sent, length);
+        write_json(&self.folder.lease(), &lease)
+    }
+
+    /// Where everything is kept.
+    pub fn folder(&self) -> &StateFolder {
+        &self.folder
+    }
+
+    /// Where the output of an attempt is.
+    pub fn output(&self, attempt: &str) -> PathBuf {
+        self.folder.attempt(attempt).path().to_owned()
+    }
+}

@@ -1,0 +1,328 @@
+//! The supervisor of one attempt: a process of its own, so that the attempt outlives the agent.
+//!
+//! It starts the job, measures its time, keeps its output and its exit code, passes on what the
+//! agent asks for, and ends it by itself when the lease runs out. It is the reaper of everything
+//! below it: when it has no child left, nothing of the attempt is left.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{Pid, setsid};
+
+use crate::clock::{BootTime, boot_id};
+use crate::folder::{AttemptFolder, claim_json, read_json, write_json};
+use crate::output::OutputWriter;
+use crate::process::{Identity, descendants, signal_all, signal_group};
+use crate::record::{Exit, Launch, Lease, Record, StopCause};
+use crate::{cgroup, environment};
+
+/// How often it is written down that the attempt still runs.
+const TOUCH: Duration = Duration::from_secs(5);
+/// How often what should be gone is looked for again.
+const SWEEP: Duration = Duration::from_millis(50);
+/// How long output may take to arrive after the last process is gone.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// What a supervisor hears.
+enum Event {
+    /// The attempt shall end, and be killed at this instant.
+    Stop(BootTime),
+    /// The attempt shall be gone.
+    Kill,
+    /// The job's process ended.
+    Exited(Exit),
+    /// Nothing is left of the attempt.
+    AllGone,
+    /// All output is kept.
+    OutputEnded,
+}
+
+/// Runs the attempt whose folder this is to its end. Does nothing if another did, or was told to.
+pub fn run(folder: &Path) -> io::Result<()> {
+    // Whoever leads a session already has left the agent's.
+    let _ = setsid();
+    prctl::set_child_subreaper(true)?;
+    let folder = AttemptFolder::at(folder.to_owned());
+    let launch: Launch = read_json(&folder.launch())?;
+    let record = Record::claimed(boot_id()?, Identity::own()?, BootTime::now());
+    match claim_json(&folder.record(), &record) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    let (sender, events) = channel();
+    let mut supervisor = Supervisor {
+        folder,
+        launch,
+        record,
+        kill_at: None,
+        gone: false,
+        output_ended: false,
+        lease_checked_at: BootTime::from_millis(0),
+    };
+    supervisor.start(&sender);
+    drop(sender);
+    supervisor.attend(&events);
+    Ok(())
+}
+
+struct Supervisor {
+    folder: AttemptFolder,
+    launch: Launch,
+    record: Record,
+    /// When a stop turns into a kill.
+    kill_at: Option<BootTime>,
+    gone: bool,
+    output_ended: bool,
+    /// The lease need not be read again before this instant.
+    lease_checked_at: BootTime,
+}
+
+impl Supervisor {
+    /// Starts the job and everything that listens; a job that cannot start has ended.
+    fn start(&mut self, events: &Sender<Event>) {
+        match self.spawn(events) {
+            Ok(child) => {
+                self.record.child = Some(child);
+                self.record.started = Some(BootTime::now());
+            }
+            Err(error) => {
+                let why = format!("cannot start `{}`: {error}", self.launch.command.join(" "));
+                self.record.exit = Some(Exit::NotStarted(why));
+                self.gone = true;
+                self.output_ended = true;
+            }
+        }
+        self.write();
+    }
+
+    fn spawn(&self, events: &Sender<Event>) -> io::Result<Identity> {
+        listen(&self.folder, events.clone())?;
+        let (reader, writer) = io::pipe()?;
+        let machine = environment::of_machine(|name| std::env::var(name).ok());
+        // Itself, even if the file was replaced by a newer version since.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("bursar").args(["agent-supervise", "--exec"]).arg(self.folder.path());
+        command.env_clear().envs(environment::of_job(&self.launch, machine));
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        command.process_group(0);
+        let child = command.spawn()?;
+        // It holds the writing end of the pipe.
+        drop(command);
+        let pid = i32::try_from(child.id()).expect("Linux has no larger numbers");
+        let identity = Identity::of(pid)?;
+        keep_output(&self.folder, self.launch.output_limit, reader, events.clone());
+        collect(pid, events.clone());
+        Ok(identity)
+    }
+
+    /// Attends to the attempt until nothing of it is left, and writes that down.
+    fn attend(&mut self, events: &Receiver<Event>) {
+        let mut drained_by = None;
+        loop {
+            let now = BootTime::now();
+            let over = self.gone && drained_by.is_some_and(|limit| now >= limit);
+            if self.gone && (self.output_ended || over) {
+                break;
+            }
+            let pause = self.on_time(now).min(if self.gone { DRAIN } else { TOUCH });
+            match events.recv_timeout(pause) {
+                Ok(event) => self.on(event),
+                // Everyone who could say something has ended.
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.gone && drained_by.is_none() {
+                drained_by = Some(BootTime::now().plus(DRAIN));
+            }
+        }
+        if let Some(group) = &self.launch.cgroup {
+            cgroup::remove(group);
+        }
+        self.record.ended = true;
+        // Without this record the exit code would be lost: a full disk is waited for.
+        while !self.write() {
+            thread::sleep(TOUCH);
+        }
+    }
+
+    /// What time asks for, and how long nothing else is due.
+    fn on_time(&mut self, now: BootTime) -> Duration {
+        if self.gone {
+            return DRAIN;
+        }
+        if self.record.exit.is_some() || self.record.killed {
+            self.sweep();
+            return SWEEP;
+        }
+        self.check_lease(now);
+        if self.kill_at.is_some_and(|kill_at| now >= kill_at) {
+            self.kill();
+            return SWEEP;
+        }
+        if now.since(self.record.seen) >= TOUCH {
+            self.record.seen = now;
+            self.save();
+        }
+        let due = [self.kill_at, Some(self.lease_checked_at), Some(self.record.seen.plus(TOUCH))];
+        let pauses = due.into_iter().flatten().filter(|due| *due > now).map(|due| due.since(now));
+        pauses.min().unwrap_or(TOUCH)
+    }
+
+    fn on(&mut self, event: Event) {
+        match event {
+            Event::Stop(kill_at) => self.stop(StopCause::Ordered, kill_at),
+            Event::Kill => {
+                self.record.stop.get_or_insert(StopCause::Ordered);
+                self.kill();
+            }
+            Event::Exited(exit) => {
+                self.record.seen = BootTime::now();
+                self.record.exit = Some(exit);
+                self.write();
+            }
+            Event::AllGone => self.gone = true,
+            Event::OutputEnded => self.output_ended = true,
+        }
+    }
+
+    /// Ends the attempt if nothing was heard of the server for too long. A lease that cannot be
+    /// read is none.
+    fn check_lease(&mut self, now: BootTime) {
+        if now < self.lease_checked_at {
+            return;
+        }
+        let lease = read_json::<Lease>(&self.folder.state().lease());
+        match lease.ok().filter(|lease| lease.boot_id == self.record.boot_id) {
+            Some(lease) if now < lease.stop_at => self.lease_checked_at = lease.stop_at,
+            Some(lease) => {
+                self.lease_checked_at = lease.kill_at;
+                self.stop(StopCause::LeaseRanOut, lease.kill_at);
+            }
+            None => self.stop(StopCause::LeaseRanOut, now),
+        }
+    }
+
+    /// Asks the attempt to end. Asked again, the earlier of the two instants counts.
+    fn stop(&mut self, cause: StopCause, kill_at: BootTime) {
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |known| known.min(kill_at)));
+        if self.record.stop.is_some() || self.record.exit.is_some() {
+            return;
+        }
+        // Written first: an exit that follows is then known to be asked for.
+        self.record.stop = Some(cause);
+        self.write();
+        if let Some(child) = self.record.child {
+            signal_group(child.pid, Signal::SIGTERM);
+        }
+    }
+
+    fn kill(&mut self) {
+        if !self.record.killed {
+            self.record.killed = true;
+            self.write();
+        }
+        self.sweep();
+    }
+
+    /// Kills whatever is left. What is being born meanwhile is found the next time.
+    fn sweep(&self) {
+        if let Some(group) = &self.launch.cgroup {
+            cgroup::kill(group);
+        }
+        let left = descendants(Pid::this().as_raw()).unwrap_or_default();
+        signal_all(&left, Signal::SIGKILL);
+    }
+
+    /// Writes the record and tells the agent, if there is one. Says whether it could be written.
+    fn write(&self) -> bool {
+        let written = self.save();
+        let agent = OpenOptions::new()
+            .write(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .open(self.folder.state().wake());
+        if let Ok(mut agent) = agent {
+            // A full pipe wakes the agent as well.
+            let _ = agent.write(b".");
+        }
+        written
+    }
+
+    /// Writes the record. Says whether it could be written.
+    fn save(&self) -> bool {
+        write_json(&self.folder.record(), &self.record).is_ok()
+    }
+}
+
+/// Listens to the agent.
+fn listen(folder: &AttemptFolder, events: Sender<Event>) -> io::Result<()> {
+    // Open for writing too, so that it does not end when the agent does.
+    let control = OpenOptions::new().read(true).write(true).open(folder.control())?;
+    thread::spawn(move || {
+        for line in BufReader::new(control).lines().map_while(Result::ok) {
+            let event = match line.split_once(' ') {
+                Some(("stop", at)) => {
+                    let at = at.parse().map_or_else(|_| BootTime::now(), BootTime::from_millis);
+                    Event::Stop(at)
+                }
+                Some(_) | None => Event::Kill,
+            };
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Keeps what the attempt prints until nobody can print any more.
+fn keep_output(
+    folder: &AttemptFolder,
+    limit: u64,
+    mut reader: io::PipeReader,
+    events: Sender<Event>,
+) {
+    let mut writer = OutputWriter::new(folder.path(), limit);
+    thread::spawn(move || {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => break,
+                // On a full disk the job goes on and its output is lost.
+                Ok(length) => drop(writer.write(&buffer[..length])),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        let _ = events.send(Event::OutputEnded);
+    });
+}
+
+/// Collects everything below that ends, until there is nothing left.
+fn collect(child: i32, events: Sender<Event>) {
+    thread::spawn(move || {
+        loop {
+            let exit = match waitpid(None, None) {
+                Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() == child => Exit::Code(code),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid.as_raw() == child => {
+                    Exit::Signal(signal as i32)
+                }
+                Ok(_) | Err(nix::Error::EINTR) => continue,
+                Err(_) => break,
+            };
+            let _ = events.send(Event::Exited(exit));
+        }
+        let _ = events.send(Event::AllGone);
+    });
+}

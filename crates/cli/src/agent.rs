@@ -1,0 +1,178 @@
+//! `bursar agent`: runs the jobs of a server on this machine. `bursar agent-supervise`, which is
+//! hidden, is what the agent starts for each of them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bursar_agent::gpu::Gpus;
+use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
+use bursar_agent::{cgroup, exec, machine, supervise};
+use bursar_client::RetryPolicy;
+use bursar_client::api::node::{Gpu, RegisterNode};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::arguments::pair;
+use crate::connection::{ConnectionArguments, connect_with};
+use crate::exit::{Exit, Failure};
+use crate::problem;
+
+/// How to run an agent. The key is that of the connection: --key-file.
+#[derive(Args, Debug)]
+pub(crate) struct AgentArguments {
+    /// The region that this node belongs to.
+    #[arg(long)]
+    region: String,
+    /// The node's name; the machine's own if not given.
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// The node's rack: nodes of a gang are placed close to each other.
+    #[arg(long, value_name = "NAME")]
+    rack: Option<String>,
+    /// A label that jobs may ask for; may be given several times.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// What the GPUs are called in prices and jobs, if the driver's name will not do.
+    #[arg(long, value_name = "TYPE", conflicts_with = "fake_gpus")]
+    gpu_type: Option<String>,
+    /// GPUs that are not there, to try things out: type, count, GiB of memory.
+    #[arg(long, value_name = "TYPE:COUNT:GIB")]
+    fake_gpus: Option<String>,
+    /// Cores that jobs may use; all if not given.
+    #[arg(long, value_name = "COUNT")]
+    cpus: Option<u32>,
+    /// Main memory that jobs may use, in GiB; all if not given.
+    #[arg(long, value_name = "GIB")]
+    memory: Option<u32>,
+    /// The folder for what must survive the agent.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/bursar-agent")]
+    state: PathBuf,
+    /// The folder in which jobs start that name none.
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// The user that jobs run as. Without it they run as the agent does and could read its key.
+    #[arg(long, value_name = "USER")]
+    run_as: Option<String>,
+    /// The control group (version 2) below which each attempt gets its own; the one that the
+    /// service manager delegates if not given, none if there is none.
+    #[arg(long, value_name = "DIR")]
+    cgroup: Option<PathBuf>,
+    /// How much output of each attempt is kept on the node, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    output_limit: u32,
+    /// Serve metrics for Prometheus on this address of this machine.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SuperviseArguments {
+    /// The folder of the attempt.
+    folder: PathBuf,
+    /// Become the job instead of watching over it.
+    #[arg(long)]
+    exec: bool,
+}
+
+/// Runs an agent until it is told to end. Its jobs go on.
+pub(crate) fn run(
+    arguments: AgentArguments,
+    connection: &ConnectionArguments,
+) -> Result<(), Failure> {
+    // Jobs that run as the same user must not read the key out of this process.
+    let _ = nix::sys::prctl::set_dumpable(false);
+    let _tracing = bursar_server::trace::start(None)
+        .map_err(|reason| Failure::new("starting the logs", reason))?;
+    let options = arguments.into_options(connection)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let agent = Agent::new(options).map_err(|error| explain(&error))?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let end = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        agent.run(end).await.map_err(|error| explain(&error))
+    })
+}
+
+fn explain(error: &AgentError) -> Failure {
+    match error {
+        AgentError::Refused(error) => problem::failure(error, None),
+        AgentError::Machine { .. } => Failure::because(Exit::Failed, error.to_string()),
+    }
+}
+
+impl AgentArguments {
+    fn into_options(self, connection: &ConnectionArguments) -> Result<AgentOptions, Failure> {
+        let client = connect_with(connection, |builder| builder.retry(RetryPolicy::never()))?;
+        let node = match self.node {
+            Some(node) => node,
+            None => machine::host_name()?,
+        };
+        let gpus = match &self.fake_gpus {
+            Some(text) => Gpus::fake(text, &node)?,
+            None => {
+                let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+                Gpus::discover(self.gpu_type.as_deref(), visible.as_deref())?
+            }
+        };
+        let offered = gpus.list.iter().map(|gpu| Gpu {
+            uuid: gpu.uuid.clone(),
+            kind: gpu.gpu_type.clone(),
+            memory_gib: gpu.memory_gib,
+        });
+        let offer = RegisterNode {
+            id: node,
+            region: self.region,
+            rack: self.rack,
+            gpus: offered.collect(),
+            cpus: self.cpus.map_or_else(machine::cpus, Ok)?,
+            memory_gib: self.memory.map_or_else(machine::memory_gib, Ok)?,
+            labels: (!self.labels.is_empty()).then(|| self.labels.into_iter().collect()),
+        };
+        let cgroup = match self.cgroup {
+            Some(base) if !cgroup::is_usable(&base) => {
+                let why = format!("no control groups can be made below {}", base.display());
+                let next = "leave --cgroup out, or have the service manager delegate it";
+                return Err(Failure::because(Exit::Failed, why).with_next(next));
+            }
+            Some(base) => Some(base),
+            None => cgroup::delegated(),
+        };
+        Ok(AgentOptions {
+            client,
+            offer,
+            gpus,
+            state: self.state,
+            // Itself, even if the file is replaced by a newer version while it runs.
+            program: "/proc/self/exe".into(),
+            run_as: self.run_as,
+            workdir: self.workdir,
+            cgroup,
+            output_limit: u64::from(self.output_limit) << 20,
+            metrics: self.metrics,
+        })
+    }
+}
+
+/// Watches over an attempt, or becomes it.
+pub(crate) fn supervise(arguments: &SuperviseArguments) -> ExitCode {
+    if arguments.exec {
+        let error = exec::run(&arguments.folder);
+        eprintln!("bursar: {error}");
+        return ExitCode::from(exec::exit_code(&error));
+    }
+    match supervise::run(&arguments.folder) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bursar: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `bursar logs` and `bursar wait`, and how `bursar run` follows a job: its output on standard
+//! output, where it is and what it costs on standard error, and its exit code at the end.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bursar_client::api::job::{Job, JobState, LogQuery};
+use bursar_client::{ClientError, jobs};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::job::gpu_time;
+use crate::exit::{Exit, Failure};
+use crate::render::format::Format;
+use crate::session::Session;
+
+/// How often a job is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bursar logs job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+    bursar logs -f job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+pub(crate) struct LogsArguments {
+    /// The job.
+    job: String,
+    /// Go on until the job has ended.
+    #[arg(short, long)]
+    follow: bool,
+    /// The attempt; the last one if not given.
+    #[arg(long)]
+    attempt: Option<String>,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  bursar wait job_01JAB2C3D4E5F6G7H8J9K0MNPQ && echo done\n\n\
+    Ends as the job does, as `bursar run` would; of several jobs, as the first that did not \
+    succeed.")]
+pub(crate) struct WaitArguments {
+    /// The jobs.
+    #[arg(required = true)]
+    jobs: Vec<String>,
+}
+
+/// Shows the output of a job.
+pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<(), Failure> {
+    let LogsArguments { job, follow, attempt } = arguments;
+    if follow && attempt.is_none() {
+        let quiet = ProgressBar::hidden();
+        return watch(session, &job, Show::OutputOfLast, &quiet).await.map(|_| ());
+    }
+    let query = LogQuery { follow: Some(follow), attempt };
+    let shown = show_output(session, &job, &query, &mut 0, None).await;
+    shown.map_err(|error| session.explain(&error, None))
+}
+
+/// Waits for jobs.
+pub(crate) async fn wait(session: &Session, arguments: WaitArguments) -> Result<(), Failure> {
+    let mut ended = Vec::new();
+    for id in &arguments.jobs {
+        let job = end_of(session, id).await?;
+        if session.format() == Format::Table {
+            anstream::eprintln!("{}", summary(&job));
+        } else {
+            session.show_value(&job)?;
+        }
+        ended.push(job);
+    }
+    match ended.iter().find(|job| job.state != JobState::Succeeded) {
+        Some(job) => Err(failure_of(job)),
+        None => Ok(()),
+    }
+}
+
+async fn end_of(session: &Session, id: &str) -> Result<Job, Failure> {
+    loop {
+        let job = session.send(jobs::show(id)).await?.value;
+        if job.state.is_final() {
+            return Ok(job);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Follows a job to its end, and ends as it does. An interrupt leaves the job alone.
+pub(crate) async fn to_the_end(session: &Session, id: &str) -> Result<(), Failure> {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed");
+    bar.set_style(style);
+    let job = tokio::select! {
+        job = watch(session, id, Show::Everything, &bar) => job?,
+        _ = tokio::signal::ctrl_c() => {
+            bar.finish_and_clear();
+            return Err(Failure::because(Exit::Failed, format!("{id} goes on without you"))
+                .with_code(130)
+                .with_next(format!("bursar logs -f {id}, or bursar cancel {id}")));
+        }
+    };
+    bar.finish_and_clear();
+    if session.format() != Format::Table {
+        session.show_value(&job)?;
+    }
+    anstream::eprintln!("{}", summary(&job));
+    if job.state == JobState::Succeeded { Ok(()) } else { Err(failure_of(&job)) }
+}
+
+/// What of a job is shown.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Show {
+    /// Where it is, what it costs, and the output of all attempts.
+    Everything,
+    /// The output of the last attempt, and of those that follow.
+    OutputOfLast,
+}
+
+/// Shows a job until it has ended, attempt after attempt. A server that is away is waited for.
+async fn watch(session: &Session, id: &str, show: Show, bar: &ProgressBar) -> Result<Job, Failure> {
+    let mut said = String::new();
+    let mut job = session.send(jobs::show(id)).await?.value;
+    let mut at = match show {
+        Show::Everything => 0,
+        Show::OutputOfLast => job.attempts.len().saturating_sub(1),
+    };
+    let mut shown = 0;
+    loop {
+        if show == Show::Everything {
+            say(&job, bar, &mut said);
+        }
+        let attempt = job.attempts.get(at).map(|attempt| attempt.id.clone());
+        if has_moved_on(&job, at) {
+            if attempt.is_none() {
+                return Ok(job);
+            }
+            let query = LogQuery { follow: Some(false), attempt };
+            let rest = show_output(session, id, &query, &mut shown, Some(bar)).await;
+            rest.map_err(|error| session.explain(&error, None))?;
+            (at, shown) = (at + 1, 0);
+            continue;
+        }
+        let is_there = attempt.is_some();
+        let query = LogQuery { follow: Some(true), attempt };
+        let output = show_output(session, id, &query, &mut shown, Some(bar));
+        tokio::pin!(output);
+        // One that broke off is taken up again with the next news of the job.
+        let mut flows = is_there;
+        loop {
+            tokio::select! {
+                _ = &mut output, if flows => flows = false,
+                news = next(session, id) => {
+                    job = news?;
+                    if show == Show::Everything {
+                        say(&job, bar, &mut said);
+                    }
+                    if !flows || has_moved_on(&job, at) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether the output of an attempt is complete: the job has ended, or another attempt runs.
+fn has_moved_on(job: &Job, at: usize) -> bool {
+    job.state.is_final() || at + 1 < job.attempts.len()
+}
+
+/// The job a moment later. No answer at all is no news.
+async fn next(session: &Session, id: &str) -> Result<Job, Failure> {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match session.client().send(jobs::show(id)).await {
+            Ok(answer) => return Ok(answer.value),
+            Err(ClientError::Unreachable { .. }) => {}
+            Err(error) => return Err(session.explain(&error, None)),
+        }
+    }
+}
+
+/// Where a job is, on a line of its own where nobody watches, else on the last line.
+fn say(job: &Job, bar: &ProgressBar, said: &mut String) {
+    let place = job.attempts.last().filter(|_| job.state != JobState::Queued);
+    let place = place.map(|attempt| format!(" on {}", attempt.nodes.join(","))).unwrap_or_default();
+    let state = format!("{} {}{place}", job.id, job.state.as_str());
+    bar.set_message(format!("{state}, {} credits so far", job.charged));
+    bar.tick();
+    if *said != state && bar.is_hidden() && !job.state.is_final() {
+        let reasons = job.blockers.as_deref().unwrap_or_default().iter();
+        let reasons: Vec<&str> = reasons.map(|blocker| blocker.detail.as_str()).collect();
+        let why = if reasons.is_empty() { "" } else { ": " };
+        anstream::eprintln!("{state}{why}{}", reasons.join("; "));
+    }
+    *said = state;
+}
+
+/// Prints output that was not printed before.
+async fn show_output(
+    session: &Session,
+    id: &str,
+    query: &LogQuery,
+    shown: &mut usize,
+    bar: Option<&ProgressBar>,
+) -> Result<(), ClientError> {
+    let mut stream = session.client().stream(jobs::logs(id, query)).await?;
+    let mut skip = *shown;
+    while let Some(piece) = stream.next().await? {
+        let known = skip.min(piece.len());
+        skip -= known;
+        let fresh = &piece[known..];
+        if !fresh.is_empty() {
+            *shown += fresh.len();
+            match bar {
+                Some(bar) => bar.suspend(|| write_out(fresh)),
+                None => write_out(fresh),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_out(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+        // The reader has seen enough, as `head` does.
+        std::process::exit(0);
+    }
+}
+
+/// How a job ended, in a line.
+fn summary(job: &Job) -> String {
+    let gpu_ms = job.attempts.iter().map(|attempt| attempt.gpu_ms).sum();
+    let attempts = match job.attempts.len() {
+        0 | 1 => String::new(),
+        several => format!(" in {several} attempts"),
+    };
+    let (id, state, time) = (&job.id, job.state.as_str(), gpu_time(gpu_ms));
+    let (charged, returned) = (job.charged, job.returned);
+    format!("{id} {state}{attempts}: {time} of GPU time, {charged} charged, {returned} returned")
+}
+
+/// A job that did not succeed.
+fn failure_of(job: &Job) -> Failure {
+    let last = job.attempts.last();
+    let exit_code = last.and_then(|attempt| attempt.exit_code);
+    let code = match job.state {
+        JobState::Cancelled => 130,
+        JobState::TimedOut => 124,
+        JobState::Queued
+        | JobState::Starting
+        | JobState::Running
+        | JobState::Stopping
+        | JobState::Succeeded
+        | JobState::Failed
+        | JobState::Lost
+        | JobState::OutOfCredits => exit_code
+            .and_then(|code| u8::try_from(code).ok())
+            .filter(|code| *code != 0)
+            .unwrap_or(1),
+    };
+    let why = match exit_code {
+        Some(number) if job.state == JobState::Failed => {
+            format!("{} failed with exit code {number}", job.id)
+        }
+        Some(_) | None => format!("{} ended as {}", job.id, job.state.as_str()),
+    };
+    let mut failure = Failure::because(Exit::Failed, why).with_code(code);
+    if let Some(message) = last.and_then(|attempt| attempt.message.as_ref()) {
+        failure = failure.with_particular(message.clone());
+    }
+    failure.with_next(format!("bursar job show {}, bursar logs {}", job.id, job.id))
+}

@@ -1,0 +1,102 @@
+//! `bursar run`: shows what a job costs, submits it, follows it, and ends as it ends.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use bursar_client::api::job::{Job, SubmitJob};
+use bursar_client::api::quote::Quote;
+use bursar_client::jobs;
+use clap::Args;
+
+use super::follow;
+use super::job_arguments::JobArguments;
+use super::quote::plan;
+use crate::exit::{Exit, Failure};
+use crate::problem::fix;
+use crate::render::format::Format;
+use crate::session::{ChangeArguments, Session};
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bursar run --account acme:nlp --gpus H100:4 --time 2h -- \
+    python train.py\n  bursar run -a acme:nlp -g H100 -t 10m --yes --detach -- nvidia-smi\n\n\
+    Ends with the exit code of the job: 0 if it succeeded, 130 if it was cancelled, 124 if it ran \
+    out of time, 1 if there is none.")]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    job: JobArguments,
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    /// Do not wait for it.
+    #[arg(short, long)]
+    detach: bool,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<(), Failure> {
+    let RunArguments { job, yes, detach, change } = arguments;
+    if !job.has_command() {
+        return Err(Failure::because(Exit::Usage, "there is nothing to run").with_next(
+            "write the command after --, as in: bursar run -a acme -t 1h -- nvidia-smi",
+        ));
+    }
+    let detach = detach || job.is_array();
+    let job = job.into_job();
+    let quote = session.send(jobs::quote(&job)).await?.value;
+    if change.is_dry_run() {
+        let lines = plan(&quote, job.max_runtime_seconds, job.reserve);
+        return session.plan(&jobs::submit(&job), &[lines]);
+    }
+    if !quote.admissible {
+        return Err(refusal(&job, &quote));
+    }
+    agree(&job, &quote, yes)?;
+    let submitted = session.send_change(jobs::submit(&job), &change).await?;
+    if detach {
+        session.show(&submitted)?;
+        next_steps(session, &submitted.value);
+        return Ok(());
+    }
+    follow::to_the_end(session, &submitted.value.id).await
+}
+
+/// Why it would not be accepted, with a way out of each.
+fn refusal(job: &SubmitJob, quote: &Quote) -> Failure {
+    let why = format!("this job of {} would not be accepted now", job.account);
+    let mut failure = Failure::because(Exit::Insufficient, why);
+    for blocker in &quote.blockers {
+        failure = failure.with_particular(format!("- {}", blocker.detail));
+    }
+    let fixes: Vec<String> = quote.blockers.iter().map(fix).collect();
+    failure.with_next(fixes.join("\n      "))
+}
+
+/// Shows the plan and asks, unless that was answered before.
+fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
+    let lines = plan(quote, job.max_runtime_seconds, job.reserve);
+    anstream::eprintln!("{}", lines);
+    if yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::because(Exit::Usage, "nobody is there to say yes")
+            .with_next("repeat it with --yes"));
+    }
+    anstream::eprint!("submit it? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::because(Exit::Failed, "not submitted: nothing was held")),
+    }
+}
+
+fn next_steps(session: &Session, job: &Job) {
+    if session.format() == Format::Table {
+        let id = &job.id;
+        anstream::eprintln!(
+            "next: bursar logs -f {id}\n      bursar wait {id}\n      bursar why {id}"
+        );
+    }
+}

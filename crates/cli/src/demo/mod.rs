@@ -1,0 +1,146 @@
+//! `bursar demo`: everything at once, on this machine, gone when it ends. A server, three nodes whose
+//! GPUs are made up but whose jobs are real processes, two organisations, and load that goes on.
+
+mod load;
+mod nodes;
+mod world;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bursar_client::{Client, regions};
+use bursar_server::config::Config;
+use bursar_server::start;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::contexts::{Context, Contexts};
+use crate::exit::{Exit, Failure};
+use crate::render::print_line;
+
+/// How often the last line is written anew.
+const TICK: Duration = Duration::from_secs(2);
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArguments {
+    /// The address of the server; port 0 picks one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// What fixes the choices of who submits what.
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+}
+
+/// Runs until it is interrupted, and leaves nothing behind.
+pub(crate) fn run(arguments: &DemoArguments) -> Result<(), Failure> {
+    let folder = tempfile::Builder::new().prefix("bursar-demo-").tempdir()?;
+    let (server, url, key) = start_server(arguments.listen, folder.path())?;
+    let client = Client::new(&url, &key).map_err(|error| crate::problem::failure(&error, None))?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let outcome = runtime.block_on(play(arguments, &client, &url, &key, folder.path()));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    nodes::clear(folder.path())?;
+    if outcome.is_err() {
+        // Otherwise the same signal has told the server, too.
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM)?;
+    }
+    server.join().map_err(|_| Failure::because(Exit::Failed, "the server panicked"))??;
+    outcome
+}
+
+type Server = JoinHandle<Result<(), start::StartError>>;
+
+/// Starts the service in a thread of its own, and says where it listens and what its root key is.
+fn start_server(listen: SocketAddr, folder: &Path) -> Result<(Server, String, String), Failure> {
+    let config = Config {
+        listen,
+        data: Some(folder.join("data")),
+        dev: true,
+        regions: world::REGIONS.map(str::to_owned).into(),
+        ..world::brisk()
+    };
+    let (sender, receiver) = mpsc::channel();
+    let server = std::thread::spawn(move || {
+        start::run(config, |ready| {
+            let key = ready.root_key.clone().unwrap_or_default();
+            // The one who waits for it is there.
+            let _ = sender.send((ready.url.clone(), key));
+        })
+    });
+    match receiver.recv() {
+        Ok((url, key)) => Ok((server, url, key)),
+        Err(_) => match server.join() {
+            Ok(Err(error)) => Err(error.into()),
+            Ok(Ok(())) | Err(_) => {
+                Err(Failure::because(Exit::Failed, "the server ended before it was ready"))
+            }
+        },
+    }
+}
+
+async fn play(
+    arguments: &DemoArguments,
+    client: &Client,
+    url: &str,
+    key: &str,
+    folder: &Path,
+) -> Result<(), Failure> {
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    world::seed(client).await?;
+    let nodes = nodes::start(client, url, folder).await?;
+    print_line(&greeting(url, key, folder)?)?;
+    let ended = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    let outcome = tokio::select! {
+        () = ended => Ok(()),
+        outcome = load::run(client.clone(), arguments.seed) => outcome,
+        () = narrate(client) => Ok(()),
+    };
+    nodes.stop().await;
+    anstream::eprintln!("ending what still runs");
+    outcome
+}
+
+/// Where everything is, and what to try first.
+fn greeting(url: &str, key: &str, folder: &Path) -> Result<String, Failure> {
+    let file = folder.join("contexts.toml");
+    let context =
+        Context { server: url.to_owned(), key: Some(key.to_owned()), ..Context::default() };
+    let name = "demo".to_owned();
+    let contexts = Contexts { current: Some(name.clone()), contexts: [(name, context)].into() };
+    contexts.save(&file)?;
+    Ok(format!(
+        "bursar runs at {url}\n\
+         three nodes, two organisations, jobs that come and go; everything is gone after Ctrl-C\n\n\
+         in another terminal:\n  export BURSAR_CONTEXTS={}\n  bursar ls --watch\n  \
+         bursar run --account acme:nlp --gpus H100,A100:2 --time 5m -- bash -c 'env | grep GPU'\n  \
+         bursar region queue eu",
+        file.display()
+    ))
+}
+
+/// One line that says how things are; nothing where nobody watches.
+async fn narrate(client: &Client) {
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed"));
+    loop {
+        tokio::time::sleep(TICK).await;
+        // A server that is busy says it the next time.
+        let Ok(answer) = client.send(regions::list()).await else { continue };
+        let all = answer.value.data;
+        let running: u64 = all.iter().map(|region| region.running_jobs).sum();
+        let waiting: u64 = all.iter().map(|region| region.waiting_jobs).sum();
+        bar.set_message(format!("{running} jobs have GPUs, {waiting} wait"));
+        bar.tick();
+    }
+}
