@@ -10,4 +10,5 @@ mod keys;
 mod problems;
 mod reading;
 mod server;
+mod storage;
 mod system;

@@ -71,6 +71,26 @@ impl Server {
         Server { child, url, root, client: client(), data, _folder: Some(folder) }
     }
 
+    /// A server that `wrapper` starts: a program and its arguments, which runs what follows them as
+    /// the same process. `{}` stands for the data folder.
+    pub(crate) fn under(wrapper: &[&str]) -> Server {
+        let folder = TempDir::new().expect("a temporary folder");
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).expect("the folder is ours");
+        let place = data.display().to_string();
+        let mut command = Command::new(wrapper[0]);
+        command.args(wrapper[1..].iter().map(|argument| argument.replace("{}", &place)));
+        command.arg(env!("CARGO_BIN_EXE_bursar"));
+        let (child, url, root) = launch_by(command, "127.0.0.1:0", &data, &[]);
+        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+    }
+
+    /// The data folder as the process itself sees it.
+    pub(crate) fn data_inside(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(self.data.strip_prefix("/").expect("an absolute path"))
+    }
+
     /// Kills the process as a power cut would, and starts it again at the same address.
     pub(crate) fn crash_and_restart(&mut self, flags: &[&str]) {
         self.crash();
@@ -184,7 +204,16 @@ pub(crate) async fn read(response: reqwest::Response) -> Answer {
 }
 
 fn launch(listen: &str, data: &std::path::Path, flags: &[&str]) -> (Child, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
+    launch_by(Command::new(env!("CARGO_BIN_EXE_bursar")), listen, data, flags)
+}
+
+fn launch_by(
+    mut command: Command,
+    listen: &str,
+    data: &std::path::Path,
+    flags: &[&str],
+) -> (Child, String, String) {
+    let mut child = command
         .args(["serve", "--dev", "--listen", listen, "--data"])
         .arg(data)
         .args(flags)
