@@ -15,9 +15,9 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use books::Log;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
+use support::ledger_log::Log;
 use support::{TempDir, children};
 
 const ROUNDS: u32 = 30;
@@ -54,7 +54,8 @@ fn main() {
 /// Starts a child, lets it answer as many requests, and kills it; or lets strace kill it.
 fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, &str)>, log: &mut Log) {
     let first = log.next_id().to_string();
-    log.write_unknown(directory);
+    let unknown = log.take_unknown();
+    std::fs::write(directory.join(child::REPEAT), unknown).expect("the directory is ours");
     let mut child = children::start(&[child::MODE, &first], directory, point);
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let enough = if point.is_none() { acknowledged } else { ENOUGH };

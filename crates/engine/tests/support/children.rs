@@ -26,7 +26,12 @@ pub fn start(arguments: &[&str], directory: &Path, point: Option<(&str, &str)>) 
 
 /// Kills a process that said its number itself: the child, not the strace around it.
 pub fn kill(process: u64) {
+    signal(process, "-KILL");
+}
+
+/// Sends any signal.
+pub fn signal(process: u64, signal: &str) {
     assert_ne!(process, 0, "0 would be this test's whole group");
-    let killed = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+    let killed = Command::new("kill").args([signal, &process.to_string()]).status();
     assert!(killed.is_ok_and(|status| status.success()), "the child is ours");
 }
