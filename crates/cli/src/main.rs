@@ -3,6 +3,7 @@
 
 mod agent;
 mod arguments;
+mod bench;
 mod command;
 mod connection;
 mod context;
@@ -79,6 +80,9 @@ enum Command {
     /// Study the scheduler on traces of real clusters.
     #[command(subcommand)]
     Simulate(simulate::Simulate),
+    /// Measure what the parts cost on this machine.
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Manage a pool of resources over standard input and output.
     Pool(pool::PoolArguments),
 }
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         Command::AgentSupervise(arguments) => return agent::supervise(&arguments),
         Command::Config(command) => serve::config(&command),
         Command::Simulate(study) => simulate::run(study),
+        Command::Bench(bench) => bench::run(bench),
         Command::Pool(arguments) => pool::run(arguments),
     };
     exit::report(outcome)

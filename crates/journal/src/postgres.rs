@@ -190,7 +190,7 @@ impl Journal for PostgresJournal {
     }
 
     fn reopen(&self) -> Result<(), JournalError> {
-        *self.shared.links() = None;
+        // Those who read meanwhile keep the old connections until the new ones are good.
         let links = self.shared.connect()?;
         self.shared.block_on(schema::check_server(&links.control, &self.shared.options))?;
         *self.shared.links() = Some(links);

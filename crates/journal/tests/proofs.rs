@@ -96,6 +96,31 @@ fn every_right_proof_is_accepted() {
 }
 
 #[test]
+fn the_place_of_its_last_record_shows_that_a_history_goes_on() {
+    let whole = tree(SIZES);
+    let mut rewritten = tree(3);
+    (4..=SIZES).for_each(|position| rewritten.push(&frame(position + 1)));
+    for new in 1..=SIZES {
+        for old in 1..=new {
+            let (older, newer) = (signed(&whole, old), signed(&whole, new));
+            let proof = whole.inclusion(old, new).expect("it is in the tree");
+            let went_on = verifier().continuation(&older, &newer, &frame(old), &proof);
+            assert_eq!(went_on, Ok(()), "{old} to {new}");
+            if old < new {
+                let back = verifier().continuation(&newer, &older, &frame(old), &proof);
+                assert_eq!(back, Err(ProofError::Shrunk));
+            }
+            if old > 3 {
+                // The same size under the same key, but other records from the fourth on.
+                let other = signed(&rewritten, old);
+                let proven = verifier().continuation(&other, &newer, &frame(old), &proof);
+                assert_eq!(proven, Err(ProofError::Root), "{old} to {new}");
+            }
+        }
+    }
+}
+
+#[test]
 fn proofs_about_what_is_not_there_cannot_be_made() {
     let whole = tree(5);
     assert_eq!(whole.inclusion(0, 5), None);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar_api::Code;
 use bursar_core::machine::Machine;
-use bursar_engine::{EngineError, GroupAnswer, Handle, Hosted, Seen};
+use bursar_engine::{EngineError, GroupAnswer, Handle, Hosted, Seen, Urgency};
 use tokio::sync::oneshot;
 
 use crate::problem::Failure;
@@ -63,6 +63,13 @@ impl<M: Hosted> Gateway<M> {
         Gateway { handle, waiting: Arc::default() }
     }
 
+    /// The same gateway for messages of another urgency. What is posted through gateways of one
+    /// urgency keeps its order; between urgencies there is none.
+    pub fn with_urgency(&self, urgency: Urgency) -> Gateway<M> {
+        let waiting = Arc::clone(&self.waiting);
+        Gateway { handle: self.handle.with_urgency(urgency), waiting }
+    }
+
     /// How many messages wait for their answers.
     pub fn waiting(&self) -> i64 {
         self.waiting.load(Ordering::Relaxed)
@@ -94,14 +101,14 @@ impl<M: Hosted> Gateway<M> {
         Posted { receiver }.answer().await
     }
 
-    /// Looks at the state; answers when what was seen is durable.
+    /// Looks at the state, behind commands that wait; answers when what was seen is durable.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> T + Send + 'static,
     ) -> Result<Seen<T>, Failure> {
         let (sender, receiver) = oneshot::channel();
         let waiting = Waiting::begin(&self.waiting);
-        self.handle.query(read, move |seen| {
+        self.handle.with_urgency(Urgency::Patient).query(read, move |seen| {
             drop(waiting);
             let _ = sender.send(seen);
         });

@@ -8,12 +8,12 @@ use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused};
-use bursar_engine::Seen;
+use bursar_engine::{Seen, Urgency};
 use serde_json::Value;
 
 use crate::app::App;
 use crate::auth::tenant_of;
-use crate::gateway::{Peeked, Posted};
+use crate::gateway::{Gateway, Peeked, Posted};
 use crate::http::extract::Caller;
 use crate::problem::Failure;
 use crate::render::{self, Shape};
@@ -333,20 +333,30 @@ impl Ready {
     }
 
     /// Whether the thing was there before this command; posted, not yet answered.
-    pub fn post_existed(&self, app: &App) -> Option<Peeked<bool>> {
+    pub fn post_existed(&self, ledger: &Gateway<Ledger>) -> Option<Peeked<bool>> {
         let (tenant, resource, id) = self.chosen.clone()?;
-        Some(app.ledger.post_peek(move |ledger| exists(ledger, &tenant, resource, &id)))
+        Some(ledger.post_peek(move |ledger| exists(ledger, &tenant, resource, &id)))
     }
 
     /// Posts the command. Posted one after the other, commands are decided in that order.
     pub fn post(self, app: &App) -> Running {
+        self.post_to(app, &app.ledger)
+    }
+
+    /// Posts a command that has no order among others: what ends or meters goes first under load.
+    pub fn post_alone(self, app: &App) -> Running {
+        let ledger = app.ledger.with_urgency(urgency(&self.command));
+        self.post_to(app, &ledger)
+    }
+
+    fn post_to(self, app: &App, ledger: &Gateway<Ledger>) -> Running {
         let stripe = self.chosen.as_ref().map(|(tenant, _, id)| {
             let place = key_hash(tenant, id) % 256;
             &app.stripes.0[place as usize]
         });
         let guard = stripe.map(|stripe| stripe.lock().unwrap_or_else(PoisonError::into_inner));
-        let existed = self.post_existed(app);
-        let answer = app.ledger.post(self.envelope, self.command);
+        let existed = self.post_existed(ledger);
+        let answer = ledger.post(self.envelope, self.command);
         drop(guard);
         Running { existed, answer, shape: self.shape, creates: self.creates }
     }
@@ -355,6 +365,15 @@ impl Ready {
     pub fn into_parts(self) -> (Envelope, Command, Finish) {
         (self.envelope, self.command, Finish { shape: self.shape, creates: self.creates })
     }
+}
+
+/// Settlements and metering free credits and must not wait behind what takes them.
+fn urgency(command: &Command) -> Urgency {
+    let first = matches!(
+        command,
+        Command::CaptureHold { .. } | Command::SettleHold { .. } | Command::ReleaseHold { .. }
+    );
+    if first { Urgency::Urgent } else { Urgency::Ordinary }
 }
 
 /// How to answer a change.

@@ -4,6 +4,7 @@ use bursar_client::api::audit::{AuditQuery, AuditRecord, Checkpoint, Proof};
 use bursar_client::audit;
 use clap::{Args, Subcommand};
 
+use super::verify;
 use crate::exit::Failure;
 use crate::local::audit::LocalAudit;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
@@ -52,7 +53,10 @@ pub(crate) async fn run(session: &Session, command: AuditCommand) -> Result<(), 
         }
         AuditCommand::Checkpoint => session.read(audit::checkpoint()).await,
         AuditCommand::Proof { position } => session.read(audit::proof(position)).await,
-        AuditCommand::Local(command) => crate::local::audit::run(command, session.format()),
+        AuditCommand::Local(command) => match command.remote() {
+            Some(arguments) => verify::run(session, arguments).await,
+            None => crate::local::audit::run(command, session.format()),
+        },
     }
 }
 

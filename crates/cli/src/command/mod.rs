@@ -28,6 +28,7 @@ mod run;
 mod top;
 mod transfer;
 mod usage;
+pub(crate) mod verify;
 
 use clap::Subcommand;
 
@@ -122,9 +123,12 @@ pub(crate) fn run(
     format: Format,
 ) -> Result<(), Failure> {
     // What looks at a store itself needs no server, and must not run inside a runtime.
-    if let Remote::Audit(audit::AuditCommand::Local(command)) = command {
-        return crate::local::audit::run(command, format);
-    }
+    let command = match command {
+        Remote::Audit(audit::AuditCommand::Local(command)) if command.remote().is_none() => {
+            return crate::local::audit::run(command, format);
+        }
+        other => other,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let session = Session::open(connection, format)?;

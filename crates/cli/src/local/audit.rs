@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
 use super::{Bar, ledger_file};
+use crate::command::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
 
@@ -21,10 +22,13 @@ use crate::render::format::{Format, print};
 pub(crate) enum LocalAudit {
     /// Recompute the chain and every balance from the events, and compare with the ledger.
     #[command(after_help = "Examples:\n  bursar audit verify --data /var/lib/bursar\n  \
-        bursar audit verify --store postgres://db/bursar -o json\n\n\
+        bursar audit verify --store postgres://db/bursar -o json\n  \
+        bursar audit verify --server https://bursar.example --since checkpoint.json\n\n\
         Works beside a running server. Exit code 0 only if all holds; otherwise the first bad record \
-        is named.")]
-    Verify(StoreArguments),
+        is named. Without --data and --store it asks the server for proofs: who signed the journal, \
+        that it only grew since an earlier checkpoint, and that records are where it says; balances \
+        are re-derived only from a store.")]
+    Verify(VerifyArguments),
     /// Write the proof that a record is in the journal, to be checked by outsiders.
     #[command(
         after_help = "Example:\n  bursar audit prove --data /var/lib/bursar 1200 > proof.json"
@@ -52,21 +56,32 @@ pub(crate) enum LocalAudit {
     },
 }
 
-/// Which store.
+/// What to verify: a store, or a server from outside.
 #[derive(Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct StoreArguments {
+pub(crate) struct VerifyArguments {
     /// The folder of a SQLite store.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
     data: Option<PathBuf>,
     /// The address of a PostgreSQL store.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    #[command(flatten)]
+    remote: RemoteArguments,
+}
+
+impl LocalAudit {
+    /// What to ask a server for, if that is what is meant.
+    pub(crate) fn remote(&self) -> Option<&RemoteArguments> {
+        match self {
+            LocalAudit::Verify(VerifyArguments { data: None, store: None, remote }) => Some(remote),
+            LocalAudit::Verify(_) | LocalAudit::Prove { .. } | LocalAudit::Check { .. } => None,
+        }
+    }
 }
 
 pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
     match command {
-        LocalAudit::Verify(StoreArguments { data: Some(data), .. }) => {
+        LocalAudit::Verify(VerifyArguments { data: Some(data), .. }) => {
             // The server may have the journal open, and goes on writing: both look at one copy.
             let folder = tempfile::tempdir()?;
             let copy = folder.path().join("ledger-0.db");
@@ -76,13 +91,16 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
             conclude(&verify_with_bar(&open_source(&copy)?, live.as_ref()), format)
         }
-        LocalAudit::Verify(StoreArguments { data: None, store }) => {
+        LocalAudit::Verify(VerifyArguments { data: None, store, .. }) => {
             let mut options = PostgresOptions::new(store.unwrap_or_default(), "ledger-0");
             // Nothing is written, so nothing can be lost with the only server.
             options.unsafe_single = true;
             let journal = PostgresJournal::open(options)?;
             let source = JournalSource::new(&journal)?;
-            conclude(&verify_with_bar(&source, Some(&replayed(&journal)?)), format)
+            // A journal that is broken has no state to compare with.
+            let live = verify(&source, None, |_| {}).problem.is_none();
+            let live = live.then(|| replayed(&journal)).transpose()?;
+            conclude(&verify_with_bar(&source, live.as_ref()), format)
         }
         LocalAudit::Prove { data, position } => prove(&data, position),
         LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),
@@ -163,7 +181,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Exactly `N` bytes of hexadecimal digits.
-fn bytes<const N: usize>(text: &str, flag: &str) -> Result<[u8; N], Failure> {
+pub(crate) fn bytes<const N: usize>(text: &str, flag: &str) -> Result<[u8; N], Failure> {
     let wrong = || Failure::because(Exit::Usage, format!("{flag}: give {} hex digits", 2 * N));
     if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(wrong());

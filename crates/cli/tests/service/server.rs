@@ -18,6 +18,9 @@ pub(crate) struct Server {
     _folder: Option<TempDir>,
 }
 
+/// The root key of servers that do not make one.
+const ROOT_KEY: &str = "root-key-of-a-test-that-is-long-enough-to-be-taken";
+
 /// What came back.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -69,6 +72,46 @@ impl Server {
         let data = folder.path().join("data");
         let (child, url, root) = launch("127.0.0.1:0", &data, flags);
         Server { child, url, root, client: client(), data, _folder: Some(folder) }
+    }
+
+    /// A server that `wrapper` starts: a program and its arguments, which runs what follows them as
+    /// the same process. `{}` stands for the data folder.
+    pub(crate) fn under(wrapper: &[&str]) -> Server {
+        let folder = TempDir::new().expect("a temporary folder");
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).expect("the folder is ours");
+        let place = data.display().to_string();
+        let mut command = Command::new(wrapper[0]);
+        command.args(wrapper[1..].iter().map(|argument| argument.replace("{}", &place)));
+        command.arg(env!("CARGO_BIN_EXE_bursar"));
+        let (child, url, root) = launch_by(command, "127.0.0.1:0", &data, &[]);
+        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+    }
+
+    /// A server whose journals are in PostgreSQL.
+    pub(crate) fn on_postgres(store: &str) -> Server {
+        let folder = TempDir::new().expect("a temporary folder");
+        let root_key = folder.path().join("root.key");
+        std::fs::write(&root_key, ROOT_KEY).expect("the folder is ours");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--unsafe-single-postgres"])
+            .args(["--store", store, "--root-key-file"])
+            .arg(&root_key)
+            .env("BURSAR_LOG", "error")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary is there");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let line = lines.next().expect("a line").expect("text");
+        let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        let data = folder.path().to_owned();
+        Server { child, url, root: ROOT_KEY.into(), client: client(), data, _folder: Some(folder) }
+    }
+
+    /// The data folder as the process itself sees it.
+    pub(crate) fn data_inside(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(self.data.strip_prefix("/").expect("an absolute path"))
     }
 
     /// Kills the process as a power cut would, and starts it again at the same address.
@@ -184,7 +227,16 @@ pub(crate) async fn read(response: reqwest::Response) -> Answer {
 }
 
 fn launch(listen: &str, data: &std::path::Path, flags: &[&str]) -> (Child, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
+    launch_by(Command::new(env!("CARGO_BIN_EXE_bursar")), listen, data, flags)
+}
+
+fn launch_by(
+    mut command: Command,
+    listen: &str,
+    data: &std::path::Path,
+    flags: &[&str],
+) -> (Child, String, String) {
+    let mut child = command
         .args(["serve", "--dev", "--listen", listen, "--data"])
         .arg(data)
         .args(flags)

@@ -1,6 +1,9 @@
 //! Two small machines, and what the tests need around them.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
 
+pub mod children;
+pub mod ledger_clients;
+pub mod ledger_log;
 pub mod parcel;
 pub mod till;
 

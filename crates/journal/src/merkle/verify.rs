@@ -87,6 +87,31 @@ impl Verifier {
         if hash == checkpoint.root { Ok(()) } else { Err(ProofError::Root) }
     }
 
+    /// Checks the same as [`Verifier::consistency`] with the proof that `frame`, the last record of
+    /// `older`, is at its place in `newer`: the nodes on its left are those of the older tree.
+    pub fn continuation(
+        &self,
+        older: &SignedCheckpoint,
+        newer: &SignedCheckpoint,
+        frame: &[u8],
+        proof: &InclusionProof,
+    ) -> Result<(), ProofError> {
+        let older = self.checkpoint(older)?;
+        if self.checkpoint(newer)?.size < older.size {
+            return Err(ProofError::Shrunk);
+        }
+        self.inclusion(newer, older.size, frame, proof)?;
+        let mut walk = Walk { index: older.size - 1, last: newer.checkpoint.size - 1 };
+        let mut hash = hashed(&[&[0], frame]);
+        for sibling in &proof.path {
+            match walk.up()? {
+                Side::Left => hash = inner(sibling, &hash),
+                Side::Right => {}
+            }
+        }
+        if hash == older.root { Ok(()) } else { Err(ProofError::Root) }
+    }
+
     /// Checks that the records of `newer` begin with exactly those of `older`.
     pub fn consistency(
         &self,

@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
 use super::{PIPELINE_DEPTH, PostgresOptions};
 use crate::chain::{Epoch, Head};
@@ -33,7 +34,9 @@ pub(super) struct Session {
 impl Session {
     /// Connects, and sets what this journal relies on.
     pub(super) async fn open(options: &PostgresOptions) -> Result<Session, JournalError> {
-        let (client, mut connection) = tokio_postgres::connect(&options.url, NoTls)
+        let config = config(&options.url)?;
+        let (client, mut connection) = config
+            .connect(NoTls)
             .await
             .map_err(|error| described("connecting to PostgreSQL", &error))?;
         let warned = Arc::new(AtomicBool::new(false));
@@ -77,6 +80,21 @@ impl Session {
         }
         Ok(rows)
     }
+}
+
+/// How to connect. An address that asks for encryption is refused: better none than one that only
+/// looks protected.
+fn config(url: &str) -> Result<Config, JournalError> {
+    let config: Config =
+        url.parse().map_err(|error| described("reading the address of PostgreSQL", &error))?;
+    if matches!(config.get_ssl_mode(), SslMode::Require) {
+        return Err(JournalError::Refused(
+            "the address asks for sslmode=require, and connections of this build to PostgreSQL are \
+             not encrypted: use a Unix socket, a private network or a tunnel, and sslmode=disable"
+                .into(),
+        ));
+    }
+    Ok(config)
 }
 
 /// The server's own words, which the driver keeps behind `source`.

@@ -254,7 +254,7 @@ async fn atomic(
             let reason = "an atomic batch stays inside one tenant";
             return Err(Failure::invalid(format!("operations[{place}].path"), reason));
         }
-        existed.push(ready.post_existed(app));
+        existed.push(ready.post_existed(&app.ledger));
         let (envelope, command, finish) = ready.into_parts();
         items.push((envelope, command));
         finishes.push(finish);

@@ -19,7 +19,7 @@ pub(super) type Answer = Result<Response, Failure>;
 pub(super) async fn change(app: &App, caller: &Caller, body: &Value, plan: Plan) -> Answer {
     let print = fingerprint(caller.method.as_str(), &caller.path, body);
     let ready = plan.resolve(app, caller, print, &[]).await?;
-    Ok(respond(ready.post(app).done(app).await?))
+    Ok(respond(ready.post_alone(app).done(app).await?))
 }
 
 /// The response to a finished change.

@@ -1,0 +1,51 @@
+//! The benchmarks run, check what they measured, and say it as JSON.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .arg("bench")
+        .args(arguments)
+        .arg("--json")
+        .output()
+        .expect("the binary starts");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    serde_json::from_slice(&output.stdout).expect("nothing but JSON")
+}
+
+#[test]
+fn the_engine_is_measured_beside_its_limit() {
+    let figures = bench(&[
+        "engine",
+        "--part=rates,snapshots,replay,memory",
+        "--in-flight=1,16",
+        "--accounts=20",
+        "--repetitions=3",
+        "--milliseconds=30",
+        "--snapshot-every=50",
+        "--events=2000",
+        "--pairs=200",
+        "--step=100",
+    ]);
+    for (rate, in_flight) in figures["rates"].as_array().expect("a list").iter().zip([1, 16]) {
+        assert_eq!(rate["in_flight"], in_flight);
+        let median = |name: &str| rate[name]["median"].as_f64().expect("a number");
+        assert!(median("commands_per_second") > 0.0 && median("limit_per_second") > 0.0);
+        assert!(rate["ratio"]["least"].as_f64() <= rate["ratio"]["most"].as_f64());
+        assert!(rate["batches"].as_u64() > Some(0), "{rate}");
+    }
+    assert!(figures["snapshots"]["snapshots"].as_u64() > Some(0), "{figures}");
+    assert!(figures["replay"]["events"].as_u64() >= Some(2000), "{figures}");
+    let pairs: Vec<_> = figures["memory"].as_array().expect("a list").iter().collect();
+    assert_eq!(pairs.iter().map(|step| &step["pairs"]).collect::<Vec<_>>(), [100, 200]);
+}
+
+#[test]
+fn history_is_measured_on_every_page() {
+    let figures = bench(&["history", "--entries=3000"]);
+    assert_eq!(figures["entries"], 3001);
+    assert!(figures["page_us"].as_u64() <= figures["page_worst_us"].as_u64());
+}

@@ -1,0 +1,37 @@
+//! What the journal says after a kill, compared with itself, with the auditor and with the clients.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bursar_audit::{LiveNumbers, SqliteSource, verify};
+use bursar_core::ledger::{Ledger, invariant};
+use bursar_core::machine::Machine;
+use bursar_engine::{Engine, LedgerCodec, WallClock, replay, replay_from_genesis};
+
+use crate::child::open;
+use crate::support::ledger_log::{Log, compare_holds};
+use crate::support::options;
+
+/// Opens the journal as a new process would and compares it with itself, with the auditor's books and
+/// with what the clients know.
+pub(crate) fn compare(directory: &Path, log: &mut Log) {
+    let journal = open(directory);
+    let whole = replay_from_genesis(&*journal, &LedgerCodec).expect("the journal is whole");
+    let digest = whole.machine.digest();
+    let quick = replay(&*journal, &LedgerCodec).expect("the journal is whole");
+    assert_eq!(quick.skipped, [""; 0], "a snapshot was put in place half written");
+    assert_eq!(quick.machine.digest(), digest, "L11: from a snapshot and from the start");
+    let codec = Arc::new(LedgerCodec);
+    let clock = Arc::new(WallClock::new());
+    let engine = Engine::start(Arc::clone(&journal), codec, clock, options("parent"));
+    let live = engine.handle().read(|ledger: &Ledger| (ledger.digest(), LiveNumbers::of(ledger)));
+    let (served, numbers) = live.expect("it serves").value;
+    assert_eq!(served, digest, "L11: what is served is what the journal says");
+    engine.stop();
+    drop(journal);
+    let source = SqliteSource::open(&directory.join("journal.db")).expect("nobody has it");
+    let report = verify(&source, Some(&numbers), |_| {});
+    assert!(report.holds() && report.compared, "{report}");
+    assert_eq!(invariant::check(&whole.machine), Ok(()));
+    compare_holds(&whole.machine, log);
+}

@@ -1,0 +1,170 @@
+//! Clients of a real ledger that place and settle holds, and write down what they know.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{
+    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Usage,
+};
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::{Command, Envelope, Ledger};
+use bursar_engine::{Answer, EngineError, Handle};
+
+/// What the org was given, what a hold takes, what of it is charged, in µ.
+pub const GRANTED: i64 = 1_000_000_000_000;
+pub const HELD: i64 = 10;
+pub const CHARGED: i64 = 6;
+const CLIENTS: u64 = 8;
+
+/// What a client asks for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Request {
+    Place(u64),
+    Settle(u64),
+}
+
+impl Request {
+    pub fn parse(text: &str) -> Request {
+        let (what, id) = text.split_once(' ').expect("every request has two words");
+        let id = id.parse().expect("every request names an id");
+        match what {
+            "place" => Request::Place(id),
+            "settle" => Request::Settle(id),
+            other => panic!("the child asks for {other}"),
+        }
+    }
+
+    fn command(self) -> Command {
+        let micros = |amount| Credits::from_micros(amount).expect("a small amount");
+        match self {
+            Request::Place(id) => Command::PlaceHold(PlaceHold {
+                id: hold_name(id),
+                account: "acme".into(),
+                amount: micros(HELD),
+                ttl_ms: Some(86_400_000),
+                context: Context::default(),
+                on_expiry: OnExpiry::HonorHold,
+                rate: None,
+                gpu_ms: 0,
+                reference: None,
+            }),
+            Request::Settle(id) => Command::SettleHold {
+                tenant: "acme".into(),
+                hold: hold_name(id),
+                usage: Usage::Total(micros(CHARGED)),
+                cause: Cause::Holder,
+            },
+        }
+    }
+
+    /// The same for every repetition, whoever repeats it.
+    fn envelope(self) -> Envelope {
+        let number = match self {
+            Request::Place(id) => 2 * u128::from(id),
+            Request::Settle(id) => 2 * u128::from(id) + 1,
+        };
+        let fingerprint = number + 1_000;
+        Envelope { actor: "client".into(), fingerprint, key: Some(fingerprint) }
+    }
+}
+
+impl std::fmt::Display for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Request::Place(id) => write!(f, "place {id}"),
+            Request::Settle(id) => write!(f, "settle {id}"),
+        }
+    }
+}
+
+pub fn hold_name(id: u64) -> Name {
+    format!("hold-{id}").into()
+}
+
+/// Opens the account and gives it credits, once: repetitions get the stored answer.
+pub fn set_up(handle: &Handle<Ledger>) {
+    let open = Command::OpenAccount {
+        path: "acme".into(),
+        kind: AccountKind::Org,
+        settings: AccountSettings::default(),
+    };
+    let grant = Command::IssueGrant(IssueGrant {
+        id: "grant".into(),
+        account: "acme".into(),
+        amount: Credits::from_micros(GRANTED).expect("a possible amount"),
+        kind: GrantKind::Purchase,
+        effective_at: None,
+        expires_at: None,
+        priority: 100,
+        restriction: None,
+        reference: None,
+        metadata: None,
+    });
+    for (key, command) in [(1, open), (2, grant)] {
+        let envelope = Envelope { actor: "root".into(), fingerprint: key, key: Some(key) };
+        let ask = || handle.execute(envelope.clone(), command.clone());
+        until_answered(ask).expect("the disk works").value.expect("accepted");
+    }
+}
+
+/// Clients of one process, and the log that outlives it: its standard output.
+pub struct Clients {
+    handle: Handle<Ledger>,
+    output: Mutex<std::io::Stdout>,
+}
+
+impl Clients {
+    pub fn new(handle: Handle<Ledger>) -> Clients {
+        Clients { handle, output: Mutex::new(std::io::stdout()) }
+    }
+
+    /// Eight clients that place and settle, with ids from `first` on, for ever.
+    pub fn run(&self, first: u64) {
+        let next = AtomicU64::new(first);
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    loop {
+                        let id = next.fetch_add(1, Ordering::Relaxed);
+                        self.ask(Request::Place(id));
+                        self.ask(Request::Settle(id));
+                    }
+                });
+            }
+        });
+    }
+
+    /// Asks, and says so before and after. Where there is no answer, it asks again under the same key.
+    pub fn ask(&self, request: Request) {
+        self.say(format_args!("try {request}"));
+        let ask = || self.handle.execute(request.envelope(), request.command());
+        until_answered(ask).expect("the disk works").value.expect("there are credits enough");
+        self.say(format_args!("ack {request}"));
+    }
+
+    /// One write for each line; when the parent is gone, so is the need for it.
+    pub fn say(&self, line: std::fmt::Arguments<'_>) {
+        let mut output = self.output.lock().expect("no panic");
+        let written = output.write_all(format!("{line}\n").as_bytes());
+        if written.and_then(|()| output.flush()).is_err() {
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Another server may own the ledger, or an outcome may be unknown: both are asked again.
+fn until_answered(ask: impl Fn() -> Answer<Ledger>) -> Answer<Ledger> {
+    loop {
+        match ask() {
+            Err(EngineError::Unavailable(_) | EngineError::OutcomeUnknown) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other @ (Ok(_) | Err(EngineError::StorageFull | EngineError::Stopped(_))) => {
+                return other;
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What clients of a ledger know, and what the ledger must say about it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::hold::{HoldKind, HoldState};
+use bursar_core::ledger::id::AccountNo;
+
+use super::ledger_clients::{CHARGED, GRANTED, HELD, Request, hold_name};
+
+/// The clients' log.
+#[derive(Default)]
+pub struct Log {
+    tried: BTreeSet<Request>,
+    acknowledged: BTreeSet<Request>,
+    repeated: usize,
+    had_happened: usize,
+}
+
+impl Log {
+    /// Takes one line; says whether it was an answer.
+    pub fn read(&mut self, line: &str) -> bool {
+        if let Some(request) = line.strip_prefix("try ") {
+            self.tried.insert(Request::parse(request));
+            return false;
+        }
+        let request = line.strip_prefix("ack ").expect("the child says nothing else");
+        self.acknowledged.insert(Request::parse(request))
+    }
+
+    /// The first id that nobody has used.
+    pub fn next_id(&self) -> u64 {
+        let id = |request: &Request| match request {
+            Request::Place(id) | Request::Settle(id) => *id,
+        };
+        self.tried.iter().map(id).max().map_or(1, |last| last + 1)
+    }
+
+    fn unknown(&self) -> impl Iterator<Item = &Request> {
+        self.tried.difference(&self.acknowledged)
+    }
+
+    /// What had no answer, for whoever repeats it.
+    pub fn take_unknown(&mut self) -> String {
+        self.repeated += self.unknown().count();
+        self.unknown().map(|request| format!("{request}\n")).collect()
+    }
+
+    pub fn acknowledged(&self) -> usize {
+        self.acknowledged.len()
+    }
+
+    pub fn repeated(&self) -> usize {
+        self.repeated
+    }
+}
+
+impl fmt::Display for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} requests acknowledged, {} repeated after a crash, {} without an answer had happened; \
+             none lost, none twice",
+            self.acknowledged.len(),
+            self.repeated,
+            self.had_happened
+        )
+    }
+}
+
+/// Every hold is what the clients say, and the account has exactly what is left.
+pub fn compare_holds(ledger: &Ledger, log: &mut Log) {
+    // The first child may have been killed before it did anything.
+    let Some(account) = ledger.find_account("acme") else {
+        return assert_eq!(log.acknowledged(), 0, "nothing is there");
+    };
+    let mut happened = BTreeSet::new();
+    let (mut held, mut charged) = (0, 0);
+    for (_, hold) in ledger.holds_from(0, u32::MAX) {
+        let id = hold.id.strip_prefix("hold-").and_then(|id| id.parse().ok());
+        let id = id.expect("holds have no other names");
+        happened.insert(Request::Place(id));
+        match hold.state {
+            HoldState::Open => held += i128::from(HELD),
+            HoldState::Settled => {
+                assert_eq!(i128::from(hold.captured), i128::from(CHARGED));
+                charged += i128::from(CHARGED);
+                happened.insert(Request::Settle(id));
+            }
+            HoldState::Released | HoldState::Lapsed => panic!("nobody asked for {hold:?}"),
+        }
+        assert!(ledger.find_hold(account, HoldKind::Hold, &hold_name(id)).is_some());
+    }
+    for request in &log.acknowledged {
+        assert!(happened.contains(request), "{request} was acknowledged and is gone");
+    }
+    for request in &happened {
+        assert!(log.tried.contains(request), "{request} was never asked for");
+    }
+    log.had_happened += log.unknown().filter(|request| happened.contains(request)).count();
+    if ledger.grant_count() > 0 {
+        let left = ledger.account(AccountNo(account.0)).available;
+        assert_eq!(left + held + charged, i128::from(GRANTED), "each happened once");
+    }
+}
