@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -21,7 +21,7 @@ CREATE TABLE records (
   position INTEGER NOT NULL, item INTEGER NOT NULL, at INTEGER NOT NULL, actor TEXT,
   fingerprint BLOB, key BLOB, command INTEGER, refusal INTEGER, events TEXT NOT NULL,
   PRIMARY KEY (position, item)) STRICT, WITHOUT ROWID;
--- Which decisions concern which accounts.
+-- Which decisions concern which accounts: those that are touched, and all above them.
 CREATE TABLE record_accounts (
   account INTEGER NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL,
   PRIMARY KEY (account, position, item)) STRICT, WITHOUT ROWID;

@@ -77,6 +77,21 @@ impl App {
         self.ledger.read(read).await
     }
 
+    /// Looks at the copy of the ledger that follows the journal, not before the position that the
+    /// request asks for. Costs the writer nothing; what was decided just now may not be in it.
+    pub async fn read_copy<T>(&self, read: impl FnOnce(&Ledger) -> T) -> Result<Seen<T>, Failure> {
+        let wanted = meta::min_position().unwrap_or(0);
+        let mut reached = self.feed.reached();
+        let arrived = reached.wait_for(|position| *position >= wanted);
+        match tokio::time::timeout(POSITION_PATIENCE, arrived).await {
+            Ok(Ok(_)) => Ok(self.feed.look(read)),
+            Ok(Err(_)) | Err(_) => {
+                let detail = format!("the copy has not reached position {wanted}; try again");
+                Err(Failure::new(Code::Unavailable, detail))
+            }
+        }
+    }
+
     async fn reach_position(&self) -> Result<(), Failure> {
         let Some(wanted) = meta::min_position() else { return Ok(()) };
         let reached = async {

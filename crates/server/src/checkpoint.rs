@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bursar_api::audit::Checkpoint;
 use bursar_core::time::Timestamp;
@@ -10,6 +10,7 @@ use bursar_journal::merkle::{self, MerkleTree};
 use bursar_journal::{Head, Journal};
 use ed25519_dalek::SigningKey;
 
+use crate::config::Config;
 use crate::render::time;
 
 /// A checkpoint, and the proof of one record if it was asked for.
@@ -71,6 +72,15 @@ pub fn prove(
         },
         inclusion,
     })
+}
+
+/// Where the key that signs checkpoints is kept: with the data, or, when a database keeps those,
+/// beside the root key, so that it outlives the process.
+pub fn key_file(config: &Config, folder: &Path) -> PathBuf {
+    match (&config.store, &config.root_key_file) {
+        (Some(_), Some(root)) => root.with_file_name("checkpoint.key"),
+        _ => folder.join("checkpoint.key"),
+    }
 }
 
 /// Reads the key that signs checkpoints, or makes and keeps one.

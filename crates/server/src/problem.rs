@@ -200,6 +200,9 @@ impl From<Refusal> for Failure {
                 let detail = "a hard budget has no room; the blockers name each one";
                 Failure::new(Code::BudgetExceeded, detail)
             }
+            Refusal::BatchAborted { .. } => {
+                Failure::new(Code::BatchAborted, "one operation failed; nothing happened")
+            }
         };
         debug_assert_eq!(failure.problem.code.as_str(), refusal.code());
         failure.problem.blockers = match refusal {
@@ -215,7 +218,8 @@ impl From<Refusal> for Failure {
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_) => None,
+            | Refusal::Conflict(_)
+            | Refusal::BatchAborted { .. } => None,
         };
         failure
     }
@@ -319,6 +323,7 @@ mod tests {
             Refusal::Conflict(Conflict::StillOpen),
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
+            Refusal::BatchAborted { told: "{}".into() },
         ];
         for refusal in refusals {
             let pinned = (refusal.code(), refusal.status(), refusal.is_retryable());

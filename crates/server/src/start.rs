@@ -198,7 +198,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     .map_err(StartError::Other)?;
     let feed = Feed::start(Arc::clone(&storage.ledger), ledger.durable(), config.snapshot_every)
         .map_err(StartError::Other)?;
-    let key_file = storage.folder.join("checkpoint.key");
+    let key_file = checkpoint::key_file(&config, &storage.folder);
     let signing = checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -173,6 +173,10 @@ impl Ledger {
                 self.decide_remove_budget(path, budget, events)
             }
             Command::ReviveHold { record, digest } => self.decide_revive(record, *digest, events),
+            Command::KeepBatch { aborted: None } => Ok(Reply::Done),
+            Command::KeepBatch { aborted: Some(told) } => {
+                Err(Refusal::BatchAborted { told: told.clone() })
+            }
         }
     }
 
@@ -203,7 +207,8 @@ impl Ledger {
             | Command::Refund(_)
             | Command::SetBudget { .. }
             | Command::RemoveBudget { .. }
-            | Command::ReviveHold { .. } => None,
+            | Command::ReviveHold { .. }
+            | Command::KeepBatch { .. } => None,
         };
         if let Some(account) = account {
             let refusal = Box::new(refusal.clone());

@@ -149,6 +149,11 @@ pub enum Refusal {
         /// Every budget that blocks, nearest first.
         blockers: Vec<Blocker>,
     },
+    /// An atomic batch came to nothing. Returned under the batch's own idempotency key.
+    BatchAborted {
+        /// Why, in the words of the answer.
+        told: Box<str>,
+    },
 }
 
 impl Refusal {
@@ -166,6 +171,7 @@ impl Refusal {
             Refusal::Conflict(_) => "conflict",
             Refusal::InsufficientCredits { .. } => "insufficient_credits",
             Refusal::BudgetExceeded { .. } => "budget_exceeded",
+            Refusal::BatchAborted { .. } => "batch_aborted",
         }
     }
 
@@ -179,7 +185,8 @@ impl Refusal {
             | Refusal::AccountFrozen { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_) => 409,
+            | Refusal::Conflict(_)
+            | Refusal::BatchAborted { .. } => 409,
             Refusal::InsufficientCredits { .. } | Refusal::BudgetExceeded { .. } => 402,
         }
     }
@@ -197,7 +204,8 @@ impl Refusal {
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_) => false,
+            | Refusal::Conflict(_)
+            | Refusal::BatchAborted { .. } => false,
         }
     }
 
@@ -240,6 +248,7 @@ mod tests {
             Refusal::Conflict(Conflict::StillOpen),
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
+            Refusal::BatchAborted { told: "{}".into() },
         ]
     }
 
@@ -263,6 +272,7 @@ mod tests {
                 ("conflict", 409, false, true),
                 ("insufficient_credits", 402, true, true),
                 ("budget_exceeded", 402, true, true),
+                ("batch_aborted", 409, false, true),
             ]
         );
     }

@@ -85,7 +85,7 @@ impl Command {
                 path(account, "account")?;
                 name(budget)
             }
-            Command::ReviveHold { .. } => Ok(()),
+            Command::ReviveHold { .. } | Command::KeepBatch { .. } => Ok(()),
         }
     }
 }

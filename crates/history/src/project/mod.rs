@@ -8,6 +8,8 @@ mod hold_record;
 mod holds;
 mod usage;
 
+use std::collections::BTreeSet;
+
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{LedgerBody, Outcome, event_name};
 
@@ -40,7 +42,7 @@ pub(crate) struct Step {
     item: u32,
     at: Timestamp,
     /// The accounts that it concerns.
-    touched: std::collections::BTreeSet<u32>,
+    touched: BTreeSet<u32>,
 }
 
 /// One movement to be entered.
@@ -107,7 +109,7 @@ impl<D: Database> History<D> {
                 return Err(HistoryError::Gap { applied, fed: record.position });
             }
             for (item, body) in (0..).zip(record.bodies) {
-                let touched = std::collections::BTreeSet::new();
+                let touched = BTreeSet::new();
                 let (position, at) = (record.position, record.at);
                 let mut step = Step { position, item, at, touched };
                 for event in &body.events {
@@ -121,8 +123,20 @@ impl<D: Database> History<D> {
         Ok(self.cache.progress.position)
     }
 
+    /// Accounts and all that lie above them: a decision concerns the whole path.
+    fn with_those_above(&mut self, touched: &BTreeSet<u32>) -> Result<BTreeSet<u32>, HistoryError> {
+        let mut all = BTreeSet::new();
+        for account in touched {
+            let mut next = Some(*account);
+            while let Some(account) = next.filter(|account| all.insert(*account)) {
+                next = self.account(account)?.parent;
+            }
+        }
+        Ok(all)
+    }
+
     /// Notes who asked for what.
-    fn record(&self, step: &Step, body: &LedgerBody) -> Result<(), HistoryError> {
+    fn record(&mut self, step: &Step, body: &LedgerBody) -> Result<(), HistoryError> {
         let header = body.header.as_ref();
         let hash = |hash: u128| hash.to_be_bytes().to_vec();
         let refusal = header.and_then(|header| match header.outcome {
@@ -145,7 +159,7 @@ impl<D: Database> History<D> {
                 events.join(" ").as_str().into(),
             ],
         )?;
-        for account in &step.touched {
+        for account in &self.with_those_above(&step.touched)? {
             self.database.execute(
                 "INSERT INTO record_accounts VALUES (?1, ?2, ?3)",
                 &[(*account).into(), key.0.into(), key.1.into()],

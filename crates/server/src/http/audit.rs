@@ -40,7 +40,7 @@ fn record(entry: AuditEntry) -> AuditRecord {
 
 /// Decisions, newest first: who asked for what, and what came of it.
 ///
-/// A key with a scope sees those of one account of it: the scope itself unless another is named.
+/// A key with a scope sees those that concern its scope, or an account of it that is named.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", operation_id = "list_audit",
     params(AuditQuery),
     responses((status = 200, description = "A page of decisions", body = List<AuditRecord>)))]

@@ -51,14 +51,18 @@ pub(super) async fn get(
     let now = app.clock.now();
     let future = at.filter(|at| *at > now);
     let wanted = path.clone();
-    let seen = app.read(move |ledger| {
+    let read = move |ledger: &Ledger| {
         let number = ledger.find_account(&wanted)?;
         Some(match future {
             Some(at) => forecast(ledger, number, &asked, at),
             None => ledger.balance(number, &asked),
         })
-    });
-    let seen = seen.await?;
+    };
+    let seen = if query.stale_ok == Some(true) {
+        app.read_copy(read).await?
+    } else {
+        app.read(read).await?
+    };
     let balance = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
     caller.principal.require("get_balance")?;
     if let Some(past) = at.filter(|at| *at < seen.at) {

@@ -134,7 +134,7 @@ async fn read_all(mut body: Body) -> Result<Vec<u8>, Failure> {
 pub(crate) struct Params<T>(pub T);
 
 /// Parameters that every read takes; the handlers do not see them.
-const COMMON: [&str; 2] = ["min_position", "stale_ok"];
+const COMMON: [&str; 1] = ["min_position"];
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = Failure;

@@ -177,7 +177,8 @@ fn rehearsed_every(command: &Command) -> u128 {
         | Command::CaptureHold { .. }
         | Command::ExtendHold { .. }
         | Command::Charge(_)
-        | Command::ReviveHold { .. } => 45,
+        | Command::ReviveHold { .. }
+        | Command::KeepBatch { .. } => 45,
     }
 }
 

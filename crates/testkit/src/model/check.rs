@@ -62,7 +62,7 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_path(path), "account")?;
             require(is_name(budget), "id")
         }
-        Command::ReviveHold { record: _, digest: _ } => Ok(()),
+        Command::ReviveHold { record: _, digest: _ } | Command::KeepBatch { aborted: _ } => Ok(()),
     }
 }
 

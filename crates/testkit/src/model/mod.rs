@@ -144,6 +144,10 @@ impl Model {
             Command::RemoveBudget { path, budget } => self.remove_budget(path, budget),
             // The model never forgets, so no record can be of something forgotten.
             Command::ReviveHold { .. } => Err(Refusal::Conflict(Conflict::RecordMismatch)),
+            Command::KeepBatch { aborted: None } => Ok(Reply::Done),
+            Command::KeepBatch { aborted: Some(told) } => {
+                Err(Refusal::BatchAborted { told: told.clone() })
+            }
         }
     }
 }

@@ -81,6 +81,7 @@ pinned_names!(
         16 SetBudget "set_budget",
         17 RemoveBudget "remove_budget",
         18 ReviveHold "revive_hold",
+        40 KeepBatch "keep_batch",
     }
 );
 
@@ -98,6 +99,7 @@ pinned_names!(
         8 Conflict "conflict",
         9 InsufficientCredits "insufficient_credits",
         10 BudgetExceeded "budget_exceeded",
+        40 BatchAborted "batch_aborted",
     }
 );
 
@@ -136,6 +138,7 @@ impl From<&Command> for CommandKind {
             Command::SetBudget { .. } => CommandKind::SetBudget,
             Command::RemoveBudget { .. } => CommandKind::RemoveBudget,
             Command::ReviveHold { .. } => CommandKind::ReviveHold,
+            Command::KeepBatch { .. } => CommandKind::KeepBatch,
         }
     }
 }
@@ -154,6 +157,7 @@ impl From<&Refusal> for RefusalCode {
             Refusal::Conflict(_) => RefusalCode::Conflict,
             Refusal::InsufficientCredits { .. } => RefusalCode::InsufficientCredits,
             Refusal::BudgetExceeded { .. } => RefusalCode::BudgetExceeded,
+            Refusal::BatchAborted { .. } => RefusalCode::BatchAborted,
         }
     }
 }
