@@ -57,6 +57,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// The hash of the root key.
     pub root: [u8; 32],
+    /// How long a client may take to send its body.
+    pub body_patience: Duration,
     /// The address under which this server is reached.
     pub base_url: Arc<str>,
     /// What the writers are doing.

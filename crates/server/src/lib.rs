@@ -31,3 +31,4 @@ mod stored;
 pub mod telemetry;
 pub mod timed;
 pub mod trace;
+pub mod unstalled;

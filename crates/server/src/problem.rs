@@ -331,4 +331,18 @@ mod tests {
             assert_eq!((problem.code.as_str(), problem.status, problem.retryable), pinned);
         }
     }
+
+    #[test]
+    fn every_failure_of_the_engine_has_its_code_and_says_when_to_come_back() {
+        for (error, code) in [
+            (EngineError::Unavailable("starting".into()), Code::Unavailable),
+            (EngineError::Stopped("ended".into()), Code::Unavailable),
+            (EngineError::OutcomeUnknown, Code::OutcomeUnknown),
+            (EngineError::StorageFull, Code::StorageFull),
+        ] {
+            let failure = Failure::from(error);
+            assert_eq!((failure.problem.code, failure.problem.status), (code, 503));
+            assert_eq!(failure.retry_after, Some(1));
+        }
+    }
 }

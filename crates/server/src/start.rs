@@ -231,6 +231,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             load: Load::new(config.limits),
             metrics,
             root: auth::hash(&root.key),
+            body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
             base_url: base_url.trim_end_matches('/').into(),
             status: Box::new(move || {
                 vec![("ledger", ledger_status.status()), ("directory", directory_status.status())]
@@ -254,7 +255,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             // Streams that never end by themselves end now.
             let _ = stopping.send(true);
         };
-        serve::serve(listener, tls, router(&app), stop).await;
+        serve::serve(listener, tls, router(&app), config.timeouts, stop).await;
         Ok(())
     });
     runtime.shutdown_timeout(Duration::from_secs(5));

@@ -164,6 +164,11 @@ impl Metrics {
         self.violations.inc();
     }
 
+    /// How often a law was found broken.
+    pub fn violations(&self) -> u64 {
+        self.violations.get()
+    }
+
     /// Notes how long a durable write took.
     pub fn append(&self, machine: MachineName, took: Duration) {
         self.appends.get_or_create(&Machine { machine }).observe(took.as_secs_f64());

@@ -2,12 +2,15 @@
 
 mod authorization;
 mod batch;
+mod codes;
 mod concurrency;
 mod credits;
 mod feed;
 mod idempotency;
 mod keys;
+mod load;
 mod problems;
 mod reading;
+mod self_check;
 mod server;
 mod system;

@@ -71,9 +71,38 @@ impl Server {
         Server { child, url, root, client: client(), data, _folder: Some(folder) }
     }
 
+    /// A server whose set-up has these lines, in a folder of its own.
+    pub(crate) fn configured(lines: &str, flags: &[&str]) -> Server {
+        let folder = TempDir::new().expect("a temporary folder");
+        let file = folder.path().join("bursar.toml");
+        std::fs::write(&file, lines).expect("written");
+        let data = folder.path().join("data");
+        let config = ["--config", file.to_str().expect("a plain path")];
+        let (child, url, root) = launch("127.0.0.1:0", &data, &[&config, flags].concat());
+        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+    }
+
+    /// Reads the metrics until they have a line that passes.
+    pub(crate) async fn until_metric(&self, name: &str, passes: impl Fn(f64) -> bool) {
+        loop {
+            let text = self.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);
+            let text = text.as_str().expect("text").to_owned();
+            let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            if lines.filter_map(|value| value.parse().ok()).any(&passes) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Kills the process as a power cut would, and starts it again at the same address.
     pub(crate) fn crash_and_restart(&mut self, flags: &[&str]) {
         self.crash();
+        self.restart(flags);
+    }
+
+    /// Starts it again at the same address.
+    pub(crate) fn restart(&mut self, flags: &[&str]) {
         let address = self.url.trim_start_matches("http://").to_owned();
         let (child, url, root) = launch(&address, &self.data, flags);
         assert_eq!((&url, &root), (&self.url, &self.root));
