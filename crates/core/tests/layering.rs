@@ -33,6 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("bursar-agent", &["bursar-api", "bursar-client"]),
     ("bursar-sim", &["bursar-core", "bursar-journal", "bursar-engine", "fefo"]),
+    ("bursar-bench", &["bursar-core", "bursar-journal", "bursar-engine", "bursar-history", "fefo"]),
     ("bursar-testkit", &["bursar-core", "bursar-api", "bursar-client", "fefo"]),
 ];
 

@@ -41,6 +41,8 @@ pub(crate) struct Appender<M: Machine> {
     pub(crate) trust: Arc<LeaseTrust>,
     pub(crate) epoch: Epoch,
     pub(crate) stopwatch: SystemMonotonic,
+    /// How many appends may be under way at once; at least one.
+    pub(crate) depth: usize,
     /// The head once everything under way has landed.
     pub(crate) expected: Head,
 }
@@ -50,7 +52,7 @@ impl<M: Machine> Appender<M> {
     pub(crate) fn run(mut self) {
         // If a responder panics, nobody may wait for this thread for ever.
         let _guard = PanicGuard(Arc::clone(&self.handoff));
-        let depth = self.journal.pipeline_depth().max(1);
+        let depth = self.depth;
         let mut flying = VecDeque::with_capacity(depth);
         let mut impatient = 0;
         loop {
@@ -90,26 +92,35 @@ impl<M: Machine> Appender<M> {
         let pending = records.finish().map(|batch| {
             self.counters.batch(&batch);
             let expected = self.expected;
-            self.expected = expected.after(self.epoch, &batch);
+            if self.depth > 1 {
+                // The next may be begun before this one has landed and says its head.
+                self.expected = expected.after(self.epoch, &batch);
+            }
             self.journal.begin_append(self.epoch, expected, batch)
         });
         Flying { pending, waiting, begun }
     }
 
     /// Waits for one append and gives its answers.
-    fn land(&self, oldest: Flying<M>) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
-        let Flying { pending, waiting, begun } = oldest;
+    fn land(&mut self, oldest: Flying<M>) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
+        let Flying { pending, mut waiting, begun } = oldest;
         match pending.map(Pending::wait) {
-            Some(Ok(head)) => self.durable.publish(head),
+            Some(Ok(head)) => {
+                if self.depth == 1 {
+                    self.expected = head;
+                }
+                self.durable.publish(head);
+            }
             Some(Err(failure)) => return Err((failure, waiting)),
             None => {}
         }
         let owner = self.trust.holds();
         let write_time = self.stopwatch.elapsed().saturating_sub(begun);
         let answers = waiting.len() + self.handoff.landed();
-        for waiting in waiting {
+        for waiting in waiting.drain(..) {
             waiting.release(owner);
         }
+        self.handoff.reuse(waiting);
         self.journal.tidy().map_err(|failure| (failure, Vec::new()))?;
         Ok(Gathering { answers, write_time })
     }

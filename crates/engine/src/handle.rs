@@ -1,13 +1,14 @@
 //! How others talk to a machine.
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::sync_channel;
 
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 
 use crate::codec::Hosted;
 use crate::error::EngineError;
+use crate::mailbox::{NotPosted, Post, Urgency};
 
 /// Takes an answer, once, on a thread of the engine: it must not block. One that is dropped without an
 /// answer means that a thread of the engine panicked: what was asked may have happened or not.
@@ -88,17 +89,25 @@ impl<M: Machine> Message<M> {
 
 /// Sends commands and reads to one machine. Cheap to clone.
 pub struct Handle<M: Machine> {
-    pub(crate) mailbox: SyncSender<Message<M>>,
+    pub(crate) mailbox: Post<M>,
     pub(crate) full: Arc<str>,
+    pub(crate) urgency: Urgency,
 }
 
 impl<M: Machine> Clone for Handle<M> {
     fn clone(&self) -> Handle<M> {
-        Handle { mailbox: self.mailbox.clone(), full: Arc::clone(&self.full) }
+        let (mailbox, full) = (self.mailbox.clone(), Arc::clone(&self.full));
+        Handle { mailbox, full, urgency: self.urgency }
     }
 }
 
 impl<M: Hosted> Handle<M> {
+    /// The same with another urgency. What is sent one after the other by handles of one urgency is
+    /// handled in that order; between urgencies there is no order.
+    pub fn with_urgency(&self, urgency: Urgency) -> Handle<M> {
+        Handle { urgency, ..self.clone() }
+    }
+
     /// Sends a command. `respond` gets the answer when it is durable, or at once if the mailbox is
     /// full.
     pub fn submit(
@@ -171,12 +180,12 @@ impl<M: Hosted> Handle<M> {
     }
 
     fn post(&self, message: Message<M>) {
-        match self.mailbox.try_send(message) {
+        match self.mailbox.send(self.urgency, message) {
             Ok(()) => {}
-            Err(TrySendError::Full(message)) => {
+            Err(NotPosted::Full(message)) => {
                 message.reject(&EngineError::Unavailable(self.full.as_ref().into()));
             }
-            Err(TrySendError::Disconnected(message)) => message.reject(&gone()),
+            Err(NotPosted::Gone(message)) => message.reject(&gone()),
         }
     }
 }

@@ -79,8 +79,9 @@ pub(crate) struct Load<M: Machine> {
 }
 
 impl<M: Machine> Load<M> {
-    pub(crate) fn new() -> Load<M> {
-        Load { records: BatchBuilder::new(), waiting: Vec::new() }
+    /// An empty one, in memory used before.
+    fn within(waiting: Vec<Waiting<M>>) -> Load<M> {
+        Load { records: BatchBuilder::new(), waiting }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -100,6 +101,10 @@ pub(crate) fn reject_all<M: Machine>(waiting: Vec<Waiting<M>>, error: &AppendErr
 
 struct Slot<M: Machine> {
     load: Option<Load<M>>,
+    /// Memory of answers that were given.
+    spare: Vec<Waiting<M>>,
+    /// How many answers the appender wants to see before it looks again.
+    wanted: usize,
     /// Answers in the load that the writer has taken back.
     taken_back: usize,
     /// Loads that the appender has and has not landed yet.
@@ -116,7 +121,15 @@ pub(crate) struct Handoff<M: Machine> {
 
 impl<M: Machine> Handoff<M> {
     pub(crate) fn new() -> Handoff<M> {
-        let slot = Slot { load: None, taken_back: 0, in_flight: 0, failure: None, closed: false };
+        let slot = Slot {
+            load: None,
+            spare: Vec::new(),
+            wanted: 0,
+            taken_back: 0,
+            in_flight: 0,
+            failure: None,
+            closed: false,
+        };
         Handoff { slot: Mutex::new(slot), changed: Condvar::new() }
     }
 
@@ -128,7 +141,8 @@ impl<M: Machine> Handoff<M> {
     /// The writer takes back what the appender has not taken yet, or starts anew.
     pub(crate) fn take_back(&self) -> Load<M> {
         let mut slot = self.slot();
-        let load = slot.load.take().unwrap_or_else(Load::new);
+        let load = slot.load.take();
+        let load = load.unwrap_or_else(|| Load::within(std::mem::take(&mut slot.spare)));
         slot.taken_back = load.waiting.len();
         load
     }
@@ -154,8 +168,10 @@ impl<M: Machine> Handoff<M> {
         }
         let large = load.records.bytes() >= limit;
         slot.taken_back = 0;
+        if large || load.waiting.len() >= slot.wanted {
+            self.changed.notify_all();
+        }
         slot.load = Some(load);
-        self.changed.notify_all();
         while large && slot.load.is_some() && slot.failure.is_none() {
             slot = self.changed.wait(slot).unwrap_or_else(PoisonError::into_inner);
         }
@@ -201,8 +217,20 @@ impl<M: Machine> Handoff<M> {
         let fewer = |slot: &mut Slot<M>| {
             !slot.closed && slot.load.as_ref().is_none_or(|load| load.waiting.len() < answers)
         };
-        let gathered = self.changed.wait_timeout_while(self.slot(), limit, fewer);
-        !gathered.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let mut slot = self.slot();
+        slot.wanted = answers;
+        let gathered = self.changed.wait_timeout_while(slot, limit, fewer);
+        let (mut slot, waited) = gathered.unwrap_or_else(PoisonError::into_inner);
+        slot.wanted = 0;
+        !waited.timed_out()
+    }
+
+    /// Keeps the emptied memory of a load for the next one.
+    pub(crate) fn reuse(&self, waiting: Vec<Waiting<M>>) {
+        let mut slot = self.slot();
+        if waiting.capacity() > slot.spare.capacity() {
+            slot.spare = waiting;
+        }
     }
 
     /// The appender gives up: everything that is not durable is rejected.

@@ -34,6 +34,7 @@ pub use error::{EngineError, ReplayError};
 pub use handle::{Aborted, Answer, GroupAnswer, Handle, Responder, Seen};
 pub use lease::{LeaseTrust, Monotonic, SystemMonotonic};
 pub use ledger::LedgerCodec;
+pub use mailbox::Urgency;
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::Snapshotter;
 pub use writer::{Engine, EngineOptions, Stats, Status};

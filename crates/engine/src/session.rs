@@ -1,7 +1,6 @@
 //! The deciding thread while it owns the journal: from the barrier to the first failure.
 
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
 
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
@@ -43,10 +42,7 @@ impl<C: Codec> Session<'_, C> {
     /// Decides until told to stop or until something fails.
     pub(crate) fn run(&mut self) -> End {
         loop {
-            let first = match self.wait() {
-                Ok(message) => message,
-                Err(end) => return end,
-            };
+            let first = self.wait();
             if let Some(failure) = self.failure() {
                 // Not decided, so not lost: whoever comes next answers it.
                 if let Some(message) = first {
@@ -77,13 +73,9 @@ impl<C: Codec> Session<'_, C> {
     }
 
     /// The next message, or nothing when something is due.
-    fn wait(&self) -> Result<Option<Message<C::Machine>>, End> {
+    fn wait(&self) -> Option<Message<C::Machine>> {
         let sleep = self.machine.next_deadline().and_then(|deadline| self.clock.until(deadline));
-        match self.mailbox.next(sleep) {
-            Ok(message) => Ok(Some(message)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(End::Stopped),
-        }
+        self.mailbox.next(sleep)
     }
 
     /// Handles `first` and what else is there, at one instant; true if told to stop.

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::error::{EngineError, ReplayError};
 use crate::handle::{Handle, Message, View};
 use crate::handoff::{Handoff, Waiting};
 use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
-use crate::mailbox::Mailbox;
+use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::replay::{Replayed, replay};
 use crate::session::{End, Session};
 
@@ -126,7 +125,7 @@ impl<C: Codec> Engine<C> {
         monotonic: Arc<dyn Monotonic>,
         options: EngineOptions,
     ) -> Engine<C> {
-        let (sender, receiver) = sync_channel(options.mailbox);
+        let (post, mailbox) = mailbox(options.mailbox);
         let durable = Arc::new(Durable::new());
         let counters = Arc::new(Counters::default());
         let status = Arc::new(Mutex::new(Status::Starting));
@@ -136,8 +135,8 @@ impl<C: Codec> Engine<C> {
             clock,
             monotonic,
             options,
-            mailbox: Mailbox::new(receiver),
-            wake: sender.clone(),
+            mailbox,
+            wake: post.clone(),
             durable: Arc::clone(&durable),
             counters: Arc::clone(&counters),
             status: Arc::clone(&status),
@@ -147,7 +146,7 @@ impl<C: Codec> Engine<C> {
             .spawn(move || writer.run_to_the_end())
             .expect("the system can start a thread");
         let full = "the mailbox is full".into();
-        let handle = Handle { mailbox: sender, full };
+        let handle = Handle { mailbox: post, full, urgency: Urgency::default() };
         Engine { handle, durable, counters, status, thread: Some(thread) }
     }
 
@@ -185,8 +184,7 @@ impl<C: Codec> Engine<C> {
 
     fn end(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // If nobody listens any more, it has ended by itself.
-            let _ = self.handle.mailbox.send(Message::Stop);
+            self.handle.mailbox.signal(Message::Stop);
             // A panic was shown by the thread itself and dropped all responders.
             let _ = thread.join();
         }
@@ -218,7 +216,7 @@ struct Writer<C: Codec> {
     monotonic: Arc<dyn Monotonic>,
     options: EngineOptions,
     mailbox: Mailbox<C::Machine>,
-    wake: SyncSender<Message<C::Machine>>,
+    wake: Post<C::Machine>,
     durable: Arc<Durable>,
     counters: Arc<Counters>,
     status: Arc<Mutex<Status>>,
@@ -231,6 +229,7 @@ impl<C: Codec> Writer<C> {
         let end = end.unwrap_or_else(|_| "the machine panicked".into());
         self.show(Status::Stopped(end.clone()));
         self.durable.close();
+        self.mailbox.close();
         // Whoever is still waiting gets an answer; whoever comes later finds nobody here.
         while let Some(message) = self.mailbox.try_next() {
             message.reject(&EngineError::Stopped(end.clone()));
@@ -276,8 +275,7 @@ impl<C: Codec> Writer<C> {
             }
         };
         let wake = self.wake.clone();
-        // If the mailbox is full the writer is awake anyhow.
-        let lost = move || drop(wake.try_send(Message::Wake));
+        let lost = move || wake.signal(Message::Wake);
         let keeper = LeaseKeeper::start(Arc::clone(&self.journal), Arc::clone(&trust), lost);
         let next = loop {
             match self.rebuild_and_serve(&trust) {
@@ -322,6 +320,7 @@ impl<C: Codec> Writer<C> {
             trust: Arc::clone(trust),
             epoch: trust.lease().epoch,
             stopwatch: SystemMonotonic::new(),
+            depth: self.journal.pipeline_depth().max(1),
             expected: head,
         };
         let mut session = Session {
@@ -422,20 +421,20 @@ impl<C: Codec> Writer<C> {
                 return false;
             }
             match self.mailbox.next(Some(left)) {
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
-                Ok(message) => handle(message),
-                Err(RecvTimeoutError::Timeout) => return false,
+                Some(Message::Stop) => return true,
+                Some(message) => handle(message),
+                None => return false,
             }
         }
     }
 }
 
-/// Wakes the writer at the end of its scope. If the mailbox is full the writer is awake.
-struct Waking<M: Machine>(SyncSender<Message<M>>);
+/// Wakes the writer at the end of its scope.
+struct Waking<M: Machine>(Post<M>);
 
 impl<M: Machine> Drop for Waking<M> {
     fn drop(&mut self) {
-        drop(self.0.try_send(Message::Wake));
+        self.0.signal(Message::Wake);
     }
 }
 

@@ -11,7 +11,6 @@ mod support;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -23,7 +22,7 @@ use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use support::till::{Command as Till, TillCodec};
-use support::{TempDir, options};
+use support::{TempDir, children, options};
 
 /// First argument of the child.
 const MODE: &str = "serve-until-killed";
@@ -35,7 +34,7 @@ const SEED: u64 = 20_261_115;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if let [_, mode, directory, first] = &arguments[..]
+    if let [_, mode, first, directory] = &arguments[..]
         && mode == MODE
     {
         return serve(Path::new(directory), first.parse().expect("the parent gives a number"));
@@ -73,7 +72,7 @@ fn a_full_disk_is_outlived() -> String {
     let directory = TempDir::new();
     let mut log = Log::default();
     let full = "inject=pwrite64:error=ENOSPC:when=300..600";
-    let mut child = start(directory.path(), 1, Some(("pwrite64", full)));
+    let mut child = children::start(&[MODE, "1"], directory.path(), Some(("pwrite64", full)));
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let mut afterwards = 0;
     for line in lines {
@@ -106,13 +105,8 @@ struct Log {
 }
 
 impl Log {
-    /// Kills the child, not the strace around it.
     fn kill(&mut self) {
-        assert_ne!(self.process, 0, "0 would be this test's whole group");
-        let mut kill = Command::new("kill");
-        let killed = kill.args(["-KILL", &self.process.to_string()]).status();
-        assert!(killed.is_ok_and(|status| status.success()), "the child is ours");
-        self.process = 0;
+        children::kill(std::mem::take(&mut self.process));
     }
 
     fn read(&mut self, line: &str) {
@@ -171,7 +165,7 @@ fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, u32)>, log
         point.map(|(call, number)| (call, format!("inject={call}:signal=KILL:when={number}")));
     let point = inject.as_ref().map(|(call, inject)| (*call, inject.as_str()));
     log.process = 0;
-    let mut child = start(directory, first, point);
+    let mut child = children::start(&[MODE, &first.to_string()], directory, point);
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let mut answered = 0;
     for line in lines {
@@ -185,28 +179,6 @@ fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, u32)>, log
         }
     }
     child.wait().expect("it is ours");
-}
-
-/// `point` is a system call and what strace shall do with it.
-fn start(directory: &Path, first: u64, point: Option<(&str, &str)>) -> Child {
-    let program = std::env::current_exe().expect("this very test");
-    let mut command = match point {
-        None => Command::new(program),
-        Some((call, inject)) => {
-            let mut strace = Command::new("strace");
-            strace
-                .args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", inject])
-                .arg(program);
-            strace
-        }
-    };
-    command
-        .arg(MODE)
-        .arg(directory)
-        .arg(first.to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts (strace: install the Debian package `strace`)")
 }
 
 /// The child: serves its own clients until it is killed.

@@ -1,6 +1,7 @@
 //! Two small machines, and what the tests need around them.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses another part")]
 
+pub mod children;
 pub mod parcel;
 pub mod till;
 

@@ -1,0 +1,331 @@
+//! The work that is measured: place and settle, through the engine and on the bare machine.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use bursar_core::ledger::command::Policy;
+use bursar_core::ledger::id::AccountNo;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::{Command, Event, Ledger, invariant};
+use bursar_core::machine::{Machine, advance, execute, machine_time};
+use bursar_core::time::Timestamp;
+use bursar_engine::{
+    Clock, Codec, Engine, EngineOptions, LedgerCodec, Origin, Stats, WallClock, replay_from_genesis,
+};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::{Batch, BatchBuilder, Journal, RecordKind};
+use compact_str::format_compact;
+
+use crate::BenchError;
+use crate::figure::{Shuffle, now};
+use crate::world::{CHARGED, ENDOWED, endowment, envelope, orgs, place, settle};
+
+/// Commands of one group while accounts are set up.
+const SETUP_GROUP: usize = 1000;
+/// As many as the engine decides at one reading of the clock.
+const CHUNK: usize = 256;
+
+/// The bare machine: decides, applies and encodes as the engine's deciding thread does, and keeps
+/// the records for whoever wants to write them.
+pub(crate) struct BareLoop {
+    pub(crate) ledger: Ledger,
+    orgs: Vec<Name>,
+    shuffle: Shuffle,
+    requests: u128,
+    holds: u64,
+    now: Timestamp,
+    events: Vec<Event>,
+    records: BatchBuilder,
+    /// Events of all records so far.
+    pub(crate) event_count: u64,
+}
+
+impl BareLoop {
+    pub(crate) fn new(accounts: usize, policy: Policy, start: Timestamp) -> BareLoop {
+        let mut bare = BareLoop {
+            ledger: Ledger::new(),
+            orgs: orgs(accounts),
+            shuffle: Shuffle(1),
+            requests: 0,
+            holds: 0,
+            now: start,
+            events: Vec::new(),
+            records: BatchBuilder::new(),
+            event_count: 0,
+        };
+        bare.command(&Command::SetPolicy(policy), start);
+        let names = bare.orgs.clone();
+        for command in endowment(&names, start) {
+            bare.command(&command, start);
+        }
+        bare
+    }
+
+    fn command(&mut self, command: &Command, now: Timestamp) {
+        self.requests += 1;
+        let envelope = envelope(self.requests, true);
+        let (records, count) = (&mut self.records, &mut self.event_count);
+        advance(&mut self.ledger, now, |at, events| {
+            *count += events.len() as u64;
+            records.push(RecordKind::Due, at, |body| LedgerCodec.encode(Origin::Due, events, body));
+        });
+        self.events.clear();
+        let answer = execute(&mut self.ledger, now, &envelope, command, &mut self.events);
+        assert!(answer.is_ok(), "{command:?}: {answer:?}");
+        self.event_count += self.events.len() as u64;
+        let origin = Origin::Command { envelope: &envelope, command, accepted: true };
+        let events = &self.events;
+        self.records
+            .push(RecordKind::Decision, now, |body| LedgerCodec.encode(origin, events, body));
+    }
+
+    /// Places `count` holds at `now`, then settles them.
+    pub(crate) fn pairs(&mut self, count: usize, now: Timestamp) {
+        self.wave(count, || now);
+    }
+
+    /// As `count` clients do it: all place, then all settle. The clock is read as the engine does.
+    fn wave(&mut self, count: usize, clock: impl Fn() -> Timestamp) {
+        let mut placed = Vec::with_capacity(count);
+        for number in 0..2 * count {
+            if number % CHUNK == 0 {
+                self.now = machine_time(&self.ledger, clock());
+            }
+            if number < count {
+                let account = self.shuffle.next(self.orgs.len());
+                let org = self.orgs[account].clone();
+                let hold = format_compact!("hold{}", self.holds);
+                self.holds += 1;
+                placed.push((account, hold.clone()));
+                self.command(&place(hold, &org), self.now);
+            } else {
+                let (account, hold) = &placed[number - count];
+                let org = self.orgs[*account].clone();
+                self.command(&settle(&org, hold.clone()), self.now);
+            }
+        }
+    }
+
+    /// The records since the last call.
+    pub(crate) fn take_records(&mut self) -> Option<Batch> {
+        std::mem::take(&mut self.records).finish()
+    }
+
+    /// Seconds of one command and bytes of its record, on average over `time`, in the order that as
+    /// many commands in flight have.
+    pub(crate) fn run(
+        &mut self,
+        in_flight: usize,
+        time: Duration,
+        clock: &dyn Clock,
+    ) -> (f64, f64) {
+        let start = now();
+        let (mut commands, mut bytes) = (0.0, 0.0);
+        let mut payload = Vec::new();
+        loop {
+            self.records = BatchBuilder::reusing(payload);
+            self.wave(in_flight, || clock.now());
+            commands += 2.0 * in_flight as f64;
+            bytes += self.records.bytes() as f64;
+            payload = self.take_records().expect("commands leave records").into_payload();
+            let elapsed = start.elapsed();
+            if elapsed >= time {
+                return (elapsed.as_secs_f64() / commands, bytes / commands);
+            }
+        }
+    }
+}
+
+/// A client: asks for one thing after the other.
+#[derive(Clone)]
+struct Client {
+    account: usize,
+    /// The hold that it has placed and not settled yet.
+    hold: Option<Name>,
+    asked: Instant,
+}
+
+/// What was answered during one turn.
+pub(crate) struct Turn {
+    pub(crate) answered: u64,
+    pub(crate) seconds: f64,
+}
+
+/// A whole engine on a new SQLite journal, with a fixed number of clients, one command of each in
+/// flight.
+pub(crate) struct LoadedEngine {
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) engine: Engine<LedgerCodec>,
+    orgs: Vec<Name>,
+    shuffle: Shuffle,
+    clients: Vec<Client>,
+    done: Sender<(usize, bool)>,
+    answers: Receiver<(usize, bool)>,
+    requests: u128,
+    holds: u64,
+    settled: i64,
+    /// How long each answer took, in microseconds.
+    pub(crate) latencies: Vec<u32>,
+}
+
+impl LoadedEngine {
+    pub(crate) fn new(
+        file: &Path,
+        accounts: usize,
+        in_flight: usize,
+        policy: Policy,
+    ) -> Result<LoadedEngine, BenchError> {
+        let journal: Arc<dyn Journal> =
+            Arc::new(SqliteJournal::open(file, SqliteOptions::default())?);
+        let options = EngineOptions { mailbox: 2 * in_flight.max(512), ..EngineOptions::default() };
+        let clock = Arc::new(WallClock::new());
+        let start = clock.now();
+        let codec = Arc::new(LedgerCodec);
+        let engine = Engine::start(Arc::clone(&journal), codec, clock, options);
+        let (done, answers) = channel();
+        let idle = Client { account: 0, hold: None, asked: now() };
+        let mut loaded = LoadedEngine {
+            journal,
+            engine,
+            orgs: orgs(accounts),
+            shuffle: Shuffle(1),
+            clients: vec![idle; in_flight],
+            done,
+            answers,
+            requests: 0,
+            holds: 0,
+            settled: 0,
+            latencies: Vec::new(),
+        };
+        loaded.set_up(policy, start)?;
+        Ok(loaded)
+    }
+
+    fn set_up(&mut self, policy: Policy, start: Timestamp) -> Result<(), BenchError> {
+        // The answer to the first read is that it serves.
+        while self.engine.handle().settle().is_err() {
+            std::thread::yield_now();
+        }
+        let handle = self.engine.handle();
+        let policy = Command::SetPolicy(policy);
+        let mut commands = std::iter::once(policy).chain(endowment(&self.orgs, start)).peekable();
+        while commands.peek().is_some() {
+            let group = commands.by_ref().take(SETUP_GROUP);
+            let items = group.map(|command| {
+                self.requests += 1;
+                (envelope(self.requests, true), command)
+            });
+            let answer = handle.execute_group(items.collect())?;
+            answer.value.map_err(|refused| BenchError::Wrong(format!("{refused:?}")))?;
+        }
+        Ok(())
+    }
+
+    /// Sends the next command of one client.
+    fn ask(&mut self, number: usize) {
+        self.requests += 1;
+        let client = &mut self.clients[number];
+        let command = match client.hold.take() {
+            Some(hold) => {
+                self.settled += 1;
+                settle(&self.orgs[client.account], hold)
+            }
+            None => {
+                client.account = self.shuffle.next(self.orgs.len());
+                let hold = format_compact!("hold{}", self.holds);
+                self.holds += 1;
+                client.hold = Some(hold.clone());
+                place(hold, &self.orgs[client.account])
+            }
+        };
+        client.asked = now();
+        let done = self.done.clone();
+        self.engine.handle().submit(envelope(self.requests, true), command, move |answer| {
+            let accepted = answer.is_ok_and(|seen| seen.value.is_ok());
+            // The other end lives as long as this engine.
+            let _ = done.send((number, accepted));
+        });
+    }
+
+    /// Waits for one answer; says whose.
+    fn answer(&mut self) -> Result<usize, BenchError> {
+        let gone = |_| BenchError::Wrong("a client got no answer".into());
+        let (number, accepted) = self.answers.recv().map_err(gone)?;
+        if !accepted {
+            return Err(BenchError::Wrong("a command was refused".into()));
+        }
+        Ok(number)
+    }
+
+    /// Keeps every client busy for `time`, counted from when each has had an answer.
+    pub(crate) fn run(&mut self, time: Duration) -> Result<Turn, BenchError> {
+        self.run_while(|_, start: Instant| start.elapsed() < time)
+    }
+
+    /// Keeps every client busy until that many more commands are answered.
+    pub(crate) fn run_commands(&mut self, commands: u64) -> Result<Turn, BenchError> {
+        self.run_while(|answered, _| answered < commands)
+    }
+
+    fn run_while(&mut self, more: impl Fn(u64, Instant) -> bool) -> Result<Turn, BenchError> {
+        let clients = self.clients.len();
+        (0..clients).for_each(|number| self.ask(number));
+        for _ in 0..clients {
+            let number = self.answer()?;
+            self.ask(number);
+        }
+        let start = now();
+        let mut answered = 0;
+        while more(answered, start) {
+            let number = self.answer()?;
+            self.note_latency(number);
+            answered += 1;
+            self.ask(number);
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        for _ in 0..clients {
+            self.answer()?;
+        }
+        Ok(Turn { answered, seconds })
+    }
+
+    fn note_latency(&mut self, number: usize) {
+        let took = self.clients[number].asked.elapsed().as_micros();
+        self.latencies.push(u32::try_from(took).unwrap_or(u32::MAX));
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Settles what is open, stops, and checks that nothing was lost, neither live nor on replay.
+    pub(crate) fn finish(mut self) -> Result<(), BenchError> {
+        for number in 0..self.clients.len() {
+            if self.clients[number].hold.is_some() {
+                self.ask(number);
+                self.answer()?;
+            }
+        }
+        let live = self.engine.handle().read(|ledger: &Ledger| {
+            let accounts = (0..ledger.account_count()).map(AccountNo);
+            let available: i128 = accounts.map(|number| ledger.account(number).available).sum();
+            (available, invariant::check(ledger), ledger.digest())
+        })?;
+        let (available, laws, digest) = live.value;
+        laws.map_err(|broken| BenchError::Wrong(format!("{broken:?}")))?;
+        let endowed = i128::from(ENDOWED) * self.orgs.len() as i128;
+        let charged = i128::from(CHARGED) * i128::from(self.settled);
+        if available + charged != endowed {
+            let wrong = format!("of {endowed} were charged {charged} and {available} are left");
+            return Err(BenchError::Wrong(wrong));
+        }
+        self.engine.stop();
+        let replayed = replay_from_genesis(&*self.journal, &LedgerCodec)?;
+        if replayed.machine.digest() != digest {
+            return Err(BenchError::Wrong("L11: replay gives another state".into()));
+        }
+        Ok(())
+    }
+}

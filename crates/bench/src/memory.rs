@@ -1,0 +1,67 @@
+//! Whether memory stays flat when as much is forgotten as is added.
+
+use std::path::Path;
+
+use bursar_core::ledger::command::Policy;
+use serde::Serialize;
+
+use crate::BenchError;
+use crate::figure::{load_average, resident_bytes};
+use crate::load::LoadedEngine;
+
+/// How a long run stands.
+#[derive(Copy, Clone, Debug, Serialize)]
+pub struct MemoryStep {
+    /// Pairs so far.
+    pub pairs: u64,
+    /// Memory of the process.
+    pub resident_bytes: u64,
+    /// Pairs per second since the last step.
+    pub pairs_per_second: f64,
+    /// The load of the machine.
+    pub load: f64,
+}
+
+/// A long run.
+#[derive(Copy, Clone, Debug)]
+pub struct LongRun {
+    /// Orgs, each with ten grants.
+    pub accounts: usize,
+    /// Commands in flight at any time.
+    pub in_flight: usize,
+    /// Pairs in all.
+    pub pairs: u64,
+    /// Pairs between two looks.
+    pub step: u64,
+    /// How long answers and closed holds are remembered.
+    pub retention_ms: i64,
+}
+
+/// Runs durable pairs and calls `each` after every step.
+pub fn long_run(
+    directory: &Path,
+    run: LongRun,
+    mut each: impl FnMut(MemoryStep),
+) -> Result<(), BenchError> {
+    let policy = Policy {
+        idempotency_ttl_ms: run.retention_ms,
+        retention_ms: run.retention_ms,
+        ..Policy::default()
+    };
+    let file = directory.join("long.db");
+    let mut loaded = LoadedEngine::new(&file, run.accounts, run.in_flight, policy)?;
+    let mut done = 0;
+    while done < run.pairs {
+        let turn = loaded.run_commands(2 * run.step.min(run.pairs - done))?;
+        // Times of a long run are of no use here, and would be what grows.
+        loaded.latencies = Vec::new();
+        done += turn.answered / 2;
+        each(MemoryStep {
+            pairs: done,
+            resident_bytes: resident_bytes(),
+            pairs_per_second: turn.answered as f64 / 2.0 / turn.seconds,
+            load: load_average(),
+        });
+    }
+    loaded.finish()
+}

@@ -1,0 +1,87 @@
+//! The commands that benchmarks send.
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{
+    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Usage,
+};
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::{Command, Envelope};
+use bursar_core::time::{DAY_MS, Timestamp};
+use compact_str::format_compact;
+
+/// What one hold takes, and what of it is charged in the end.
+pub(crate) const HELD: i64 = 4000;
+pub(crate) const CHARGED: i64 = 2400;
+/// Grants of every account, each with an expiry of its own.
+pub(crate) const GRANTS: i64 = 10;
+/// What each org has in all.
+pub(crate) const ENDOWED: i64 = GRANTS * AMOUNT;
+/// No run spends this much of one grant.
+const AMOUNT: i64 = 1_000_000_000_000;
+
+pub(crate) fn micros(amount: i64) -> Credits {
+    Credits::from_micros(amount).expect("benchmarks use small positive amounts")
+}
+
+/// Who asks, under an idempotency key of its own if `keyed`.
+pub(crate) fn envelope(request: u128, keyed: bool) -> Envelope {
+    Envelope {
+        actor: Name::const_new("bench"),
+        fingerprint: request,
+        key: keyed.then(|| request.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060)),
+    }
+}
+
+pub(crate) fn open(path: &Name, kind: AccountKind) -> Command {
+    Command::OpenAccount { path: path.clone(), kind, settings: AccountSettings::default() }
+}
+
+/// A grant that lives `days` from `start` on.
+pub(crate) fn grant(id: Name, account: &Name, amount: i64, start: Timestamp, days: i64) -> Command {
+    Command::IssueGrant(IssueGrant {
+        id,
+        account: account.clone(),
+        amount: micros(amount),
+        kind: GrantKind::Purchase,
+        effective_at: None,
+        expires_at: Some(start.plus_millis(days * DAY_MS)),
+        priority: 100,
+        restriction: None,
+        reference: None,
+        metadata: None,
+    })
+}
+
+pub(crate) fn place(id: Name, account: &Name) -> Command {
+    Command::PlaceHold(PlaceHold {
+        id,
+        account: account.clone(),
+        amount: micros(HELD),
+        ttl_ms: Some(3_600_000),
+        context: Context::default(),
+        on_expiry: OnExpiry::HonorHold,
+        rate: None,
+        gpu_ms: 0,
+        reference: None,
+    })
+}
+
+pub(crate) fn settle(tenant: &Name, hold: Name) -> Command {
+    let usage = Usage::Total(micros(CHARGED));
+    Command::SettleHold { tenant: tenant.clone(), hold, usage, cause: Cause::Holder }
+}
+
+/// The names of `count` orgs.
+pub(crate) fn orgs(count: usize) -> Vec<Name> {
+    (0..count).map(|number| format_compact!("org{number}")).collect()
+}
+
+/// Opens the orgs and gives each its grants.
+pub(crate) fn endowment(orgs: &[Name], start: Timestamp) -> impl Iterator<Item = Command> {
+    let opened = orgs.iter().map(|name| open(name, AccountKind::Org));
+    let days = (0..GRANTS).flat_map(move |day| orgs.iter().map(move |name| (day, name)));
+    let granted = days.map(move |(day, name)| {
+        grant(format_compact!("{name}-{day}"), name, AMOUNT, start, 10 + day)
+    });
+    opened.chain(granted)
+}

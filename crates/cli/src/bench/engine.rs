@@ -1,0 +1,196 @@
+//! `bursar bench engine`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bursar_bench::engine::{Effort, Rate, SnapshotCost, rate, snapshot_cost};
+use bursar_bench::memory::{LongRun, MemoryStep, long_run};
+use bursar_bench::replay::{ReplaySpeed, replay_speed};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::{Place, mebibytes, spread};
+use crate::exit::Failure;
+use crate::render::print_line;
+
+#[derive(Args)]
+pub(crate) struct EngineArguments {
+    /// What to measure, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = ["rates", "snapshots", "replay"])]
+    part: Vec<Part>,
+    /// Commands in flight, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values = ["1", "8", "64", "1000", "8000"])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    in_flight: Vec<u32>,
+    /// Orgs, each with ten grants.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    accounts: u32,
+    /// How often everything is repeated.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+    /// How long each repetition keeps the engine busy.
+    #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u64).range(1..))]
+    milliseconds: u64,
+    /// Records from one snapshot to the next.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    snapshot_every: u64,
+    /// Events of the journal that is replayed.
+    #[arg(long, default_value_t = 500_000)]
+    events: u64,
+    /// Pairs of the long run.
+    #[arg(long, default_value_t = 1_000_000)]
+    pairs: u64,
+    /// Pairs between two looks at memory.
+    #[arg(long, default_value_t = 250_000, value_parser = clap::value_parser!(u64).range(1..))]
+    step: u64,
+    /// How long the long run remembers answers and closed holds.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..))]
+    retention_ms: i64,
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON and nothing else on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Durable commands per second, against the limit.
+    Rates,
+    /// What snapshots do to those who wait.
+    Snapshots,
+    /// How fast a start without a snapshot is.
+    Replay,
+    /// Whether memory stays flat over a long run.
+    Memory,
+}
+
+/// All figures, as JSON.
+#[derive(Default, Serialize)]
+struct Figures {
+    rates: Vec<Rate>,
+    snapshots: Option<SnapshotCost>,
+    replay: Option<ReplaySpeed>,
+    memory: Vec<MemoryStep>,
+}
+
+pub(crate) fn run(arguments: &EngineArguments) -> Result<(), Failure> {
+    let mut figures = Figures::default();
+    for part in [Part::Rates, Part::Snapshots, Part::Replay, Part::Memory] {
+        if arguments.part.contains(&part) {
+            let folder = arguments.place.folder()?;
+            measure(part, folder.path(), arguments, &mut figures)?;
+        }
+    }
+    if arguments.json {
+        print_line(&serde_json::to_string(&figures)?)?;
+    }
+    Ok(())
+}
+
+fn measure(
+    part: Part,
+    folder: &Path,
+    arguments: &EngineArguments,
+    figures: &mut Figures,
+) -> Result<(), Failure> {
+    let effort = Effort {
+        accounts: arguments.accounts as usize,
+        repetitions: arguments.repetitions as usize,
+        time: Duration::from_millis(arguments.milliseconds),
+    };
+    let say = |line: String| if arguments.json { Ok(()) } else { print_line(&line) };
+    match part {
+        Part::Rates => {
+            for in_flight in &arguments.in_flight {
+                let rate = rate(folder, *in_flight as usize, effort)?;
+                say(rate_lines(&rate))?;
+                figures.rates.push(rate);
+            }
+        }
+        Part::Snapshots => {
+            let cost = snapshot_cost(folder, 64, arguments.snapshot_every, effort)?;
+            say(snapshot_lines(&cost))?;
+            figures.snapshots = Some(cost);
+        }
+        Part::Replay => {
+            let (events, accounts) = (arguments.events, effort.accounts);
+            let speed = replay_speed(folder, events, accounts, effort.repetitions)?;
+            say(replay_lines(&speed))?;
+            figures.replay = Some(speed);
+        }
+        Part::Memory => {
+            let EngineArguments { pairs, step, retention_ms, .. } = *arguments;
+            let run =
+                LongRun { accounts: effort.accounts, in_flight: 1_000, pairs, step, retention_ms };
+            long_run(folder, run, |at| {
+                // A closed output is noticed by the lines that follow.
+                let _ = say(memory_line(&at));
+                figures.memory.push(at);
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn rate_lines(rate: &Rate) -> String {
+    format!(
+        "{} in flight: {} commands/s, {:.0} pairs/s\n  limit {} = N / ({} ms fdatasync + N · {} µs)\n  \
+         ratio {}\n  answers {:.2} ms, p99 {:.2} ms · {} batches and syncs of the log, {:.1} records each, \
+         at most {}\n  {} resident, load {}",
+        rate.in_flight,
+        spread(rate.commands_per_second, 0),
+        rate.commands_per_second.median / 2.0,
+        spread(rate.limit_per_second, 0),
+        spread(rate.fdatasync_ms, 3),
+        spread(rate.core_us, 2),
+        spread(rate.ratio, 2),
+        rate.latency_ms,
+        rate.latency_p99_ms,
+        rate.batches,
+        rate.mean_batch,
+        rate.largest_batch,
+        mebibytes(rate.resident_bytes),
+        rate.load
+    )
+}
+
+fn snapshot_lines(cost: &SnapshotCost) -> String {
+    format!(
+        "snapshots: {} of {} while {} were in flight, one every {} records, load {}\n  \
+         p99 of answers {} ms without, {} ms with\n  commands/s {} without, {} with",
+        cost.snapshots,
+        mebibytes(cost.snapshot_bytes),
+        cost.in_flight,
+        cost.every,
+        cost.load,
+        spread(cost.off_p99_ms, 2),
+        spread(cost.on_p99_ms, 2),
+        spread(cost.off_per_second, 0),
+        spread(cost.on_per_second, 0)
+    )
+}
+
+fn replay_lines(speed: &ReplaySpeed) -> String {
+    format!(
+        "replay: {} events in {} records, {} on disk, in {} s: {} events/s\n  \
+         state of {}, load {}",
+        speed.events,
+        speed.records,
+        mebibytes(speed.file_bytes),
+        spread(speed.seconds, 2),
+        spread(speed.events_per_second, 0),
+        mebibytes(speed.state_bytes),
+        speed.load
+    )
+}
+
+fn memory_line(at: &MemoryStep) -> String {
+    format!(
+        "{:>10} pairs: {} resident, {:.0} pairs/s, load {}",
+        at.pairs,
+        mebibytes(at.resident_bytes),
+        at.pairs_per_second,
+        at.load
+    )
+}

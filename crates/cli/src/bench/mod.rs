@@ -1,0 +1,68 @@
+//! `bursar bench`: what the parts that are shipped cost on this machine. The loops that are measured
+//! live in `bursar-bench`; here they are called and their figures printed.
+
+mod core;
+mod engine;
+mod history;
+
+use std::path::PathBuf;
+
+use bursar_bench::Figure;
+use clap::{Args, Subcommand};
+use tempfile::TempDir;
+
+use crate::exit::Failure;
+
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// The ledger in memory, beside the least that the same draws could cost.
+    #[command(after_help = "Examples:\n  bursar bench core --quick\n  bursar bench core --json")]
+    Core(core::CoreArguments),
+    /// Durable commands through the engine and SQLite, beside what group commit can give.
+    #[command(after_help = "Examples:\n  bursar bench engine\n  \
+        bursar bench engine --part rates --in-flight 1,64,8000 --json\n  \
+        bursar bench engine --part replay --events 10000000 --dir /var/tmp\n  \
+        bursar bench engine --part memory --pairs 10000000")]
+    Engine(engine::EngineArguments),
+    /// Pages of a long list of entries.
+    #[command(after_help = "Example:\n  bursar bench history --entries 10000000 --dir /var/tmp")]
+    History(history::HistoryArguments),
+}
+
+pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
+    match bench {
+        Bench::Core(arguments) => core::run(arguments),
+        Bench::Engine(arguments) => engine::run(&arguments),
+        Bench::History(arguments) => history::run(&arguments),
+    }
+}
+
+/// Where files are put.
+#[derive(Args)]
+struct Place {
+    /// The folder on the disk to be measured; that of temporary files if none is given.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Place {
+    /// A new folder that is gone at the end.
+    fn folder(&self) -> Result<TempDir, Failure> {
+        let folder = match &self.dir {
+            Some(dir) => TempDir::with_prefix_in("bursar-bench-", dir),
+            None => TempDir::with_prefix("bursar-bench-"),
+        };
+        folder.map_err(|error| Failure::new("cannot make a folder for the benchmark", error))
+    }
+}
+
+/// The median with its spread.
+fn spread(figure: Figure, digits: usize) -> String {
+    let Figure { median, least, most } = figure;
+    format!("{median:.digits$} ({least:.digits$} to {most:.digits$})")
+}
+
+/// Bytes in MiB.
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
+}

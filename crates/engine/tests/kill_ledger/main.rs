@@ -1,0 +1,74 @@
+//! `kill -9` of a real ledger under load, again and again, on one SQLite journal.
+//!
+//! The test runs itself again as a child: a ledger whose eight clients place and settle holds, and a
+//! follower that makes snapshots. What the child writes to its standard output before every request
+//! and after every answer outlives it: that is the clients' own log. Some children are killed at a
+//! random moment, some by `strace` at a chosen call of the write path. After each, the state that a
+//! server would serve is the journal's, byte for byte, the independent auditor agrees, and every hold
+//! is what the log says. The next child first repeats what had no answer, under the same keys.
+
+mod books;
+mod child;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use books::Log;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+use support::{TempDir, children};
+
+const ROUNDS: u32 = 30;
+/// A child that strace has not killed by now is killed all the same.
+const ENOUGH: u64 = 20_000;
+const SEED: u64 = 20_261_116;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, mode, first, directory] = &arguments[..]
+        && mode == child::MODE
+    {
+        let first = first.parse().expect("the parent gives a number");
+        return child::serve(Path::new(directory), first);
+    }
+    println!("seed {SEED}");
+    let directory = TempDir::new();
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    let mut log = Log::default();
+    for round in 0..ROUNDS {
+        let acknowledged = 10 + u64::from(random.next_u32() % 200);
+        let number = 20 + random.next_u32() % 150;
+        let call = ["pwrite64", "fsync,fdatasync"][(round / 3 % 2) as usize];
+        let inject = format!("inject={call}:signal=KILL:when={number}");
+        let point = (round % 3 == 2).then_some((call, inject.as_str()));
+        kill_one(directory.path(), acknowledged, point, &mut log);
+        books::compare(directory.path(), &mut log);
+    }
+    println!("{ROUNDS} kills: {log}");
+    assert!(log.acknowledged() > 1_000, "hardly any load");
+    assert!(log.repeated() > 0, "no outcome was ever unknown");
+}
+
+/// Starts a child, lets it answer as many requests, and kills it; or lets strace kill it.
+fn kill_one(directory: &Path, acknowledged: u64, point: Option<(&str, &str)>, log: &mut Log) {
+    let first = log.next_id().to_string();
+    log.write_unknown(directory);
+    let mut child = children::start(&[child::MODE, &first], directory, point);
+    let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let enough = if point.is_none() { acknowledged } else { ENOUGH };
+    let (mut process, mut answered) = (0, 0);
+    for line in lines {
+        let line = line.expect("the child writes text");
+        match line.strip_prefix("process ") {
+            Some(number) => process = number.parse().expect("a process has a number"),
+            None => answered += u64::from(log.read(&line)),
+        }
+        if answered >= enough && process != 0 {
+            // What it wrote until now is still in the pipe and read to its end.
+            children::kill(std::mem::take(&mut process));
+        }
+    }
+    child.wait().expect("it is ours");
+}
