@@ -190,6 +190,8 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         Arc::clone(&clock),
         options,
     ));
+    // Whoever follows the ledger's journal shares its connections: the writer opens them first.
+    until_serving(&ledger)?;
     let history = HistoryService::start(
         Arc::clone(&storage.ledger),
         ledger.durable(),
@@ -266,6 +268,19 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
 
 fn holder() -> String {
     format!("bursar-{}-{}", std::process::id(), base32(random_bits().into(), 13))
+}
+
+/// Waits until a writer has taken over its journal; gives up only when the writer has.
+fn until_serving<C: bursar_engine::Codec>(engine: &Engine<C>) -> Result<(), StartError> {
+    loop {
+        match engine.status() {
+            Status::Serving | Status::ReadOnly => return Ok(()),
+            Status::Stopped(reason) => return Err(StartError::Other(reason)),
+            Status::Starting | Status::Waiting(_) => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
 }
 
 /// Asks again until there is an answer; gives up only when the writer has.

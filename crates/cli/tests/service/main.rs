@@ -9,6 +9,7 @@ mod feed;
 mod idempotency;
 mod keys;
 mod load;
+mod postgres;
 mod problems;
 mod reading;
 mod self_check;

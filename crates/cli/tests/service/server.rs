@@ -82,6 +82,19 @@ impl Server {
         Server { child, url, root, client: client(), data, _folder: Some(folder) }
     }
 
+    /// A server whose journals are not in a folder; the flags name its root key file.
+    pub(crate) fn on_store(flags: &[&str]) -> Server {
+        let arguments = [&["serve", "--listen", "127.0.0.1:0"], flags].concat();
+        let mut child = spawn(&arguments);
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let line = lines.next().expect("a line").expect("text");
+        let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        let file = flags.iter().skip_while(|flag| **flag != "--root-key-file").nth(1);
+        let root = std::fs::read_to_string(file.expect("it is named")).expect("it was written");
+        let (root, data) = (root.trim().to_owned(), PathBuf::new());
+        Server { child, url, root, client: client(), data, _folder: None }
+    }
+
     /// Reads the metrics until they have a line that passes.
     pub(crate) async fn until_metric(&self, name: &str, passes: impl Fn(f64) -> bool) {
         loop {
@@ -212,15 +225,16 @@ pub(crate) async fn read(response: reqwest::Response) -> Answer {
     Answer { status: status.as_u16(), headers, body }
 }
 
+fn spawn(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(arguments).env("BURSAR_LOG", "error").stdout(Stdio::piped());
+    command.spawn().expect("the binary is there")
+}
+
 fn launch(listen: &str, data: &std::path::Path, flags: &[&str]) -> (Child, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
-        .args(["serve", "--dev", "--listen", listen, "--data"])
-        .arg(data)
-        .args(flags)
-        .env("BURSAR_LOG", "error")
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the binary is there");
+    let data = data.to_str().expect("a plain path");
+    let arguments = [&["serve", "--dev", "--listen", listen, "--data", data], flags].concat();
+    let mut child = spawn(&arguments);
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let mut line = |start: &str| {
         let line = lines.next().expect("a line").expect("text");

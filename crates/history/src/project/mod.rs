@@ -6,6 +6,7 @@ mod follow;
 mod grants;
 mod hold_record;
 mod holds;
+mod levels;
 mod usage;
 
 use std::collections::BTreeSet;

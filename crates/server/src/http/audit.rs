@@ -21,7 +21,7 @@ use super::extract::{Caller, Params};
 use super::list::page_size;
 use crate::app::App;
 use crate::auth::Principal;
-use crate::checkpoint::{self, Proven};
+use crate::checkpoint::Proven;
 use crate::feed::{Behind, Place, read_event_id};
 use crate::problem::Failure;
 use crate::render::time;
@@ -108,11 +108,7 @@ pub(super) async fn get_proof(
 
 async fn prove(app: &App, position: Option<u64>) -> Result<Proven, Failure> {
     let seen = app.read(|_| ()).await?;
-    let key = app.signing.clone();
-    let work = move |journal: &dyn bursar_journal::Journal| {
-        checkpoint::prove(journal, &key, seen.position, position, seen.at)
-    };
-    app.history.with_journal(work).await
+    app.history.prove(app.signing.clone(), (seen.position, seen.at), position).await
 }
 
 /// What happens in the key's scope, as server-sent events.
