@@ -21,6 +21,8 @@ pub struct BalanceQuery {
     pub class: Option<String>,
     /// Wait until the ledger has come this far.
     pub min_position: Option<u64>,
+    /// Answer from a copy that may be a little behind; `as_of` and `position` say how far it is.
+    pub stale_ok: Option<bool>,
 }
 
 /// What an account has.

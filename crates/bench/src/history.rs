@@ -73,6 +73,7 @@ fn hold(number: u64) -> Vec<LedgerBody> {
         on_expiry: OnExpiry::HonorHold,
         rate: None,
         gpu_ms: 0,
+        job: None,
         reference: None,
         fingerprint: u128::from(number),
     }));

@@ -15,6 +15,7 @@ pub mod replay;
 mod world;
 
 pub use figure::{Figure, load_average, resident_bytes};
+pub use raw::sync_seconds;
 
 use bursar_engine::{EngineError, ReplayError};
 use bursar_journal::{AppendError, JournalError, LeaseError};

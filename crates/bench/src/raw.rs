@@ -11,6 +11,11 @@ use crate::figure::now;
 /// The loop writes over and over this many bytes, which are all there before it begins.
 const FILE_BYTES: u64 = 64 << 20;
 
+/// Seconds of one write of so many bytes and its sync in this folder, on average over `time`.
+pub fn sync_seconds(directory: &Path, bytes: usize, time: Duration) -> io::Result<f64> {
+    RawLoop::new(directory, bytes)?.run(time)
+}
+
 pub(crate) struct RawLoop {
     file: File,
     block: Vec<u8>,

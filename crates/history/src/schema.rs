@@ -21,7 +21,7 @@ CREATE TABLE records (
   position INTEGER NOT NULL, item INTEGER NOT NULL, at INTEGER NOT NULL, actor TEXT,
   fingerprint BLOB, key BLOB, command INTEGER, refusal INTEGER, events TEXT NOT NULL,
   PRIMARY KEY (position, item)) STRICT, WITHOUT ROWID;
--- Which decisions concern which accounts.
+-- Which decisions concern which accounts: those that are touched, and all above them.
 CREATE TABLE record_accounts (
   account INTEGER NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL,
   PRIMARY KEY (account, position, item)) STRICT, WITHOUT ROWID;
@@ -44,8 +44,16 @@ CREATE INDEX grants_by_account ON grants (account, number);
 CREATE TABLE buckets (
   number INTEGER PRIMARY KEY, account INTEGER NOT NULL, terms BLOB NOT NULL,
   shared INTEGER NOT NULL, expired INTEGER NOT NULL, grants INTEGER NOT NULL,
-  length BLOB NOT NULL) STRICT;
+  length BLOB NOT NULL, free BLOB NOT NULL) STRICT;
 CREATE INDEX buckets_by_terms ON buckets (terms, number);
+CREATE INDEX buckets_by_account ON buckets (account, number);
+-- What was free in a bucket, and what an account owed, from an instant on.
+CREATE TABLE bucket_levels (
+  bucket INTEGER NOT NULL, at INTEGER NOT NULL, free BLOB NOT NULL,
+  PRIMARY KEY (bucket, at)) STRICT, WITHOUT ROWID;
+CREATE TABLE uncollected_levels (
+  account INTEGER NOT NULL, at INTEGER NOT NULL, uncollected BLOB NOT NULL,
+  PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID;
 
 -- Holds and charges under numbers of their own, because the ledger uses its numbers again.
 CREATE TABLE holds (

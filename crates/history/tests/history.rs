@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bursar_core::ledger::archive::ArchivedHold;
-use bursar_core::ledger::command::{AccountKind, BudgetPeriod, BudgetUnit, Command};
+use bursar_core::ledger::command::{AccountKind, BudgetPeriod, BudgetUnit, Command, Context};
 use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, HoldNo};
 use bursar_core::ledger::{Event, Ledger};
+use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy};
 use bursar_history::{Cursor, Entry, EntryType, Fed, History, HistoryError, Sqlite};
@@ -438,4 +439,41 @@ fn decisions_are_found_by_account_and_by_position() {
             assert_eq!(found.contains(&(entry.position, entry.item)), moves, "{entry:?}");
         }
     }
+}
+
+/// Replays the decisions up to some of them and compares every balance with what history says of
+/// that instant, in contexts that admit everything, something and nothing restricted.
+#[test]
+fn balances_of_the_past_are_what_the_ledger_had_then() {
+    let directory = TempDir::new();
+    let mut compared = 0;
+    for seed in 40..44 {
+        let world = World::after(seed, 600);
+        let history = fed(&directory.file(&format!("{seed}.db")), &world, 100);
+        let mut ledger = Ledger::new();
+        for (place, decided) in world.decided.iter().enumerate() {
+            decided.events().for_each(|event| ledger.apply(decided.at, event));
+            let next = world.decided.get(place + 1);
+            // Only the last decision of an instant leaves what the instant had.
+            if place % 37 != 0 || next.is_some_and(|next| next.at <= decided.at) {
+                continue;
+            }
+            assert_eq!(history.position_at(decided.at).expect("a place"), place as u64 + 1);
+            for (number, path) in accounts(&ledger) {
+                for context in contexts() {
+                    let then = history.balance_at(&path, &context, decided.at).expect("known");
+                    assert_eq!(then, ledger.balance(AccountNo(number), &context), "{path}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 100, "{compared}");
+}
+
+fn contexts() -> [Context; 3] {
+    let list = |name: &str| Some(vec![name.into()]);
+    let narrow =
+        Context { gpu_types: list("H100"), regions: list("eu"), class: Some("normal".into()) };
+    [Context::default(), Context { gpu_types: list("A100"), ..Context::default() }, narrow]
 }

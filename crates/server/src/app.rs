@@ -68,6 +68,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// The hash of the root key.
     pub root: [u8; 32],
+    /// How long a client may take to send its body.
+    pub body_patience: Duration,
     /// The address under which this server is reached.
     pub base_url: Arc<str>,
     /// What the writers are doing.
@@ -86,6 +88,21 @@ impl App {
     ) -> Result<Seen<T>, Failure> {
         self.reach_position().await?;
         self.ledger.read(read).await
+    }
+
+    /// Looks at the copy of the ledger that follows the journal, not before the position that the
+    /// request asks for. Costs the writer nothing; what was decided just now may not be in it.
+    pub async fn read_copy<T>(&self, read: impl FnOnce(&Ledger) -> T) -> Result<Seen<T>, Failure> {
+        let wanted = meta::min_position().unwrap_or(0);
+        let mut reached = self.feed.reached();
+        let arrived = reached.wait_for(|position| *position >= wanted);
+        match tokio::time::timeout(POSITION_PATIENCE, arrived).await {
+            Ok(Ok(_)) => Ok(self.feed.look(read)),
+            Ok(Err(_)) | Err(_) => {
+                let detail = format!("the copy has not reached position {wanted}; try again");
+                Err(Failure::new(Code::Unavailable, detail))
+            }
+        }
     }
 
     async fn reach_position(&self) -> Result<(), Failure> {

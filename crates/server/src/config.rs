@@ -1,6 +1,7 @@
 //! How a server is set up: a file, overridden by flags, checked before anything starts.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,32 @@ pub enum ClockKind {
     Wall,
     /// Requests to `/v1/clock`, for tests.
     Manual,
+}
+
+/// How long a client may take before its connection is given to somebody else.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// To agree on TLS, in milliseconds.
+    pub handshake_ms: NonZeroU64,
+    /// To send the headers of a request, and to stay idle before them.
+    pub header_ms: NonZeroU64,
+    /// To send a body.
+    pub body_ms: NonZeroU64,
+    /// To take any part of an answer.
+    pub write_ms: NonZeroU64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        let seconds = |number: u64| NonZeroU64::new(number * 1000).expect("not zero");
+        Timeouts {
+            handshake_ms: seconds(10),
+            header_ms: seconds(30),
+            body_ms: seconds(30),
+            write_ms: seconds(30),
+        }
+    }
 }
 
 /// How a server is set up.
@@ -51,6 +78,8 @@ pub struct Config {
     pub otlp_endpoint: Option<String>,
     /// How much is allowed.
     pub limits: LimitOptions,
+    /// How long a client may take.
+    pub timeouts: Timeouts,
     /// Records between two snapshots.
     pub snapshot_every: u64,
 }
@@ -72,6 +101,7 @@ impl Default for Config {
             public_url: None,
             otlp_endpoint: None,
             limits: LimitOptions::default(),
+            timeouts: Timeouts::default(),
             snapshot_every: 200_000,
         }
     }

@@ -2,7 +2,7 @@
 //! the interface's words. The same copy makes the snapshots.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bursar_api::amount::Sum;
 use bursar_api::audit::FeedEvent;
@@ -11,7 +11,7 @@ use bursar_core::ledger::event::{Event, Pieces, total};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
-use bursar_engine::{Codec, Durable, replay};
+use bursar_engine::{Codec, Durable, Seen, replay};
 use bursar_journal::record::ledger::{decode_record, event_name};
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use serde_json::{Value, json};
@@ -51,6 +51,7 @@ struct Ring {
 pub struct Feed {
     journal: Arc<dyn Journal>,
     ring: Arc<Mutex<Ring>>,
+    copy: Arc<RwLock<(Ledger, u64)>>,
     reached: watch::Receiver<u64>,
     _follower: Follower,
 }
@@ -74,9 +75,10 @@ impl Feed {
         let ring = Ring { complete_after: replayed.head.position, ..Ring::default() };
         let ring = Arc::new(Mutex::new(ring));
         let (told, reached) = watch::channel(replayed.head.position);
+        let ledger = Arc::new(RwLock::new((replayed.machine, replayed.head.position)));
         let copy = Copy {
             journal: Arc::clone(&journal),
-            ledger: replayed.machine,
+            ledger: Arc::clone(&ledger),
             head: replayed.head,
             last_snapshot: replayed.head.position,
             snapshot_every: snapshot_every.max(1),
@@ -85,7 +87,14 @@ impl Feed {
         };
         let codec = Arc::new(LedgerCodec);
         let follower = Follower::start(Arc::clone(&journal), codec, durable, copy);
-        Ok(Feed { journal, ring, reached, _follower: follower })
+        Ok(Feed { journal, ring, copy: ledger, reached, _follower: follower })
+    }
+
+    /// Looks at the copy: everything in it is durable, and the latest may not be in it yet.
+    pub fn look<T>(&self, read: impl FnOnce(&Ledger) -> T) -> Seen<T> {
+        let copy = self.copy.read().unwrap_or_else(PoisonError::into_inner);
+        let (ledger, position) = &*copy;
+        Seen { value: read(ledger), position: *position, at: ledger.now() }
     }
 
     /// How far it has come; changes as it goes on.
@@ -146,7 +155,8 @@ impl Feed {
 /// A copy of the ledger that follows the journal.
 struct Copy {
     journal: Arc<dyn Journal>,
-    ledger: Ledger,
+    /// The ledger, and the last record that is in it.
+    ledger: Arc<RwLock<(Ledger, u64)>>,
     head: Head,
     last_snapshot: u64,
     snapshot_every: u64,
@@ -161,11 +171,15 @@ impl Projection<Ledger> for Copy {
 
     fn record(&mut self, record: &Record<'_>, events: &[Event]) {
         let mut told = Vec::new();
+        let mut copy = self.ledger.write().unwrap_or_else(PoisonError::into_inner);
+        let (ledger, position) = &mut *copy;
         for (number, event) in (0..).zip(events) {
-            self.ledger.apply(record.time, event);
+            ledger.apply(record.time, event);
             let place = (record.position, number);
-            told.extend(tell(&self.ledger, record, place, event).map(|event| (place, event)));
+            told.extend(tell(ledger, record, place, event).map(|event| (place, event)));
         }
+        *position = record.position;
+        drop(copy);
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         for (place, event) in told {
             ring.events.push_back((place, Arc::new(event)));
@@ -184,7 +198,10 @@ impl Projection<Ledger> for Copy {
             return;
         }
         self.last_snapshot = head.position;
-        let state = LedgerCodec.encode_state(&self.ledger);
+        let state = {
+            let copy = self.ledger.read().unwrap_or_else(PoisonError::into_inner);
+            LedgerCodec.encode_state(&copy.0)
+        };
         if let Err(error) = self.journal.put_snapshot(&Snapshot { head, state }) {
             // Without a snapshot the next start takes longer, nothing else.
             tracing::warn!(%error, "no snapshot");

@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bursar_api::Code;
-use bursar_core::ledger::Ledger;
-use bursar_core::machine::Machine;
+use bursar_core::ledger::command::Context;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::view::Balance;
 use bursar_core::time::Timestamp;
 use bursar_engine::Durable;
 use bursar_history::{History, HistoryError, Sqlite};
-use bursar_journal::record::ledger::decode_record;
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
-use tokio::sync::{Semaphore, watch};
+use ed25519_dalek::SigningKey;
+use tokio::sync::watch;
 
+use crate::checkpoint::{Proven, Prover};
 use crate::problem::Failure;
 
 /// Batches that are fed in one transaction.
@@ -22,14 +24,13 @@ const CHUNK: usize = 256;
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// History, and the journal for what only it knows.
+/// History, and the journal for proofs.
 pub struct HistoryService {
     journal: Arc<dyn Journal>,
     path: PathBuf,
     fed: watch::Receiver<u64>,
     idle: Arc<Mutex<Vec<History<Sqlite>>>>,
-    /// Reading the whole journal is work: one at a time.
-    whole: Semaphore,
+    prover: Arc<Mutex<Prover>>,
 }
 
 impl HistoryService {
@@ -48,7 +49,8 @@ impl HistoryService {
             .spawn(move || feeder.run(&durable))
             .map_err(|error| error.to_string())?;
         let (path, idle) = (path.to_owned(), Arc::default());
-        Ok(HistoryService { journal, path, fed, idle, whole: Semaphore::new(1) })
+        let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
+        Ok(HistoryService { journal, path, fed, idle, prover })
     }
 
     /// The last position that history has.
@@ -86,48 +88,36 @@ impl HistoryService {
         }
     }
 
-    /// Works on the whole journal, one caller at a time.
-    pub async fn with_journal<T: Send + 'static>(
+    /// Signs a checkpoint over at least the first `size` records, and proves one if asked to. One
+    /// caller at a time: each goes on where the one before stopped reading.
+    pub async fn prove(
         &self,
-        work: impl FnOnce(&dyn Journal) -> Result<T, String> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let _turn = self.whole.acquire().await;
-        let journal = Arc::clone(&self.journal);
-        let done = tokio::task::spawn_blocking(move || work(&*journal)).await;
+        key: SigningKey,
+        seen: (u64, Timestamp),
+        position: Option<u64>,
+    ) -> Result<Proven, Failure> {
+        let (journal, prover) = (Arc::clone(&self.journal), Arc::clone(&self.prover));
+        let done = tokio::task::spawn_blocking(move || {
+            let mut prover = prover.lock().unwrap_or_else(PoisonError::into_inner);
+            prover.prove(&*journal, &key, seen, position)
+        });
         let internal = |detail: String| Failure::new(Code::Internal, detail);
-        done.map_err(|error| internal(error.to_string()))?.map_err(internal)
+        done.await.map_err(|error| internal(error.to_string()))?.map_err(internal)
     }
 
-    /// The ledger as it was at an instant, after everything that happened at it, and its position.
-    ///
-    /// Built from the journal's first record on: exact in everything, at the price of reading all
-    /// that happened before.
-    pub async fn ledger_at<T: Send + 'static>(
+    /// What an account had at an instant of the past, after everything that happened at it, and the
+    /// position of the last record by then. `position` is how far the ledger is now.
+    pub async fn balance_at(
         &self,
+        position: u64,
+        path: Name,
+        context: Context,
         at: Timestamp,
-        read: impl FnOnce(&Ledger, u64) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        let work = move |journal: &dyn Journal| {
-            let mut ledger = Ledger::new();
-            let mut position = 0;
-            let genesis = Head::genesis(journal.id());
-            'journal: for batch in journal.read(genesis).map_err(|error| error.to_string())? {
-                let batch = batch.map_err(|error| error.to_string())?;
-                for record in batch.frames() {
-                    let record = record.map_err(|error| error.to_string())?;
-                    if record.time > at {
-                        break 'journal;
-                    }
-                    let bodies = decode_record(record.kind, record.body);
-                    for body in bodies.map_err(|error| error.to_string())? {
-                        body.events.iter().for_each(|event| ledger.apply(record.time, event));
-                    }
-                    position = record.position;
-                }
-            }
-            Ok(read(&ledger, position))
-        };
-        self.with_journal(work).await
+    ) -> Result<(Balance, u64), Failure> {
+        let ask = self.ask(position, move |history| {
+            Ok((history.balance_at(&path, &context, at)?, history.position_at(at)?))
+        });
+        Ok(ask.await?.0)
     }
 }
 
@@ -162,11 +152,18 @@ struct Feeder {
 
 impl Feeder {
     fn run(mut self, durable: &Durable) {
-        let mut head = match self.begin(durable) {
-            Ok(head) => head,
-            Err(reason) => {
-                tracing::error!(%reason, "history cannot be fed");
-                return;
+        let mut head = loop {
+            match self.begin(durable) {
+                Ok(head) => break head,
+                // The store may come back.
+                Err(reason) if !durable.is_closed() => {
+                    tracing::warn!(%reason, "history could not be fed; trying again");
+                    durable.pause(Duration::from_secs(1));
+                }
+                Err(reason) => {
+                    tracing::error!(%reason, "history cannot be fed");
+                    return;
+                }
             }
         };
         while durable.wait_beyond(head.sequence) {

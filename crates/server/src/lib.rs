@@ -38,4 +38,5 @@ pub mod telemetry;
 pub mod timed;
 mod timeline;
 pub mod trace;
+pub mod unstalled;
 mod waiting;

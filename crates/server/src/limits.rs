@@ -37,6 +37,8 @@ impl Default for LimitOptions {
 /// What a request is for. In the order in which they are shed: the last first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Priority {
+    /// Whether the process is well: those who watch it must never take load for death.
+    Health,
     /// Captures, settlements, releases, heartbeats: what was used must be counted.
     Metering,
     /// Everything else that changes something.
@@ -135,12 +137,14 @@ impl Drop for Aside<'_> {
     }
 }
 
-/// One request that is being handled.
-pub struct Admitted<'a>(&'a Load);
+/// One request that is being handled, and counted unless it asks for health.
+pub struct Admitted<'a>(Option<&'a Load>);
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if let Some(load) = self.0 {
+            load.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -165,12 +169,13 @@ impl Load {
     /// metering only at the limit.
     pub fn admit(&self, priority: Priority) -> Result<Admitted<'_>, Failure> {
         let most = match priority {
+            Priority::Health => return Ok(Admitted(None)),
             Priority::Metering => self.most,
             Priority::Change => self.most / 4 * 3,
             Priority::Read => self.most / 2,
         };
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let admitted = Admitted(self);
+        let admitted = Admitted(Some(self));
         if before >= most.max(1) {
             let detail = "more is waiting than can be answered in time; try again";
             return Err(Failure::new(Code::Unavailable, detail));

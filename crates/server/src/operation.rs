@@ -4,11 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use bursar_api::Code;
 use bursar_core::ledger::command::Command;
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused};
 use bursar_engine::{Seen, Urgency};
+use bursar_history::query::Archived;
 use serde_json::Value;
 
 use crate::app::App;
@@ -185,23 +186,18 @@ pub async fn find(
             app.ledger.read(|_| ()).await?;
             Err(missing())
         }
-        [_, _, ..] => {
-            let detail = format!(
-                "`{id}` exists in several tenants; repeat with the header Bursar-Tenant: {}",
-                found.iter().map(|account| tenant_of(account)).collect::<Vec<_>>().join(" or ")
-            );
-            Err(Failure::new(Code::AmbiguousId, detail))
-        }
+        [_, _, ..] => Err(ambiguous(id, found.iter())),
     }
 }
 
-/// Brings a closed hold or charge that the ledger has forgotten back from history, for a late refund.
-async fn remember(
+/// Closed holds or charges that the ledger has forgotten, as history has them, with the paths of
+/// their accounts: those that the caller can see, one per tenant.
+pub async fn forgotten(
     app: &App,
     caller: &Caller,
     resource: Resource,
     id: &Name,
-) -> Result<(), Failure> {
+) -> Result<Vec<(Archived, Name)>, Failure> {
     let kind = match resource {
         Resource::Hold => HoldKind::Hold,
         Resource::Charge => HoldKind::Charge,
@@ -213,7 +209,7 @@ async fn remember(
         | Resource::Budget
         | Resource::Job
         | Resource::Region
-        | Resource::Quota => return Ok(()),
+        | Resource::Quota => return Ok(Vec::new()),
     };
     let tenant = caller.principal.tenant().map(str::to_owned).or_else(|| caller.tenant.clone());
     let wanted = id.clone();
@@ -229,7 +225,7 @@ async fn remember(
     let seen = app.ledger.read(look).await?;
     let (tenants, wanted) = (seen.value, id.clone());
     if tenants.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let ask = app.history.ask(seen.position, move |history| {
         let mut found = Vec::new();
@@ -238,13 +234,53 @@ async fn remember(
         }
         Ok(found)
     });
+    let mut found = Vec::new();
     for archived in ask.await?.0 {
-        let Some(digest) = archived.digest else { continue };
         let account = archived.record.hold.account;
         let path = app.ledger.peek(move |ledger| ledger.account(account).path.clone()).await?;
-        if !caller.principal.sees(&path) {
-            continue;
+        if caller.principal.sees(&path) && archived.digest.is_some() {
+            found.push((archived, path));
         }
+    }
+    Ok(found)
+}
+
+/// The one hold or charge that the ledger has forgotten and the caller means.
+pub async fn only_forgotten(
+    app: &App,
+    caller: &Caller,
+    resource: Resource,
+    id: &Name,
+) -> Result<Hold, Failure> {
+    let mut found = forgotten(app, caller, resource, id).await?;
+    match found.pop() {
+        None => Err(Failure::not_found(noun(resource), id)),
+        Some((archived, _)) if found.is_empty() => Ok(archived.record.hold),
+        Some((_, last)) => {
+            let accounts: Vec<Name> = found.into_iter().map(|(_, path)| path).collect();
+            Err(ambiguous(id, accounts.iter().chain([&last])))
+        }
+    }
+}
+
+fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>) -> Failure {
+    let tenants: Vec<&str> = accounts.map(|account| tenant_of(account)).collect();
+    let detail = format!(
+        "`{id}` exists in several tenants; repeat with the header Bursar-Tenant: {}",
+        tenants.join(" or ")
+    );
+    Failure::new(Code::AmbiguousId, detail)
+}
+
+/// Brings a closed hold or charge that the ledger has forgotten back from history, for a late refund.
+async fn remember(
+    app: &App,
+    caller: &Caller,
+    resource: Resource,
+    id: &Name,
+) -> Result<(), Failure> {
+    for (archived, _) in forgotten(app, caller, resource, id).await? {
+        let Some(digest) = archived.digest else { continue };
         let envelope = Envelope { actor: "history".into(), fingerprint: 0, key: None };
         let command = Command::ReviveHold { record: Box::new(archived.record), digest };
         // Refused if somebody else was faster: then it is there.

@@ -208,6 +208,9 @@ impl From<Refusal> for Failure {
                 let detail = "a hard budget has no room; the blockers name each one";
                 Failure::new(Code::BudgetExceeded, detail)
             }
+            Refusal::BatchAborted { .. } => {
+                Failure::new(Code::BatchAborted, "one operation failed; nothing happened")
+            }
         };
         debug_assert_eq!(failure.problem.code.as_str(), refusal.code());
         failure.problem.blockers = match refusal {
@@ -224,7 +227,8 @@ impl From<Refusal> for Failure {
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_) => None,
+            | Refusal::Conflict(_)
+            | Refusal::BatchAborted { .. } => None,
         };
         failure
     }
@@ -390,11 +394,26 @@ mod tests {
             Refusal::Conflict(Conflict::StillOpen),
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
+            Refusal::BatchAborted { told: "{}".into() },
         ];
         for refusal in refusals {
             let pinned = (refusal.code(), refusal.status(), refusal.is_retryable());
             let problem = Failure::from(refusal).problem;
             assert_eq!((problem.code.as_str(), problem.status, problem.retryable), pinned);
+        }
+    }
+
+    #[test]
+    fn every_failure_of_the_engine_has_its_code_and_says_when_to_come_back() {
+        for (error, code) in [
+            (EngineError::Unavailable("starting".into()), Code::Unavailable),
+            (EngineError::Stopped("ended".into()), Code::Unavailable),
+            (EngineError::OutcomeUnknown, Code::OutcomeUnknown),
+            (EngineError::StorageFull, Code::StorageFull),
+        ] {
+            let failure = Failure::from(error);
+            assert_eq!((failure.problem.code, failure.problem.status), (code, 503));
+            assert_eq!(failure.retry_after, Some(1));
         }
     }
 }

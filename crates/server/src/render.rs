@@ -4,9 +4,10 @@ use bursar_api::amount::Sum;
 use bursar_api::{Time, account::Weight};
 use bursar_api::{account, balance, budget, charge, grant, hold, refund, transfer};
 use bursar_core::credits::Credits;
-use bursar_core::ledger::answer::{HoldReply, Reply};
+use bursar_core::ledger::answer::{BudgetReply, HoldReply, Reply};
 use bursar_core::ledger::command::{
-    AccountKind, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind, OnExpiry, Restriction,
+    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind,
+    OnExpiry, Restriction,
 };
 use bursar_core::ledger::hold::{Hold, HoldKind, HoldState};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo, Name};
@@ -29,13 +30,13 @@ pub const MOST_LOTS: usize = 100;
 pub enum Shape {
     /// Nothing to show: 204.
     Nothing,
-    /// The account; frozen or not, if that is what was asked for.
-    Account {
-        /// What the request made it.
-        frozen: Option<bool>,
-    },
+    /// The account.
+    Account,
     /// The grant.
-    Grant,
+    Grant {
+        /// Whether the request takes it back.
+        revoked: bool,
+    },
     /// The hold, with what came back if the request closes it.
     Hold {
         /// Whether the request closes it.
@@ -57,8 +58,8 @@ pub enum Shape {
         /// The account.
         account: Name,
     },
-    /// The budget, in the period that contains this instant.
-    Budget(Timestamp),
+    /// The budget.
+    Budget,
     /// The job, or the first of an array.
     Job,
     /// The quota as it was set.
@@ -85,13 +86,18 @@ fn value(body: impl Serialize) -> Value {
 /// The body of an accepted change.
 pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
     match (reply, shape) {
-        (Reply::Account(number), Shape::Account { frozen }) => {
-            let mut shown = account(ledger, *number);
-            shown.frozen = frozen.unwrap_or(shown.frozen);
+        (Reply::Account(reply), Shape::Account) => value(account_as(
+            ledger,
+            reply.account,
+            &reply.settings,
+            (reply.frozen, reply.uncollected),
+        )),
+        (Reply::Grant { grant: number, parts }, Shape::Grant { revoked }) => {
+            let mut shown = grant(ledger, *number, parts);
+            // A first answer that is given again knows nothing of a later revocation.
+            let taken = parts[Part::Revoked as usize] > 0;
+            shown.is_revoked = *revoked || (shown.is_revoked && taken);
             value(shown)
-        }
-        (Reply::Grant { grant: number, parts }, Shape::Grant) => {
-            value(grant(ledger, *number, parts))
         }
         (Reply::Hold(reply), Shape::Hold { closing }) => value(hold_reply(ledger, reply, *closing)),
         (Reply::Charge { hold, requested, charged, spendable_after }, Shape::Charge) => {
@@ -105,11 +111,7 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
         (Reply::Movement { movement, amount }, shape) => {
             movement_reply(ledger, *movement, *amount, shape)
         }
-        (Reply::Budget { account, budget: name }, Shape::Budget(now)) => {
-            let budgets = ledger.account(*account).budgets();
-            let found = budgets.iter().find(|budget| budget.name == *name);
-            found.map_or(Value::Null, |found| value(budget(ledger, *account, found, *now)))
-        }
+        (Reply::Budget(reply), Shape::Budget) => value(budget_as(ledger, reply)),
         (Reply::Jobs { first, count }, Shape::Job) => {
             let mut shown = render_job::job(ledger, *first);
             if let Some(shown) = shown.as_mut().filter(|_| *count > 1) {
@@ -133,7 +135,7 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
             | Reply::Grant { .. }
             | Reply::Hold(_)
             | Reply::Charge { .. }
-            | Reply::Budget { .. }
+            | Reply::Budget(_)
             | Reply::Jobs { .. }
             | Reply::Job { .. }
             | Reply::Region(_)
@@ -173,11 +175,11 @@ fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) 
             at: None,
         }),
         Shape::Nothing
-        | Shape::Account { .. }
-        | Shape::Grant
+        | Shape::Account
+        | Shape::Grant { .. }
         | Shape::Hold { .. }
         | Shape::Charge
-        | Shape::Budget(_)
+        | Shape::Budget
         | Shape::Job
         | Shape::Quota(_) => Value::Null,
     }
@@ -187,20 +189,31 @@ fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) 
 pub fn account(ledger: &Ledger, number: AccountNo) -> account::Account {
     let own = ledger.account(number);
     let settings = own.rare.as_ref().map(|rare| rare.settings.clone()).unwrap_or_default();
+    account_as(ledger, number, &settings, (own.frozen, own.uncollected()))
+}
+
+/// An account with what may change as it was at some time.
+fn account_as(
+    ledger: &Ledger,
+    number: AccountNo,
+    settings: &AccountSettings,
+    (frozen, uncollected): (bool, i128),
+) -> account::Account {
+    let own = ledger.account(number);
     account::Account {
         id: own.path.to_string(),
         parent: own.parent.map(|parent| ledger.account(parent).path.to_string()),
         kind: account_kind(own.kind),
-        name: settings.name.map(|name| name.to_string()),
+        name: settings.name.as_ref().map(Name::to_string),
         weight: Weight::from_milli(settings.weight_milli.unwrap_or(1000)),
-        home_region: settings.home_region.map(|region| region.to_string()),
+        home_region: settings.home_region.as_ref().map(Name::to_string),
         metadata: settings.metadata.as_deref().map(stored_json),
         compensation_ttl_seconds: settings
             .compensation_ttl_ms
             .and_then(|ttl| u64::try_from(ttl / 1000).ok()),
         overdraft_limit: settings.overdraft_limit.map(sum),
-        frozen: own.frozen,
-        uncollected: Sum::from_micros(own.uncollected()),
+        frozen,
+        uncollected: Sum::from_micros(uncollected),
     }
 }
 
@@ -321,7 +334,12 @@ fn hold_reply(ledger: &Ledger, reply: &HoldReply, closing: bool) -> Option<hold:
 
 /// A hold as it is.
 pub fn hold(ledger: &Ledger, number: HoldNo) -> Option<hold::Hold> {
-    ledger.hold(number).map(|own| hold_with(ledger, own, u32::MAX))
+    ledger.hold(number).map(|own| archived_hold(ledger, own))
+}
+
+/// A hold as it is, or as history has it when the ledger has forgotten it.
+pub fn archived_hold(ledger: &Ledger, own: &Hold) -> hold::Hold {
+    hold_with(ledger, own, u32::MAX)
 }
 
 fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
@@ -407,12 +425,19 @@ fn refund(ledger: &Ledger, made: &Movement, amount: Credits) -> refund::Refund {
 /// A budget and its numbers in the current period.
 pub fn budget(ledger: &Ledger, number: AccountNo, own: &Budget, now: Timestamp) -> budget::Budget {
     let (spent, held) = own.numbers(now);
+    let (budget, terms) = (own.name.clone(), own.terms.clone());
+    budget_as(ledger, &BudgetReply { account: number, budget, terms, at: now, spent, held })
+}
+
+/// A budget as it was at some time.
+fn budget_as(ledger: &Ledger, own: &BudgetReply) -> budget::Budget {
+    let (spent, held) = (own.spent, own.held);
     let limit = own.terms.limit_units();
     let unit = own.terms.unit;
-    let (start, end) = own.terms.period_of(now);
+    let (start, end) = own.terms.period_of(own.at);
     budget::Budget {
-        name: own.name.to_string(),
-        account: ledger.account(number).path.to_string(),
+        name: own.budget.to_string(),
+        account: ledger.account(own.account).path.to_string(),
         limit: sum(own.terms.limit),
         unit: match unit {
             BudgetUnit::Credits => budget::BudgetUnit::Credits,

@@ -1,52 +1,96 @@
-//! Checks the laws while running: a few accounts at a time, round and round.
+//! Checks the laws while running: a few accounts, grants and holds at a time, round and round. What
+//! costs more than a moment is checked on the copy that follows the journal, never on the writer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_core::ledger::command::Command;
-use bursar_core::ledger::id::{AccountNo, Name};
-use bursar_core::ledger::{Envelope, Ledger, invariant};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
+use bursar_core::ledger::invariant::{self, Violation};
+use bursar_core::ledger::{Envelope, Ledger};
 
 use crate::app::App;
 
-/// Accounts of one look.
+/// Things of each kind in one look.
 const STEP: u32 = 64;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// Where the next look begins.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct Places {
+    account: u32,
+    grant: u32,
+    hold: u32,
+    /// The next account whose budgets are counted anew.
+    budgets: u32,
+}
+
+/// A broken law: whose, and which.
+type Broken = Vec<(Option<Name>, String)>;
+
 /// What one look found.
 struct Look {
     checked: u32,
-    next: u32,
-    broken: Vec<(Option<Name>, String)>,
+    next: Places,
+    broken: Broken,
 }
 
-fn look(ledger: &Ledger, first: u32) -> Look {
-    let count = ledger.account_count();
+/// The numbers of a step, and where the next begins.
+fn step(first: u32, count: u32) -> (std::ops::Range<u32>, u32) {
     let end = count.min(first.saturating_add(STEP));
-    let mut broken = Vec::new();
-    for number in (first..end).map(AccountNo) {
-        if let Err(violation) = invariant::check_account(ledger, number) {
-            let tenant = violation.tenant.map(|tenant| ledger.account(tenant).path.clone());
-            broken.push((tenant, violation.to_string()));
-        }
+    (first.min(end)..end, if end >= count { 0 } else { end })
+}
+
+fn note(ledger: &Ledger, broken: &mut Broken, outcome: Result<(), Violation>) {
+    if let Err(violation) = outcome {
+        let tenant = violation.tenant.map(|tenant| ledger.account(tenant).path.clone());
+        broken.push((tenant, violation.to_string()));
     }
-    let next = if end >= count { 0 } else { end };
-    Look { checked: end.saturating_sub(first), next, broken }
+}
+
+fn look(ledger: &Ledger, first: Places) -> Look {
+    let mut broken = Vec::new();
+    let (accounts, account) = step(first.account, ledger.account_count());
+    let checked = u32::try_from(accounts.len()).unwrap_or(STEP);
+    for number in accounts.map(AccountNo) {
+        note(ledger, &mut broken, invariant::check_account(ledger, number));
+    }
+    let (grants, grant) = step(first.grant, ledger.grant_count());
+    for number in grants.map(GrantNo) {
+        note(ledger, &mut broken, invariant::check_grant(ledger, number));
+    }
+    let (holds, hold) = step(first.hold, ledger.hold_places());
+    for number in holds.map(HoldNo) {
+        note(ledger, &mut broken, invariant::check_hold(ledger, number));
+    }
+    Look { checked, next: Places { account, grant, hold, ..first }, broken }
+}
+
+/// Counts the budgets of the next account that has any. Walks all holds: only for a copy.
+fn count_budgets(ledger: &Ledger, first: u32) -> (u32, Broken) {
+    let mut broken = Vec::new();
+    let accounts = (first..ledger.account_count()).map(AccountNo);
+    let next = accounts.map(|number| (number, ledger.account(number)));
+    let found = next.into_iter().find(|(_, account)| !account.budgets().is_empty());
+    let Some((number, _)) = found else { return (0, broken) };
+    note(ledger, &mut broken, invariant::check_budgets_of(ledger, number));
+    (number.0 + 1, broken)
 }
 
 /// Runs until the process ends. A broken law raises the alarm and stops the tenant's spending.
 pub async fn run(app: Arc<App>) {
-    let mut next = 0;
+    let mut next = Places::default();
     loop {
         tokio::time::sleep(PAUSE).await;
         let first = next;
         // While the ledger cannot answer there is nothing to check.
         let Ok(look) = app.ledger.peek(move |ledger| look(ledger, first)).await else { continue };
         app.metrics.checked(look.checked.into());
-        next = look.next;
-        for (tenant, detail) in look.broken {
+        let (budgets, broken) = app.feed.look(|ledger| count_budgets(ledger, first.budgets)).value;
+        next = Places { budgets, ..look.next };
+        for (tenant, detail) in look.broken.into_iter().chain(broken) {
             app.metrics.violation();
             tracing::error!(%detail, "a law is broken: spending of the tenant is stopped");
             if let Some(path) = tenant {
@@ -56,6 +100,7 @@ pub async fn run(app: Arc<App>) {
     }
 }
 
+/// Stops spending. What an operator unfreezes while the law is broken is frozen again.
 async fn freeze(app: &App, path: Name) {
     let envelope = Envelope { actor: "self-check".into(), fingerprint: 0, key: None };
     if app.ledger.post(envelope, Command::FreezeAccount { path }).answer().await.is_err() {
@@ -66,14 +111,17 @@ async fn freeze(app: &App, path: Name) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bursar_core::ledger::command::{AccountKind, AccountSettings};
-    use bursar_core::machine::execute;
+    use bursar_core::credits::Credits;
+    use bursar_core::ledger::command::{
+        AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit,
+    };
+    use bursar_core::ledger::event::Event;
+    use bursar_core::machine::{Machine, execute};
     use bursar_core::time::Timestamp;
 
-    #[test]
-    fn every_account_is_looked_at_before_it_begins_again() {
+    fn with_orgs(count: u32) -> Ledger {
         let mut ledger = Ledger::new();
-        for number in 0..150 {
+        for number in 0..count {
             let command = Command::OpenAccount {
                 path: format!("org{number}").into(),
                 kind: AccountKind::Org,
@@ -83,14 +131,47 @@ mod tests {
             execute(&mut ledger, now, &Envelope::default(), &command, &mut Vec::new())
                 .expect("a new org");
         }
+        ledger
+    }
+
+    #[test]
+    fn every_account_is_looked_at_before_it_begins_again() {
+        let ledger = with_orgs(150);
         let mut looks = Vec::new();
-        let mut next = 0;
+        let mut next = Places::default();
         for _ in 0..4 {
             let found = look(&ledger, next);
             assert!(found.broken.is_empty());
-            looks.push((next, found.checked));
+            looks.push((next.account, found.checked));
             next = found.next;
         }
         assert_eq!(looks, [(0, 64), (64, 64), (128, 22), (0, 64)]);
+    }
+
+    #[test]
+    fn a_budget_that_says_more_than_was_used_is_found_and_its_tenant_named() {
+        let mut ledger = with_orgs(3);
+        let terms = BudgetTerms {
+            limit: Credits::MAX,
+            unit: BudgetUnit::Credits,
+            period: BudgetPeriod::Day,
+            mode: BudgetMode::Soft,
+            thresholds: [100].into_iter().collect(),
+            utc_offset_minutes: 0,
+        };
+        let (period_start, _) = terms.period_of(ledger.now());
+        for (account, spent) in [(AccountNo(0), 0), (AccountNo(1), 7)] {
+            let budget = "b".into();
+            let terms = terms.clone();
+            let set = Event::BudgetSet { account, budget, terms, period_start, spent, held: 0 };
+            ledger.apply(Timestamp::from_millis(2), &set);
+        }
+        let (next, broken) = count_budgets(&ledger, 0);
+        assert_eq!((next, broken), (1, vec![]));
+        let (next, broken) = count_budgets(&ledger, next);
+        assert_eq!((next, broken.len()), (2, 1));
+        assert_eq!(broken[0].0.as_deref(), Some("org1"));
+        assert!(broken[0].1.starts_with("L4"), "{broken:?}");
+        assert_eq!(count_budgets(&ledger, next).0, 0);
     }
 }

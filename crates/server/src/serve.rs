@@ -15,16 +15,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Timeouts};
+use crate::unstalled::Unstalled;
 
-/// How long a client may take to send the headers of a request, and to stay idle before them.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long requests in flight may take when the server ends.
 const FAREWELL: Duration = Duration::from_secs(20);
 /// The most connections at once.
 const CONNECTIONS: usize = 16_384;
 const HEADER_BYTES: u32 = 32 * 1024;
+
+fn duration(ms: std::num::NonZeroU64) -> Duration {
+    Duration::from_millis(ms.get())
+}
 
 /// The TLS side of a listener, if the set-up has one.
 pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
@@ -49,6 +51,7 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
+    timeouts: Timeouts,
     stop: impl Future<Output = ()>,
 ) {
     let graceful = GracefulShutdown::new();
@@ -73,7 +76,7 @@ pub async fn serve(
         let _ = stream.set_nodelay(true);
         let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            connection(stream, tls, router, watcher).await;
+            connection(stream, tls, router, timeouts, watcher).await;
             drop(place);
         });
     }
@@ -87,12 +90,14 @@ async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     router: Router,
+    timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
+    let handshake = duration(timeouts.handshake_ms);
     match tls {
-        None => speak(stream, router, watcher).await,
-        Some(tls) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-            Ok(Ok(stream)) => speak(stream, router, watcher).await,
+        None => speak(stream, router, timeouts, watcher).await,
+        Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
+            Ok(Ok(stream)) => speak(stream, router, timeouts, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("TLS took too long"),
         },
@@ -102,22 +107,21 @@ async fn connection(
 async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     router: Router,
+    timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
+    let header = duration(timeouts.header_ms);
     let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(64 * 1024);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(header).max_buf_size(64 * 1024);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(HEADER_BYTES)
         .max_concurrent_streams(256)
-        .keep_alive_interval(Some(HEADER_TIMEOUT))
-        .keep_alive_timeout(HANDSHAKE_TIMEOUT);
+        .keep_alive_interval(Some(header))
+        .keep_alive_timeout(duration(timeouts.handshake_ms));
     let service = TowerToHyperService::new(router);
+    let stream = Unstalled::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     if let Err(error) = watcher.watch(talk).await {
         tracing::debug!(%error, "a connection ended early");

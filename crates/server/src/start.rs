@@ -224,6 +224,8 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         Arc::clone(&clock),
         options.clone(),
     ));
+    // Whoever follows the ledger's journal shares its connections: the writer opens them first.
+    until_serving(&ledger)?;
     let history = HistoryService::start(
         Arc::clone(&storage.ledger),
         ledger.durable(),
@@ -232,7 +234,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     .map_err(StartError::Other)?;
     let feed = Feed::start(Arc::clone(&storage.ledger), ledger.durable(), config.snapshot_every)
         .map_err(StartError::Other)?;
-    let key_file = storage.folder.join("checkpoint.key");
+    let key_file = checkpoint::key_file(&config, &storage.folder);
     let signing = checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -283,6 +285,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             load: Load::new(config.limits),
             metrics,
             root: auth::hash(&root.key),
+            body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
             base_url: base_url.trim_end_matches('/').into(),
             status: Box::new(move || {
                 vec![
@@ -314,7 +317,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             // Streams that never end by themselves end now.
             let _ = stopping.send(true);
         };
-        serve::serve(listener, tls, router(&app), stop).await;
+        serve::serve(listener, tls, router(&app), config.timeouts, stop).await;
         Ok(())
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -325,6 +328,19 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
 
 fn holder() -> String {
     format!("bursar-{}-{}", std::process::id(), base32(random_bits().into(), 13))
+}
+
+/// Waits until a writer has taken over its journal; gives up only when the writer has.
+fn until_serving<C: bursar_engine::Codec>(engine: &Engine<C>) -> Result<(), StartError> {
+    loop {
+        match engine.status() {
+            Status::Serving | Status::ReadOnly => return Ok(()),
+            Status::Stopped(reason) => return Err(StartError::Other(reason)),
+            Status::Starting | Status::Waiting(_) => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
 }
 
 /// Asks again until there is an answer; gives up only when the writer has.

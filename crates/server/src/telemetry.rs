@@ -216,6 +216,11 @@ impl Metrics {
         self.violations.inc();
     }
 
+    /// How often a law was found broken.
+    pub fn violations(&self) -> u64 {
+        self.violations.get()
+    }
+
     /// Notes how long a durable write took.
     pub fn append(&self, machine: &str, took: Duration) {
         let labels = Machine { machine: machine.to_owned() };

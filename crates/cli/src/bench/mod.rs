@@ -4,6 +4,7 @@
 mod core;
 mod engine;
 mod history;
+mod http;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,10 @@ pub(crate) enum Bench {
     /// Pages of a long list of entries.
     #[command(after_help = "Example:\n  bursar bench history --entries 10000000 --dir /var/tmp")]
     History(history::HistoryArguments),
+    /// The service over HTTP, beside an empty handler and PostgreSQL.
+    #[command(after_help = "Examples:\n  bursar bench http --json\n  \
+        bursar bench http --overload\n  bursar bench http --soak 600")]
+    Http(Box<http::HttpArguments>),
 }
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -34,6 +39,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Core(arguments) => core::run(arguments),
         Bench::Engine(arguments) => engine::run(&arguments),
         Bench::History(arguments) => history::run(&arguments),
+        Bench::Http(arguments) => http::run(&arguments),
     }
 }
 

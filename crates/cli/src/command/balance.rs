@@ -65,6 +65,7 @@ pub(crate) async fn balance(session: &Session, arguments: BalanceArguments) -> R
         region: arguments.region,
         class: arguments.class,
         min_position: None,
+        stale_ok: None,
     };
     session.watch(balances::at(&arguments.account, &query), &arguments.watch).await
 }

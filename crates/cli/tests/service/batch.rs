@@ -90,3 +90,62 @@ async fn a_batch_under_one_key_has_one_effect() {
     }
     assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "6");
 }
+
+#[tokio::test]
+async fn a_batch_that_came_to_nothing_keeps_its_answer_under_its_key() {
+    let mut server = Server::start();
+    server.tree().await;
+    let root = server.root.clone();
+    let charge = operation("/v1/charges", json!({ "account": "acme", "amount": "1" }));
+    let own_key = json!({
+        "method": "POST", "path": "/v1/charges", "idempotency_key": "own",
+        "body": { "account": "acme", "amount": "1" }
+    });
+    let missing = operation("/v1/holds/none/settle", json!({ "total": "1" }));
+    let batches = [
+        ("b-1", json!([charge, charge]), "insufficient_credits"),
+        ("b-2", json!([own_key]), "insufficient_credits"),
+        ("b-3", json!([charge, missing]), "not_found"),
+    ];
+    let bare = |mut problem: Value| {
+        problem["request_id"] = Value::Null;
+        problem["results"].as_array_mut().expect("a list").iter_mut().for_each(|result| {
+            if result["body"].is_object() {
+                result["body"]["request_id"] = Value::Null;
+            }
+        });
+        problem
+    };
+    let mut told = Vec::new();
+    for (key, operations, code) in &batches {
+        let body = json!({ "atomic": true, "operations": operations });
+        let header = [("Idempotency-Key", *key)];
+        let first = server.send("POST", "/v1/batch", body, &root, &header).await;
+        assert!(!first.is_replayed());
+        let problem = first.problem("batch_aborted");
+        let codes = problem["results"].as_array().expect("a list").iter();
+        assert!(codes.filter_map(|one| one["body"]["code"].as_str()).eq([*code]), "{problem}");
+        told.push(bare(problem));
+    }
+    // What stood in the way is gone; the first answers stand all the same, also after a crash.
+    server.grant("g", "acme", "10").await;
+    let hold = json!({ "id": "none", "account": "acme", "amount": "2" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    for crash in [false, true] {
+        if crash {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        for ((key, operations, _), first) in batches.iter().zip(&told) {
+            let body = json!({ "atomic": true, "operations": operations });
+            let header = [("Idempotency-Key", *key)];
+            let again = server.send("POST", "/v1/batch", body, &root, &header).await;
+            assert!(again.is_replayed(), "{key}");
+            assert_eq!(&bare(again.problem("batch_aborted")), first, "{key}");
+        }
+    }
+    let other = json!({ "atomic": true, "operations": [charge] });
+    let header = [("Idempotency-Key", "b-1")];
+    let reused = server.send("POST", "/v1/batch", other, &root, &header).await;
+    reused.problem("idempotency_key_reused");
+    assert_eq!(server.get("/v1/grants/g").await["spent"], "0");
+}

@@ -204,8 +204,12 @@ async fn what_the_ledger_has_forgotten_can_still_be_refunded_once() {
     server.grant("g", "acme", "10").await;
     let charge = json!({ "id": "c", "account": "acme:nlp", "amount": "4" });
     server.call("POST", "/v1/charges", charge).await.expect(201);
+    let before = server.get("/v1/charges/c").await;
     server.advance(36 * 86_400).await;
-    server.call("GET", "/v1/charges/c", Value::Null).await.problem("not_found");
+    let after = server.get("/v1/charges/c").await;
+    for field in ["id", "account", "charged", "requested", "refunded", "lots", "created_at"] {
+        assert_eq!(after[field], before[field], "{field}");
+    }
     let stranger = server.key("billing", "umbra").await;
     let refund = json!({ "charge": "c", "amount": "3" });
     server.send("POST", "/v1/refunds", refund.clone(), &stranger, &[]).await.problem("not_found");
@@ -213,4 +217,33 @@ async fn what_the_ledger_has_forgotten_can_still_be_refunded_once() {
     assert_eq!(done["refunded"], "3");
     server.call("POST", "/v1/refunds", refund).await.problem("conflict");
     assert_eq!(server.get("/v1/grants/g").await["spent"], "1");
+}
+
+#[tokio::test]
+async fn a_hold_that_the_ledger_has_forgotten_is_answered_from_history() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let hold = json!({ "id": "h", "account": "acme:nlp", "amount": "4", "reference": "r" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    server.call("POST", "/v1/holds/h/settle", json!({ "total": "1.5" })).await.expect(200);
+    let before = server.get("/v1/holds/h").await;
+    let lots = server.get("/v1/holds/h/lots").await;
+    server.advance(36 * 86_400).await;
+    let listed = server.get("/v1/holds?account=acme:nlp").await;
+    assert_eq!(listed["data"], json!([]), "the ledger has forgotten it");
+    let after = server.get("/v1/holds/h").await;
+    for (field, value) in before.as_object().expect("an object") {
+        if !["as_of", "position"].contains(&field.as_str()) {
+            assert_eq!(&after[field], value, "{field}");
+        }
+    }
+    assert_eq!(server.get("/v1/holds/h/lots").await["data"], lots["data"]);
+    for (scope, expected) in [("umbra", "not_found"), ("acme:vision", "not_found")] {
+        let stranger = server.key("viewer", scope).await;
+        let answer = server.send("GET", "/v1/holds/h", Value::Null, &stranger, &[]).await;
+        answer.problem(expected);
+    }
+    let agent = server.key("agent", "acme").await;
+    server.send("GET", "/v1/holds/h", Value::Null, &agent, &[]).await.problem("forbidden");
 }

@@ -126,3 +126,72 @@ async fn exactly_one_of_many_equal_creations_is_told_that_it_created() {
     assert_eq!(created, 1);
     assert_eq!(server.get("/v1/grants/g").await["spent"], "1");
 }
+
+/// Changes a thing twice, each time under a key, and asks for the first change again.
+async fn the_first_of_two(method: &str, path: &str, first: Value, second: Value) {
+    let mut server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let root = server.root.clone();
+    let told = server.send(method, path, first.clone(), &root, &KEY).await.expect(200);
+    let other = [("Idempotency-Key", "k-2")];
+    let changed = server.send(method, path, second, &root, &other).await.expect(200);
+    assert_ne!(told, changed);
+    server.call("POST", "/v1/accounts/acme/freeze", json!({})).await.expect(200);
+    for crash in [false, true] {
+        if crash {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        let again = server.send(method, path, first.clone(), &root, &KEY).await;
+        assert!(again.is_replayed());
+        assert_eq!(again.expect(200), told, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_account_is_told_as_the_change_left_it() {
+    let first = json!({ "name": "Acme", "metadata": { "n": 1 } });
+    let second = json!({ "name": "Acme Corporation", "weight": "3" });
+    the_first_of_two("PATCH", "/v1/accounts/acme", first, second).await;
+}
+
+#[tokio::test]
+async fn a_budget_is_told_as_it_was_set() {
+    let first = json!({ "limit": "5", "period": "total", "mode": "hard" });
+    let second = json!({ "limit": "7", "period": "day", "mode": "soft" });
+    the_first_of_two("PUT", "/v1/accounts/acme/budgets/b", first, second).await;
+}
+
+#[tokio::test]
+async fn what_was_opened_issued_frozen_or_set_is_told_as_it_was_at_first() {
+    let server = Server::start();
+    server.tree().await;
+    let root = server.root.clone();
+    let budget = json!({ "limit": "5", "period": "total", "mode": "soft" });
+    let steps = [
+        ("POST", "/v1/accounts", json!({ "id": "acme:new", "kind": "team", "name": "n" })),
+        ("POST", "/v1/grants", json!({ "account": "acme:new", "amount": "9", "kind": "grant" })),
+        ("POST", "/v1/accounts/acme:new/freeze", json!({})),
+        ("POST", "/v1/accounts/acme:new/unfreeze", json!({})),
+        ("PUT", "/v1/accounts/acme:new/budgets/b", budget),
+    ];
+    let mut told = Vec::new();
+    for (number, (method, path, body)) in steps.iter().enumerate() {
+        let key = format!("step-{number}");
+        let header = [("Idempotency-Key", key.as_str())];
+        told.push(server.send(method, path, body.clone(), &root, &header).await);
+    }
+    let grant = told[1].body["id"].as_str().expect("an id").to_owned();
+    let rename = json!({ "name": "other" });
+    server.call("PATCH", "/v1/accounts/acme:new", rename).await.expect(200);
+    let charge = json!({ "account": "acme:new", "amount": "2" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    server.call("POST", &format!("/v1/grants/{grant}/revoke"), json!({})).await.expect(200);
+    for (number, (method, path, body)) in steps.into_iter().enumerate() {
+        let key = format!("step-{number}");
+        let header = [("Idempotency-Key", key.as_str())];
+        let again = server.send(method, path, body, &root, &header).await;
+        assert!(again.is_replayed(), "{method} {path}");
+        assert_eq!((again.status, &again.body), (told[number].status, &told[number].body));
+    }
+}

@@ -5,14 +5,18 @@ mod journal_support;
 
 mod authorization;
 mod batch;
+mod codes;
 mod concurrency;
 mod credits;
 mod feed;
 mod idempotency;
 mod keys;
+mod load;
 mod postgres;
+mod postgres_serve;
 mod problems;
 mod reading;
+mod self_check;
 mod server;
 mod storage;
 mod system;

@@ -137,10 +137,7 @@ async fn paths_methods_and_headers_that_are_not_there_are_problems_too() {
 
 #[tokio::test]
 async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
-    let folder = tempfile::TempDir::new().expect("a temporary folder");
-    let file = folder.path().join("bursar.toml");
-    std::fs::write(&file, "[limits]\nper_key = 5\nper_tenant = 8\n").expect("written");
-    let server = Server::with(&["--config", file.to_str().expect("a plain path")]);
+    let server = Server::configured("[limits]\nper_key = 5\nper_tenant = 8\n", &[]);
     server.tree().await;
     let key = server.key("viewer", "acme").await;
     let mut refused = None;

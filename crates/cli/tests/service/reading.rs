@@ -179,3 +179,43 @@ async fn the_price_book_has_versions_that_count_from_their_instant() {
     assert_eq!(classes["data"].as_array().map(Vec::len), Some(5));
     assert_eq!(server.get("/v1/regions").await["data"], json!([{ "id": "default" }]));
 }
+
+#[tokio::test]
+async fn a_balance_that_may_be_stale_says_how_far_it_is_and_waits_when_asked_to() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let strong = server.get("/v1/accounts/acme/balance").await;
+    let position = strong["position"].as_u64().expect("a number");
+    let path = format!("/v1/accounts/acme/balance?stale_ok=true&min_position={position}");
+    let stale = server.get(&path).await;
+    assert!(stale["position"].as_u64() >= Some(position));
+    assert_eq!((&stale["available"], &stale["spendable"]), (&json!("10"), &json!("10")));
+    server.get("/v1/accounts/acme/balance?stale_ok=false").await;
+    let wrong = server.call("GET", "/v1/accounts/acme/balance?stale_ok=maybe", Value::Null).await;
+    assert_eq!(wrong.problem("invalid_field")["param"], "stale_ok");
+}
+
+#[tokio::test]
+async fn a_key_with_a_scope_sees_the_decisions_of_its_subtree_and_no_others() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g-acme", "acme", "10").await;
+    server.grant("g-nlp", "acme:nlp:x", "10").await;
+    server.grant("g-vision", "acme:vision", "10").await;
+    server.grant("g-umbra", "umbra", "10").await;
+    let commands = async |scope: &str, query: &str| {
+        let key = server.key("auditor", scope).await;
+        let path = format!("/v1/audit{query}");
+        let answer = server.send("GET", &path, Value::Null, &key, &[]).await;
+        (answer.status, answer.body["data"].as_array().map(Vec::len))
+    };
+    assert_eq!(commands("acme", "").await, (200, Some(4 + 3)), "four accounts, three grants");
+    assert_eq!(commands("acme:nlp", "").await, (200, Some(2 + 1)));
+    assert_eq!(commands("acme", "?account=acme:nlp").await, (200, Some(3)));
+    assert_eq!(commands("umbra", "").await, (200, Some(2)));
+    assert_eq!(commands("acme:nlp", "?account=acme").await.0, 404);
+    assert_eq!(commands("acme", "?account=umbra").await.0, 404);
+    let all = server.get("/v1/audit?limit=100").await;
+    assert_eq!(all["data"].as_array().map(Vec::len), Some(5 + 4));
+}

@@ -114,9 +114,51 @@ impl Server {
         root.join(self.data.strip_prefix("/").expect("an absolute path"))
     }
 
+    /// A server whose set-up has these lines, in a folder of its own.
+    pub(crate) fn configured(lines: &str, flags: &[&str]) -> Server {
+        let folder = TempDir::new().expect("a temporary folder");
+        let file = folder.path().join("bursar.toml");
+        std::fs::write(&file, lines).expect("written");
+        let data = folder.path().join("data");
+        let config = ["--config", file.to_str().expect("a plain path")];
+        let (child, url, root) = launch("127.0.0.1:0", &data, &[&config, flags].concat());
+        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+    }
+
+    /// A server whose journals are not in a folder; the flags name its root key file.
+    pub(crate) fn on_store(flags: &[&str]) -> Server {
+        let arguments = [&["serve", "--listen", "127.0.0.1:0"], flags].concat();
+        let mut child = spawn(&arguments);
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let line = lines.next().expect("a line").expect("text");
+        let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        let file = flags.iter().skip_while(|flag| **flag != "--root-key-file").nth(1);
+        let root = std::fs::read_to_string(file.expect("it is named")).expect("it was written");
+        let (root, data) = (root.trim().to_owned(), PathBuf::new());
+        Server { child, url, root, client: client(), data, _folder: None }
+    }
+
+    /// Reads the metrics until they have a line that passes.
+    pub(crate) async fn until_metric(&self, name: &str, passes: impl Fn(f64) -> bool) {
+        loop {
+            let text = self.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);
+            let text = text.as_str().expect("text").to_owned();
+            let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            if lines.filter_map(|value| value.parse().ok()).any(&passes) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Kills the process as a power cut would, and starts it again at the same address.
     pub(crate) fn crash_and_restart(&mut self, flags: &[&str]) {
         self.crash();
+        self.restart(flags);
+    }
+
+    /// Starts it again at the same address.
+    pub(crate) fn restart(&mut self, flags: &[&str]) {
         let address = self.url.trim_start_matches("http://").to_owned();
         let (child, url, root) = launch(&address, &self.data, flags);
         assert_eq!((&url, &root), (&self.url, &self.root));
@@ -224,6 +266,12 @@ pub(crate) async fn read(response: reqwest::Response) -> Answer {
     let body = serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
     Answer { status: status.as_u16(), headers, body }
+}
+
+fn spawn(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(arguments).env("BURSAR_LOG", "error").stdout(Stdio::piped());
+    command.spawn().expect("the binary is there")
 }
 
 fn launch(listen: &str, data: &std::path::Path, flags: &[&str]) -> (Child, String, String) {

@@ -3,7 +3,7 @@
 use fefo::SmallMap;
 use smallvec::SmallVec;
 
-use super::answer::Reply;
+use super::answer::{AccountReply, Reply};
 use super::bucket::Rank;
 use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, Envelope};
@@ -87,6 +87,26 @@ impl Account {
     }
 }
 
+impl AccountSettings {
+    /// Takes over what a change gives; the rest stays.
+    fn merge(&mut self, change: &AccountSettings) {
+        let AccountSettings {
+            name,
+            weight_milli,
+            home_region,
+            metadata,
+            compensation_ttl_ms,
+            overdraft_limit,
+        } = change;
+        self.name = name.clone().or(self.name.take());
+        self.weight_milli = weight_milli.or(self.weight_milli);
+        self.home_region = home_region.clone().or(self.home_region.take());
+        self.metadata = metadata.clone().or(self.metadata.take());
+        self.compensation_ttl_ms = compensation_ttl_ms.or(self.compensation_ttl_ms);
+        self.overdraft_limit = overdraft_limit.or(self.overdraft_limit);
+    }
+}
+
 impl Ledger {
     /// The account with this path.
     pub fn find_account(&self, path: &str) -> Option<AccountNo> {
@@ -153,7 +173,7 @@ impl Ledger {
     ) -> Result<Reply, Refusal> {
         if let Some(account) = self.find_account(path) {
             return if self.account(account).fingerprint == short_fingerprint(envelope.fingerprint) {
-                Ok(Reply::Account(account))
+                Ok(self.account_reply(account, &AccountSettings::default(), None))
             } else {
                 Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone() })
             };
@@ -182,7 +202,32 @@ impl Ledger {
         if let Some(weight) = settings.weight_milli {
             self.push_new_policy(path, weight, events);
         }
-        Ok(Reply::Account(account))
+        let settings = settings.clone();
+        Ok(Reply::Account(Box::new(AccountReply {
+            account,
+            settings,
+            frozen: false,
+            uncollected: 0,
+        })))
+    }
+
+    /// What a change of an account answers: the account as the change leaves it.
+    pub(super) fn account_reply(
+        &self,
+        number: AccountNo,
+        change: &AccountSettings,
+        frozen: Option<bool>,
+    ) -> Reply {
+        let account = self.account(number);
+        let mut settings =
+            account.rare.as_ref().map(|rare| rare.settings.clone()).unwrap_or_default();
+        settings.merge(change);
+        Reply::Account(Box::new(AccountReply {
+            account: number,
+            settings,
+            frozen: frozen.unwrap_or(account.frozen),
+            uncollected: account.uncollected(),
+        }))
     }
 
     pub(super) fn decide_change_account(
@@ -200,7 +245,7 @@ impl Ledger {
                 self.push_policy(account, &change, events);
             }
         }
-        Ok(Reply::Account(account))
+        Ok(self.account_reply(account, settings, None))
     }
 
     pub(super) fn decide_freeze(
@@ -213,11 +258,13 @@ impl Ledger {
         match (freeze, self.account(account).frozen) {
             (true, false) => events.push(Event::AccountFrozen { account }),
             (false, true) => events.push(Event::AccountUnfrozen { account }),
-            (true, true) | (false, false) => return Ok(Reply::Account(account)),
+            (true, true) | (false, false) => {
+                return Ok(self.account_reply(account, &AccountSettings::default(), None));
+            }
         }
         let change = PolicyChange { frozen: Some(freeze), ..PolicyChange::default() };
         self.push_policy(account, &change, events);
-        Ok(Reply::Account(account))
+        Ok(self.account_reply(account, &AccountSettings::default(), Some(freeze)))
     }
 
     pub(super) fn apply_account_opened(
@@ -256,21 +303,7 @@ impl Ledger {
 
     pub(super) fn apply_account_changed(&mut self, account: AccountNo, change: &AccountSettings) {
         self.remember_account(account);
-        let settings = &mut self.rare_account(account).settings;
-        let AccountSettings {
-            name,
-            weight_milli,
-            home_region,
-            metadata,
-            compensation_ttl_ms,
-            overdraft_limit,
-        } = change;
-        settings.name = name.clone().or(settings.name.take());
-        settings.weight_milli = weight_milli.or(settings.weight_milli);
-        settings.home_region = home_region.clone().or(settings.home_region.take());
-        settings.metadata = metadata.clone().or(settings.metadata.take());
-        settings.compensation_ttl_ms = compensation_ttl_ms.or(settings.compensation_ttl_ms);
-        settings.overdraft_limit = overdraft_limit.or(settings.overdraft_limit);
+        self.rare_account(account).settings.merge(change);
     }
 
     pub(super) fn apply_frozen(&mut self, account: AccountNo, frozen: bool) {

@@ -1,6 +1,7 @@
 //! What a ledger answers. Small, because answers are kept for their idempotency keys: whatever can
 //! be read off the things themselves is not repeated here.
 
+use super::command::{AccountSettings, BudgetTerms};
 use super::hold::HoldState;
 use super::id::{AccountNo, CellNo, GrantNo, HoldNo, JobNo, Name};
 use super::job::JobState;
@@ -13,8 +14,8 @@ use crate::time::Timestamp;
 pub enum Reply {
     /// Nothing more to say.
     Done,
-    /// The account as it is.
-    Account(AccountNo),
+    /// An account as it was when the command was answered.
+    Account(Box<AccountReply>),
     /// A grant and what became of its units, indexed by the number of [`fefo::Part`].
     Grant {
         /// The grant.
@@ -42,13 +43,8 @@ pub enum Reply {
         /// How much moved.
         amount: Credits,
     },
-    /// A budget, by account and name.
-    Budget {
-        /// The account.
-        account: AccountNo,
-        /// The name.
-        budget: Name,
-    },
+    /// A budget as it was when the command was answered.
+    Budget(Box<BudgetReply>),
     /// Jobs that were submitted together, numbered one after the other.
     Jobs {
         /// The first of them.
@@ -70,6 +66,36 @@ pub enum Reply {
         /// Whether it was the one that was due; false if it was taken before.
         taken: bool,
     },
+}
+
+/// An account as it was when a command was answered: what may change later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountReply {
+    /// The account.
+    pub account: AccountNo,
+    /// Its settings.
+    pub settings: AccountSettings,
+    /// Whether spending was stopped at this account.
+    pub frozen: bool,
+    /// Usage that nothing could be found for.
+    pub uncollected: i128,
+}
+
+/// A budget as it was when a command was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetReply {
+    /// The account.
+    pub account: AccountNo,
+    /// The name.
+    pub budget: Name,
+    /// Its terms.
+    pub terms: BudgetTerms,
+    /// The instant; the numbers are those of the period that contains it.
+    pub at: Timestamp,
+    /// What was captured, and usage that could not be collected.
+    pub spent: i128,
+    /// What was held.
+    pub held: i128,
 }
 
 /// A hold as it was when a command was answered.

@@ -5,7 +5,7 @@
 //! period only, and periods follow from time: nothing has to be reset.
 
 use super::account::Path;
-use super::answer::Reply;
+use super::answer::{BudgetReply, Reply};
 use super::command::{BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit};
 use super::event::Event;
 use super::hold::Hold;
@@ -285,21 +285,21 @@ impl Ledger {
         let account = self.existing_account(path)?;
         let present = self.account(account).budgets().iter().find(|b| b.name == *name);
         let (spent, held) = match present {
-            Some(present) if present.terms == *terms => {
-                return Ok(Reply::Budget { account, budget: name.clone() });
-            }
             Some(present) if present.terms.counts_like(terms) => present.numbers(now),
             Some(_) | None => self.count_usage(now, account, terms),
         };
-        events.push(Event::BudgetSet {
-            account,
-            budget: name.clone(),
-            terms: terms.clone(),
-            period_start: terms.period_of(now).0,
-            spent,
-            held,
-        });
-        Ok(Reply::Budget { account, budget: name.clone() })
+        if present.is_none_or(|present| present.terms != *terms) {
+            events.push(Event::BudgetSet {
+                account,
+                budget: name.clone(),
+                terms: terms.clone(),
+                period_start: terms.period_of(now).0,
+                spent,
+                held,
+            });
+        }
+        let (budget, terms) = (name.clone(), terms.clone());
+        Ok(Reply::Budget(Box::new(BudgetReply { account, budget, terms, at: now, spent, held })))
     }
 
     pub(super) fn decide_remove_budget(

@@ -322,6 +322,12 @@ pub enum Command {
         /// The digest that history kept with it.
         digest: crate::digest::Digest,
     },
+    /// Keeps what became of an atomic batch for the batch's own idempotency key. Leads a batch that
+    /// is tried, and follows one that came to nothing.
+    KeepBatch {
+        /// Why nothing of it happened, in the words of the answer.
+        aborted: Option<Box<str>>,
+    },
     /// Makes a region's cell known. Again: nothing happens.
     OpenRegion {
         /// The region.

@@ -72,24 +72,31 @@ pub fn check_account(ledger: &Ledger, account: AccountNo) -> Check {
     })
 }
 
+/// L1 of one grant: every unit of it is somewhere, in the bucket of its own account.
+pub fn check_grant(ledger: &Ledger, number: GrantNo) -> Check {
+    let grant = ledger.grant(number);
+    let tenant = Some(ledger.account(grant.account).tenant);
+    let parts: u64 = ledger.grant_parts(number).iter().sum();
+    holds(parts == grant.amount.length(), "L1", tenant, || {
+        format!("grant {} of {} has {parts} units", grant.id, grant.amount)
+    })?;
+    let Some(bucket) = grant.bucket else { return Ok(()) };
+    let owner = ledger.bucket(bucket).line.packs_in(grant.span()).next();
+    holds(owner == Some((grant.span(), number)), "L1", tenant, || {
+        format!("grant {} does not own its units of bucket {bucket}", grant.id)
+    })?;
+    let of_account = ledger.bucket(bucket).account == grant.account;
+    holds(of_account, "L13", tenant, || format!("grant {} lies elsewhere", grant.id))
+}
+
 /// L1: what was granted is on the line, every unit of it exactly once.
 fn check_grants(ledger: &Ledger) -> Check {
     let mut ends: BTreeMap<BucketNo, u64> = BTreeMap::new();
     for (number, grant) in (0..).map(GrantNo).zip(&ledger.grants) {
-        let tenant = Some(ledger.account(grant.account).tenant);
-        let parts: u64 = ledger.grant_parts(number).iter().sum();
-        holds(parts == grant.amount.length(), "L1", tenant, || {
-            format!("grant {} of {} has {parts} units", grant.id, grant.amount)
-        })?;
+        check_grant(ledger, number)?;
         let Some(bucket) = grant.bucket else { continue };
-        let owner = ledger.bucket(bucket).line.packs_in(grant.span()).next();
-        holds(owner == Some((grant.span(), number)), "L1", tenant, || {
-            format!("grant {} does not own its units of bucket {bucket}", grant.id)
-        })?;
         let end = ends.entry(bucket).or_default();
         *end = (*end).max(grant.span().end);
-        let of_account = ledger.bucket(bucket).account == grant.account;
-        holds(of_account, "L13", tenant, || format!("grant {} lies elsewhere", grant.id))?;
     }
     for (number, bucket) in (0..).map(BucketNo).zip(&ledger.buckets) {
         let tenant = Some(ledger.account(bucket.account).tenant);
@@ -130,48 +137,52 @@ fn check_accounts(ledger: &Ledger) -> Check {
     Ok(())
 }
 
+/// L3, L6, L7 and L13 of one hold or charge, if there is one with this number.
+pub fn check_hold(ledger: &Ledger, number: HoldNo) -> Check {
+    let Some(hold) = ledger.hold(number) else { return Ok(()) };
+    let tenant = ledger.account(hold.account).tenant;
+    let path = ledger.path(hold.account);
+    let (mut kept, mut captured) = (0u64, 0u64);
+    for slice in &hold.slices {
+        let owner = ledger.bucket(slice.bucket).account;
+        holds(path.contains(&owner), "L13", Some(tenant), || {
+            format!("hold {} draws on an account that is not above it", hold.id)
+        })?;
+        kept += slice.kept();
+        captured += slice.captured;
+        if hold.is_open() && slice.room() > 0 {
+            let line = &ledger.bucket(slice.bucket).line;
+            let all_held = line.runs_in(slice.rest().span).all(|(_, p)| p == Part::Held);
+            holds(all_held, "L3", Some(tenant), || {
+                format!("hold {} keeps units that are not held", hold.id)
+            })?;
+        }
+    }
+    holds((kept, captured) == (hold.amount, hold.captured), "L3", Some(tenant), || {
+        format!("hold {} of {} has slices of {kept}", hold.id, hold.amount)
+    })?;
+    let ordered = hold.refunded <= hold.captured && hold.captured <= hold.metered;
+    holds(ordered, "L7", Some(tenant), || {
+        format!("hold {}: refunded, captured and metered out of order", hold.id)
+    })?;
+    let late: u64 = hold.rare.iter().flat_map(|r| &r.uncollected).map(|(_, amount)| amount).sum();
+    holds(late == hold.uncollected(), "L7", Some(tenant), || {
+        format!("hold {}: {late} is not what was not collected", hold.id)
+    })?;
+    let found = ledger.find_hold(tenant, hold.kind, &hold.id);
+    holds(found == Some(number), "index", Some(tenant), || {
+        format!("hold {} is not found by its name", hold.id)
+    })
+}
+
 /// L3, L6, L7 and L13: held units are those of open holds, and each hold adds up.
 fn check_holds(ledger: &Ledger) -> Check {
     let mut held: BTreeMap<BucketNo, u64> = BTreeMap::new();
-    let mut uncollected: BTreeMap<AccountNo, i128> = BTreeMap::new();
     for (number, hold) in ledger.holds.iter() {
-        let number = HoldNo(number);
-        let tenant = ledger.account(hold.account).tenant;
-        let path = ledger.path(hold.account);
-        let (mut kept, mut captured) = (0u64, 0u64);
-        for slice in &hold.slices {
-            let owner = ledger.bucket(slice.bucket).account;
-            holds(path.contains(&owner), "L13", Some(tenant), || {
-                format!("hold {} draws on an account that is not above it", hold.id)
-            })?;
-            kept += slice.kept();
-            captured += slice.captured;
-            if hold.is_open() && slice.room() > 0 {
-                *held.entry(slice.bucket).or_default() += slice.room();
-                let line = &ledger.bucket(slice.bucket).line;
-                let all_held = line.runs_in(slice.rest().span).all(|(_, p)| p == Part::Held);
-                holds(all_held, "L3", Some(tenant), || {
-                    format!("hold {} keeps units that are not held", hold.id)
-                })?;
-            }
+        check_hold(ledger, HoldNo(number))?;
+        for slice in hold.slices.iter().filter(|slice| hold.is_open() && slice.room() > 0) {
+            *held.entry(slice.bucket).or_default() += slice.room();
         }
-        holds((kept, captured) == (hold.amount, hold.captured), "L3", Some(tenant), || {
-            format!("hold {} of {} has slices of {kept}", hold.id, hold.amount)
-        })?;
-        let ordered = hold.refunded <= hold.captured && hold.captured <= hold.metered;
-        holds(ordered, "L7", Some(tenant), || {
-            format!("hold {}: refunded, captured and metered out of order", hold.id)
-        })?;
-        let late: u64 =
-            hold.rare.iter().flat_map(|r| &r.uncollected).map(|(_, amount)| amount).sum();
-        holds(late == hold.uncollected(), "L7", Some(tenant), || {
-            format!("hold {}: {late} is not what was not collected", hold.id)
-        })?;
-        *uncollected.entry(hold.account).or_default() += i128::from(late);
-        let found = ledger.find_hold(tenant, hold.kind, &hold.id);
-        holds(found == Some(number), "index", Some(tenant), || {
-            format!("hold {} is not found by its name", hold.id)
-        })?;
     }
     for number in (0..).map(BucketNo).take(ledger.buckets.len()) {
         let units = ledger.bucket_sum(number, Part::Held);
@@ -185,22 +196,26 @@ fn check_holds(ledger: &Ledger) -> Check {
 
 /// L4: a budget's numbers are what its subtree's holds say, and no draw has broken a hard limit.
 fn check_budgets(ledger: &Ledger) -> Check {
-    for (number, account) in (0..).map(AccountNo).zip(&ledger.accounts) {
-        for budget in account.budgets() {
-            let numbers = budget.numbers(ledger.now);
-            let (period_start, _) = budget.terms.period_of(ledger.now);
-            let oldest = ledger.now.plus_millis(-ledger.policy.retention_ms);
-            let nothing_forgotten = period_start >= oldest;
-            let counted = ledger.count_usage(ledger.now, number, &budget.terms);
-            holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {
-                let name = &budget.name;
-                format!("budget {name} of {} says {numbers:?}, not {counted:?}", account.path)
-            })?;
-            let sane = numbers.0 >= 0 && numbers.1 >= 0;
-            holds(sane, "L4", Some(account.tenant), || {
-                format!("budget {} of {} is negative: {numbers:?}", budget.name, account.path)
-            })?;
-        }
+    (0..ledger.account_count()).try_for_each(|number| check_budgets_of(ledger, AccountNo(number)))
+}
+
+/// L4 of the budgets of one account. Walks all holds for each of them.
+pub fn check_budgets_of(ledger: &Ledger, number: AccountNo) -> Check {
+    let account = ledger.account(number);
+    for budget in account.budgets() {
+        let numbers = budget.numbers(ledger.now);
+        let (period_start, _) = budget.terms.period_of(ledger.now);
+        let oldest = ledger.now.plus_millis(-ledger.policy.retention_ms);
+        let nothing_forgotten = period_start >= oldest;
+        let counted = ledger.count_usage(ledger.now, number, &budget.terms);
+        holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {
+            let name = &budget.name;
+            format!("budget {name} of {} says {numbers:?}, not {counted:?}", account.path)
+        })?;
+        let sane = numbers.0 >= 0 && numbers.1 >= 0;
+        holds(sane, "L4", Some(account.tenant), || {
+            format!("budget {} of {} is negative: {numbers:?}", budget.name, account.path)
+        })?;
     }
     Ok(())
 }

@@ -189,6 +189,10 @@ impl Ledger {
                 self.decide_remove_budget(path, budget, events)
             }
             Command::ReviveHold { record, digest } => self.decide_revive(record, *digest, events),
+            Command::KeepBatch { aborted: None } => Ok(Reply::Done),
+            Command::KeepBatch { aborted: Some(told) } => {
+                Err(Refusal::BatchAborted { told: told.clone() })
+            }
             Command::OpenRegion { region, shard } => {
                 self.decide_open_region(region, *shard, events)
             }
@@ -247,7 +251,8 @@ impl Ledger {
             | Command::RemoveQuota { .. }
             | Command::CancelJob { .. }
             | Command::ReportUsage { .. }
-            | Command::Receive { .. } => None,
+            | Command::Receive { .. }
+            | Command::KeepBatch { .. } => None,
         };
         if let Some(account) = account {
             let refusal = Box::new(refusal.clone());

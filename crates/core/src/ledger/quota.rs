@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::account::Path;
 use super::answer::Reply;
+use super::command::AccountSettings;
 use super::event::Event;
 use super::id::{AccountNo, CellNo, Name};
 use super::refusal::{Blocker, Refusal, Resource};
@@ -76,13 +77,13 @@ impl Ledger {
         let account = self.existing_account(path)?;
         let present = self.quotas(account).iter().find(|(own, _)| own.as_ref() == region);
         if present.is_some_and(|(_, present)| present == quota) {
-            return Ok(Reply::Account(account));
+            return Ok(self.account_reply(account, &AccountSettings::default(), None));
         }
         let (own, numbers) = (region.cloned(), quota.clone());
         events.push(Event::QuotaSet { account, region: own, quota: numbers });
         let change = PolicyChange { quota: Some((region, Some(quota))), ..PolicyChange::default() };
         self.push_policy(account, &change, events);
-        Ok(Reply::Account(account))
+        Ok(self.account_reply(account, &AccountSettings::default(), None))
     }
 
     pub(super) fn decide_remove_quota(

@@ -197,6 +197,11 @@ pub enum Refusal {
         /// Every budget that blocks, nearest first.
         blockers: Vec<Blocker>,
     },
+    /// An atomic batch came to nothing. Returned under the batch's own idempotency key.
+    BatchAborted {
+        /// Why, in the words of the answer.
+        told: Box<str>,
+    },
 }
 
 impl Refusal {
@@ -214,6 +219,7 @@ impl Refusal {
             Refusal::Conflict(_) | Refusal::QuotaExceeded { .. } => "conflict",
             Refusal::InsufficientCredits { .. } => "insufficient_credits",
             Refusal::BudgetExceeded { .. } => "budget_exceeded",
+            Refusal::BatchAborted { .. } => "batch_aborted",
         }
     }
 
@@ -228,7 +234,8 @@ impl Refusal {
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
             | Refusal::Conflict(_)
-            | Refusal::QuotaExceeded { .. } => 409,
+            | Refusal::QuotaExceeded { .. }
+            | Refusal::BatchAborted { .. } => 409,
             Refusal::InsufficientCredits { .. } | Refusal::BudgetExceeded { .. } => 402,
         }
     }
@@ -247,7 +254,8 @@ impl Refusal {
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_) => false,
+            | Refusal::Conflict(_)
+            | Refusal::BatchAborted { .. } => false,
         }
     }
 
@@ -291,6 +299,7 @@ mod tests {
             Refusal::QuotaExceeded { blockers: vec![] },
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
+            Refusal::BatchAborted { told: "{}".into() },
         ]
     }
 
@@ -315,6 +324,7 @@ mod tests {
                 ("conflict", 409, true, true),
                 ("insufficient_credits", 402, true, true),
                 ("budget_exceeded", 402, true, true),
+                ("batch_aborted", 409, false, true),
             ]
         );
     }

@@ -200,7 +200,7 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
 pub(crate) fn reply(ledger: &Ledger, reply: &Reply) -> String {
     match reply {
         Reply::Done => "done".into(),
-        Reply::Account(number) => format!("account {}", account(ledger, *number)),
+        Reply::Account(reply) => format!("account {}", account(ledger, reply.account)),
         Reply::Grant { grant, parts } => {
             format!("grant {} {}", ledger.grant(*grant).id, parts_text(*parts))
         }
@@ -235,8 +235,8 @@ pub(crate) fn reply(ledger: &Ledger, reply: &Reply) -> String {
             let made = ledger.movement(*movement).unwrap();
             format!("{:?} {} {amount}", made.what, made.movement.id)
         }
-        Reply::Budget { account: number, budget } => {
-            format!("budget {budget} of {}", account(ledger, *number))
+        Reply::Budget(reply) => {
+            format!("budget {} of {}", reply.budget, account(ledger, reply.account))
         }
         Reply::Jobs { first, count } => {
             let names: Vec<String> = (first.0..first.0 + u64::from(*count))
@@ -276,7 +276,8 @@ pub(crate) fn refusal(refusal: &Refusal) -> String {
         Refusal::NotFound { .. }
         | Refusal::AlreadyExists { .. }
         | Refusal::IdempotencyKeyReused
-        | Refusal::SequenceConflict { .. } => &[],
+        | Refusal::SequenceConflict { .. }
+        | Refusal::BatchAborted { .. } => &[],
     };
     for one in blockers {
         write!(text, "; {}", blocker(one)).unwrap();

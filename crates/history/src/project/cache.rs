@@ -10,6 +10,7 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{decode_archived, encode_archived};
 
+use super::levels::Levels;
 use super::{History, no_progress};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
@@ -25,6 +26,7 @@ pub(super) struct Cache {
     holds: BTreeMap<u32, LiveHold>,
     pub(super) usage: BTreeMap<(i64, u32), UsageRow>,
     pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
+    pub(super) levels: Levels,
 }
 
 #[derive(Copy, Clone, Default)]
@@ -51,6 +53,7 @@ pub(super) struct BucketRow {
     pub(super) expired: bool,
     pub(super) grants: u32,
     pub(super) length: i128,
+    pub(super) free: i128,
     pub(super) dirty: bool,
 }
 
@@ -140,7 +143,7 @@ impl<D: Database> History<D> {
     pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
         if !self.cache.buckets.contains_key(&number) {
             let rows = self.database.query(
-                "SELECT account, expired, grants, length FROM buckets WHERE number = ?1",
+                "SELECT account, expired, grants, length, free FROM buckets WHERE number = ?1",
                 &[number.into()],
             )?;
             let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
@@ -150,6 +153,7 @@ impl<D: Database> History<D> {
                 expired: row.integer()? != 0,
                 grants: row.number()?,
                 length: row.sum()?,
+                free: row.sum()?,
                 dirty: false,
             };
             self.cache.buckets.insert(number, loaded);
@@ -185,16 +189,19 @@ impl<D: Database> History<D> {
         }
         for (number, row) in self.cache.buckets.iter_mut().filter(|(_, row)| row.dirty) {
             database.execute(
-                "UPDATE buckets SET expired = ?2, grants = ?3, length = ?4 WHERE number = ?1",
+                "UPDATE buckets SET expired = ?2, grants = ?3, length = ?4, free = ?5
+                 WHERE number = ?1",
                 &[
                     (*number).into(),
                     i64::from(row.expired).into(),
                     row.grants.into(),
                     row.length.into(),
+                    row.free.into(),
                 ],
             )?;
             row.dirty = false;
         }
+        self.flush_levels()?;
         self.flush_holds()?;
         self.flush_usage()?;
         self.flush_job_usage()?;

@@ -37,6 +37,7 @@ impl<D: Database> History<D> {
             Event::GrantRevoked { grant, amount } => self.grant_revoked(step, grant.0, *amount),
             Event::BucketExpired { bucket, amount } => self.bucket_expired(step, bucket.0, *amount),
             Event::ExpiryReversed { pieces } => {
+                self.shift_pieces(step.at, pieces, 1)?;
                 for owned in self.owners(pieces)? {
                     let movement = super::Movement {
                         account: owned.account,
@@ -82,6 +83,7 @@ impl<D: Database> History<D> {
                 let row = self.account(account.0)?;
                 row.uncollected -= i128::from(total(&movement.pieces));
                 row.dirty = true;
+                self.note_uncollected(step.at, account.0)?;
                 self.named(step, EntryType::Collected, account.0, movement)
             }
             Event::BudgetSet { account, budget, terms, period_start: _, spent: _, held: _ } => {

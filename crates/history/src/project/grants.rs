@@ -52,7 +52,7 @@ impl<D: Database> History<D> {
         };
         let now = issued.effective_at <= step.at;
         if now {
-            self.lay_grant(issued.grant.0)?;
+            self.lay_grant(step.at, issued.grant.0)?;
         }
         self.enter(
             step,
@@ -74,7 +74,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         grant: u32,
     ) -> Result<(), HistoryError> {
-        let (account, amount) = self.lay_grant(grant)?;
+        let (account, amount) = self.lay_grant(step.at, grant)?;
         self.enter(step, &grant_movement(account, EntryType::Granted, amount, grant))
     }
 
@@ -84,20 +84,29 @@ impl<D: Database> History<D> {
         grant: u32,
         amount: u64,
     ) -> Result<(), HistoryError> {
-        let rows = self
-            .database
-            .query("SELECT account, bucket FROM grants WHERE number = ?1", &[grant.into()])?;
-        let mut row = Columns::of(rows.into_iter().next().ok_or_else(|| no_grant(grant))?);
-        let (account, bucket) = (row.number()?, row.maybe_number()?);
+        let (account, mut bucket) = self.place_of_grant(grant)?;
         if bucket.is_none() {
             // What was promised comes in and goes at once, so that the entries add up.
             self.grant_activated(step, grant)?;
+            (_, bucket) = self.place_of_grant(grant)?;
+        }
+        if let Some(bucket) = bucket {
+            self.shift(step.at, bucket, -i128::from(amount))?;
         }
         self.enter(step, &grant_movement(account, EntryType::Revoked, amount.into(), grant))
     }
 
+    /// The account of a grant, and the bucket in which it lies.
+    fn place_of_grant(&self, grant: u32) -> Result<(u32, Option<u32>), HistoryError> {
+        let rows = self
+            .database
+            .query("SELECT account, bucket FROM grants WHERE number = ?1", &[grant.into()])?;
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(|| no_grant(grant))?);
+        Ok((row.number()?, row.maybe_number()?))
+    }
+
     /// Gives a grant its units on the line of its bucket.
-    fn lay_grant(&mut self, grant: u32) -> Result<(u32, i128), HistoryError> {
+    fn lay_grant(&mut self, at: Timestamp, grant: u32) -> Result<(u32, i128), HistoryError> {
         let rows = self.database.query(
             "SELECT account, amount, terms, shared FROM grants WHERE number = ?1",
             &[grant.into()],
@@ -121,6 +130,7 @@ impl<D: Database> History<D> {
         bucket.length += amount;
         bucket.grants += 1;
         bucket.dirty = true;
+        self.shift(at, number, amount)?;
         self.database.execute(
             "UPDATE grants SET bucket = ?2, start = ?3 WHERE number = ?1",
             &[grant.into(), number.into(), start.into()],
@@ -148,9 +158,9 @@ impl<D: Database> History<D> {
     ) -> Result<u32, HistoryError> {
         let number = self.cache.progress.buckets;
         self.cache.progress.buckets += 1;
-        let row = BucketRow { account, expired: false, grants: 0, length: 0, dirty: true };
+        let row = BucketRow { account, expired: false, grants: 0, length: 0, free: 0, dirty: true };
         self.database.execute(
-            "INSERT INTO buckets VALUES (?1, ?2, ?3, ?4, 0, 0, ?5)",
+            "INSERT INTO buckets VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?5)",
             &[
                 number.into(),
                 account.into(),
@@ -179,7 +189,8 @@ impl<D: Database> History<D> {
         }
         let grant =
             if grants == 1 { self.grant_at(number, 0)?.map(|(grant, _)| grant) } else { None };
-        let amount = amount.into();
+        let amount = i128::from(amount);
+        self.shift(step.at, number, -amount)?;
         let movement = Movement {
             account,
             kind: EntryType::Expired,
@@ -234,7 +245,7 @@ fn no_grant(grant: u32) -> HistoryError {
     HistoryError::inconsistent(format!("there is no grant {grant}"))
 }
 
-/// What grants of one bucket have in common, as bytes.
+/// What grants of one bucket have in common, as bytes; [`crate::query`] reads them again.
 fn terms_key(issued: &GrantIssued) -> Vec<u8> {
     let kind: GrantKind = issued.kind;
     let mut key = issued.account.0.to_be_bytes().to_vec();

@@ -31,6 +31,7 @@ impl<D: Database> History<D> {
         of: Of<'_>,
         pieces: &[Piece],
     ) -> Result<(), HistoryError> {
+        self.shift_pieces(step.at, pieces, of.kind.effect().0)?;
         for owned in self.owners(pieces)? {
             self.enter(
                 step,
@@ -188,6 +189,7 @@ impl<D: Database> History<D> {
         let account = self.account(spender)?;
         account.uncollected += owed;
         account.dirty = true;
+        self.note_uncollected(at, spender)?;
         self.use_subtree(at, spender, UsageRow { drawn: owed, ..UsageRow::default() })?;
         self.enter(
             step,

@@ -7,6 +7,7 @@ mod grants;
 mod hold_record;
 mod holds;
 mod jobs;
+mod levels;
 mod usage;
 
 use std::collections::BTreeSet;
@@ -127,8 +128,20 @@ impl<D: Database> History<D> {
         Ok(self.cache.progress.position)
     }
 
+    /// Accounts and all that lie above them: a decision concerns the whole path.
+    fn with_those_above(&mut self, touched: &BTreeSet<u32>) -> Result<BTreeSet<u32>, HistoryError> {
+        let mut all = BTreeSet::new();
+        for account in touched {
+            let mut next = Some(*account);
+            while let Some(account) = next.filter(|account| all.insert(*account)) {
+                next = self.account(account)?.parent;
+            }
+        }
+        Ok(all)
+    }
+
     /// Notes who asked for what.
-    fn record(&self, step: &Step, body: &LedgerBody) -> Result<(), HistoryError> {
+    fn record(&mut self, step: &Step, body: &LedgerBody) -> Result<(), HistoryError> {
         let header = body.header.as_ref();
         let hash = |hash: u128| hash.to_be_bytes().to_vec();
         let refusal = header.and_then(|header| match header.outcome {
@@ -151,7 +164,7 @@ impl<D: Database> History<D> {
                 events.join(" ").as_str().into(),
             ],
         )?;
-        for account in &step.touched {
+        for account in &self.with_those_above(&step.touched)? {
             self.database.execute(
                 "INSERT INTO record_accounts VALUES (?1, ?2, ?3)",
                 &[(*account).into(), key.0.into(), key.1.into()],

@@ -31,7 +31,7 @@ pub struct AuditEntry {
 /// Which decisions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AuditFilter {
-    /// Those that concern an account.
+    /// Those that concern an account or one below it.
     Account(u32),
     /// Those that concern a job.
     Job(JobNo),

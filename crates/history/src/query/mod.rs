@@ -5,6 +5,7 @@ mod archive;
 mod audit;
 mod cursor;
 mod entries;
+mod past;
 mod statement;
 mod usage;
 

@@ -6,10 +6,12 @@
 //! checkpoints and needs nothing else: no store, no server, no code of the prover.
 
 mod checkpoint;
+mod chunked;
 mod tree;
 mod verify;
 
 pub use checkpoint::{Checkpoint, SignedCheckpoint};
+pub use chunked::ChunkedTree;
 pub use ed25519_dalek::{SigningKey, VerifyingKey};
 pub use tree::{ConsistencyProof, Frontier, InclusionProof, MerkleTree};
 pub use verify::{ProofError, Verifier};

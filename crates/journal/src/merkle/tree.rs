@@ -8,14 +8,14 @@ fn leaf(frame: &[u8]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
-fn node(left: &Digest, right: &Digest) -> Digest {
+pub(super) fn node(left: &Digest, right: &Digest) -> Digest {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&[1]).update(&left.0).update(&right.0);
     Digest(*hasher.finalize().as_bytes())
 }
 
 /// The hash of nothing, as RFC 6962 has it.
-fn empty_root() -> Digest {
+pub(super) fn empty_root() -> Digest {
     Digest(*blake3::hash(&[]).as_bytes())
 }
 
@@ -88,7 +88,11 @@ impl MerkleTree {
 
     /// Adds the frame of the next record.
     pub fn push(&mut self, frame: &[u8]) {
-        let mut hash = leaf(frame);
+        self.push_hash(leaf(frame));
+    }
+
+    /// Adds the hash of the next leaf.
+    pub(super) fn push_hash(&mut self, mut hash: Digest) {
         for level in 0.. {
             if self.levels.len() == level {
                 self.levels.push(Vec::new());
@@ -141,7 +145,7 @@ impl MerkleTree {
 
     /// The hash over `size` leaves from `start`, which is a multiple of the power of two at or
     /// above `size`.
-    fn subtree(&self, start: u64, size: u64) -> Digest {
+    pub(super) fn subtree(&self, start: u64, size: u64) -> Digest {
         if size.is_power_of_two() {
             let level = size.trailing_zeros();
             let index = usize::try_from(start >> level).expect("it is in memory");
@@ -186,6 +190,6 @@ impl MerkleTree {
 }
 
 /// The largest power of two below `size`, which is at least 2.
-fn largest_power_below(size: u64) -> u64 {
+pub(super) fn largest_power_below(size: u64) -> u64 {
     1 << (u64::BITS - 1 - (size - 1).leading_zeros())
 }

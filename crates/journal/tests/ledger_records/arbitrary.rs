@@ -6,6 +6,7 @@ mod job;
 use std::sync::Arc;
 
 use bursar_core::credits::Credits;
+use bursar_core::ledger::answer::{AccountReply, BudgetReply};
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause,
@@ -26,6 +27,11 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// How many variants an event has.
+/// The golden bytes were drawn from these many commands and refusals; later ones have tests of their
+/// own.
+const FIRST_COMMANDS: usize = 19;
+const FIRST_REFUSALS: usize = 11;
+
 pub(crate) const VARIANTS: u32 = 44;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
@@ -237,7 +243,12 @@ impl Source {
     fn reply(&mut self) -> Reply {
         match self.below(7) {
             0 => Reply::Done,
-            1 => Reply::Account(self.account()),
+            1 => Reply::Account(Box::new(AccountReply {
+                account: self.account(),
+                settings: self.settings(),
+                frozen: self.below(2) == 0,
+                uncollected: self.sum(),
+            })),
             2 => Reply::Grant {
                 grant: GrantNo(self.u32()),
                 parts: std::array::from_fn(|_| self.u64()),
@@ -258,7 +269,14 @@ impl Source {
                 spendable_after: self.sum(),
             },
             5 => Reply::Movement { movement: self.u32(), amount: self.credits() },
-            _ => Reply::Budget { account: self.account(), budget: self.name() },
+            _ => Reply::Budget(Box::new(BudgetReply {
+                account: self.account(),
+                budget: self.name(),
+                terms: self.terms(),
+                at: self.time(),
+                spent: self.sum(),
+                held: self.sum(),
+            })),
         }
     }
 
@@ -320,11 +338,10 @@ impl Source {
             actor: self.name(),
             fingerprint: self.hash(),
             key: self.maybe(Source::hash),
-            // Those that there were when the first golden bytes were written.
-            command: self.pick(&CommandKind::ALL[..19]),
+            command: self.pick(&CommandKind::ALL[..FIRST_COMMANDS]),
             outcome: match self.below(2) {
                 0 => Outcome::Accepted,
-                _ => Outcome::Refused(self.pick(&RefusalCode::ALL[..11])),
+                _ => Outcome::Refused(self.pick(&RefusalCode::ALL[..FIRST_REFUSALS])),
             },
         }
     }

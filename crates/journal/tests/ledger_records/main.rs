@@ -16,8 +16,8 @@ use bursar_core::ledger::id::HoldNo;
 use bursar_core::ledger::refusal::Refusal;
 use bursar_journal::RecordKind;
 use bursar_journal::record::ledger::{
-    AuditHeader, FormatError, decode_archived, decode_body, decode_record, encode_archived,
-    encode_body, event_name,
+    AuditHeader, CommandKind, FormatError, Outcome, RefusalCode, decode_archived, decode_body,
+    decode_record, encode_archived, encode_body, event_name,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -39,6 +39,25 @@ fn the_generator_makes_every_variant_there_is() {
         let bytes = encoded(None, &[source.event(variant)]);
         let tag = if variant < 24 { bytes[5] } else { bytes[6] };
         assert_eq!(u32::from(tag), variant);
+    }
+}
+
+#[test]
+fn an_aborted_batch_and_every_command_and_refusal_come_back() {
+    let told = || Refusal::BatchAborted { told: "{\"place\":1}".into() };
+    let answered = Event::Answered { key: 1, fingerprint: 2, answer: Arc::new(Err(told())) };
+    for (place, command) in CommandKind::ALL.iter().enumerate() {
+        let refusal = RefusalCode::ALL[place % RefusalCode::ALL.len()];
+        let header = AuditHeader {
+            actor: "k".into(),
+            fingerprint: 2,
+            key: Some(1),
+            command: *command,
+            outcome: Outcome::Refused(refusal),
+        };
+        let bytes = encoded(Some(&header), std::slice::from_ref(&answered));
+        let body = decode_body(&bytes).expect("just written");
+        assert_eq!((body.header, body.events.as_slice()), (Some(header), &[answered.clone()][..]));
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
         target: Target::Account(path.clone()),
         creates: Some((Resource::Account, path.clone(), true)),
         build: Box::new(move |_| Command::OpenAccount { path, kind, settings }),
-        shape: Shape::Account { frozen: None },
+        shape: Shape::Account,
     })
 }
 
@@ -63,7 +63,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| Command::ChangeAccount { path, settings }),
-        shape: Shape::Account { frozen: None },
+        shape: Shape::Account,
     })
 }
 
@@ -77,7 +77,7 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan,
         build: Box::new(move |_| {
             if freeze { Command::FreezeAccount { path } } else { Command::UnfreezeAccount { path } }
         }),
-        shape: Shape::Account { frozen: Some(freeze) },
+        shape: Shape::Account,
     })
 }
 

@@ -21,7 +21,7 @@ use super::extract::{Caller, Params};
 use super::list::page_size;
 use crate::app::App;
 use crate::auth::Principal;
-use crate::checkpoint::{self, Proven};
+use crate::checkpoint::Proven;
 use crate::feed::{Behind, Place, read_event_id};
 use crate::problem::Failure;
 use crate::render::time;
@@ -40,7 +40,7 @@ fn record(entry: AuditEntry) -> AuditRecord {
 
 /// Decisions, newest first: who asked for what, and what came of it.
 ///
-/// A key with a scope sees those of one account of it: the scope itself unless another is named.
+/// A key with a scope sees those that concern its scope, or an account of it that is named.
 #[utoipa::path(get, path = "/v1/audit", tag = "audit", operation_id = "list_audit",
     params(AuditQuery),
     responses((status = 200, description = "A page of decisions", body = List<AuditRecord>)))]
@@ -108,11 +108,7 @@ pub(super) async fn get_proof(
 
 async fn prove(app: &App, position: Option<u64>) -> Result<Proven, Failure> {
     let seen = app.read(|_| ()).await?;
-    let key = app.signing.clone();
-    let work = move |journal: &dyn bursar_journal::Journal| {
-        checkpoint::prove(journal, &key, seen.position, position, seen.at)
-    };
-    app.history.with_journal(work).await
+    app.history.prove(app.signing.clone(), (seen.position, seen.at), position).await
 }
 
 /// What happens in the key's scope, as server-sent events.

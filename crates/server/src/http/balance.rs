@@ -51,40 +51,26 @@ pub(super) async fn get(
     let now = app.clock.now();
     let future = at.filter(|at| *at > now);
     let wanted = path.clone();
-    let seen = app.read(move |ledger| {
+    let read = move |ledger: &Ledger| {
         let number = ledger.find_account(&wanted)?;
         Some(match future {
             Some(at) => forecast(ledger, number, &asked, at),
             None => ledger.balance(number, &asked),
         })
-    });
-    let seen = seen.await?;
+    };
+    let seen = if query.stale_ok == Some(true) {
+        app.read_copy(read).await?
+    } else {
+        app.read(read).await?
+    };
     let balance = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
     caller.principal.require("get_balance")?;
     if let Some(past) = at.filter(|at| *at < seen.at) {
-        let context = context(&query)?;
-        let account = path.clone();
-        let was = app.history.ledger_at(past, move |ledger, position| {
-            let number = ledger.find_account(&account);
-            (number.map(|number| ledger.balance(number, &context)), position)
-        });
+        let was = app.history.balance_at(seen.position, path.clone(), context(&query)?, past);
         let (balance, position) = was.await?;
-        let balance = balance.unwrap_or_else(nothing);
         return Ok(json(StatusCode::OK, &shown(&path, balance, past, position)));
     }
     Ok(json(StatusCode::OK, &shown(&path, balance, seen.at, seen.position)))
-}
-
-/// What an account had before it was opened.
-fn nothing() -> view::Balance {
-    view::Balance {
-        available: 0,
-        held: 0,
-        by_kind: [0; 4],
-        spendable: 0,
-        expiring: Vec::new(),
-        uncollected: 0,
-    }
 }
 
 fn shown(account: &str, balance: view::Balance, at: Timestamp, position: u64) -> Balance {

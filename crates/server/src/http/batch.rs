@@ -1,5 +1,7 @@
 //! Many changes of the ledger in one request, each on its own or all or nothing.
 
+mod atomic;
+
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -16,7 +18,7 @@ use super::change::{Answer, json};
 use super::extract::{Caller, Tree, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
-use crate::operation::{Done, Finish, Plan, Ready, Running, fingerprint};
+use crate::operation::{Done, Plan, Ready, Running, fingerprint};
 use crate::problem::Failure;
 
 /// The change that an operation asks for.
@@ -32,7 +34,7 @@ fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Resul
         ("POST", ["v1", "accounts", id, "unfreeze"]) => accounts::plan_freeze(own(id), false, body),
         ("POST", ["v1", "accounts", id, "collect"]) => accounts::plan_collect(app, own(id), body),
         ("PUT", ["v1", "accounts", id, "budgets", name]) => {
-            budgets::plan_set(app, own(id), own(name), body)
+            budgets::plan_set(own(id), own(name), body)
         }
         ("DELETE", ["v1", "accounts", id, "budgets", name]) => {
             budgets::plan_remove(own(id), own(name), body)
@@ -111,7 +113,8 @@ fn promise(command: &Command, promises: &mut Promises) {
         | Command::RemoveQuota { .. }
         | Command::CancelJob { .. }
         | Command::ReportUsage { .. }
-        | Command::Receive { .. } => return,
+        | Command::Receive { .. }
+        | Command::KeepBatch { .. } => return,
     };
     promises.push((made.0, made.1.clone(), made.2.clone()));
 }
@@ -167,7 +170,7 @@ pub(super) async fn run(State(app): State<Arc<App>>, caller: Caller, Tree(body):
     }
     let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
     if batch.atomic {
-        atomic(&app, &caller, &batch.operations, print).await
+        atomic::run(&app, &caller, &batch.operations, print).await
     } else {
         separate(&app, &caller, &batch.operations, print).await
     }
@@ -212,70 +215,4 @@ fn finished(results: Vec<OperationResult>, replayed: bool) -> axum::response::Re
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
     }
     response
-}
-
-/// The answer when one operation made all fail.
-fn aborted(place: usize, count: usize, failure: Failure) -> Failure {
-    if failure.problem.status >= 500 || failure.problem.code == Code::IdempotencyKeyReused {
-        return failure;
-    }
-    let detail = format!(
-        "operation {place} failed with {}; nothing happened",
-        failure.problem.code.as_str()
-    );
-    let mut whole = Failure::new(Code::BatchAborted, detail);
-    let mut cause = Some(failure);
-    let results = (0..count).map(|other| match cause.take_if(|_| other == place) {
-        Some(cause) => failed(cause),
-        None => OperationResult { status: 424, body: Value::Null },
-    });
-    whole.problem.results = Some(results.collect());
-    whole.problem.param = Some(format!("operations[{place}]"));
-    whole
-}
-
-async fn atomic(
-    app: &App,
-    caller: &Caller,
-    operations: &[Operation],
-    print: Option<u128>,
-) -> Answer {
-    let count = operations.len();
-    let mut items = Vec::with_capacity(count);
-    let mut finishes: Vec<Finish> = Vec::with_capacity(count);
-    let mut existed = Vec::with_capacity(count);
-    let mut promises = Promises::new();
-    let mut tenant: Option<Name> = None;
-    for (place, operation) in operations.iter().enumerate() {
-        let ready = prepare(app, caller, place, operation, print, &mut promises).await;
-        let ready = ready.map_err(|failure| aborted(place, count, failure))?;
-        let own = ready.tenant().clone();
-        if tenant.get_or_insert_with(|| own.clone()) != &own {
-            let reason = "an atomic batch stays inside one tenant";
-            return Err(Failure::invalid(format!("operations[{place}].path"), reason));
-        }
-        existed.push(ready.post_existed(&app.ledger));
-        let (envelope, command, finish) = ready.into_parts();
-        items.push((envelope, command));
-        finishes.push(finish);
-    }
-    let seen = app.ledger.group(items).await?;
-    let accepted = match seen.value {
-        Ok(accepted) => accepted,
-        Err(stopped) => {
-            return Err(aborted(stopped.index, count, Failure::from(stopped.refusal)));
-        }
-    };
-    let mut results = Vec::with_capacity(count);
-    let mut all_replayed = true;
-    for ((accepted, finish), existed) in accepted.into_iter().zip(finishes).zip(existed) {
-        let existed = match existed {
-            Some(existed) => existed.seen().await?,
-            None => false,
-        };
-        all_replayed &= accepted.replayed;
-        let done = finish.done(app, accepted, existed, seen.position).await;
-        results.push(result(done));
-    }
-    Ok(finished(results, all_replayed))
 }

@@ -20,7 +20,7 @@ use crate::operation::{Plan, Target};
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
 
-pub(super) fn plan_set(app: &App, id: String, name: String, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Failure> {
     let set: SetBudget = convert(body)?;
     let path = account_path(id)?;
     let budget = named("budget", name)?;
@@ -30,7 +30,7 @@ pub(super) fn plan_set(app: &App, id: String, name: String, body: Value) -> Resu
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| Command::SetBudget { path, budget, terms }),
-        shape: Shape::Budget(app.clock.now()),
+        shape: Shape::Budget,
     })
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn set(
     Path((id, name)): Path<(String, String)>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_set(&app, id, name, body.clone())?;
+    let plan = plan_set(id, name, body.clone())?;
     change(&app, &caller, &body, plan).await
 }
 

@@ -9,7 +9,6 @@ use bursar_api::charge::{Charge, CreateCharge};
 use bursar_api::json::convert;
 use bursar_api::refund::{CreateRefund, Refund};
 use bursar_api::transfer::{CreateTransfer, Transfer};
-use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{self, Command, RefundOf};
 use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::refusal::Resource;
@@ -18,9 +17,9 @@ use serde_json::Value;
 use super::change::{Answer, account_field, change, json, named, new_id};
 use super::convert::{context, credits, instant};
 use super::extract::{Caller, Tree};
+use super::holds::look;
 use crate::app::App;
-use crate::auth::tenant_of;
-use crate::operation::{Plan, Target, find};
+use crate::operation::{Plan, Target};
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
 
@@ -143,18 +142,13 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("charge", id)?;
-    let account = find(&app, &caller, Resource::Charge, &id, &[]).await?;
-    caller.principal.require("get_charge")?;
-    let wanted = id.clone();
-    let read = move |ledger: &Ledger| {
-        let tenant = ledger.find_account(tenant_of(&account))?;
-        let made = ledger.hold(ledger.find_hold(tenant, HoldKind::Charge, &wanted)?)?;
+    let seen = look(&app, &caller, HoldKind::Charge, &id, "get_charge", |ledger, made| {
         let mut charge = render::charge(ledger, made);
         charge.refunded = Some(Sum::from_micros(made.refunded.into()));
-        Some(charge)
-    };
-    let seen = app.read(read).await?;
-    let mut charge = seen.value.ok_or_else(|| Failure::not_found("charge", &id))?;
+        charge
+    });
+    let seen = seen.await?;
+    let mut charge = seen.value;
     charge.as_of = Some(time(seen.at));
     charge.position = Some(seen.position);
     Ok(json(StatusCode::OK, &charge))

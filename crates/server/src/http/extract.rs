@@ -1,7 +1,5 @@
 //! What handlers take: who asks, a strict body, strict parameters.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
@@ -12,14 +10,12 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::meta;
 use crate::auth::Principal;
 use crate::problem::Failure;
 
 /// A body larger than [`MAX_BODY`] is read on up to here, so that the client sees the answer.
 const READ_ON: usize = 32 << 20;
-
-/// How long a client may take to send its body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Who asks, and how.
 #[derive(Clone, Debug)]
@@ -87,7 +83,7 @@ impl<S: Send + Sync> FromRequest<S> for Tree {
 
     async fn from_request(request: Request, _: &S) -> Result<Tree, Failure> {
         let (parts, body) = request.into_parts();
-        let bytes = match tokio::time::timeout(BODY_TIMEOUT, read_all(body)).await {
+        let bytes = match tokio::time::timeout(meta::body_patience(), read_all(body)).await {
             Ok(bytes) => bytes?,
             Err(_) => {
                 return Err(Failure::new(Code::MalformedJson, "the body did not arrive in time"));
@@ -134,7 +130,7 @@ async fn read_all(mut body: Body) -> Result<Vec<u8>, Failure> {
 pub(crate) struct Params<T>(pub T);
 
 /// Parameters that every read takes; the handlers do not see them.
-const COMMON: [&str; 2] = ["min_position", "stale_ok"];
+const COMMON: [&str; 1] = ["min_position"];
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = Failure;

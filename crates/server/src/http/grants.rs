@@ -45,7 +45,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
         target: Target::Account(account),
         creates: Some(creates),
         build: Box::new(move |_| Command::IssueGrant(command)),
-        shape: Shape::Grant,
+        shape: Shape::Grant { revoked: false },
     })
 }
 
@@ -57,7 +57,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
         target: Target::Named(Resource::Grant, grant.clone()),
         creates: None,
         build: Box::new(move |tenant| Command::RevokeGrant { tenant, grant }),
-        shape: Shape::Grant,
+        shape: Shape::Grant { revoked: true },
     })
 }
 

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use bursar_api::Code;
 use bursar_api::hold::{
     Capture, Extend, Hold, HoldFilter, HoldState, Lot, PlaceHold, Release, Settle,
 };
 use bursar_api::json::convert;
 use bursar_api::list::{List, Page};
-use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{self, Cause, Command, Usage};
 use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::id::{HoldNo, Name};
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::{self, Ledger};
+use bursar_engine::Seen;
 use serde_json::Value;
 
 use super::change::{Answer, account_field, change, json, named, new_id};
@@ -22,7 +24,7 @@ use super::extract::{Caller, Params, Tree};
 use super::list::{page, page_size, read_cursor};
 use crate::app::App;
 use crate::auth::tenant_of;
-use crate::operation::{Plan, Target, find};
+use crate::operation::{Plan, Target, find, only_forgotten};
 use crate::problem::Failure;
 use crate::render::{self, Shape, hold_state, time};
 
@@ -193,22 +195,45 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("hold", id)?;
-    let account = find(&app, &caller, Resource::Hold, &id, &[]).await?;
-    caller.principal.require("get_hold")?;
-    let wanted = id.clone();
-    let seen = app.read(move |ledger| {
-        number(ledger, &account, &wanted).and_then(|n| render::hold(ledger, n))
-    });
-    let seen = seen.await?;
-    let mut hold = seen.value.ok_or_else(|| Failure::not_found("hold", &id))?;
+    let seen = look(&app, &caller, HoldKind::Hold, &id, "get_hold", render::archived_hold).await?;
+    let mut hold = seen.value;
     hold.as_of = Some(time(seen.at));
     hold.position = Some(seen.position);
     Ok(json(StatusCode::OK, &hold))
 }
 
-fn number(ledger: &Ledger, account: &str, id: &str) -> Option<HoldNo> {
-    let tenant = ledger.find_account(tenant_of(account))?;
-    ledger.find_hold(tenant, HoldKind::Hold, id)
+/// Looks at a hold or charge in the ledger, or as history has it once the ledger has forgotten it.
+pub(super) async fn look<T: Send + 'static>(
+    app: &App,
+    caller: &Caller,
+    kind: HoldKind,
+    id: &Name,
+    operation: &str,
+    show: impl Fn(&Ledger, &ledger::hold::Hold) -> T + Clone + Send + 'static,
+) -> Result<Seen<T>, Failure> {
+    let (resource, noun) = match kind {
+        HoldKind::Hold => (Resource::Hold, "hold"),
+        HoldKind::Charge => (Resource::Charge, "charge"),
+    };
+    let account = match find(app, caller, resource, id, &[]).await {
+        Ok(account) => account,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let hold = only_forgotten(app, caller, resource, id).await?;
+            caller.principal.require(operation)?;
+            return app.read(move |ledger| show(ledger, &hold)).await;
+        }
+        Err(failure) => return Err(failure),
+    };
+    caller.principal.require(operation)?;
+    let wanted = id.clone();
+    let read = move |ledger: &Ledger| {
+        let tenant = ledger.find_account(tenant_of(&account))?;
+        let number = ledger.find_hold(tenant, kind, &wanted)?;
+        ledger.hold(number).map(|hold| show(ledger, hold))
+    };
+    let seen = app.read(read).await?;
+    let value = seen.value.ok_or_else(|| Failure::not_found(noun, id))?;
+    Ok(Seen { value, at: seen.at, position: seen.position })
 }
 
 /// Everything that a hold was drawn from, in order.
@@ -222,23 +247,16 @@ pub(super) async fn lots(
     Params(asked): Params<Page>,
 ) -> Answer {
     let id = named("hold", id)?;
-    let account = find(&app, &caller, Resource::Hold, &id, &[]).await?;
-    caller.principal.require("list_hold_lots")?;
     let size = page_size(asked.limit)?;
     let first = read_cursor(asked.cursor.as_deref())?.map_or(0, |place| place + 1);
     let first = usize::try_from(first).unwrap_or(usize::MAX);
-    let wanted = id.clone();
-    let read = move |ledger: &Ledger| {
-        let hold = ledger.hold(number(ledger, &account, &wanted)?)?;
+    let show = move |ledger: &Ledger, hold: &ledger::hold::Hold| -> Vec<(u128, Lot)> {
         let all = ledger.hold_lots(hold, u32::MAX).enumerate().skip(first).take(size + 1);
-        let lots: Vec<(u128, Lot)> =
-            all.map(|(place, lot)| (place as u128, render::lot(ledger, lot))).collect();
-        Some(lots)
+        all.map(|(place, lot)| (place as u128, render::lot(ledger, lot))).collect()
     };
-    let seen = app.read(read).await?;
-    let lots = seen.value.ok_or_else(|| Failure::not_found("hold", &id))?;
-    let list =
-        List { as_of: Some(time(seen.at)), position: Some(seen.position), ..page(lots, size) };
+    let seen = look(&app, &caller, HoldKind::Hold, &id, "list_hold_lots", show).await?;
+    let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+    let list = List { as_of, position, ..page(seen.value, size) };
     Ok(json(StatusCode::OK, &list))
 }
 

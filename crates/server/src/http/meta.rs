@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bursar_api::Code;
 use bursar_core::ledger::id::Name;
@@ -15,6 +16,8 @@ pub(crate) struct Meta {
     pub base_url: Arc<str>,
     /// Wait for this position before reading.
     pub min_position: Option<u64>,
+    /// How long the client may take to send its body.
+    pub body_patience: Duration,
 }
 
 tokio::task_local! {
@@ -40,6 +43,11 @@ pub(crate) fn with(use_it: impl FnOnce(&Meta)) {
 /// The position to wait for before reading.
 pub(crate) fn min_position() -> Option<u64> {
     META.try_with(|meta| meta.min_position).ok().flatten()
+}
+
+/// How long the client may take to send its body.
+pub(crate) fn body_patience() -> Duration {
+    META.try_with(|meta| meta.body_patience).unwrap_or(Duration::MAX)
 }
 
 /// Notes the problem with which the request ends, for the metrics.

@@ -32,6 +32,9 @@ fn patience(route: &str) -> Duration {
 
 /// What a request is for, as far as its route tells.
 fn priority(method: &Method, route: &str) -> Priority {
+    if ["/healthz", "/readyz", "/metrics"].contains(&route) {
+        return Priority::Health;
+    }
     if method == Method::GET || method == Method::HEAD {
         return Priority::Read;
     }
@@ -59,6 +62,7 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
         request_id: request_id.clone(),
         base_url: Arc::clone(&app.base_url),
         min_position: wanted.as_ref().ok().copied().flatten(),
+        body_patience: app.body_patience,
     };
     let span = tracing::info_span!("request", %request_id, %method, %route);
     let priority = priority(&method, &route);
@@ -143,6 +147,7 @@ mod tests {
             (Method::POST, "/v1/holds/{id}/settle", Priority::Metering),
             (Method::POST, "/v1/holds", Priority::Change),
             (Method::GET, "/v1/holds/{id}", Priority::Read),
+            (Method::GET, "/metrics", Priority::Health),
         ] {
             assert_eq!(priority(&method, route), expected, "{route}");
         }

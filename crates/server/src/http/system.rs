@@ -45,7 +45,10 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         machines.insert("couriers".to_owned(), failure.into());
     }
     let alarm = app.clock.alarm().map(|alarm| alarm.ahead_ms);
-    let body = json!({ "ready": ready, "machines": machines, "clock_ahead_ms": alarm });
+    let body = json!({
+        "ready": ready, "machines": machines, "clock_ahead_ms": alarm,
+        "broken_laws": app.metrics.violations(),
+    });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(body)).into_response()
 }

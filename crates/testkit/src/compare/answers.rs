@@ -38,8 +38,8 @@ impl Pair {
                 return Err("the model knows no jobs".into());
             }
             Reply::Done => ModelAnswer::Done,
-            Reply::Account(account) => {
-                ModelAnswer::Account { path: self.ledger.account(*account).path.clone() }
+            Reply::Account(reply) => {
+                ModelAnswer::Account { path: self.ledger.account(reply.account).path.clone() }
             }
             Reply::Grant { grant, parts } => {
                 ModelAnswer::Grant { grant: grant.index(), parts: parts.map(Micros::from) }
@@ -65,9 +65,9 @@ impl Pair {
                 self.compare_movement(made)?;
                 ModelAnswer::Movement { what, name, amount: micros(*amount) }
             }
-            Reply::Budget { account, budget } => ModelAnswer::Budget {
-                account: self.ledger.account(*account).path.clone(),
-                budget: budget.clone(),
+            Reply::Budget(reply) => ModelAnswer::Budget {
+                account: self.ledger.account(reply.account).path.clone(),
+                budget: reply.budget.clone(),
             },
         };
         same("reply", &translated, expected)
@@ -108,7 +108,8 @@ fn in_order(refusal: &Refusal) -> Refusal {
         | Refusal::TooLate { .. }
         | Refusal::HoldClosed { .. }
         | Refusal::SequenceConflict { .. }
-        | Refusal::Conflict(_) => return refusal,
+        | Refusal::Conflict(_)
+        | Refusal::BatchAborted { .. } => return refusal,
     };
     blockers.sort_by_key(|blocker| format!("{blocker:?}"));
     refusal

@@ -184,7 +184,8 @@ fn rehearsed_every(command: &Command) -> u128 {
         | Command::SubmitJob(_)
         | Command::CancelJob { .. }
         | Command::ReportUsage { .. }
-        | Command::Receive { .. } => 45,
+        | Command::Receive { .. }
+        | Command::KeepBatch { .. } => 45,
     }
 }
 

@@ -69,7 +69,8 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
         | Command::SubmitJob(_)
         | Command::CancelJob { .. }
         | Command::ReportUsage { .. }
-        | Command::Receive { .. } => Ok(()),
+        | Command::Receive { .. }
+        | Command::KeepBatch { aborted: _ } => Ok(()),
     }
 }
 

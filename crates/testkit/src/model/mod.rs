@@ -155,6 +155,10 @@ impl Model {
             | Command::Receive { .. } => {
                 Err(Refusal::NotFound { what: Resource::Region, name: Name::default() })
             }
+            Command::KeepBatch { aborted: None } => Ok(Reply::Done),
+            Command::KeepBatch { aborted: Some(told) } => {
+                Err(Refusal::BatchAborted { told: told.clone() })
+            }
         }
     }
 }

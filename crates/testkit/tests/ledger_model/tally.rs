@@ -124,6 +124,7 @@ fn name_of_command(command: &Command) -> &'static str {
         Command::CancelJob { .. } => "CancelJob",
         Command::ReportUsage { .. } => "ReportUsage",
         Command::Receive { .. } => "Receive",
+        Command::KeepBatch { .. } => "KeepBatch",
     }
 }
 

@@ -1,6 +1,7 @@
 //! The stored form of answers: what was replied or why it was refused.
 
-use bursar_core::ledger::answer::{Answer, HoldReply, Reply};
+use bursar_core::ledger::answer::{AccountReply, Answer, BudgetReply, HoldReply, Reply};
+use bursar_core::ledger::command::AccountSettings;
 use bursar_core::ledger::hold::HoldState;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
 
@@ -17,16 +18,32 @@ stored_choice!(Resource {
 
 stored_enum!(Reply {
     0 Done {};
-    1 Account(account);
     2 Grant { 0 grant, 1 parts };
     3 Hold(hold);
     4 Charge { 0 hold, 1 requested, 2 charged, 3 spendable_after };
     5 Movement { 0 movement, 1 amount };
-    6 Budget { 0 account, 1 budget };
     7 Jobs { 0 first, 1 count };
     8 Job { 0 job, 1 state };
     9 Region(cell);
     10 Received { 0 taken };
+    40 Account(account);
+    41 Budget(budget);
+});
+
+stored_struct!(AccountReply {
+    0 account,
+    1 settings = AccountSettings::default(),
+    2 frozen = false,
+    3 uncollected = 0,
+});
+
+stored_struct!(BudgetReply {
+    0 account,
+    1 budget,
+    2 terms,
+    3 at,
+    4 spent = 0,
+    5 held = 0,
 });
 
 stored_struct!(HoldReply {
@@ -134,6 +151,10 @@ impl Stored for Refusal {
                 out.unsigned(11);
                 write_fields!(out, { 0 blockers });
             }
+            Refusal::BatchAborted { told } => {
+                out.unsigned(40);
+                write_fields!(out, { 0 told });
+            }
         }
     }
 
@@ -180,6 +201,10 @@ impl Stored for Refusal {
             11 => {
                 read_fields!(input, "QuotaExceeded", { 0 blockers });
                 Ok(Refusal::QuotaExceeded { blockers })
+            }
+            40 => {
+                read_fields!(input, "BatchAborted", { 0 told });
+                Ok(Refusal::BatchAborted { told })
             }
             tag => Err(FormatError::UnknownTag { what: "Refusal", tag }),
         }

@@ -89,6 +89,7 @@ pinned_names!(
         23 CancelJob "cancel_job",
         24 ReportUsage "report_usage",
         25 Receive "receive",
+        40 KeepBatch "keep_batch",
     }
 );
 
@@ -107,6 +108,7 @@ pinned_names!(
         9 InsufficientCredits "insufficient_credits",
         10 BudgetExceeded "budget_exceeded",
         11 QuotaExceeded "quota_exceeded",
+        40 BatchAborted "batch_aborted",
     }
 );
 
@@ -152,6 +154,7 @@ impl From<&Command> for CommandKind {
             Command::CancelJob { .. } => CommandKind::CancelJob,
             Command::ReportUsage { .. } => CommandKind::ReportUsage,
             Command::Receive { .. } => CommandKind::Receive,
+            Command::KeepBatch { .. } => CommandKind::KeepBatch,
         }
     }
 }
@@ -171,6 +174,7 @@ impl From<&Refusal> for RefusalCode {
             Refusal::InsufficientCredits { .. } => RefusalCode::InsufficientCredits,
             Refusal::BudgetExceeded { .. } => RefusalCode::BudgetExceeded,
             Refusal::QuotaExceeded { .. } => RefusalCode::QuotaExceeded,
+            Refusal::BatchAborted { .. } => RefusalCode::BatchAborted,
         }
     }
 }

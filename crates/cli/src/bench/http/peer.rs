@@ -1,0 +1,66 @@
+//! The peer: what a team would write in PostgreSQL, measured by its own script.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// What the peer gives.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Peer {
+    /// Accounts.
+    pub(super) accounts: usize,
+    /// Clients at which it was best.
+    pub(super) clients: u32,
+    /// Pairs per second there, the median of its runs.
+    pub(super) pairs_per_second: f64,
+}
+
+/// The folder with the newest PostgreSQL's programs, if there is one.
+pub(super) fn binaries() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("PGBIN") {
+        return Some(folder.into());
+    }
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut folders: Vec<PathBuf> =
+        versions.flatten().map(|entry| entry.path().join("bin")).collect();
+    folders.retain(|folder| folder.join("initdb").exists() && folder.join("pgbench").exists());
+    folders.sort();
+    folders.pop()
+}
+
+/// Runs the script at each number of clients and keeps the best.
+pub(super) fn measure(
+    script: &Path,
+    binaries: &Path,
+    folder: &Path,
+    accounts: usize,
+    clients: &[u32],
+    (seconds, runs): (u64, usize),
+) -> Result<Peer, Failure> {
+    let mut best = Peer { accounts, clients: 0, pairs_per_second: 0.0 };
+    for count in clients {
+        let work = folder.join(format!("pg-{accounts}-{count}"));
+        let output = Command::new("bash")
+            .arg(script)
+            .env("PGBIN", binaries)
+            .args(["-s", "pair", "-c", &count.to_string(), "-a", &accounts.to_string()])
+            .args(["-d", &seconds.to_string(), "-r", &runs.to_string(), "-D"])
+            .arg(&work)
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() || !text.contains("conserved=true") {
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Failure::new("the PostgreSQL baseline", format!("{text}{why}")));
+        }
+        let median = text.lines().next_back().and_then(|line| line.trim().parse::<f64>().ok());
+        let pairs_per_second =
+            median.ok_or_else(|| Failure::new("the PostgreSQL baseline", "gave no figure"))?;
+        if pairs_per_second > best.pairs_per_second {
+            best = Peer { accounts, clients: *count, pairs_per_second };
+        }
+    }
+    Ok(best)
+}

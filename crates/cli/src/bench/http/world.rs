@@ -1,0 +1,190 @@
+//! The processes that are measured, what is in them before, and whether it adds up afterwards.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::wire::{Connection, Target};
+use crate::exit::Failure;
+
+pub(super) const TENANT: &str = "bench";
+
+/// Grants of each account, as many as the peer has.
+const GRANTS: u32 = 3;
+/// Credits of each grant.
+const GRANTED: i128 = 1_000_000;
+/// Operations of one request of the set-up.
+const AT_ONCE: usize = 1000;
+
+/// A child process that answers HTTP; killed at the end.
+pub(super) struct Process {
+    child: Child,
+    pub(super) target: Target,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wrong(what: impl std::fmt::Display) -> Failure {
+    Failure::new("the benchmark", what)
+}
+
+impl Process {
+    fn start(arguments: &[&std::ffi::OsStr]) -> Result<Process, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(arguments).env("BURSAR_LOG", "error").stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let output = child.stdout.take().ok_or_else(|| wrong("the server's output is gone"))?;
+        let mut target = Target { address: String::new(), key: String::new() };
+        for line in BufReader::new(output).lines() {
+            let line = line?;
+            if let Some(key) = line.strip_prefix("root key: ") {
+                target.key = key.to_owned();
+            }
+            if let Some(address) = line.strip_prefix("listening on http://") {
+                target.address = address.to_owned();
+                return Ok(Process { child, target });
+            }
+        }
+        Err(wrong("the server did not start"))
+    }
+
+    /// A server with its journal in `folder` that handles at most `in_flight` requests at once.
+    pub(super) fn server(folder: &Path, in_flight: Option<u32>) -> Result<Process, Failure> {
+        let config = folder.join("bench.toml");
+        let limits = in_flight.map_or(String::new(), |n| format!("[limits]\nin_flight = {n}\n"));
+        std::fs::write(&config, limits)?;
+        let data = folder.join("data");
+        let words = ["serve", "--dev", "--listen", "127.0.0.1:0", "--config"];
+        let mut arguments: Vec<&std::ffi::OsStr> = words.map(AsRef::as_ref).to_vec();
+        arguments.extend([config.as_os_str(), "--data".as_ref(), data.as_os_str()]);
+        Process::start(&arguments)
+    }
+
+    /// The limit: a handler that reads JSON and answers JSON, and does nothing.
+    pub(super) fn empty_handler() -> Result<Process, Failure> {
+        Process::start(&["bench", "http", "--empty-handler"].map(AsRef::as_ref))
+    }
+
+    /// Bytes of memory that the process has resident.
+    pub(super) fn resident_bytes(&self) -> u64 {
+        let path = format!("/proc/{}/statm", self.child.id());
+        let statm = std::fs::read_to_string(path).unwrap_or_default();
+        let pages: u64 = statm.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
+        pages * 4096
+    }
+}
+
+/// The path of an account.
+pub(super) fn account(number: usize) -> String {
+    format!("{TENANT}:a{number}")
+}
+
+async fn call(
+    connection: &mut Connection,
+    request: &[u8],
+    expected: u16,
+) -> Result<Value, Failure> {
+    let (status, body) = connection.call(request).await?;
+    if status != expected {
+        return Err(wrong(format_args!("{status} {}", String::from_utf8_lossy(body))));
+    }
+    Ok(serde_json::from_slice(body)?)
+}
+
+/// Opens the accounts and gives each of them its grants.
+pub(super) async fn set_up(target: &Target, accounts: usize) -> Result<(), Failure> {
+    let mut connection = Connection::open(target).await?;
+    let org = json!({ "id": TENANT, "kind": "org" }).to_string();
+    call(&mut connection, &target.request("POST", "/v1/accounts", None, &org), 201).await?;
+    let post = |path: &str, body: Value| json!({ "method": "POST", "path": path, "body": body });
+    let opened = (0..accounts)
+        .map(|number| post("/v1/accounts", json!({ "id": account(number), "kind": "user" })));
+    let granted = (0..accounts).flat_map(|number| {
+        (0..GRANTS).map(move |grant| {
+            let day = (number * 7 + grant as usize * 13) % 28 + 1;
+            let expires_at =
+                format!("9{:03}-01-{day:02}T00:00:00Z", (number + grant as usize) % 10);
+            post(
+                "/v1/grants",
+                json!({
+                    "account": account(number), "amount": GRANTED.to_string(), "kind": "purchase",
+                    "expires_at": expires_at,
+                }),
+            )
+        })
+    });
+    let all: Vec<Value> = opened.chain(granted).collect();
+    for operations in all.chunks(AT_ONCE) {
+        let body = json!({ "operations": operations }).to_string();
+        let request = target.request("POST", "/v1/batch", None, &body);
+        let done = call(&mut connection, &request, 200).await?;
+        let results = done["results"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if let Some(failed) = results.iter().find(|result| result["status"] != 201) {
+            return Err(wrong(format_args!("the set-up: {failed}")));
+        }
+    }
+    Ok(())
+}
+
+fn micros(value: &Value) -> i128 {
+    let text = value.as_str().unwrap_or("");
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = format!("{whole}{part:0<6}");
+    digits.parse().unwrap_or(-1)
+}
+
+/// Goes through every grant: nothing is lost, nothing is held, and exactly what was answered is
+/// spent.
+pub(super) async fn check_conservation(
+    target: &Target,
+    accounts: usize,
+    spent: i128,
+) -> Result<(), Failure> {
+    let mut connection = Connection::open(target).await?;
+    let (mut grants, mut found_spent, mut found_held) = (0, 0, 0);
+    let mut cursor = String::new();
+    loop {
+        let path = format!("/v1/grants?limit=100{cursor}");
+        let page = call(&mut connection, &target.request("GET", &path, None, ""), 200).await?;
+        for grant in page["data"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            let part = |name: &str| micros(&grant[name]);
+            let parts = ["available", "held", "spent", "expired", "revoked", "moved"];
+            if parts.iter().map(|name| part(name)).sum::<i128>() != part("amount") {
+                return Err(wrong(format_args!("a grant does not add up: {grant}")));
+            }
+            grants += 1;
+            found_spent += part("spent");
+            found_held += part("held");
+        }
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    let expected = (accounts * GRANTS as usize, spent, 0);
+    if (grants, found_spent, found_held) != expected {
+        let found = (grants, found_spent, found_held);
+        return Err(wrong(format_args!("grants, spent, held are {found:?}, not {expected:?}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_to_the_last_digit() {
+        for (text, expected) in [("28.8", 28_800_000), ("40", 40_000_000), ("0.000001", 1)] {
+            assert_eq!(micros(&json!(text)), expected);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Slow clients cannot hold the server, and under load what was used is counted before anything
+//! else is done.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+const QUICK: &str =
+    "[timeouts]\nhandshake_ms = 300\nheader_ms = 300\nbody_ms = 300\nwrite_ms = 300\n";
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.url.trim_start_matches("http://")).expect("it listens");
+    // Only to fail instead of hanging if the server never gives up.
+    let patience = Some(Duration::from_secs(60));
+    stream.set_read_timeout(patience).expect("a plain socket");
+    stream.set_write_timeout(patience).expect("a plain socket");
+    stream
+}
+
+/// Reads to the end of the connection, however it ends; fails if it does not end.
+fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it stayed open"),
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn post(server: &Server, path: &str, length: usize) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n",
+        server.root
+    )
+}
+
+#[tokio::test]
+async fn a_client_that_is_slow_to_speak_loses_its_connection() {
+    let server = Server::configured(QUICK, &["--clock", "manual"]);
+    let silent = "";
+    let half_a_header = "GET /v1/accounts HTTP/1.1\r\nhost: x\r\nautho";
+    let whole = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    for (sent, expected) in [(silent, ""), (half_a_header, ""), (whole, "HTTP/1.1 200 OK")] {
+        let mut stream = connect(&server);
+        stream.write_all(sent.as_bytes()).expect("it listens");
+        let answer = read_to_end(&mut stream);
+        assert!(answer.starts_with(expected), "{sent:?}: {answer}");
+    }
+    let mut stream = connect(&server);
+    stream.write_all(post(&server, "/v1/accounts", 100).as_bytes()).expect("it listens");
+    stream.write_all(b"{\"id\": ").expect("it listens");
+    let answer = read_to_end(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("malformed_json"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_asks_and_does_not_read_loses_its_connection() {
+    let server = Server::configured(QUICK, &["--clock", "manual"]);
+    let mut stream = connect(&server);
+    let ask = "GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
+    let ended = loop {
+        if let Err(error) = stream.write_all(ask.as_bytes()) {
+            break error.kind();
+        }
+    };
+    assert!(matches!(ended, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{ended:?}");
+    server.send("GET", "/healthz", Value::Null, "", &[]).await.expect(200);
+}
+
+#[tokio::test]
+async fn when_too_much_is_waiting_reads_are_shed_before_holds_and_holds_before_settlements() {
+    let server = Server::configured("[limits]\nin_flight = 8\n", &["--clock", "manual"]);
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    for number in 0..4 {
+        let hold = json!({ "id": format!("h{number}"), "account": "acme", "amount": "1" });
+        server.call("POST", "/v1/holds", hold).await.expect(201);
+    }
+    let look = || server.call("GET", "/v1/accounts/acme", Value::Null);
+    let reserve = || server.call("POST", "/v1/holds", json!({ "account": "acme", "amount": "1" }));
+    let settle = async |number: u32| {
+        let path = format!("/v1/holds/h{number}/settle");
+        server.call("POST", &path, json!({ "total": "0.5" })).await
+    };
+    let mut stuck = Vec::new();
+    // Requests whose bodies do not come are being handled until they do.
+    let mut fill = async |count: u32| {
+        while stuck.len() < count as usize {
+            let mut stream = connect(&server);
+            let request = post(&server, "/v1/holds/none/settle", 2);
+            stream.write_all(request.as_bytes()).expect("it listens");
+            stuck.push(stream);
+        }
+        server.until_metric("bursar_http_in_flight", |inside| inside == f64::from(count)).await;
+    };
+    fill(3).await;
+    look().await.expect(200);
+    fill(4).await;
+    look().await.problem("unavailable");
+    reserve().await.expect(201);
+    fill(6).await;
+    reserve().await.problem("unavailable");
+    settle(0).await.expect(200);
+    fill(8).await;
+    settle(1).await.problem("unavailable");
+    server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+    for mut stream in stuck {
+        stream.write_all(b"{}").expect("it is still read");
+    }
+    server.until_metric("bursar_http_in_flight", |inside| inside == 0.0).await;
+    look().await.expect(200);
+    settle(1).await.expect(200);
+}

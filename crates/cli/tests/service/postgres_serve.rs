@@ -1,0 +1,100 @@
+//! The service on a real PostgreSQL: the main flow, a restart, and a crash.
+
+#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
+#[path = "../../../journal/tests/support/postgres.rs"]
+mod database;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use database::TestPostgres;
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+/// A folder for the database, gone at the end.
+pub(crate) struct TempDir(tempfile::TempDir);
+
+impl TempDir {
+    pub(crate) fn new() -> TempDir {
+        TempDir(tempfile::TempDir::new().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// The address of a database whose socket lies in a folder.
+fn address(database: &TestPostgres) -> String {
+    let words = database.url();
+    let word = |name: &str| {
+        let found = words.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        found.expect("it is named").to_owned()
+    };
+    let host = word("host").replace('/', "%2F");
+    format!("postgres://{}@{host}:{}/{}", word("user"), word("port"), word("dbname"))
+}
+
+fn start(store: &str, root: &Path) -> Server {
+    let root = root.to_str().expect("a plain path");
+    Server::on_store(&[
+        "--store",
+        store,
+        "--unsafe-single-postgres",
+        "--root-key-file",
+        root,
+        "--clock",
+        "manual",
+    ])
+}
+
+async fn signer(server: &Server) -> Value {
+    server.get("/v1/audit/checkpoint").await["public_key"].clone()
+}
+
+#[tokio::test]
+async fn the_main_flow_survives_a_restart_and_a_crash_on_postgresql() {
+    let database = TestPostgres::start();
+    let store = address(&database);
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let root: PathBuf = folder.path().join("root.key");
+    let server = start(&store, &root);
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let place = json!({ "id": "h", "account": "acme:nlp", "amount": "4" });
+    server.call("POST", "/v1/holds", place).await.expect(201);
+    server.call("POST", "/v1/holds/h/capture", json!({ "total": "1" })).await.expect(200);
+    let refused = json!({ "account": "acme", "amount": "7" });
+    server.call("POST", "/v1/charges", refused).await.problem("insufficient_credits");
+    let signed_by = signer(&server).await;
+    let balance = server.get("/v1/accounts/acme/balance").await;
+    assert_eq!((&balance["available"], &balance["held"]), (&json!("6"), &json!("3")));
+    assert_eq!(server.terminate().code(), Some(0));
+
+    let mut server = start(&store, &root);
+    let again = server.get("/v1/accounts/acme/balance").await;
+    assert_eq!((&again["available"], &again["held"]), (&balance["available"], &balance["held"]));
+    assert_eq!(signer(&server).await, signed_by, "the key outlives the process");
+    let key = [("Idempotency-Key", "k")];
+    let settle = json!({ "total": "2.5" });
+    let path = "/v1/holds/h/settle";
+    let secret = server.root.clone();
+    let settled = server.send("POST", path, settle.clone(), &secret, &key).await.expect(200);
+    server.crash();
+
+    let server = start(&store, &root);
+    let replayed = server.send("POST", path, settle, &secret, &key).await;
+    assert!(replayed.is_replayed());
+    assert_eq!(replayed.expect(200), settled);
+    assert_eq!(server.get("/v1/grants/g").await["spent"], "2.5");
+    assert_eq!(signer(&server).await, signed_by);
+    let entries = server.get("/v1/accounts/acme/entries").await;
+    assert_eq!(entries["data"][0]["balance_after"], "7.5", "history was built again");
+    let verified = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["audit", "verify", "--store", &store])
+        .output()
+        .expect("the binary is there");
+    let text = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success(), "{text}");
+}

@@ -1,0 +1,251 @@
+//! Balances of the past: what is known of an instant, bucket by bucket, is laid out as a small
+//! ledger, so that the ledger's own rules say what could be spent then.
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::{AccountKind, AccountSettings, Context, GrantKind, Restriction};
+use bursar_core::ledger::event::{Event, GrantIssued, GrantOrigin};
+use bursar_core::ledger::id::{AccountNo, GrantNo, Name};
+use bursar_core::ledger::view::Balance;
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+
+use crate::database::{Columns, Database, Row};
+use crate::error::HistoryError;
+use crate::project::History;
+
+/// Credits of one account that were alike, and free at an instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PastBucket {
+    /// Where they came from.
+    kind: GrantKind,
+    /// Lower is spent first.
+    priority: u8,
+    /// The last instant at which they could be spent.
+    expires_at: Option<Timestamp>,
+    /// What they could be spent on.
+    restriction: Option<Restriction>,
+    /// How many were free.
+    free: i128,
+}
+
+/// What one account had at an instant, after everything that happened at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PastAccount {
+    /// What was free, in the order in which the buckets were made.
+    buckets: Vec<PastBucket>,
+    /// What open holds kept of its own grants.
+    held: i128,
+    /// Usage that no credits could be found for.
+    uncollected: i128,
+}
+
+impl<D: Database> History<D> {
+    /// What an account had at an instant, after everything that happened at it. An account that did
+    /// not exist yet had nothing. Costs one look-up for each bucket on the path.
+    pub fn balance_at(
+        &self,
+        path: &str,
+        context: &Context,
+        at: Timestamp,
+    ) -> Result<Balance, HistoryError> {
+        let mut accounts: Vec<(Name, PastAccount)> = Vec::new();
+        for above in ancestry(path) {
+            let past = match self.account_number(&above)? {
+                Some(number) => self.account_at(number, at)?,
+                None => PastAccount::default(),
+            };
+            accounts.push((above, past));
+        }
+        Ok(reckon(&accounts, context, at))
+    }
+
+    fn account_at(&self, account: u32, at: Timestamp) -> Result<PastAccount, HistoryError> {
+        let rows = self.database.query(
+            "SELECT b.terms, (SELECT l.free FROM bucket_levels l WHERE l.bucket = b.number
+               AND l.at <= ?2 ORDER BY l.at DESC LIMIT 1) AS level
+             FROM buckets b WHERE b.account = ?1 ORDER BY b.number",
+            &[account.into(), at.millis().into()],
+        )?;
+        let mut past = PastAccount::default();
+        for row in rows {
+            let mut row = Columns::of(row);
+            let terms = row.bytes()?;
+            let Some(free) = row.maybe_sum()? else { continue };
+            if free > 0 {
+                past.buckets.push(bucket(&terms, free)?);
+            }
+        }
+        past.held = self.balance_as_of(account, at)?.held;
+        let rows = self.database.query(
+            "SELECT uncollected FROM uncollected_levels WHERE account = ?1 AND at <= ?2
+             ORDER BY at DESC LIMIT 1",
+            &[account.into(), at.millis().into()],
+        )?;
+        let owed = rows.into_iter().next().map(|row| Columns::of(row).sum());
+        past.uncollected = owed.transpose()?.unwrap_or(0);
+        Ok(past)
+    }
+
+    /// The last record at or before an instant, 0 before the first. Searched by halves: time never
+    /// runs backwards.
+    pub fn position_at(&self, at: Timestamp) -> Result<u64, HistoryError> {
+        let (mut low, mut high) = (0, self.position()?);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let rows = self.database.query(
+                "SELECT position, at FROM records WHERE position >= ?1
+                 ORDER BY position, item LIMIT 1",
+                &[middle.cast_signed().into()],
+            )?;
+            match rows.into_iter().next().map(place).transpose()? {
+                Some((position, time)) if time <= at => low = position.max(middle),
+                Some(_) => high = middle - 1,
+                // Only barriers, which nobody asked for, are behind.
+                None => low = high,
+            }
+        }
+        Ok(low)
+    }
+}
+
+fn place(row: Row) -> Result<(u64, Timestamp), HistoryError> {
+    let mut row = Columns::of(row);
+    Ok((row.integer()?.cast_unsigned(), Timestamp::from_millis(row.integer()?)))
+}
+
+/// Takes bytes off the front.
+struct Terms<'a>(&'a [u8]);
+
+impl<'a> Terms<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], HistoryError> {
+        let cut = || HistoryError::inconsistent("the terms of a bucket are cut off");
+        let (taken, rest) = self.0.split_at_checked(count).ok_or_else(cut)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn number(&mut self) -> Result<i64, HistoryError> {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(self.take(8)?);
+        Ok(i64::from_be_bytes(bytes))
+    }
+
+    fn length(&mut self) -> Result<usize, HistoryError> {
+        let wrong = |_| HistoryError::inconsistent("the terms of a bucket have a wrong length");
+        usize::try_from(self.number()?).map_err(wrong)
+    }
+
+    fn names(&mut self) -> Result<Option<Vec<Name>>, HistoryError> {
+        if self.0.first() == Some(&255) {
+            self.take(1)?;
+            return Ok(None);
+        }
+        let mut names = Vec::new();
+        for _ in 0..self.length()? {
+            let length = self.length()?;
+            let name = std::str::from_utf8(self.take(length)?);
+            names.push(name.map_err(HistoryError::inconsistent)?.into());
+        }
+        Ok(Some(names))
+    }
+}
+
+/// The inverse of the key under which grants share a bucket.
+fn bucket(terms: &[u8], free: i128) -> Result<PastBucket, HistoryError> {
+    let mut terms = Terms(terms);
+    terms.take(4)?;
+    let priority = terms.take(1)?[0];
+    let number = usize::from(terms.take(1)?[0]);
+    let unknown = || HistoryError::inconsistent("an unknown kind of grant");
+    let kind = *GrantKind::ALL.get(number).ok_or_else(unknown)?;
+    let expiry = terms.number()?;
+    let expires_at = (expiry != i64::MAX).then(|| Timestamp::from_millis(expiry));
+    let restriction = if terms.0.is_empty() {
+        None
+    } else {
+        let (gpu_types, regions, classes) = (terms.names()?, terms.names()?, terms.names()?);
+        let max_share_micro = u32::try_from(terms.number()?).ok();
+        Some(Restriction { gpu_types, regions, classes, max_share_micro })
+    };
+    Ok(PastBucket { kind, priority, expires_at, restriction, free })
+}
+
+/// The accounts from the tenant down to this one.
+fn ancestry(path: &str) -> Vec<Name> {
+    let ends = path.match_indices(':').map(|(end, _)| end).chain([path.len()]);
+    ends.map(|end| Name::from(&path[..end])).collect()
+}
+
+fn reckon(accounts: &[(Name, PastAccount)], context: &Context, at: Timestamp) -> Balance {
+    let mut ledger = Ledger::new();
+    let mut grants = 0;
+    for (number, (path, past)) in (0..).map(AccountNo).zip(accounts) {
+        let kind = if number.0 == 0 { AccountKind::Org } else { AccountKind::Team };
+        let (path, settings) = (path.clone(), AccountSettings::default());
+        let opened = Event::AccountOpened { account: number, path, kind, settings, fingerprint: 0 };
+        ledger.apply(at, &opened);
+        for bucket in past.buckets.iter().filter(|bucket| is_unexpired(bucket, at)) {
+            let mut left = bucket.free;
+            while let Some(amount) = part(left) {
+                ledger.apply(at, &issued(bucket, number, GrantNo(grants), amount, at));
+                grants += 1;
+                left -= i128::from(amount.micros());
+            }
+        }
+    }
+    let own = AccountNo(u32::try_from(accounts.len()).unwrap_or(1) - 1);
+    let mut balance = ledger.balance(own, context);
+    if let Some((_, past)) = accounts.last() {
+        balance.held = past.held;
+        balance.uncollected = past.uncollected;
+    }
+    balance
+}
+
+/// Credits expire at their instant, also where nobody was there to note it.
+fn is_unexpired(bucket: &PastBucket, at: Timestamp) -> bool {
+    bucket.expires_at.is_none_or(|expires_at| at <= expires_at)
+}
+
+/// As much of a sum as one grant can be, if there is any.
+fn part(left: i128) -> Option<Credits> {
+    let micros = i64::try_from(left.min(i64::MAX.into())).ok()?;
+    Credits::from_micros(micros).filter(|amount| *amount > Credits::ZERO)
+}
+
+fn issued(
+    bucket: &PastBucket,
+    account: AccountNo,
+    grant: GrantNo,
+    amount: Credits,
+    at: Timestamp,
+) -> Event {
+    Event::GrantIssued(Box::new(GrantIssued {
+        grant,
+        id: format!("g{grant}").into(),
+        account,
+        kind: bucket.kind,
+        amount,
+        effective_at: at,
+        expires_at: bucket.expires_at,
+        priority: bucket.priority,
+        restriction: bucket.restriction.clone(),
+        origin: GrantOrigin::Issued,
+        reference: None,
+        metadata: None,
+        fingerprint: 0,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_stands_behind_all_that_are_above_it() {
+        let path = "acme:nlp:x";
+        assert_eq!(ancestry(path), ["acme", "acme:nlp", "acme:nlp:x"].map(Name::from));
+        assert_eq!(ancestry("acme"), ["acme"].map(Name::from));
+    }
+}

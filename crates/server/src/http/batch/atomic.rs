@@ -1,0 +1,207 @@
+//! Batches that happen whole or not at all.
+//!
+//! Under an idempotency key of its own a batch is led by a command that only keeps an answer for
+//! that key, in the same group: so a batch that happened is known by its key, and one that came to
+//! nothing keeps its refusal there, like any other refusal with the status 409.
+
+use bursar_api::Code;
+use bursar_api::batch::{Operation, OperationResult};
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::refusal::Refusal;
+use bursar_core::ledger::{Accepted, Envelope};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::change::Answer;
+use super::super::extract::Caller;
+use super::{Promises, failed, finished, prepare, result};
+use crate::app::App;
+use crate::gateway::Peeked;
+use crate::http::meta;
+use crate::operation::{Finish, key_hash};
+use crate::problem::Failure;
+
+/// What is kept of a batch that came to nothing: which operation failed, and how.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    place: usize,
+    status: u16,
+    body: Value,
+}
+
+/// A batch whose operations are all ready.
+struct Prepared {
+    items: Vec<(Envelope, Command)>,
+    finishes: Vec<(Finish, Option<Peeked<bool>>)>,
+}
+
+/// Why a batch does not happen.
+enum Stopped {
+    /// One operation failed.
+    By(usize, Failure),
+    /// It is no batch that could be tried.
+    Whole(Failure),
+}
+
+pub(super) async fn run(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+) -> Answer {
+    for _ in 0..2 {
+        if let Some(answer) = attempt(app, caller, operations, print).await {
+            return answer;
+        }
+        // Between our failure and the keeping of it the same batch happened: its answer is ours.
+    }
+    Err(Failure::new(Code::Unavailable, "the same batch is being decided; try again"))
+}
+
+async fn attempt(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+) -> Option<Answer> {
+    let count = operations.len();
+    let mut tenant = None;
+    let prepared = gather(app, caller, operations, print, &mut tenant).await;
+    let lead = match (&caller.idempotency_key, print, tenant) {
+        (Some(key), Some(fingerprint), Some(tenant)) => {
+            let key = Some(key_hash(&tenant, key));
+            Some(Envelope { actor: caller.principal.id.clone(), fingerprint, key })
+        }
+        _ => None,
+    };
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(Stopped::Whole(failure)) => return Some(Err(failure)),
+        Err(Stopped::By(place, failure)) => {
+            return keep(app, lead, count, place, failure).await.map(Err);
+        }
+    };
+    let Prepared { mut items, finishes } = prepared;
+    let leading = usize::from(lead.is_some());
+    if let Some(envelope) = &lead {
+        items.insert(0, (envelope.clone(), Command::KeepBatch { aborted: None }));
+    }
+    let seen = match app.ledger.group(items).await {
+        Ok(seen) => seen,
+        Err(failure) => return Some(Err(failure)),
+    };
+    match seen.value {
+        Ok(accepted) => {
+            let accepted = accepted.into_iter().skip(leading);
+            Some(finish(app, accepted, finishes, seen.position).await)
+        }
+        Err(stopped) => match stopped.index.checked_sub(leading) {
+            Some(place) => {
+                let failure = Failure::from(stopped.refusal);
+                keep(app, lead, count, place, failure).await.map(Err)
+            }
+            None => Some(Err(kept(stopped.refusal.refusal, count, stopped.refusal.replayed))),
+        },
+    }
+}
+
+async fn gather(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+    tenant: &mut Option<Name>,
+) -> Result<Prepared, Stopped> {
+    let mut prepared = Prepared { items: Vec::new(), finishes: Vec::new() };
+    let mut promises = Promises::new();
+    for (place, operation) in operations.iter().enumerate() {
+        let ready = prepare(app, caller, place, operation, print, &mut promises).await;
+        let ready = ready.map_err(|failure| Stopped::By(place, failure))?;
+        let own = ready.tenant().clone();
+        if tenant.get_or_insert_with(|| own.clone()) != &own {
+            let reason = "an atomic batch stays inside one tenant";
+            let field = format!("operations[{place}].path");
+            return Err(Stopped::Whole(Failure::invalid(field, reason)));
+        }
+        let existed = ready.post_existed(&app.ledger);
+        let (envelope, command, finish) = ready.into_parts();
+        prepared.items.push((envelope, command));
+        prepared.finishes.push((finish, existed));
+    }
+    Ok(prepared)
+}
+
+async fn finish(
+    app: &App,
+    accepted: impl Iterator<Item = Accepted>,
+    finishes: Vec<(Finish, Option<Peeked<bool>>)>,
+    position: u64,
+) -> Answer {
+    let mut results = Vec::with_capacity(finishes.len());
+    let mut all_replayed = true;
+    for (accepted, (finish, existed)) in accepted.zip(finishes) {
+        let existed = match existed {
+            Some(existed) => existed.seen().await?,
+            None => false,
+        };
+        all_replayed &= accepted.replayed;
+        results.push(result(finish.done(app, accepted, existed, position).await));
+    }
+    Ok(finished(results, all_replayed))
+}
+
+/// The answer when one operation made all fail, kept for the batch's key if it has one. None if the
+/// same batch has happened in the meantime.
+async fn keep(
+    app: &App,
+    lead: Option<Envelope>,
+    count: usize,
+    place: usize,
+    failure: Failure,
+) -> Option<Failure> {
+    if failure.problem.status >= 500 || failure.problem.code == Code::IdempotencyKeyReused {
+        return Some(failure);
+    }
+    let OperationResult { status, body } = failed(failure);
+    let told = Told { place, status, body };
+    let Some(envelope) = lead else { return Some(aborted(told, count)) };
+    let text = serde_json::to_string(&told).expect("a problem has only plain fields");
+    let command = Command::KeepBatch { aborted: Some(text.into()) };
+    match app.ledger.post(envelope, command).answer().await {
+        Ok(seen) => {
+            let refused = seen.value.err()?;
+            Some(kept(refused.refusal, count, refused.replayed))
+        }
+        Err(failure) => Some(failure),
+    }
+}
+
+/// The answer that was kept for a batch's key.
+fn kept(refusal: Refusal, count: usize, replayed: bool) -> Failure {
+    let failure = if let Refusal::BatchAborted { told } = &refusal
+        && let Ok(mut told) = serde_json::from_str::<Told>(told)
+    {
+        meta::with(|meta| told.body["request_id"] = meta.request_id.as_str().into());
+        aborted(told, count)
+    } else {
+        Failure::from(refusal)
+    };
+    failure.replayed(replayed)
+}
+
+fn aborted(told: Told, count: usize) -> Failure {
+    let Told { place, status, body } = told;
+    let code = body["code"].as_str().unwrap_or("a problem").to_owned();
+    let detail = format!("operation {place} failed with {code}; nothing happened");
+    let mut whole = Failure::new(Code::BatchAborted, detail);
+    let mut cause = Some(OperationResult { status, body });
+    let results = (0..count).map(|other| {
+        cause
+            .take_if(|_| other == place)
+            .unwrap_or(OperationResult { status: 424, body: Value::Null })
+    });
+    whole.problem.results = Some(results.collect());
+    whole.problem.param = Some(format!("operations[{place}]"));
+    whole
+}

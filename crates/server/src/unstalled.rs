@@ -1,0 +1,103 @@
+//! A stream that ends when the other side says nothing at first, or takes nothing, for too long.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+/// As many bytes as tell HTTP/2 from HTTP/1. Until they are there no other deadline runs.
+const OPENING_BYTES: usize = 24;
+
+/// Passes everything on. The first bytes must come in time; a write that waits too long is an error,
+/// so that a client which asks and does not read cannot hold its connection.
+pub struct Unstalled<S> {
+    stream: S,
+    /// How many of the first bytes are there, and until when the others must come.
+    opening: Option<(usize, Pin<Box<Sleep>>)>,
+    patience: Duration,
+    /// Runs while a write waits.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Unstalled<S> {
+    /// Watches the first bytes that a stream gives, and all that it takes.
+    pub fn new(stream: S, opening: Duration, patience: Duration) -> Unstalled<S> {
+        let opening = Some((0, Box::pin(sleep(opening))));
+        Unstalled { stream, opening, patience, alarm: None }
+    }
+
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        outcome: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        // Whoever is answered has said enough.
+        self.opening = None;
+        if outcome.is_ready() {
+            self.alarm = None;
+            return outcome;
+        }
+        let patience = self.patience;
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(patience)));
+        ready!(alarm.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Unstalled<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let Some((come, deadline)) = &mut self.opening else { return outcome };
+        if outcome.is_pending() {
+            ready!(deadline.as_mut().poll(context));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        *come += buffer.filled().len() - before;
+        if *come >= OPENING_BYTES {
+            self.opening = None;
+        }
+        outcome
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(context, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.watch(context, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_flush(context);
+        self.watch(context, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.watch(context, outcome)
+    }
+}
