@@ -61,7 +61,29 @@ impl Ledger {
             }
             Err(verdict) => {
                 self.tell(cell, ToCell::PlacementRefused { attempt, verdict }, events);
+                self.push_orphaned(now, cell, attempt, verdict, events);
             }
+        }
+    }
+
+    /// Ends a job that its last cell may not place: it offered what nobody has a price for.
+    fn push_orphaned(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        attempt: AttemptId,
+        verdict: Verdict,
+        events: &mut Vec<Event>,
+    ) {
+        let number = JobNo::of_cell(attempt.job);
+        let Some(job) = self.jobs.all.get(&number) else { return };
+        let last = job
+            .standings
+            .iter()
+            .all(|standing| standing.cell == cell && attempt.number > standing.after);
+        let stands = job.state == JobState::Queued && !job.standings.is_empty();
+        if verdict == Verdict::Withdraw && stands && last {
+            self.push_over(now, number, job, JobState::Cancelled, events);
         }
     }
 
