@@ -19,10 +19,10 @@ use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
 use crate::time::Timestamp;
 
-/// How long the hold of a running job lives without news of its region. Longer than any node's
-/// lease, so that the cell's own verdict comes first; short enough that a region that is gone does
-/// not keep credits for ever.
-pub const RUNNING_LEASE_MS: i64 = 3_600_000;
+/// How long the hold of a running job lives without news of its region: two days. Longer than any
+/// node's lease and any grace, so that the cell's own verdict comes first; short enough that a region
+/// that is gone does not keep credits for ever.
+pub const RUNNING_LEASE_MS: i64 = 48 * 3_600_000;
 
 impl Ledger {
     /// The attempt that a cell speaks of, unless it is over.
