@@ -237,7 +237,8 @@ impl Refusal {
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_) => &[],
+            | Refusal::Conflict(_)
+            | Refusal::BatchAborted { .. } => &[],
         }
     }
 
