@@ -367,6 +367,11 @@ impl Ledger {
             job.standings.clear();
             job.after.clear();
         });
+        let account = self.live_job(number).order.account;
+        let tenant = self.account(account).tenant;
+        if self.jobs.reviews.contains_key(&tenant) && !self.has_held_up(tenant) {
+            self.set_review(tenant, None);
+        }
         self.aging.jobs.push_back((at, number));
         self.remember(|| crate::ledger::undo::Undo::JobAged);
     }

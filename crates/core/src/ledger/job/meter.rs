@@ -126,6 +126,8 @@ impl Ledger {
         let context = present.rare.as_ref().map_or(&default, |rare| &rare.context);
         let request = Request { hold: Some(present), ..Request::new(&path, context) };
         let (pieces, owing) = match self.draw_within_budgets(now, request, wanted, gpu) {
+            // Usage that came late may have filled the hold up already.
+            Ok(_) if wanted.is_zero() => (Pieces::new(), 0),
             Ok(pieces) => (pieces, 0),
             Err(refusal) => self.overdraw(job, request, wanted, refusal)?,
         };

@@ -19,10 +19,10 @@ use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
 use crate::time::Timestamp;
 
-/// How long the hold of a running job lives without news of its region. Longer than any node's
-/// lease, so that the cell's own verdict comes first; short enough that a region that is gone does
-/// not keep credits for ever.
-pub const RUNNING_LEASE_MS: i64 = 3_600_000;
+/// How long the hold of a running job lives without news of its region: two days. Longer than any
+/// node's lease and any grace, so that the cell's own verdict comes first; short enough that a region
+/// that is gone does not keep credits for ever.
+pub const RUNNING_LEASE_MS: i64 = 48 * 3_600_000;
 
 impl Ledger {
     /// The attempt that a cell speaks of, unless it is over.
@@ -61,7 +61,29 @@ impl Ledger {
             }
             Err(verdict) => {
                 self.tell(cell, ToCell::PlacementRefused { attempt, verdict }, events);
+                self.push_orphaned(now, cell, attempt, verdict, events);
             }
+        }
+    }
+
+    /// Ends a job that its last cell may not place: it offered what nobody has a price for.
+    fn push_orphaned(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        attempt: AttemptId,
+        verdict: Verdict,
+        events: &mut Vec<Event>,
+    ) {
+        let number = JobNo::of_cell(attempt.job);
+        let Some(job) = self.jobs.all.get(&number) else { return };
+        let last = job
+            .standings
+            .iter()
+            .all(|standing| standing.cell == cell && attempt.number > standing.after);
+        let stands = job.state == JobState::Queued && !job.standings.is_empty();
+        if verdict == Verdict::Withdraw && stands && last {
+            self.push_over(now, number, job, JobState::Cancelled, events);
         }
     }
 

@@ -238,9 +238,10 @@ impl Ledger {
         order: &JobOrder,
         events: &mut Vec<Event>,
     ) {
-        let id = job.in_cell(self.cells[cell.index()].shard);
+        let book = &self.cells[cell.index()];
+        let id = job.in_cell(book.shard);
         let account = &self.account(order.account).path;
-        let spec = order.spec(id, account, now, 0);
+        let spec = order.spec(id, &book.region, account, now, 0);
         self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
     }
 
@@ -260,9 +261,11 @@ impl Ledger {
                 None if job.attempts.is_empty() && job.highest == 0 => 0,
                 None => job.highest.saturating_add(1),
             };
-            let id = number.in_cell(self.cells[cell.index()].shard);
+            let book = &self.cells[cell.index()];
+            let id = number.in_cell(book.shard);
             let account = &self.account(job.order.account).path;
-            let spec = job.order.spec(id, account, job.submitted_at, attempts_before);
+            let order = &job.order;
+            let spec = order.spec(id, &book.region, account, job.submitted_at, attempts_before);
             self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
         }
     }
