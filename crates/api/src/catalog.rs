@@ -1,4 +1,4 @@
-//! Priority classes and regions.
+//! Priority classes.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -42,11 +42,4 @@ pub struct Class {
     pub default_preemptible: bool,
     /// What its price is multiplied by.
     pub price_multiplier: crate::amount::Sum,
-}
-
-/// A region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Region {
-    /// Its name.
-    pub id: String,
 }

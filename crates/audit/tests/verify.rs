@@ -156,7 +156,15 @@ fn matters(event: &Event) -> bool {
         | Event::Charged(_)
         | Event::Refunded { .. }
         | Event::CreditsMoved { .. }
-        | Event::UncollectedCollected { .. } => true,
+        | Event::UncollectedCollected { .. }
+        | Event::RegionOpened { .. }
+        | Event::JobSubmitted { .. }
+        | Event::AttemptConfirmed(_)
+        | Event::AttemptEnded { .. }
+        | Event::JobEnded { .. }
+        | Event::CellTold { .. }
+        | Event::MessageReceived { .. } => true,
+        Event::HoldPinned { returned, .. } => !returned.is_empty(),
         // A later report repeats the total of one that is missing only if nothing was taken.
         Event::HoldCaptured { taken, .. } => !taken.is_empty(),
         Event::HoldExtended { pieces, .. } => !pieces.is_empty(),
@@ -170,7 +178,15 @@ fn matters(event: &Event) -> bool {
         | Event::Answered { .. }
         | Event::CreditsDenied { .. }
         | Event::Forgotten { .. }
-        | Event::HoldRevived { .. } => false,
+        | Event::HoldRevived { .. }
+        | Event::QuotaSet { .. }
+        | Event::QuotaRemoved { .. }
+        | Event::AttemptStarted { .. }
+        | Event::AttemptFunded { .. }
+        | Event::AttemptStopping { .. }
+        | Event::CancelAsked { .. }
+        | Event::DependenciesMet { .. }
+        | Event::HeldUpReviewed { .. } => false,
     }
 }
 

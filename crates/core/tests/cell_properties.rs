@@ -38,6 +38,7 @@ enum Step {
     Hesitate,
     Refuse { job: usize, withdraw: bool },
     Readmit(usize),
+    Snapshot,
 }
 
 #[derive(Clone, Debug)]
@@ -113,6 +114,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (0..50usize, any::<bool>())
             .prop_map(|(job, withdraw)| Step::Refuse { job, withdraw }),
         1 => (0..50usize).prop_map(Step::Readmit),
+        1 => Just(Step::Snapshot),
     ]
 }
 
@@ -227,6 +229,7 @@ fn take(world: &mut World, jobs: &mut Vec<JobSpec>, step: &Step) {
                 let _ = world.send(Command::AdmitJob(spec));
             }
         }
+        Step::Snapshot => world.make_twin(),
     }
 }
 

@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read or written fails its test")]
 
+#[path = "scenario/job.rs"]
+mod job;
 #[path = "scenario/parse.rs"]
 mod parse;
 #[path = "scenario/render.rs"]

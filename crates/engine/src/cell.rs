@@ -2,7 +2,9 @@
 
 use bursar_core::cell::Cell;
 use bursar_core::cell::event::Event;
-use bursar_journal::record::cell::{AuditHeader, decode_body_into, encode_body};
+use bursar_journal::record::cell::{
+    AuditHeader, decode_body_into, decode_image, encode_body, encode_image,
+};
 
 use crate::codec::{Codec, CodecError, Origin};
 
@@ -31,12 +33,12 @@ impl Codec for CellCodec {
         decode_body_into(body, events).map(|_| ()).map_err(|error| CodecError(error.to_string()))
     }
 
-    /// Cells are rebuilt from their journals: there is no image yet, and an empty one is skipped.
-    fn encode_state(&self, _machine: &Cell) -> Vec<u8> {
-        Vec::new()
+    fn encode_state(&self, machine: &Cell) -> Vec<u8> {
+        encode_image(&machine.image())
     }
 
-    fn decode_state(&self, _bytes: &[u8]) -> Result<Cell, CodecError> {
-        Err(CodecError("cells have no snapshots".into()))
+    fn decode_state(&self, bytes: &[u8]) -> Result<Cell, CodecError> {
+        let image = decode_image(bytes).map_err(|error| CodecError(error.to_string()))?;
+        Cell::from_image(image).map_err(|error| CodecError(error.to_string()))
     }
 }

@@ -103,7 +103,7 @@ impl From<JournalError> for CourierError {
 }
 
 /// A command with its envelope.
-type Addressed<M> = (<M as Machine>::Envelope, <M as Machine>::Command);
+pub type Addressed<M> = (<M as Machine>::Envelope, <M as Machine>::Command);
 
 /// Letters, and the last batch that was looked through for them.
 type Armful<T> = (Vec<Letter<T>>, Head);
@@ -251,26 +251,28 @@ where
 }
 
 /// An inbox in front of a machine of this process.
-pub struct EngineInbox<M: Machine, T> {
+pub struct EngineInbox<M: Machine, A, K> {
     handle: Handle<M>,
-    address: fn(Letter<T>) -> Addressed<M>,
-    mark: fn(&M) -> Mark,
+    address: A,
+    mark: K,
 }
 
-impl<M: Hosted, T> EngineInbox<M, T> {
+impl<M: Machine, A, K> EngineInbox<M, A, K> {
     /// `address` makes a command of a letter; `mark` reads the mark for this sender.
-    pub fn new(
-        handle: Handle<M>,
-        address: fn(Letter<T>) -> Addressed<M>,
-        mark: fn(&M) -> Mark,
-    ) -> EngineInbox<M, T> {
+    pub fn new(handle: Handle<M>, address: A, mark: K) -> EngineInbox<M, A, K> {
         EngineInbox { handle, address, mark }
     }
 }
 
-impl<M: Hosted, T: Send + 'static> Inbox<T> for EngineInbox<M, T> {
+impl<M, T, A, K> Inbox<T> for EngineInbox<M, A, K>
+where
+    M: Hosted,
+    T: Send + 'static,
+    A: Fn(Letter<T>) -> Addressed<M> + Send + 'static,
+    K: Fn(&M) -> Mark + Send + Clone + 'static,
+{
     fn mark(&mut self) -> Result<Mark, EngineError> {
-        self.handle.read(self.mark).map(|seen| seen.value)
+        self.handle.read(self.mark.clone()).map(|seen| seen.value)
     }
 
     fn deliver(&mut self, letters: Vec<Letter<T>>) -> Result<Mark, EngineError> {

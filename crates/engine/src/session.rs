@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
@@ -78,7 +79,12 @@ impl<C: Codec> Session<'_, C> {
 
     /// The next message, or nothing when something is due.
     fn wait(&self) -> Result<Option<Message<C::Machine>>, End> {
-        let sleep = self.machine.next_deadline().and_then(|deadline| self.clock.until(deadline));
+        let sleep = self.machine.next_deadline().and_then(|deadline| {
+            // The machine's own time may be ahead of a clock that was set back: what is due by it
+            // does not wait for the clock.
+            let due = deadline <= machine_time(&self.machine, self.clock.now());
+            if due { Some(Duration::ZERO) } else { self.clock.until(deadline) }
+        });
         match self.mailbox.next(sleep) {
             Ok(message) => Ok(Some(message)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -108,6 +114,8 @@ impl<C: Codec> Session<'_, C> {
             }
             next = self.mailbox.try_next();
         }
+        // What the messages made due at once belongs to the same durable write as they do.
+        self.advance(now, load);
         false
     }
 

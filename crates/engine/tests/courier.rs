@@ -20,7 +20,9 @@ fn parcel(journal: &MemoryJournal) -> Engine<ParcelCodec> {
     Engine::start(journal, Arc::new(ParcelCodec), manual_clock(), options("parcel"))
 }
 
-fn inbox(receiver: &Engine<ParcelCodec>) -> EngineInbox<Parcel, i64> {
+type ParcelInbox = EngineInbox<Parcel, fn(Letter<i64>) -> ((), Take), fn(&Parcel) -> Mark>;
+
+fn inbox(receiver: &Engine<ParcelCodec>) -> ParcelInbox {
     EngineInbox::new(receiver.handle(), |letter| ((), Take(letter)), |parcel| parcel.mark)
 }
 
@@ -86,7 +88,7 @@ const TROUBLES: [Trouble; 9] = [
 
 /// An inbox in which the delivery number `step` goes wrong.
 struct Troubled {
-    inner: EngineInbox<Parcel, i64>,
+    inner: ParcelInbox,
     receiver: MemoryJournal,
     trouble: Trouble,
     step: usize,

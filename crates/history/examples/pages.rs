@@ -74,6 +74,7 @@ fn hold(number: u64) -> Vec<LedgerBody> {
         gpu_ms: 0,
         reference: None,
         fingerprint: u128::from(number),
+        job: None,
     }));
     let captured = Event::HoldCaptured {
         hold,

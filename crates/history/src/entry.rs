@@ -123,6 +123,8 @@ pub struct Entry {
     pub grant: Option<String>,
     /// The hold or charge.
     pub hold: Option<String>,
+    /// The job that the hold pays for.
+    pub job: Option<String>,
     /// The account that held or spent.
     pub spender: Option<String>,
     /// The name of the refund, transfer or collection.

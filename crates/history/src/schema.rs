@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 1;
+pub const SCHEMA_VERSION: i64 = 2;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -51,7 +51,8 @@ CREATE INDEX buckets_by_terms ON buckets (terms, number);
 CREATE TABLE holds (
   hold INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL,
   account INTEGER NOT NULL, state INTEGER NOT NULL, placed_at INTEGER NOT NULL,
-  record BLOB NOT NULL, digest BLOB) STRICT;
+  record BLOB NOT NULL, digest BLOB, job INTEGER) STRICT;
+CREATE INDEX holds_by_job ON holds (job, hold) WHERE job IS NOT NULL;
 CREATE INDEX holds_by_name ON holds (tenant, kind, name, hold);
 CREATE INDEX holds_by_account ON holds (account, hold);
 -- Which hold has a number of the ledger now.
@@ -73,6 +74,19 @@ CREATE TABLE usage_hours (
   drawn BLOB NOT NULL, gpu_ms BLOB NOT NULL, burned BLOB NOT NULL,
   PRIMARY KEY (kind, hour, account)) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_by_account ON usage_hours (account, hour);
+
+-- Jobs, and which decisions concern which.
+CREATE TABLE jobs (
+  number INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, name TEXT NOT NULL, account INTEGER NOT NULL,
+  state INTEGER NOT NULL, submitted_at INTEGER NOT NULL, ended_at INTEGER) STRICT;
+CREATE INDEX jobs_by_name ON jobs (tenant, name, number);
+CREATE TABLE record_jobs (
+  job INTEGER NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL,
+  PRIMARY KEY (job, position, item)) STRICT, WITHOUT ROWID;
+-- Per job and hour.
+CREATE TABLE job_hours (
+  hour INTEGER NOT NULL, job INTEGER NOT NULL, spent BLOB NOT NULL, gpu_ms BLOB NOT NULL,
+  PRIMARY KEY (hour, job)) STRICT, WITHOUT ROWID;
 
 CREATE TABLE budgets (
   account INTEGER NOT NULL, name TEXT NOT NULL, budget_limit BLOB NOT NULL, unit INTEGER NOT NULL,

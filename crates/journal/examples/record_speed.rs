@@ -33,6 +33,7 @@ fn placed(number: u32) -> Event {
         gpu_ms: 0,
         reference: None,
         fingerprint: u128::from(number) << 64 | 7,
+        job: None,
     }))
 }
 

@@ -7,7 +7,9 @@ use bursar_api::Code;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{Name, is_valid_path};
 use bursar_engine::{Clock, ManualClock, Seen, Status};
+use bursar_journal::Journal;
 
+use crate::cells::Cells;
 use crate::directory::DirectoryService;
 use crate::feed::Feed;
 use crate::gateway::Gateway;
@@ -16,6 +18,7 @@ use crate::http::extract::Caller;
 use crate::http::meta;
 use crate::ids::IdMaker;
 use crate::limits::{Limits, Load};
+use crate::logs::LogStore;
 use crate::operation::Stripes;
 use crate::problem::Failure;
 use crate::telemetry::Metrics;
@@ -27,14 +30,22 @@ const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
 
 /// Says what the writers are doing.
-pub type StatusOf = Box<dyn Fn() -> Vec<(&'static str, Status)> + Send + Sync>;
+pub type StatusOf = Box<dyn Fn() -> Vec<(String, Status)> + Send + Sync>;
 
 /// What every handler can reach.
 pub struct App {
     /// The ledger.
     pub ledger: Gateway<Ledger>,
-    /// Keys, prices, classes, regions, quotas.
+    /// Keys, prices, classes, regions.
     pub directory: DirectoryService,
+    /// The cells, one for each region.
+    pub cells: Cells,
+    /// What the ledger has decided.
+    pub ledger_journal: Arc<dyn Journal>,
+    /// What jobs print.
+    pub logs: LogStore,
+    /// One move of the manual clock at a time.
+    pub moving: tokio::sync::Mutex<()>,
     /// What was, for queries.
     pub history: HistoryService,
     /// What happens, as it happens.

@@ -58,16 +58,26 @@ pub struct Principal {
     pub role: Role,
     /// The account whose subtree it may touch; everything if absent.
     pub scope: Option<Name>,
+    /// Agents: the region that it is bound to.
+    pub region: Option<Name>,
+    /// Agents: the node that it is bound to.
+    pub node: Option<Name>,
 }
 
 impl Principal {
     /// The holder of the root key.
     pub fn root() -> Principal {
-        Principal { id: "root".into(), role: Role::Admin, scope: None }
+        Principal { id: "root".into(), role: Role::Admin, scope: None, region: None, node: None }
     }
 
     fn of(id: &str, key: &ApiKey) -> Principal {
-        Principal { id: id.into(), role: role(key.role), scope: key.scope.clone() }
+        Principal {
+            id: id.into(),
+            role: role(key.role),
+            scope: key.scope.clone(),
+            region: key.region.clone(),
+            node: key.node.clone(),
+        }
     }
 
     /// Whether an account is in the key's scope.

@@ -8,7 +8,7 @@ use bursar_api::amount::Sum;
 use bursar_api::audit::FeedEvent;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::{Event, Pieces, total};
-use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
 use bursar_engine::{Codec, Durable, replay};
@@ -231,8 +231,20 @@ fn particulars(ledger: &Ledger, event: &Event) -> Told {
         data["hold"] = id.into();
         (account, data)
     };
+    let on_job = |number: JobNo, data: Value| {
+        let mut data = data;
+        let job = ledger.job(number);
+        data["job"] = job.map(|job| job.order.id.to_string()).into();
+        (job.map(|job| job.order.account), data)
+    };
     Some(match event {
-        Event::PolicySet(_) | Event::Answered { .. } | Event::Forgotten { .. } => return None,
+        Event::PolicySet(_)
+        | Event::Answered { .. }
+        | Event::Forgotten { .. }
+        | Event::RegionOpened { .. }
+        | Event::HeldUpReviewed { .. }
+        | Event::CellTold { .. }
+        | Event::MessageReceived { .. } => return None,
         Event::AccountOpened { account, .. }
         | Event::AccountChanged { account, .. }
         | Event::AccountFrozen { account }
@@ -314,6 +326,31 @@ fn particulars(ledger: &Ledger, event: &Event) -> Told {
             (Some(*account), json!({ "code": refusal.code() }))
         }
         Event::HoldRevived { hold, .. } => on_hold(*hold, json!({})),
+        Event::QuotaSet { account, .. } | Event::QuotaRemoved { account, .. } => {
+            (Some(*account), json!({}))
+        }
+        Event::JobSubmitted { order, .. } => {
+            (Some(order.account), json!({ "job": order.id.as_str() }))
+        }
+        Event::HoldPinned { hold, rate, returned, .. } => {
+            let units = returned.iter().map(|slice| slice.amount).sum();
+            let price = rate.per_gpu_hour.to_string();
+            on_hold(*hold, json!({ "per_gpu_hour": price, "returned": amount(units) }))
+        }
+        Event::AttemptConfirmed(confirmed) => on_job(confirmed.job, json!({})),
+        Event::AttemptStarted { job }
+        | Event::AttemptStopping { job }
+        | Event::CancelAsked { job }
+        | Event::DependenciesMet { job, .. } => on_job(*job, json!({})),
+        Event::AttemptFunded { job, funded_ms, .. } => {
+            on_job(*job, json!({ "funded_seconds": funded_ms.map(|ms| ms / 1000) }))
+        }
+        Event::AttemptEnded { job, end } => {
+            on_job(*job, json!({ "gpu_ms": end.gpu_ms, "charged": amount(end.charged) }))
+        }
+        Event::JobEnded { job, state } => {
+            on_job(*job, json!({ "state": crate::render_job::state(*state).as_str() }))
+        }
     })
 }
 

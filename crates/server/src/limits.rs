@@ -126,6 +126,15 @@ pub struct Load {
     most: usize,
 }
 
+/// A request that only waits does not count until it goes on.
+pub struct Aside<'a>(&'a Load);
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// One request that is being handled.
 pub struct Admitted<'a>(&'a Load);
 
@@ -139,6 +148,12 @@ impl Load {
     /// Nothing is being handled.
     pub fn new(options: LimitOptions) -> Load {
         Load { in_flight: AtomicUsize::new(0), most: options.in_flight.get() as usize }
+    }
+
+    /// Steps aside while waiting for something that costs nothing.
+    pub fn aside(&self) -> Aside<'_> {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        Aside(self)
     }
 
     /// How many requests are being handled.
@@ -170,7 +185,7 @@ mod tests {
 
     fn principal(scope: &str) -> Principal {
         let role = bursar_api::key::Role::Viewer;
-        Principal { id: "k".into(), role, scope: Some(scope.into()) }
+        Principal { id: "k".into(), role, scope: Some(scope.into()), region: None, node: None }
     }
 
     fn limits(per_key: u32, per_tenant: u32) -> Limits {

@@ -148,6 +148,9 @@ fn noun(resource: Resource) -> &'static str {
         Resource::Charge => "charge",
         Resource::Refund | Resource::Transfer | Resource::Collection => "movement",
         Resource::Budget => "budget",
+        Resource::Job => "job",
+        Resource::Region => "region",
+        Resource::Quota => "quota",
     }
 }
 
@@ -207,7 +210,10 @@ async fn remember(
         | Resource::Refund
         | Resource::Transfer
         | Resource::Collection
-        | Resource::Budget => return Ok(()),
+        | Resource::Budget
+        | Resource::Job
+        | Resource::Region
+        | Resource::Quota => return Ok(()),
     };
     let tenant = caller.principal.tenant().map(str::to_owned).or_else(|| caller.tenant.clone());
     let wanted = id.clone();
@@ -256,11 +262,17 @@ fn accounts_of(ledger: &Ledger, tenant: Option<&str>, resource: Resource, id: &s
             }
             Resource::Hold => hold_account(ledger, tenant, HoldKind::Hold, id),
             Resource::Charge => hold_account(ledger, tenant, HoldKind::Charge, id),
+            Resource::Job => {
+                let job = ledger.find_job(tenant, id).and_then(|number| ledger.job(number));
+                job.map(|job| job.order.account)
+            }
             Resource::Account
             | Resource::Refund
             | Resource::Transfer
             | Resource::Collection
-            | Resource::Budget => None,
+            | Resource::Budget
+            | Resource::Region
+            | Resource::Quota => None,
         };
         account.map(|account| ledger.account(account).path.clone())
     };
@@ -286,7 +298,12 @@ fn exists(ledger: &Ledger, tenant: &str, resource: Resource, id: &str) -> bool {
         Resource::Refund | Resource::Transfer | Resource::Collection => {
             ledger.find_movement(tenant, resource, id).is_some()
         }
-        Resource::Budget => false,
+        Resource::Job => {
+            // The jobs of an array have numbers behind the name.
+            let first = compact_str::format_compact!("{id}.0");
+            [id, &first].iter().any(|name| ledger.find_job(tenant, name).is_some())
+        }
+        Resource::Budget | Resource::Region | Resource::Quota => false,
     }
 }
 

@@ -25,6 +25,10 @@ impl Roles {
     pub const SPEND: Roles = set(&[Role::Admin, Role::Billing, Role::Submitter]);
     /// Stopping spending.
     pub const STOP: Roles = set(&[Role::Admin, Role::Billing, Role::Operator]);
+    /// Ending jobs.
+    pub const END: Roles = set(&[Role::Admin, Role::Billing, Role::Operator, Role::Submitter]);
+    /// Speaking for a node.
+    pub const AGENT: Roles = set(&[Role::Admin, Role::Agent]);
     /// Running machines.
     pub const MACHINES: Roles = set(&[Role::Admin, Role::Operator]);
     /// Reading the audit trail.
@@ -107,7 +111,29 @@ pub const TABLE: &[Row] = &[
     ("list_prices", Roles::ANY, Reach::Shared),
     ("set_class", Roles::MACHINES, Reach::Platform),
     ("list_classes", Roles::ANY, Reach::Shared),
+    ("submit_job", Roles::SPEND, Reach::Tenant),
+    ("list_jobs", Roles::READ, Reach::Tenant),
+    ("get_job", Roles::READ, Reach::Tenant),
+    ("cancel_job", Roles::END, Reach::Tenant),
+    ("preempt_job", Roles::MACHINES, Reach::Tenant),
+    ("explain_job", Roles::READ, Reach::Tenant),
+    ("get_job_timeline", Roles::READ, Reach::Tenant),
+    ("get_job_logs", Roles::READ, Reach::Tenant),
+    ("get_quote", Roles::READ, Reach::Tenant),
+    ("report_usage", Roles::SPEND, Reach::Tenant),
+    ("register_node", Roles::AGENT, Reach::Platform),
+    ("heartbeat_node", Roles::AGENT, Reach::Platform),
+    ("send_node_log", Roles::AGENT, Reach::Platform),
+    ("list_nodes", Roles::ANY, Reach::Shared),
+    ("get_node", Roles::ANY, Reach::Shared),
+    ("drain_node", Roles::MACHINES, Reach::Platform),
+    ("resume_node", Roles::MACHINES, Reach::Platform),
+    ("delete_node", Roles::MACHINES, Reach::Platform),
     ("list_regions", Roles::ANY, Reach::Shared),
+    ("get_queue", Roles::READ, Reach::Tenant),
+    ("plan_maintenance", Roles::MACHINES, Reach::Platform),
+    ("get_maintenance", Roles::ANY, Reach::Shared),
+    ("cancel_maintenance", Roles::MACHINES, Reach::Platform),
     ("create_key", Roles::ADMIN, Reach::Tenant),
     ("list_keys", Roles::ADMIN, Reach::Tenant),
     ("revoke_key", Roles::ADMIN, Reach::Tenant),
@@ -136,7 +162,9 @@ mod tests {
     fn administrators_may_do_everything_and_viewers_change_nothing() {
         for (operation, roles, _) in TABLE {
             assert!(roles.contains(Role::Admin), "{operation}");
-            let reads = ["get_", "list_", "follow_"].iter().any(|verb| operation.starts_with(verb));
+            let reads = ["get_", "list_", "follow_", "explain_"]
+                .iter()
+                .any(|verb| operation.starts_with(verb));
             assert!(reads || !roles.contains(Role::Viewer), "{operation}");
         }
     }

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use bursar_api::amount::Sum;
 use bursar_api::json::BodyError;
 use bursar_api::{Blocker, BlockerType, Code, Problem, Time};
+use bursar_core::cell;
 use bursar_core::directory;
 use bursar_core::ledger::command::BudgetUnit;
 use bursar_core::ledger::hold::HoldState;
@@ -158,6 +159,9 @@ fn noun(what: Resource) -> &'static str {
         Resource::Transfer => "transfer",
         Resource::Collection => "collection",
         Resource::Budget => "budget",
+        Resource::Job => "job",
+        Resource::Region => "region",
+        Resource::Quota => "quota",
     }
 }
 
@@ -192,6 +196,10 @@ impl From<Refusal> for Failure {
                 Failure::new(Code::SequenceConflict, detail)
             }
             Refusal::Conflict(conflict) => Failure::new(Code::Conflict, conflict_detail(*conflict)),
+            Refusal::QuotaExceeded { .. } => {
+                let detail = "as many jobs wait as may; the blockers name each quota";
+                Failure::new(Code::Conflict, detail)
+            }
             Refusal::InsufficientCredits { .. } => {
                 let detail = "too few credits can be drawn; the blockers say how many";
                 Failure::new(Code::InsufficientCredits, detail)
@@ -204,6 +212,7 @@ impl From<Refusal> for Failure {
         debug_assert_eq!(failure.problem.code.as_str(), refusal.code());
         failure.problem.blockers = match refusal {
             Refusal::AccountFrozen { blockers }
+            | Refusal::QuotaExceeded { blockers }
             | Refusal::InsufficientCredits { blockers }
             | Refusal::BudgetExceeded { blockers } => {
                 Some(blockers.into_iter().map(blocker).collect())
@@ -240,6 +249,15 @@ fn conflict_detail(conflict: Conflict) -> String {
         Conflict::NoRate => "the hold has no price per GPU-hour; report a total in credits".into(),
         Conflict::NothingUncollected => "nothing is uncollected".into(),
         Conflict::RecordMismatch => "the archived record does not match its digest".into(),
+        Conflict::HeldByJob => "the hold belongs to a job; cancel the job instead".into(),
+        Conflict::JobEnded { state } => {
+            format!("the job has ended: {}", crate::render_job::state(state).as_str())
+        }
+        Conflict::NotMeasuredByOthers => {
+            "the job is measured by the agents of its region, or does not run yet".into()
+        }
+        Conflict::DependencyFailed => "a job that it must come after did not succeed".into(),
+        Conflict::MessageSkipped { expected } => format!("message {expected} is due"),
     }
 }
 
@@ -252,7 +270,7 @@ pub(crate) fn budget_sum(unit: BudgetUnit, value: i128) -> Sum {
     }
 }
 
-fn blocker(blocker: ledger::Blocker) -> Blocker {
+pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
     match blocker {
         ledger::Blocker::Frozen { account } => {
             let detail = format!("{account} is frozen");
@@ -297,6 +315,59 @@ fn blocker(blocker: ledger::Blocker) -> Blocker {
             shown.requested = Some(requested);
             shown.period_end = period_end.map(|at| Time::from_millis(at.millis()));
             shown
+        }
+        ledger::Blocker::WaitingJobs { account, region, limit, waiting, requested } => {
+            let whole = |jobs: u32| Some(Sum::from_micros(i128::from(jobs) * 1_000_000));
+            let detail = format!(
+                "{waiting} of the {limit} jobs of {account} that may wait in {region} do; \
+                 {requested} more do not fit"
+            );
+            let fix =
+                format!("wait until some start, or raise it: PUT /v1/accounts/{account}/quota");
+            let mut shown = Blocker::new(BlockerType::Quota, detail, fix);
+            shown.account = Some(account.into());
+            (shown.limit, shown.held) = (whole(limit), whole(waiting));
+            shown.requested = whole(requested);
+            shown
+        }
+        ledger::Blocker::Dependency { job, state } => {
+            let state = crate::render_job::state(state).as_str();
+            let detail = format!("job {job} must succeed first; it is {state}");
+            let fix = format!("wait for it; GET /v1/jobs/{job}/why tells what it waits for");
+            Blocker::new(BlockerType::Dependency, detail, fix)
+        }
+    }
+}
+
+impl From<cell::Refusal> for Failure {
+    fn from(refusal: cell::Refusal) -> Failure {
+        match refusal {
+            cell::Refusal::Invalid { field, must } => {
+                Failure::invalid(field, format!("must be {must}"))
+            }
+            cell::Refusal::UnknownNode => {
+                Failure::new(Code::NotFound, "there is no such node; register it")
+            }
+            cell::Refusal::UnknownJob => {
+                Failure::new(Code::NotFound, "the region has no such job now")
+            }
+            cell::Refusal::UnknownMaintenance => {
+                Failure::new(Code::NotFound, "no maintenance is planned")
+            }
+            cell::Refusal::StaleIncarnation { current } => {
+                let detail = format!("the node's agent started again as {current}; register again");
+                Failure::new(Code::StaleIncarnation, detail)
+            }
+            cell::Refusal::NodeBusy => {
+                let detail = "something runs on the node; drain it with force and wait";
+                Failure::new(Code::Conflict, detail)
+            }
+            cell::Refusal::StaleAttempt | cell::Refusal::AlreadyAdmitted => {
+                Failure::new(Code::Conflict, "that was decided before")
+            }
+            cell::Refusal::MessageGap { expected } => {
+                Failure::new(Code::Unavailable, format!("message {expected} is due"))
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use bursar_core::ledger::command::{
     AccountKind, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind, OnExpiry, Restriction,
 };
 use bursar_core::ledger::hold::{Hold, HoldKind, HoldState};
-use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo, Name};
 use bursar_core::ledger::state::Movement;
 use bursar_core::ledger::view::Lot;
 use bursar_core::ledger::{Ledger, budget::Budget};
@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::problem::budget_sum;
+use crate::render_job;
 
 /// The most lots that an answer lists.
 pub const MOST_LOTS: usize = 100;
@@ -58,6 +59,10 @@ pub enum Shape {
     },
     /// The budget, in the period that contains this instant.
     Budget(Timestamp),
+    /// The job, or the first of an array.
+    Job,
+    /// The quota as it was set.
+    Quota(Box<bursar_api::quota::Quota>),
 }
 
 /// An instant.
@@ -105,16 +110,44 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
             let found = budgets.iter().find(|budget| budget.name == *name);
             found.map_or(Value::Null, |found| value(budget(ledger, *account, found, *now)))
         }
+        (Reply::Jobs { first, count }, Shape::Job) => {
+            let mut shown = render_job::job(ledger, *first);
+            if let Some(shown) = shown.as_mut().filter(|_| *count > 1) {
+                let numbers = (0..u64::from(*count)).map(|place| JobNo(first.0 + place));
+                let jobs = numbers.filter_map(|number| ledger.job(number));
+                shown.array = Some(jobs.map(|job| job.order.id.to_string()).collect());
+            }
+            shown.map_or(Value::Null, |shown| value(at(ledger, shown)))
+        }
+        (Reply::Job { job, state }, Shape::Job) => {
+            let shown = render_job::job(ledger, *job).map(|mut shown| {
+                shown.state = render_job::state(*state);
+                at(ledger, shown)
+            });
+            shown.map_or(Value::Null, value)
+        }
+        (Reply::Account(_), Shape::Quota(quota)) => value(quota),
         (
             Reply::Done
             | Reply::Account(_)
             | Reply::Grant { .. }
             | Reply::Hold(_)
             | Reply::Charge { .. }
-            | Reply::Budget { .. },
+            | Reply::Budget { .. }
+            | Reply::Jobs { .. }
+            | Reply::Job { .. }
+            | Reply::Region(_)
+            | Reply::Received { .. },
             _,
         ) => Value::Object(serde_json::Map::new()),
     }
+}
+
+/// A job with the ledger's time.
+fn at(ledger: &Ledger, mut job: bursar_api::job::Job) -> bursar_api::job::Job {
+    use bursar_core::machine::Machine;
+    job.as_of = time(ledger.now());
+    job
 }
 
 fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) -> Value {
@@ -144,7 +177,9 @@ fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) 
         | Shape::Grant
         | Shape::Hold { .. }
         | Shape::Charge
-        | Shape::Budget(_) => Value::Null,
+        | Shape::Budget(_)
+        | Shape::Job
+        | Shape::Quota(_) => Value::Null,
     }
 }
 

@@ -5,11 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_core::cell::{self, CellConfig, Origin};
 use bursar_core::directory::Command;
-use bursar_core::ledger::Envelope;
+use bursar_core::ledger::answer::Reply;
+use bursar_core::ledger::command as ledger;
+use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_engine::{Clock, Engine, EngineOptions, ManualClock, Status, WallClock, replay};
+use bursar_engine::{
+    CellCodec, Clock, Engine, EngineOptions, ManualClock, Status, WallClock, replay,
+};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalError};
@@ -18,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::cells::{CellService, CellSetup, Cells, SHARD};
 use crate::codec::{DirectoryCodec, LedgerCodec};
 use crate::config::{ClockKind, Config, ConfigError};
 use crate::directory::DirectoryService;
@@ -27,8 +34,10 @@ use crate::history::HistoryService;
 use crate::http::router::router;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::limits::{Limits, Load};
+use crate::logs::LogStore;
 use crate::operation::Stripes;
-use crate::telemetry::{MachineName, Metrics};
+use crate::problem::Failure;
+use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::timed::TimedJournal;
 use crate::{auth, checkpoint, root_key, selfcheck, serve};
 
@@ -91,6 +100,8 @@ impl Drop for Temporary {
 struct Storage {
     ledger: Arc<dyn Journal>,
     directory: Arc<dyn Journal>,
+    /// One for each region, by name.
+    cells: Vec<(Name, Arc<dyn Journal>)>,
     folder: PathBuf,
     _temporary: Option<Temporary>,
 }
@@ -98,7 +109,7 @@ struct Storage {
 impl Storage {
     fn open(config: &mut Config) -> Result<Storage, StartError> {
         if let Some(url) = config.store.clone() {
-            return Storage::open_postgres(&url, config.unsafe_single_postgres);
+            return Storage::open_postgres(&url, config);
         }
         let mut temporary = None;
         let folder = match &config.data {
@@ -113,25 +124,50 @@ impl Storage {
         std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
         let ledger = sqlite(&folder.join("ledger-0.db"))?;
         let directory = sqlite(&folder.join("directory.db"))?;
-        Ok(Storage { ledger, directory, folder, _temporary: temporary })
+        let open = |machine: &str| sqlite(&folder.join(format!("{machine}.db")));
+        let cells = open_cells(&*directory, config, open)?;
+        Ok(Storage { ledger, directory, cells, folder, _temporary: temporary })
     }
 
     /// History stays in files of this machine: it can be dropped and built again.
-    fn open_postgres(url: &str, unsafe_single: bool) -> Result<Storage, StartError> {
+    fn open_postgres(url: &str, config: &Config) -> Result<Storage, StartError> {
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
             let mut options = PostgresOptions::new(url, machine);
-            options.unsafe_single = unsafe_single;
+            options.unsafe_single = config.unsafe_single_postgres;
             let journal = PostgresJournal::open(options)
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
             Ok(Arc::new(journal))
         };
         let (ledger, directory) = (open("ledger-0")?, open("directory")?);
+        let cells = open_cells(&*directory, config, open)?;
         let name = format!("bursar-{}", base32(random_bits().into(), 13));
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
         let temporary = Some(Temporary(folder.clone()));
-        Ok(Storage { ledger, directory, folder, _temporary: temporary })
+        Ok(Storage { ledger, directory, cells, folder, _temporary: temporary })
     }
+}
+
+/// The journals of the regions that were named, now or ever before.
+fn open_cells(
+    directory: &dyn Journal,
+    config: &Config,
+    open: impl Fn(&str) -> Result<Arc<dyn Journal>, StartError>,
+) -> Result<Vec<(Name, Arc<dyn Journal>)>, StartError> {
+    let known = replay(directory, &DirectoryCodec).map_err(wrong)?.machine;
+    let mut regions: Vec<Name> = config.region_names().into_iter().map(Name::from).collect();
+    regions.extend(known.regions().cloned());
+    regions.sort();
+    regions.dedup();
+    let opened = regions.into_iter().map(|region| {
+        let journal = open(&format!("cell-{region}"))?;
+        Ok((region, journal))
+    });
+    opened.collect()
+}
+
+fn wrong(error: bursar_engine::ReplayError) -> StartError {
+    StartError::Other(error.to_string())
 }
 
 fn sqlite(path: &Path) -> Result<Arc<dyn Journal>, StartError> {
@@ -147,24 +183,23 @@ fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
     match config.clock {
         ClockKind::Wall => Ok((Arc::new(WallClock::new()), None)),
         ClockKind::Manual => {
-            let wrong = |error: bursar_engine::ReplayError| StartError::Other(error.to_string());
             let ledger = replay(&*storage.ledger, &LedgerCodec).map_err(wrong)?.machine.now();
             let directory = replay(&*storage.directory, &DirectoryCodec).map_err(wrong)?;
             let start = Timestamp::from_millis(MANUAL_START);
-            let manual = ManualClock::new(start.max(ledger).max(directory.machine.now()));
+            let mut latest = start.max(ledger).max(directory.machine.now());
+            for (_, journal) in &storage.cells {
+                latest = latest.max(replay(&**journal, &CellCodec).map_err(wrong)?.machine.now());
+            }
+            let manual = ManualClock::new(latest);
             let manual = Arc::new(manual);
             Ok((Arc::clone(&manual) as Arc<dyn Clock>, Some(manual)))
         }
     }
 }
 
-fn timed(
-    journal: &Arc<dyn Journal>,
-    metrics: &Arc<Metrics>,
-    name: MachineName,
-) -> Arc<dyn Journal> {
-    let metrics = Arc::clone(metrics);
-    let observe = Box::new(move |took| metrics.append(name, took));
+fn timed(journal: &Arc<dyn Journal>, metrics: &Arc<Metrics>, name: &str) -> Arc<dyn Journal> {
+    let (metrics, name) = (Arc::clone(metrics), name.to_owned());
+    let observe = Box::new(move |took| metrics.append(&name, took));
     Arc::new(TimedJournal::new(Arc::clone(journal), observe))
 }
 
@@ -179,16 +214,16 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     let metrics = Arc::new(Metrics::new());
     let options = EngineOptions { holder: holder(), ..EngineOptions::default() };
     let ledger = Arc::new(Engine::start(
-        timed(&storage.ledger, &metrics, MachineName::Ledger),
+        timed(&storage.ledger, &metrics, LEDGER),
         Arc::new(LedgerCodec),
         Arc::clone(&clock),
         options.clone(),
     ));
     let directory = Arc::new(Engine::start(
-        timed(&storage.directory, &metrics, MachineName::Directory),
+        timed(&storage.directory, &metrics, DIRECTORY),
         Arc::new(DirectoryCodec),
         Arc::clone(&clock),
-        options,
+        options.clone(),
     ));
     let history = HistoryService::start(
         Arc::clone(&storage.ledger),
@@ -214,11 +249,29 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let gateway = Gateway::new(directory.handle());
         let service = until_ready(|| DirectoryService::new(gateway.clone()), &directory).await?;
         add_regions(&service, &config).await?;
+        let ledger_gateway = Gateway::new(ledger.handle());
+        until_ready(|| ledger_gateway.read(|_| ()), &ledger).await?;
+        let mut cells = Vec::new();
+        for (region, journal) in &storage.cells {
+            let setup = CellSetup {
+                region: region.clone(),
+                number: open_region(&ledger_gateway, region).await?,
+                journal: timed(journal, &metrics, &format!("cell-{region}")),
+                clock: Arc::clone(&clock),
+                options: options.clone(),
+            };
+            cells.push(CellService::start(setup).map_err(StartError::Other)?);
+        }
+        let cells = Cells::start(cells, &ledger, &storage.ledger);
         let (stopping, stopped) = watch::channel(false);
         let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
         let (ledger_stats, directory_stats) = (Arc::clone(&ledger), Arc::clone(&directory));
         let app = Arc::new(App {
-            ledger: Gateway::new(ledger.handle()),
+            ledger: ledger_gateway,
+            cells,
+            ledger_journal: Arc::clone(&storage.ledger),
+            logs: LogStore::new(storage.folder.join("logs")),
+            moving: tokio::sync::Mutex::new(()),
             directory: service,
             history,
             feed,
@@ -233,18 +286,28 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             root: auth::hash(&root.key),
             base_url: base_url.trim_end_matches('/').into(),
             status: Box::new(move || {
-                vec![("ledger", ledger_status.status()), ("directory", directory_status.status())]
+                vec![
+                    ("ledger".to_owned(), ledger_status.status()),
+                    ("directory".to_owned(), directory_status.status()),
+                ]
             }),
             measure: Box::new(move |app| {
                 let (stats, status) = (ledger_stats.stats(), ledger_stats.status());
-                app.metrics.machine(MachineName::Ledger, app.ledger.waiting(), &stats, &status);
+                app.metrics.machine(LEDGER, app.ledger.waiting(), &stats, &status);
                 let (stats, status) = (directory_stats.stats(), directory_stats.status());
                 let waiting = app.directory.waiting();
-                app.metrics.machine(MachineName::Directory, waiting, &stats, &status);
+                app.metrics.machine(DIRECTORY, waiting, &stats, &status);
             }),
             stopped,
         });
-        until_ready(|| app.ledger.read(|_| ()), &ledger).await?;
+        for cell in app.cells.iter() {
+            let read = || cell.gateway.read(|cell| cell.config().clone());
+            let known = until_ready(read, cell.engine()).await?.value;
+            configure(cell, known, &config).await?;
+        }
+        let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
+        app.tell_prices().await.map_err(failed)?;
+        app.settle_if_manual().await.map_err(failed)?;
         tokio::spawn(selfcheck::run(Arc::clone(&app)));
         tokio::spawn(tidy(Arc::clone(&app)));
         let root_key = root.show.then(|| root.key.clone());
@@ -299,6 +362,42 @@ async fn add_regions(directory: &DirectoryService, config: &Config) -> Result<()
             .map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
     }
     Ok(())
+}
+
+/// Makes a region known to the ledger; says the number of its cell.
+async fn open_region(ledger: &Gateway<Ledger>, region: &Name) -> Result<CellNo, StartError> {
+    let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
+    let command = ledger::Command::OpenRegion { region: region.clone(), shard: SHARD };
+    let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
+    let seen = ledger.post(envelope, command).answer().await.map_err(failed)?;
+    match seen.value.map_err(|refused| failed(refused.into()))?.reply {
+        Reply::Region(cell) => Ok(cell),
+        other => Err(StartError::Other(format!("the region was answered with {other:?}"))),
+    }
+}
+
+/// Sets the rhythm of a region's agents, if the set-up names another than the cell has.
+async fn configure(
+    cell: &CellService,
+    known: CellConfig,
+    config: &Config,
+) -> Result<(), StartError> {
+    let millis = |seconds: Option<u32>, known| seconds.map_or(known, |all| i64::from(all) * 1000);
+    let wanted = CellConfig {
+        heartbeat_ms: millis(config.heartbeat_seconds, known.heartbeat_ms),
+        node_lease_ms: millis(config.node_lease_seconds, known.node_lease_ms),
+        ..known.clone()
+    };
+    if wanted == known {
+        return Ok(());
+    }
+    let origin = Origin::Shell { actor: "start".into() };
+    let posted = cell.gateway.post(origin, cell::Command::Configure(wanted)).answer().await;
+    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    match seen.value {
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(StartError::Other(format!("the cell refused its set-up: {refusal:?}"))),
+    }
 }
 
 /// Forgets buckets of rate limits that are full again.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bursar_engine::{Stats, Status};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -33,16 +33,39 @@ struct Refused {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Machine {
-    machine: MachineName,
+    machine: String,
 }
 
-/// A machine whose journal is measured.
-#[derive(Copy, Clone, Debug, Hash, PartialEq, Eq, EncodeLabelValue)]
-pub enum MachineName {
-    /// The ledger.
-    Ledger,
-    /// The directory.
-    Directory,
+/// The ledger's name in metrics.
+pub const LEDGER: &str = "ledger-0";
+/// The directory's name in metrics.
+pub const DIRECTORY: &str = "directory";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct InRegion {
+    region: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct GpusOf {
+    region: String,
+    gpu_type: String,
+    state: &'static str,
+}
+
+/// What is counted of a region whenever somebody looks.
+#[derive(Clone, Debug, Default)]
+pub struct RegionCounts {
+    /// Nodes that are registered.
+    pub nodes: u32,
+    /// Nodes that take work.
+    pub ready: u32,
+    /// By type: thousandths of GPUs in use, and free on nodes that take work.
+    pub gpus: Vec<(String, u32, u32)>,
+    /// Jobs that have GPUs.
+    pub running: u32,
+    /// Jobs that wait.
+    pub waiting: u32,
 }
 
 /// Every counter.
@@ -63,6 +86,13 @@ pub struct Metrics {
     history_position: Gauge,
     checked: Counter,
     violations: Counter,
+    nodes: Family<InRegion, Gauge>,
+    nodes_ready: Family<InRegion, Gauge>,
+    gpu_thousandths: Family<GpusOf, Gauge>,
+    running_jobs: Family<InRegion, Gauge>,
+    waiting_jobs: Family<InRegion, Gauge>,
+    heartbeats: Family<InRegion, Histogram>,
+    clock_skew: Family<InRegion, Gauge>,
 }
 
 fn seconds() -> Histogram {
@@ -80,6 +110,7 @@ impl Metrics {
     pub fn new() -> Metrics {
         let durations = Family::new_with_constructor(seconds as fn() -> Histogram);
         let appends = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let heartbeats = Family::new_with_constructor(seconds as fn() -> Histogram);
         let metrics = Metrics {
             registry: Mutex::new(Registry::with_prefix("bursar")),
             requests: Family::default(),
@@ -97,6 +128,13 @@ impl Metrics {
             history_position: Gauge::default(),
             checked: Counter::default(),
             violations: Counter::default(),
+            nodes: Family::default(),
+            nodes_ready: Family::default(),
+            gpu_thousandths: Family::default(),
+            running_jobs: Family::default(),
+            waiting_jobs: Family::default(),
+            heartbeats,
+            clock_skew: Family::default(),
         };
         metrics.register();
         metrics
@@ -114,6 +152,20 @@ impl Metrics {
         all.register("problems", "Answers that were problems, by code", self.problems.clone());
         all.register("http_in_flight", "Requests being handled", self.in_flight.clone());
         all.register("mailbox_waiting", "Messages waiting for answers", self.waiting.clone());
+        all.register("nodes", "Nodes that are registered", self.nodes.clone());
+        all.register("nodes_ready", "Nodes that take work", self.nodes_ready.clone());
+        let help = "GPUs in use, and free on nodes that take work, in thousandths";
+        all.register("gpu_thousandths", help, self.gpu_thousandths.clone());
+        all.register("jobs_running", "Jobs that have GPUs", self.running_jobs.clone());
+        all.register("jobs_waiting", "Jobs that wait in a region", self.waiting_jobs.clone());
+        all.register_with_unit(
+            "heartbeat_duration",
+            "Time to take a node's report, without its wait for orders",
+            Unit::Seconds,
+            self.heartbeats.clone(),
+        );
+        let help = "How far the last report claimed more running time than was observed, in ms";
+        all.register("agent_clock_ahead_ms", help, self.clock_skew.clone());
         all.register("journal_batches", "Durable writes", self.batches.clone());
         all.register("journal_records", "Records written", self.records.clone());
         all.register_with_unit(
@@ -165,13 +217,40 @@ impl Metrics {
     }
 
     /// Notes how long a durable write took.
-    pub fn append(&self, machine: MachineName, took: Duration) {
-        self.appends.get_or_create(&Machine { machine }).observe(took.as_secs_f64());
+    pub fn append(&self, machine: &str, took: Duration) {
+        let labels = Machine { machine: machine.to_owned() };
+        self.appends.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Notes how long a report of a node took, without its wait for orders, and how far its clock
+    /// was ahead of what the cell observed.
+    pub fn heartbeat(&self, region: &str, took: Duration, ahead_ms: Option<i64>) {
+        let labels = InRegion { region: region.to_owned() };
+        self.heartbeats.get_or_create(&labels).observe(took.as_secs_f64());
+        if let Some(ahead) = ahead_ms {
+            self.clock_skew.get_or_create(&labels).set(ahead);
+        }
+    }
+
+    /// Notes what a region has and does.
+    pub fn region(&self, region: &str, counts: &RegionCounts) {
+        let labels = InRegion { region: region.to_owned() };
+        self.nodes.get_or_create(&labels).set(counts.nodes.into());
+        self.nodes_ready.get_or_create(&labels).set(counts.ready.into());
+        self.running_jobs.get_or_create(&labels).set(counts.running.into());
+        self.waiting_jobs.get_or_create(&labels).set(counts.waiting.into());
+        for (gpu_type, used, free) in &counts.gpus {
+            for (state, thousandths) in [("used", used), ("free", free)] {
+                let gpu_type = gpu_type.clone();
+                let labels = GpusOf { region: region.to_owned(), gpu_type, state };
+                self.gpu_thousandths.get_or_create(&labels).set((*thousandths).into());
+            }
+        }
     }
 
     /// Notes the state of a machine's writer.
-    pub fn machine(&self, machine: MachineName, waiting: i64, stats: &Stats, status: &Status) {
-        let labels = Machine { machine };
+    pub fn machine(&self, machine: &str, waiting: i64, stats: &Stats, status: &Status) {
+        let labels = Machine { machine: machine.to_owned() };
         let set = |gauge: &Family<Machine, Gauge>, value: u64| {
             gauge.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
         };

@@ -10,7 +10,7 @@ pub(crate) struct SliceBook {
     pub(crate) units: Units,
     pub(crate) captured: u64,
     pub(crate) cut: bool,
-    drawn_at: i64,
+    pub(super) drawn_at: i64,
 }
 
 impl SliceBook {
@@ -38,12 +38,16 @@ pub(crate) struct HoldBook {
     /// 0 open, 1 settled, 2 released, 3 lapsed.
     pub(crate) state: u64,
     strict: bool,
-    expires_at: Option<i64>,
-    metered: u64,
+    pub(super) expires_at: Option<i64>,
+    pub(super) metered: u64,
     pub(crate) captured: u128,
     pub(crate) refunded: u128,
     pub(crate) moved_at: i64,
     pub(crate) slices: Vec<SliceBook>,
+    /// The job that it pays for.
+    job: Option<u64>,
+    /// Price, share and limit.
+    pub(super) rate: Option<(u64, u64, u64)>,
 }
 
 impl Books {
@@ -52,7 +56,7 @@ impl Books {
         self.holds.get(&number).ok_or_else(missing)
     }
 
-    fn open_hold(&mut self, number: u32) -> Kept<&mut HoldBook> {
+    pub(super) fn open_hold(&mut self, number: u32) -> Kept<&mut HoldBook> {
         let state = self.require_hold(number)?.state;
         require(state == 0, "L6", || format!("hold {number} moves after it was closed"))?;
         Ok(self.holds.get_mut(&number).expect("it was just found"))
@@ -114,7 +118,12 @@ impl Books {
             refunded: 0,
             moved_at: at,
             slices: units.into_iter().map(|units| SliceBook::new(units, at)).collect(),
+            job: event.get(11).map(Node::unsigned).transpose()?,
+            rate: event.get(7).map(super::jobs::rate).transpose()?,
         };
+        if let Some(job) = hold.job {
+            self.job_held(job, number, account)?;
+        }
         self.add_hold(number, hold)
     }
 
@@ -213,7 +222,10 @@ impl Books {
         })?;
         hold.state = state;
         hold.moved_at = at;
-        let (account, lease) = (hold.account, hold.expires_at);
+        let (account, lease, job) = (hold.account, hold.expires_at, hold.job);
+        if let Some(job) = job {
+            self.job_released(job, number)?;
+        }
         self.due.done(Thing::Hold(number), lease);
         self.memory.hold_closed(number);
         self.give_back(at, account, &back)?;
@@ -250,6 +262,8 @@ impl Books {
             refunded: 0,
             moved_at: at,
             slices: units.into_iter().map(captured).collect(),
+            job: None,
+            rate: None,
         };
         self.memory.hold_closed(number);
         self.add_hold(number, hold)
@@ -306,6 +320,8 @@ impl Books {
             refunded: record.unsigned_or_zero(8)?.into(),
             moved_at: at,
             slices,
+            job: None,
+            rate: None,
         };
         require(hold.state != 0, "L6", || format!("hold {number} came back open"))?;
         let spent: u128 = hold.slices.iter().map(|slice| u128::from(slice.captured)).sum();

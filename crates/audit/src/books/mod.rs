@@ -8,6 +8,7 @@ mod bucket;
 mod budgets;
 mod grants;
 mod holds;
+mod jobs;
 mod memory;
 mod movements;
 mod prompt;
@@ -19,6 +20,7 @@ use accounts::AccountBook;
 use bucket::BucketBook;
 use grants::GrantBook;
 use holds::HoldBook;
+use jobs::{CellNumbers, JobBook};
 use memory::Memory;
 use prompt::Due;
 
@@ -75,6 +77,9 @@ pub(crate) struct Books {
     pub(crate) grants: Vec<GrantBook>,
     pub(crate) buckets: Vec<BucketBook>,
     pub(crate) holds: BTreeMap<u32, HoldBook>,
+    cells: Vec<CellNumbers>,
+    /// Every job that ever was, by number.
+    jobs: Vec<JobBook>,
     memory: Memory,
     due: Due,
     /// What the decision at hand has left open.
@@ -145,6 +150,18 @@ impl Books {
             25 => self.known_account(event).map(|_| ()),
             26 => self.forgotten(at, event),
             27 => self.hold_revived(at, event),
+            28 => self.region_opened(event),
+            29 | 30 => self.known_account(event).map(|_| ()),
+            31 => self.job_submitted(event),
+            32 => self.hold_pinned(at, event),
+            33 => self.attempt_confirmed(event),
+            34..=36 | 38 => self.attempt_moved(event),
+            37 => self.attempt_ended(event),
+            39 => self.job_waits(event),
+            40 => self.job_ended(event),
+            41 => self.known_account(event).map(|_| ()),
+            42 => self.cell_told(event),
+            43 => self.message_received(event),
             other => Err(format!("an event with the unknown tag {other}").into()),
         }
     }
@@ -233,10 +250,10 @@ fn check_header(header: &Node) -> Kept<()> {
     };
     hash(header.field(1)?)?;
     header.get(2).map_or(Ok(()), hash)?;
-    require(header.field(3)?.unsigned()? <= 18, "format", || "an unknown command".to_owned())?;
+    require(header.field(3)?.unsigned()? <= 25, "format", || "an unknown command".to_owned())?;
     if let Some(outcome) = header.get(4) {
         let (tag, code) = outcome.tagged()?;
-        let known = tag == 1 && code.unsigned()? <= 10;
+        let known = tag == 1 && code.unsigned()? <= 11;
         require(known, "format", || "an unknown outcome".to_owned())?;
     }
     Ok(())

@@ -19,43 +19,43 @@ use super::timer::Timer;
 use crate::time::Timestamp;
 
 /// One start of a job.
-#[derive(Clone, Debug)]
-pub(crate) struct Attempt {
-    pub(crate) id: AttemptId,
-    pub(crate) model: Option<ModelId>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub id: AttemptId,
+    pub model: Option<ModelId>,
     /// Micro-credits per GPU-hour: the list price, and the pinned one once it is confirmed.
-    pub(crate) price: u64,
-    pub(crate) members: SmallVec<[Member; 1]>,
-    pub(crate) proposed_at: Timestamp,
-    pub(crate) confirmed: bool,
+    pub price: u64,
+    pub members: SmallVec<[Member; 1]>,
+    pub proposed_at: Timestamp,
+    pub confirmed: bool,
     /// When it was first reported running.
-    pub(crate) running_since: Option<Timestamp>,
+    pub running_since: Option<Timestamp>,
     /// The running time that is paid for, and how much of it was paid for last.
-    pub(crate) funded: Option<Funded>,
-    pub(crate) stop: Option<Stop>,
+    pub funded: Option<Funded>,
+    pub stop: Option<Stop>,
     /// Micro-credits charged to the fair share when it was placed.
-    pub(crate) entry_micros: u64,
+    pub entry_micros: u64,
     /// Micro-credits of usage measured so far.
-    pub(crate) used_micros: u64,
+    pub used_micros: u64,
     /// Timers that run for it.
-    pub(crate) timers: SmallVec<[(Timestamp, Timer); 2]>,
+    pub timers: SmallVec<[(Timestamp, Timer); 2]>,
 }
 
 /// An attempt on one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) node: NodeId,
-    pub(crate) gpus: GpuSet,
+pub struct Member {
+    pub node: NodeId,
+    pub gpus: GpuSet,
     /// GPU-milliseconds that count.
-    pub(crate) gpu_ms: u64,
+    pub gpu_ms: u64,
     /// What its process ended with, where that was reported.
-    pub(crate) exit_code: Option<i32>,
-    pub(crate) phase: MemberPhase,
+    pub exit_code: Option<i32>,
+    pub phase: MemberPhase,
 }
 
 /// What an attempt does on one of its nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum MemberPhase {
+pub enum MemberPhase {
     /// It was not reported yet.
     Silent,
     /// It was reported running.
@@ -103,10 +103,10 @@ impl Attempt {
         codes.iter().find(|code| **code != 0).or(codes.first()).copied()
     }
 
-    /// Micro-credits per hour while it has GPUs.
+    /// Micro-credits per hour while it has GPUs, so far limited that a million of them add up.
     pub(crate) fn rate(&self, job: &Job) -> u64 {
         let thousandths = job.spec.gpu.per_device();
-        usage_micros(self.price, thousandths, 3_600_000 * job.devices())
+        usage_micros(self.price, thousandths, 3_600_000 * job.devices()).min(u64::MAX >> 20)
     }
 }
 

@@ -1,11 +1,12 @@
 //! One hash over the whole state of a cell.
 //!
 //! Every part is written in its derived debug form, in a fixed order, so that a field that is added
-//! is covered without anybody thinking of it. What is only an index of something else (states,
-//! candidates, profile) is left out; the invariants check it against what it is an index of.
+//! is covered without anybody thinking of it. What only says something else again (counts, queues,
+//! claims, states, candidates, profile) is left out; the invariants check it against what it says.
 
 use std::fmt::{self, Write};
 
+use super::image::requests;
 use super::state::Cell;
 use crate::digest::{Digest, Digester};
 
@@ -47,7 +48,8 @@ impl Cell {
         sink.part((self.shapes.values(), self.requests.values(), &self.demand));
         sink.part(&self.accounts.decay);
         for (_, account) in self.accounts.iter() {
-            sink.part(account);
+            sink.part((&account.path, account.weight, account.frozen, &account.quota));
+            sink.part((account.usage, account.own_usage, requests(&account.blocked)));
         }
         for (id, record) in self.inventory.iter() {
             sink.part((id, &record.offer, &record.node, record.incarnation, record.seq));
@@ -58,11 +60,16 @@ impl Cell {
             sink.part(job);
         }
         for group in self.groups.iter() {
-            sink.part(group);
+            sink.part((&group.tenant, &group.name, group.limit));
         }
-        sink.part((&self.classes, &self.reservations, &self.hot, &self.ready));
+        for (class, queue) in &self.classes {
+            sink.part((class, requests(&queue.parked), requests(&queue.woken)));
+            sink.part((queue.since_aged, &queue.unreserved, queue.review));
+        }
+        sink.part((&self.reservations, &self.hot, &self.ready));
         sink.part((&self.mixed, &self.maintenance, &self.timers, self.idle, self.review_at));
-        sink.part((self.victims, &self.preemptible));
+        sink.part((self.victims, self.inventory.next_id()));
+        sink.part(self.inventory.supply().memory_of_models());
         sink.flush();
         sink.digester.finish()
     }

@@ -7,9 +7,9 @@ use crate::time::Timestamp;
 
 /// Running time that is paid for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Funded {
-    pub(crate) total_ms: i64,
-    pub(crate) last_ms: i64,
+pub struct Funded {
+    pub total_ms: i64,
+    pub last_ms: i64,
 }
 
 impl Cell {

@@ -54,6 +54,7 @@ impl Cell {
             self.check_job(*id, job)?;
         }
         self.check_groups()?;
+        self.check_preemptible()?;
         self.check_reservations()?;
         self.inventory.check_indexes(&self.shapes, self.demand.mix())
     }
@@ -323,6 +324,19 @@ impl Cell {
             if held > 0 && !group.is_full() {
                 return Err(format!("group {} has places and holds jobs", group.name));
             }
+        }
+        Ok(())
+    }
+
+    fn check_preemptible(&self) -> Result<(), Broken> {
+        let mut counted: BTreeMap<ClassRank, u32> = BTreeMap::new();
+        let active = |job: &&Job| job.spec.preemptible && job.attempt().is_some();
+        for job in self.jobs.values().filter(active) {
+            *counted.entry(job.class()).or_default() += 1;
+        }
+        let listed = self.preemptible.iter().filter(|(_, count)| **count > 0);
+        if !listed.eq(counted.iter()) {
+            return Err("preemptible attempts are miscounted".into());
         }
         Ok(())
     }

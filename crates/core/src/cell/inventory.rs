@@ -51,18 +51,18 @@ impl Hardware {
 
 /// What is taken on a node by one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) gpus: GpuSet,
-    pub(crate) shape: ShapeId,
-    pub(crate) class: ClassRank,
+pub struct Held {
+    pub gpus: GpuSet,
+    pub shape: ShapeId,
+    pub class: ClassRank,
     /// Whether the attempt may be preempted for a higher class.
-    pub(crate) preemptible: bool,
+    pub preemptible: bool,
     /// Whether the attempt is over and its GPUs wait to be reported free.
-    pub(crate) fenced: bool,
+    pub fenced: bool,
     /// Whether an agent has reported it running.
-    pub(crate) reported: bool,
+    pub reported: bool,
     /// When it will be gone at the latest, if all goes as announced.
-    pub(crate) until: Timestamp,
+    pub until: Timestamp,
 }
 
 /// Nodes are kept for somebody from an instant on. Others may use them until then.
@@ -298,6 +298,16 @@ impl Inventory {
             }
         }
         self.replace(id);
+    }
+
+    /// Leaves numbers out that nodes had which are gone.
+    pub(crate) fn skip_to(&mut self, id: NodeId) {
+        self.nodes.resize_with(id.index().max(self.nodes.len()), || None);
+    }
+
+    /// Remembers the most memory that a GPU of each model ever had here.
+    pub(crate) fn remember_memory(&mut self, most: &[u32]) {
+        self.supply.remember_memory(most);
     }
 
     /// Forgets a node. Its number is not given out again.

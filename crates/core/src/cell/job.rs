@@ -17,7 +17,7 @@ const MAX_NODES: u16 = 4096;
 /// The time a job takes its place for, rounded up to five minutes times a power of two, so that
 /// jobs that differ by little are one request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Occupancy {
+pub enum Occupancy {
     /// At most five minutes times two to this power.
     Within(u8),
     /// For ever, if it likes.
@@ -45,40 +45,40 @@ impl Occupancy {
 
 /// What jobs have in common that fit in the same places: everything that decides where and when.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Request {
-    pub(crate) shape: ShapeId,
-    pub(crate) nodes: u16,
-    pub(crate) occupancy: Occupancy,
+pub struct Request {
+    pub shape: ShapeId,
+    pub nodes: u16,
+    pub occupancy: Occupancy,
 }
 
 /// A job that waits or has GPUs.
-#[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) spec: Box<JobSpec>,
-    pub(crate) account: AccountId,
-    pub(crate) request: RequestId,
-    pub(crate) shape: ShapeId,
-    pub(crate) group: Option<GroupId>,
-    pub(crate) ticket: Ticket,
-    pub(crate) submitted_at: Timestamp,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    pub spec: Box<JobSpec>,
+    pub account: AccountId,
+    pub request: RequestId,
+    pub shape: ShapeId,
+    pub group: Option<GroupId>,
+    pub ticket: Ticket,
+    pub submitted_at: Timestamp,
     /// How often it was started.
-    pub(crate) attempts: u32,
+    pub attempts: u32,
     /// How often it was queued again after a loss.
-    pub(crate) requeues: u32,
+    pub requeues: u32,
     /// How often it was preempted for the fair share.
-    pub(crate) share_preemptions: u32,
+    pub share_preemptions: u32,
     /// The job that preempted it last, which it may not preempt in turn.
-    pub(crate) preempted_by: Option<JobId>,
+    pub preempted_by: Option<JobId>,
     /// Plans of preemption for it that did not lead to a start in time.
-    pub(crate) failed_plans: u32,
+    pub failed_plans: u32,
     /// No plan of preemption is made for it before.
-    pub(crate) plan_after: Timestamp,
-    pub(crate) phase: Phase,
+    pub plan_after: Timestamp,
+    pub phase: Phase,
 }
 
 /// Where a job stands.
-#[derive(Clone, Debug)]
-pub(crate) enum Phase {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
     /// It has no GPUs.
     Waiting(Waiting),
     /// It has GPUs, at least proposed ones.
@@ -87,7 +87,7 @@ pub(crate) enum Phase {
 
 /// Why a job has no GPUs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Waiting {
+pub enum Waiting {
     /// It competes with the others.
     Competing,
     /// Its group is full.

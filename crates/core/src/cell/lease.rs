@@ -115,13 +115,8 @@ impl Cell {
 
 /// Applying.
 impl Cell {
-    pub(crate) fn apply_registered(
-        &mut self,
-        id: NodeId,
-        offer: &NodeOffer,
-        incarnation: u32,
-        lease_until: Timestamp,
-    ) {
+    /// The node that an agent offers, with everything free.
+    pub(crate) fn make_node(&mut self, offer: &NodeOffer) -> Node {
         let labels = offer.labels.iter().map(|label| self.labels.intern(label.clone())).collect();
         let spec = NodeSpec {
             model: self.models.intern(offer.model.clone()),
@@ -132,7 +127,17 @@ impl Cell {
             labels,
             rack: self.racks.intern(offer.rack.clone()),
         };
-        let node = Node::new(spec).expect("the number of GPUs was checked");
+        Node::new(spec).expect("the number of GPUs was checked")
+    }
+
+    pub(crate) fn apply_registered(
+        &mut self,
+        id: NodeId,
+        offer: &NodeOffer,
+        incarnation: u32,
+        lease_until: Timestamp,
+    ) {
+        let node = self.make_node(offer);
         if let Some(record) = self.inventory.get(id) {
             self.timers.clear(record.lease_until, Timer::NodeLease(id));
         }

@@ -13,15 +13,15 @@ use crate::time::Timestamp;
 
 /// A planned window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    pub(crate) from: Timestamp,
-    pub(crate) to: Timestamp,
-    pub(crate) nodes: Vec<NodeId>,
-    pub(crate) began: bool,
+pub struct Window {
+    pub from: Timestamp,
+    pub to: Timestamp,
+    pub nodes: Vec<NodeId>,
+    pub began: bool,
 }
 
 /// Nobody is above maintenance.
-const MAINTENANCE_CLASS: ClassRank = ClassRank(u8::MAX);
+pub(crate) const MAINTENANCE_CLASS: ClassRank = ClassRank(u8::MAX);
 
 impl Cell {
     pub(crate) fn decide_maintenance_begin(

@@ -39,6 +39,7 @@ mod fingerprint;
 mod funding;
 mod group;
 pub mod ids;
+pub mod image;
 pub mod invariant;
 mod inventory;
 mod job;

@@ -312,6 +312,15 @@ impl Node {
         }
     }
 
+    /// Whether [`Node::take`] could take this.
+    pub fn can_take(&self, shape: &Shape, gpus: GpuSet) -> bool {
+        let each = shape.gpu.per_device();
+        gpus.len() == usize::from(shape.gpu.devices())
+            && gpus.iter().all(|at| self.free_gpus.get(at).is_some_and(|free| *free >= each))
+            && self.free_cpu_milli >= shape.cpu_milli
+            && self.free_memory_mib >= shape.memory_mib
+    }
+
     /// Takes what a shape asks for, on these devices.
     ///
     /// # Panics

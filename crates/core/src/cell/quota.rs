@@ -5,12 +5,12 @@ use super::shape::ModelId;
 
 /// The limits of one account, in the cell's own numbers. See `QuotaSpec` for their meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Quota {
+pub struct Quota {
     /// Thousandths per model, in rising order of models.
-    pub(crate) gpus: Vec<(ModelId, u32)>,
-    pub(crate) total_gpus: Option<u32>,
-    pub(crate) running_jobs: Option<u32>,
-    pub(crate) waiting_jobs: Option<u32>,
+    pub gpus: Vec<(ModelId, u32)>,
+    pub total_gpus: Option<u32>,
+    pub running_jobs: Option<u32>,
+    pub waiting_jobs: Option<u32>,
 }
 
 /// What an account and all below it have now.

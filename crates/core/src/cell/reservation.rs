@@ -42,7 +42,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    fn claim(&self, job: JobId) -> Claim {
+    pub(crate) fn claim(&self, job: JobId) -> Claim {
         Claim { from: self.start_at, class: self.class, job: Some(job) }
     }
 }

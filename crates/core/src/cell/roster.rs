@@ -4,6 +4,7 @@ use super::account::ROOT;
 use super::command::{JobSpec, NodeOffer};
 use super::config::CellConfig;
 use super::ids::{AttemptId, JobId, MaintenanceId};
+use super::intern::InternedId;
 use super::inventory::NodeRecord;
 use super::state::Cell;
 use crate::time::Timestamp;
@@ -92,6 +93,12 @@ impl Cell {
     /// A job that is here, as it was admitted.
     pub fn job_spec(&self, job: JobId) -> Option<&JobSpec> {
         self.jobs.get(&job).map(|job| &*job.spec)
+    }
+
+    /// The list price of a model, in micro-credits per GPU-hour, if one was set.
+    pub fn list_price(&self, model: &str) -> Option<u64> {
+        let known = self.models.values().iter().position(|known| known == model)?;
+        self.prices.iter().find(|(id, _)| id.index() == known).map(|(_, price)| *price)
     }
 
     /// How many jobs have GPUs, and how many wait.

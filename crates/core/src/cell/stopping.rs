@@ -12,11 +12,11 @@ use crate::time::Timestamp;
 
 /// An order to stop.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
-    pub(crate) reason: StopReason,
-    pub(crate) ordered_at: Timestamp,
-    pub(crate) kill_at: Timestamp,
-    pub(crate) killed: bool,
+pub struct Stop {
+    pub reason: StopReason,
+    pub ordered_at: Timestamp,
+    pub kill_at: Timestamp,
+    pub killed: bool,
 }
 
 /// Deciding.

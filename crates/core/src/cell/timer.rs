@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 
 /// Something that is due at an instant. At one instant they happen in this order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Timer {
+pub enum Timer {
     /// A node's lease ends.
     NodeLease(NodeId),
     /// A job has run as long as it may.
@@ -44,6 +44,10 @@ impl Timers {
 
     pub(crate) fn clear(&mut self, at: Timestamp, timer: Timer) {
         self.0.remove(&(at, timer));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Timestamp, Timer)> {
+        self.0.iter().copied()
     }
 
     pub(crate) fn first(&self) -> Option<(Timestamp, Timer)> {

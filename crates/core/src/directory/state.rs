@@ -6,6 +6,7 @@ use super::command::{Refusal, Reply};
 use super::price::PriceVersion;
 use crate::digest::{Digest, Digester};
 use crate::ledger::id::Name;
+pub use crate::ledger::quota::Quota;
 use crate::time::Timestamp;
 
 /// What a key may do.
@@ -63,17 +64,6 @@ pub struct Class {
     pub default_preemptible: bool,
     /// What its price is multiplied by, in thousandths.
     pub price_multiplier_milli: u32,
-}
-
-/// How much of the machines an account may use at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Quota {
-    /// GPUs by type; `*` is the total.
-    pub gpus: BTreeMap<Name, u32>,
-    /// Jobs running at once.
-    pub running_jobs: Option<u32>,
-    /// Jobs waiting at once.
-    pub waiting_jobs: Option<u32>,
 }
 
 /// An answer kept for its idempotency key.

@@ -9,6 +9,7 @@ use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, Envelope};
 use super::event::Event;
 use super::id::{AccountNo, BucketNo, MAX_DEPTH, Name};
+use super::quota::{PolicyChange, Quota};
 use super::refusal::{Blocker, Refusal, Resource};
 use super::state::{Ledger, short_fingerprint};
 use super::undo::Undo;
@@ -56,6 +57,8 @@ pub struct AccountRare {
     pub budgets: Vec<Budget>,
     /// Its own buckets that have expired and that late usage can still reach.
     pub expired: BucketOrder,
+    /// Its quotas: the one for each region first, then by region.
+    pub quotas: Vec<(Option<Name>, Quota)>,
 }
 
 /// An account and those above it, nearest first.
@@ -68,6 +71,7 @@ impl AccountRare {
             && self.uncollected == 0
             && self.budgets.is_empty()
             && self.expired.is_empty()
+            && self.quotas.is_empty()
     }
 }
 
@@ -175,6 +179,9 @@ impl Ledger {
             settings: settings.clone(),
             fingerprint: envelope.fingerprint,
         });
+        if let Some(weight) = settings.weight_milli {
+            self.push_new_policy(path, weight, events);
+        }
         Ok(Reply::Account(account))
     }
 
@@ -187,6 +194,11 @@ impl Ledger {
         let account = self.existing_account(path)?;
         if *settings != AccountSettings::default() {
             events.push(Event::AccountChanged { account, settings: settings.clone() });
+            let weight_milli = settings.weight_milli;
+            if weight_milli.is_some() {
+                let change = PolicyChange { weight_milli, ..PolicyChange::default() };
+                self.push_policy(account, &change, events);
+            }
         }
         Ok(Reply::Account(account))
     }
@@ -201,8 +213,10 @@ impl Ledger {
         match (freeze, self.account(account).frozen) {
             (true, false) => events.push(Event::AccountFrozen { account }),
             (false, true) => events.push(Event::AccountUnfrozen { account }),
-            (true, true) | (false, false) => {}
+            (true, true) | (false, false) => return Ok(Reply::Account(account)),
         }
+        let change = PolicyChange { frozen: Some(freeze), ..PolicyChange::default() };
+        self.push_policy(account, &change, events);
         Ok(Reply::Account(account))
     }
 

@@ -2,7 +2,8 @@
 //! be read off the things themselves is not repeated here.
 
 use super::hold::HoldState;
-use super::id::{AccountNo, GrantNo, HoldNo, Name};
+use super::id::{AccountNo, CellNo, GrantNo, HoldNo, JobNo, Name};
+use super::job::JobState;
 use super::refusal::Refusal;
 use crate::credits::Credits;
 use crate::time::Timestamp;
@@ -47,6 +48,27 @@ pub enum Reply {
         account: AccountNo,
         /// The name.
         budget: Name,
+    },
+    /// Jobs that were submitted together, numbered one after the other.
+    Jobs {
+        /// The first of them.
+        first: JobNo,
+        /// How many: more than one for an array.
+        count: u32,
+    },
+    /// A job as it was when the command was answered.
+    Job {
+        /// The job.
+        job: JobNo,
+        /// Its state.
+        state: JobState,
+    },
+    /// A cell, by its number.
+    Region(CellNo),
+    /// A message from a cell.
+    Received {
+        /// Whether it was the one that was due; false if it was taken before.
+        taken: bool,
     },
 }
 

@@ -114,6 +114,16 @@ impl Budget {
         spent + held
     }
 
+    /// How much of what comes back was drawn in the period that contains `now`.
+    fn relief(&self, now: Timestamp, relief: &[(Timestamp, i128, i128)]) -> i128 {
+        if relief.is_empty() {
+            return 0;
+        }
+        let (start, _) = self.terms.period_of(now);
+        let current = relief.iter().filter(|(drawn_at, ..)| *drawn_at >= start);
+        current.map(|(_, credits, gpu)| self.terms.requested(*credits, *gpu)).sum()
+    }
+
     fn roll(&mut self, now: Timestamp) {
         let (start, _) = self.terms.period_of(now);
         if start != self.period_start {
@@ -138,13 +148,26 @@ impl Ledger {
         credits: i128,
         gpu: i128,
     ) -> Vec<Blocker> {
+        self.blocking_after(now, path, credits, gpu, &[])
+    }
+
+    /// The same once budgets are relieved of what comes back: when it was drawn, credits, GPU time.
+    pub(super) fn blocking_after(
+        &self,
+        now: Timestamp,
+        path: &Path,
+        credits: i128,
+        gpu: i128,
+        relief: &[(Timestamp, i128, i128)],
+    ) -> Vec<Blocker> {
         let mut blockers = Vec::new();
         for account in path {
             let account = self.account(*account);
             for budget in account.budgets() {
                 let requested = budget.terms.requested(credits, gpu);
                 let limit = budget.terms.limit_units();
-                let (spent, held) = budget.numbers(now);
+                let (spent, mut held) = budget.numbers(now);
+                held -= budget.relief(now, relief);
                 let hard = budget.terms.mode == BudgetMode::Hard;
                 if hard && requested > 0 && spent + held + requested > limit {
                     blockers.push(Blocker::Budget {
@@ -182,16 +205,31 @@ impl Ledger {
         gpu: i128,
         events: &mut Vec<Event>,
     ) {
+        self.thresholds_after(now, path, credits, gpu, &[], events);
+    }
+
+    /// The same once budgets are relieved of what comes back. None is pushed twice.
+    pub(super) fn thresholds_after(
+        &self,
+        now: Timestamp,
+        path: &Path,
+        credits: i128,
+        gpu: i128,
+        relief: &[(Timestamp, i128, i128)],
+        events: &mut Vec<Event>,
+    ) {
         for account in path {
             for budget in self.account(*account).budgets() {
                 let added = budget.terms.requested(credits, gpu);
                 if added == 0 {
                     continue;
                 }
-                let used = budget.used(now) + added;
+                let used = budget.used(now) + added - budget.relief(now, relief);
                 for percent in &budget.terms.thresholds {
                     let reached = used * 100 >= budget.terms.limit_units() * i128::from(*percent);
-                    if reached && !budget.has_alerted(now, *percent) {
+                    let first = !budget.has_alerted(now, *percent)
+                        && !is_pushed(events, *account, &budget.name, *percent);
+                    if reached && first {
                         events.push(Event::BudgetThresholdReached {
                             account: *account,
                             budget: budget.name.clone(),
@@ -347,6 +385,16 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Whether a decision has pushed a threshold already.
+fn is_pushed(events: &[Event], number: AccountNo, name: &Name, threshold: u16) -> bool {
+    events.iter().any(|event| match event {
+        Event::BudgetThresholdReached { account, budget, percent, used: _ } => {
+            (*account, budget, *percent) == (number, name, threshold)
+        }
+        _ => false,
+    })
 }
 
 impl Hold {

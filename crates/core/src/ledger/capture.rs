@@ -11,6 +11,7 @@ use super::draw::Request;
 use super::event::{Event, Piece, Pieces, SliceAmount, total as total_of};
 use super::hold::{Hold, Slice, gpu_time, slices_of};
 use super::id::{AccountNo, HoldNo};
+use super::overlay::Overlay;
 use super::price::Rounding;
 use super::refusal::{Conflict, Refusal};
 use super::state::Ledger;
@@ -33,6 +34,12 @@ pub(super) struct Projected {
 }
 
 impl Projected {
+    /// What is not captured, last drawn first.
+    pub(super) fn rest(&self) -> Pieces {
+        let open = self.slices.iter().rev().filter(|slice| slice.room() > 0);
+        open.map(Slice::rest).collect()
+    }
+
     pub(super) fn of(number: HoldNo, hold: &Hold) -> Projected {
         let slices = hold.slices.iter().copied().collect();
         Projected { reply: hold.reply(number), slices }
@@ -86,12 +93,15 @@ impl Ledger {
         let projected = if stale || !hold.grows_by(metered) {
             Projected::of(number, hold)
         } else {
-            self.push_capture(now, number, hold, metered, seq, events)
+            let mut overlay = Overlay::default();
+            self.push_capture(now, number, hold, metered, seq, &mut overlay, events)
         };
         Ok(Reply::Hold(projected.reply))
     }
 
-    /// Pushes the capture of usage that has grown, topping the hold up where it is too small.
+    /// Pushes the capture of usage that has grown, topping the hold up where it is too small. What
+    /// the decision has moved before is in the overlay, and what is drawn here is noted there.
+    #[allow(clippy::too_many_arguments, reason = "one function for every capture there is")]
     pub(super) fn push_capture(
         &self,
         now: Timestamp,
@@ -99,14 +109,16 @@ impl Ledger {
         hold: &Hold,
         metered: Metered,
         seq: Option<u64>,
+        overlay: &mut Overlay,
         events: &mut Vec<Event>,
     ) -> Projected {
         let mut projected = Projected::of(number, hold);
         let increase = metered.total.saturating_sub(hold.metered);
         let short = increase.saturating_sub(hold.room());
-        let pieces = if short > 0 { self.top_up(now, hold, short) } else { Pieces::new() };
+        let pieces = if short > 0 { self.top_up(now, hold, short, overlay) } else { Pieces::new() };
         let added = total_of(&pieces);
         if added > 0 {
+            overlay.take(&pieces);
             let draws = hold.rare.as_ref().map_or(0, |rare| rare.draws.len()).max(1);
             let draw = u32::try_from(draws).unwrap_or(u32::MAX);
             projected.slices.extend(slices_of(&pieces, draw));
@@ -126,6 +138,7 @@ impl Ledger {
             uncollected,
         });
         if added + uncollected > 0 {
+            overlay.relief.push((now, -i128::from(added + uncollected), 0));
             let path = self.path(hold.account);
             self.push_thresholds(now, &path, i128::from(added + uncollected), 0, events);
         }
@@ -137,7 +150,7 @@ impl Ledger {
     }
 
     /// Draws up to `short` more for a hold, as far as credits and budgets go.
-    fn top_up(&self, now: Timestamp, hold: &Hold, short: u64) -> Pieces {
+    fn top_up(&self, now: Timestamp, hold: &Hold, short: u64, overlay: &Overlay) -> Pieces {
         let path = self.path(hold.account);
         if self.require_thawed(&path).is_err() {
             return Pieces::new();
@@ -145,10 +158,16 @@ impl Ledger {
         let default = Context::default();
         let context = hold.rare.as_ref().map_or(&default, |rare| &rare.context);
         let request = Request { hold: Some(hold), ..Request::new(&path, context) };
-        let wanted = u128::from(short).min(self.budget_room(now, &path));
-        let amount = self.largest_draw(request, &[], wanted);
+        // What was drawn before for others may count in the same budgets.
+        let room = self.budget_room(now, &path).saturating_sub(total_of(&overlay.drawn).into());
+        let wanted = u128::from(short).min(room);
+        let amount = self.largest_draw(request, &overlay.drawn_on(self, &path), wanted);
+        if amount == 0 {
+            return Pieces::new();
+        }
         // At most `short`, which fits.
-        self.draw(request, u64::try_from(amount).unwrap_or(short)).unwrap_or_default()
+        let amount = u64::try_from(amount).unwrap_or(short);
+        self.draw_after(overlay, request, amount).unwrap_or_default()
     }
 
     /// Takes `increase` from slices, first drawn first, so that `captured` is captured in all.
@@ -156,7 +175,7 @@ impl Ledger {
     /// A slice whose grant limits its share of a hold gives at most that share of what is captured.
     /// Rounding such shares down can leave a few micro-credits; they come from the first slices
     /// with room.
-    fn attribute(
+    pub(super) fn attribute(
         &self,
         slices: &mut [Slice],
         captured: u64,
@@ -275,9 +294,18 @@ impl Hold {
 
     /// GPU time that was held and never used, by draw.
     pub(super) fn unused_gpu_time(&self) -> SmallVec<[(Timestamp, i128); 1]> {
+        let spent = self.rare.as_ref().map_or(0, |rare| rare.gpu_spent);
+        self.gpu_time_unused_by(spent)
+    }
+
+    /// GPU time that was held and will not be used if `gpu_ms` is all that is, by draw.
+    pub(super) fn unused_gpu_time_at(&self, gpu_ms: u64) -> SmallVec<[(Timestamp, i128); 1]> {
+        self.gpu_time_unused_by(gpu_time(gpu_ms, self.share_milli()))
+    }
+
+    fn gpu_time_unused_by(&self, mut spent: i128) -> SmallVec<[(Timestamp, i128); 1]> {
         let mut unused = SmallVec::new();
         let Some(rare) = &self.rare else { return unused };
-        let mut spent = rare.gpu_spent;
         for (at, held) in &rare.draws {
             let used = spent.min(*held);
             spent -= used;

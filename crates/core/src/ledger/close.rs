@@ -10,6 +10,7 @@ use super::command::{Cause, Usage};
 use super::event::{Event, Pieces, SliceAmount, total};
 use super::hold::HoldState;
 use super::id::{BucketNo, HoldNo};
+use super::overlay::Overlay;
 use super::price::Rounding;
 use super::refusal::{Conflict, Refusal};
 use super::state::Ledger;
@@ -42,7 +43,8 @@ impl Ledger {
             return Err(Refusal::Conflict(Conflict::SettleBelowCaptured { captured }));
         }
         let projected = if hold.grows_by(metered) {
-            self.push_capture(now, number, hold, metered, None, events)
+            let mut overlay = Overlay::default();
+            self.push_capture(now, number, hold, metered, None, &mut overlay, events)
         } else {
             Projected::of(number, hold)
         };
@@ -71,12 +73,17 @@ impl Ledger {
 
     /// Pushes the end of a hold whose lease has run out.
     pub(super) fn push_lapse(&self, now: Timestamp, number: HoldNo, events: &mut Vec<Event>) {
-        let projected = Projected::of(number, self.live_hold(number));
+        let hold = self.live_hold(number);
+        let projected = Projected::of(number, hold);
+        let returned = total(&projected.rest());
         self.push_close(now, projected, HoldState::Lapsed, Cause::Holder, events);
+        if let Some(job) = hold.job() {
+            self.push_job_lapsed(now, job, hold, returned, events);
+        }
     }
 
     /// Pushes the end of a hold: the rest comes back, last drawn first, to where it came from.
-    fn push_close(
+    pub(super) fn push_close(
         &self,
         now: Timestamp,
         projected: Projected,
@@ -84,9 +91,8 @@ impl Ledger {
         cause: Cause,
         events: &mut Vec<Event>,
     ) -> Reply {
-        let Projected { mut reply, slices } = projected;
-        let open = slices.iter().rev().filter(|slice| slice.room() > 0);
-        let rest: Pieces = open.map(|slice| slice.rest()).collect();
+        let rest = projected.rest();
+        let Projected { mut reply, slices: _ } = projected;
         let hold = reply.hold;
         events.push(Event::HoldClosed { hold, state, cause, returned: total(&rest) });
         self.push_returned(now, hold, &rest, cause == Cause::Platform, events);
@@ -110,7 +116,7 @@ impl Ledger {
         if cause != Cause::default() {
             hold.rare.get_or_insert_default().cause = cause;
         }
-        let account = hold.account;
+        let (account, job) = (hold.account, hold.job());
         let open = hold.slices.iter().rev().filter(|slice| slice.room() > 0);
         let rest: SmallVec<[_; 2]> =
             open.map(|slice| (slice.rest(), hold.drawn_at(slice))).collect();
@@ -126,6 +132,9 @@ impl Ledger {
         }
         self.aging.holds.push_back((at, number));
         self.remember(|| Undo::HoldAged);
+        if let Some(job) = job {
+            self.apply_job_released(job);
+        }
     }
 
     /// Pushes what the expiry of a bucket does: its free units are gone, strict holds are cut.

@@ -5,9 +5,12 @@
 
 use smallvec::SmallVec;
 
-use super::id::Name;
+use super::id::{CellNo, Name};
+use super::job::{JobTerms, Offer};
 use super::price::Rate;
+use super::quota::Quota;
 use crate::credits::Credits;
+use crate::message::ToLedger;
 use crate::time::Timestamp;
 
 /// Who asks, and under which idempotency key.
@@ -319,6 +322,95 @@ pub enum Command {
         /// The digest that history kept with it.
         digest: crate::digest::Digest,
     },
+    /// Makes a region's cell known. Again: nothing happens.
+    OpenRegion {
+        /// The region.
+        region: Name,
+        /// The shard that this ledger is: it goes into the job ids that the cell sees.
+        shard: u16,
+    },
+    /// Sets or replaces a quota over an account's subtree.
+    SetQuota {
+        /// The account.
+        path: Name,
+        /// The region; each if absent.
+        region: Option<Name>,
+        /// Its numbers.
+        quota: Quota,
+    },
+    /// Removes a quota.
+    RemoveQuota {
+        /// The account.
+        path: Name,
+        /// The region; the quota for each if absent.
+        region: Option<Name>,
+    },
+    /// Submits a job, or an array of them: the holds are placed, and the cells may compete.
+    SubmitJob(Box<SubmitJob>),
+    /// Ends a job, wherever it is.
+    CancelJob {
+        /// The tenant in which `job` is looked up.
+        tenant: Name,
+        /// The job.
+        job: Name,
+    },
+    /// Reports usage that was measured outside: the cumulative total so far.
+    ReportUsage {
+        /// The tenant in which `of` is looked up.
+        tenant: Name,
+        /// What was used.
+        of: UsageOf,
+        /// The number of this report; one that was seen changes nothing.
+        seq: u64,
+        /// The cumulative usage.
+        usage: Usage,
+        /// Whether nothing more will be used: the hold is settled, and the job has succeeded.
+        ended: bool,
+    },
+    /// A message of a cell, through the courier.
+    Receive {
+        /// The cell.
+        cell: CellNo,
+        /// The message's number, dense from 1.
+        number: u64,
+        /// The record of the cell's journal that it comes from.
+        position: u64,
+        /// What it says.
+        message: Box<ToLedger>,
+    },
+}
+
+/// What usage that was measured outside belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UsageOf {
+    /// A job that runs elsewhere.
+    Job(Name),
+    /// A hold.
+    Hold(Name),
+}
+
+/// Submits a job or an array of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubmitJob {
+    /// The job's name; the jobs of an array are `<id>.0`, `<id>.1`, and so on.
+    pub id: Name,
+    /// The account that pays.
+    pub account: Name,
+    /// What matters to money and placement.
+    pub terms: JobTerms,
+    /// What it would cost where: every GPU type and region that will do, at the price of now.
+    pub offers: Vec<Offer>,
+    /// What the agent must know to start it, kept as it is.
+    pub payload: Box<str>,
+    /// The job as it was submitted, kept as it is.
+    pub shown: Box<str>,
+    /// The name of its first hold; later ones are `<hold>.2`, `<hold>.3`, and so on. For an array
+    /// `<hold>.0`, `<hold>.1`, and so on are the first ones.
+    pub hold: Name,
+    /// How many jobs, for an array.
+    pub array: Option<u32>,
+    /// Jobs of the tenant that must have succeeded before.
+    pub after: Vec<Name>,
 }
 
 /// Puts credits into an account.
@@ -408,6 +500,8 @@ pub enum RefundOf {
     Hold(Name),
     /// A charge.
     Charge(Name),
+    /// A job: over its holds, the newest first.
+    Job(Name),
 }
 
 /// Moves credits.

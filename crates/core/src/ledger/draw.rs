@@ -126,7 +126,7 @@ impl Ledger {
     }
 
     /// The most that one draw of a hold with `total` in all may take from a bucket.
-    fn limit(&self, request: Request<'_>, bucket: BucketNo, total: u128) -> u128 {
+    pub(super) fn limit(&self, request: Request<'_>, bucket: BucketNo, total: u128) -> u128 {
         match self.bucket(bucket).max_share().filter(|_| !request.unrestricted) {
             None => u128::MAX,
             Some(share) => share_of(share, total).saturating_sub(request.drawn_from(bucket)),

@@ -15,10 +15,14 @@ use super::command::{
     Restriction,
 };
 use super::hold::HoldState;
-use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
+use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo, Name};
+use super::job::table::Review;
+use super::job::{AttemptEnd, JobOrder, JobState};
 use super::price::Rate;
+use super::quota::Quota;
 use super::refusal::Refusal;
 use crate::credits::Credits;
+use crate::message::{ProposedMember, ToCell};
 use crate::time::Timestamp;
 
 /// Consecutive units of one bucket.
@@ -121,6 +125,27 @@ pub struct HoldPlaced {
     pub reference: Option<Box<str>>,
     /// The hash of the request that placed it.
     pub fingerprint: u128,
+    /// The job that it pays for.
+    pub job: Option<JobNo>,
+}
+
+/// An attempt as it was confirmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptConfirmed {
+    /// The job.
+    pub job: JobNo,
+    /// The cell that proposed it; `None` if others measure it.
+    pub cell: Option<CellNo>,
+    /// Its number there.
+    pub number: u32,
+    /// The GPU type.
+    pub gpu_type: Option<Name>,
+    /// Where it runs.
+    pub members: SmallVec<[ProposedMember; 1]>,
+    /// The pinned price.
+    pub per_gpu_hour: Credits,
+    /// The running time that is paid for. `None`: all of it.
+    pub funded_ms: Option<i64>,
 }
 
 /// A charge as it was made.
@@ -362,6 +387,8 @@ pub enum Event {
         movements: u32,
         /// How many expired buckets late usage can no longer reach, oldest first.
         buckets: u32,
+        /// How many ended jobs, oldest first.
+        jobs: u32,
     },
     /// A forgotten hold or charge was brought back.
     HoldRevived {
@@ -369,5 +396,123 @@ pub enum Event {
         hold: HoldNo,
         /// What it was.
         record: Box<ArchivedHold>,
+    },
+    /// A region's cell became known.
+    RegionOpened {
+        /// Its number.
+        cell: CellNo,
+        /// The region.
+        region: Name,
+        /// The shard that this ledger is to the cell.
+        shard: u16,
+    },
+    /// A quota was set or replaced.
+    QuotaSet {
+        /// The account.
+        account: AccountNo,
+        /// The region; each if absent.
+        region: Option<Name>,
+        /// Its numbers.
+        quota: Quota,
+    },
+    /// A quota was removed.
+    QuotaRemoved {
+        /// The account.
+        account: AccountNo,
+        /// The region; each if absent.
+        region: Option<Name>,
+    },
+    /// A job was submitted. Its hold and what cells are told follow.
+    JobSubmitted {
+        /// Its number.
+        job: JobNo,
+        /// What was submitted.
+        order: Arc<JobOrder>,
+        /// Jobs that have not succeeded yet and must.
+        after: Vec<JobNo>,
+    },
+    /// A hold got its price: what it held beyond that came back.
+    HoldPinned {
+        /// The hold.
+        hold: HoldNo,
+        /// The price and the most that is ever credited.
+        rate: Rate,
+        /// What came back of each slice, off its end. Slices that gave all are gone.
+        returned: SmallVec<[SliceAmount; 2]>,
+        /// When it lapses now.
+        expires_at: Option<Timestamp>,
+    },
+    /// An attempt may start.
+    AttemptConfirmed(Box<AttemptConfirmed>),
+    /// An attempt was reported running for the first time.
+    AttemptStarted {
+        /// The job.
+        job: JobNo,
+    },
+    /// More running time of an attempt is paid for, or may stay unpaid.
+    AttemptFunded {
+        /// The job.
+        job: JobNo,
+        /// The running time that is paid for in all. `None`: all of it.
+        funded_ms: Option<i64>,
+        /// What it may leave unpaid in all.
+        overdraft: u64,
+    },
+    /// An attempt was asked to stop.
+    AttemptStopping {
+        /// The job.
+        job: JobNo,
+    },
+    /// An attempt is over: its hold was closed just before, and the job waits unless its own end
+    /// follows.
+    AttemptEnded {
+        /// The job.
+        job: JobNo,
+        /// How it ended.
+        end: AttemptEnd,
+    },
+    /// A job's end was asked for.
+    CancelAsked {
+        /// The job.
+        job: JobNo,
+    },
+    /// Jobs that a job had to wait for have succeeded.
+    DependenciesMet {
+        /// The job that waited.
+        job: JobNo,
+        /// Those jobs.
+        met: Vec<JobNo>,
+    },
+    /// A job has ended; it has no open hold.
+    JobEnded {
+        /// The job.
+        job: JobNo,
+        /// How.
+        state: JobState,
+    },
+    /// Jobs of a tenant that were held up were looked at again, up to one or all of them.
+    HeldUpReviewed {
+        /// The tenant.
+        tenant: AccountNo,
+        /// When to look again, and from which job on.
+        next: Option<Review>,
+    },
+    /// Something was said to a cell: the courier carries it.
+    CellTold {
+        /// The cell.
+        cell: CellNo,
+        /// The message's number, dense from 1 for each cell.
+        number: u64,
+        /// What was said.
+        message: Box<ToCell>,
+    },
+    /// A message of a cell was taken; what it caused follows.
+    MessageReceived {
+        /// The cell.
+        cell: CellNo,
+        /// Its number.
+        number: u64,
+        /// The record of the cell's journal that it comes from.
+        position: u64,
     },
 }

@@ -47,6 +47,15 @@ impl Ledger {
             feed_form(&mut digester, &self.answers.get(key));
         }
         feed_form(&mut digester, &(&self.aging.holds, &self.aging.movements, &self.aging.buckets));
+        // A ledger that never heard of a cell has the digest that it always had.
+        if !self.cells.is_empty() {
+            feed_form(&mut digester, &(&self.cells, self.jobs.next, &self.jobs.reviews));
+            for (number, job) in &self.jobs.all {
+                digester.integer(number.0.into());
+                feed_form(&mut digester, job);
+            }
+            feed_form(&mut digester, &self.aging.jobs);
+        }
         digester.finish()
     }
 }
@@ -63,6 +72,9 @@ impl Account {
         rare.budgets.iter().for_each(|budget| budget.feed(digester));
         for ((_, bucket), ()) in rare.expired.iter() {
             digester.integer(bucket.0.into());
+        }
+        if !rare.quotas.is_empty() {
+            feed_form(digester, &rare.quotas);
         }
     }
 }

@@ -102,6 +102,15 @@ impl Ledger {
         GrantNo(u32::try_from(self.grants.len() + others).unwrap_or(u32::MAX))
     }
 
+    /// How many grants a decision has issued so far.
+    fn grants_issued(&self, events: &[Event]) -> usize {
+        let last = events.iter().rev().find_map(|event| match event {
+            Event::GrantIssued(issued) => Some(issued.grant.index() + 1),
+            _ => None,
+        });
+        last.map_or(0, |end| end.saturating_sub(self.grants.len()))
+    }
+
     pub(super) fn decide_issue_grant(
         &self,
         now: Timestamp,
@@ -320,7 +329,8 @@ impl Ledger {
         if !reissue {
             return;
         }
-        for (others, (bucket, amount)) in by_bucket.into_iter().enumerate() {
+        let issued = self.grants_issued(events);
+        for (others, (bucket, amount)) in (issued..).zip(by_bucket) {
             let origin = GrantOrigin::Compensation { hold };
             let mut grant = self.derived_grant(now, others, bucket, amount, origin);
             let ttl = self
@@ -350,6 +360,11 @@ pub(super) struct Returned {
 }
 
 impl Returned {
+    /// Whether everything stays.
+    pub(super) fn is_empty(&self) -> bool {
+        self.revoked.is_empty() && self.expired.is_empty()
+    }
+
     fn expire(&mut self, piece: Piece) {
         push_joined(&mut self.expired, piece);
         let present = self.by_bucket.iter_mut().find(|(bucket, _)| *bucket == piece.bucket);

@@ -8,9 +8,9 @@ use super::budget::Change;
 use super::command::{Cause, Context, Envelope, OnExpiry, PlaceHold};
 use super::draw::Request;
 use super::event::{Event, HoldPlaced, Piece, Pieces, total};
-use super::id::{AccountNo, BucketNo, HoldNo, Name};
+use super::id::{AccountNo, BucketNo, HoldNo, JobNo, Name};
 use super::price::{Rate, WHOLE_GPU};
-use super::refusal::{Blocker, Refusal, Resource};
+use super::refusal::{Blocker, Conflict, Refusal, Resource};
 use super::state::{Ledger, short_fingerprint};
 use super::undo::Undo;
 use crate::credits::Credits;
@@ -144,6 +144,8 @@ pub struct HoldRare {
     pub cause: Cause,
     /// Whether it was forgotten and came back: budgets may have been counted without it.
     pub revived: bool,
+    /// The job that it pays for.
+    pub job: Option<JobNo>,
 }
 
 impl Hold {
@@ -177,6 +179,11 @@ impl Hold {
     pub(super) fn share_milli(&self) -> u16 {
         let rate = self.rare.as_ref().and_then(|rare| rare.rate);
         rate.map_or(WHOLE_GPU, |rate| rate.share_milli)
+    }
+
+    /// The job that it pays for.
+    pub fn job(&self) -> Option<JobNo> {
+        self.rare.as_ref().and_then(|rare| rare.job)
     }
 
     /// What a command on this hold answers.
@@ -214,6 +221,15 @@ impl Ledger {
         self.find_account(tenant)
             .and_then(|tenant| self.find_hold(tenant, HoldKind::Hold, id))
             .ok_or_else(|| Refusal::NotFound { what: Resource::Hold, name: id.clone() })
+    }
+
+    /// The hold with this name, unless a job has it: then only what happens to the job moves it.
+    pub(super) fn movable_hold(&self, tenant: &Name, id: &Name) -> Result<HoldNo, Refusal> {
+        let hold = self.existing_hold(tenant, id)?;
+        match self.live_hold(hold).job() {
+            Some(_) => Err(Refusal::Conflict(Conflict::HeldByJob)),
+            None => Ok(hold),
+        }
     }
 
     pub(super) fn decide_place_hold(
@@ -262,6 +278,7 @@ impl Ledger {
             gpu_ms: command.gpu_ms,
             reference: command.reference.clone(),
             fingerprint: envelope.fingerprint,
+            job: None,
         })));
         self.push_thresholds(now, &path, i128::from(command.amount.micros()), gpu, events);
         Ok(Reply::Hold(reply))
@@ -317,22 +334,31 @@ impl Ledger {
         gpu: i128,
     ) -> Result<Pieces, Refusal> {
         let drawn = self.draw(request, amount.length());
-        let mut budgets = self.blocking_budgets(now, request.path, amount.micros().into(), gpu);
+        let budgets = self.blocking_budgets(now, request.path, amount.micros().into(), gpu);
         match drawn {
             Some(pieces) if budgets.is_empty() => Ok(pieces),
             Some(_) => Err(Refusal::BudgetExceeded { blockers: budgets }),
-            None => {
-                let spender = self.account(request.path[0]);
-                let spendable = self.largest_draw(request, &[], u128::MAX);
-                let mut blockers = vec![Blocker::Credits {
-                    account: spender.path.clone(),
-                    requested: amount,
-                    spendable: i128::try_from(spendable).unwrap_or(i128::MAX),
-                }];
-                blockers.append(&mut budgets);
-                Err(Refusal::InsufficientCredits { blockers })
-            }
+            None => Err(self.denied(now, request, amount, gpu)),
         }
+    }
+
+    /// Why an amount that no draw finds is refused: too few credits, and every budget in the way.
+    pub(super) fn denied(
+        &self,
+        now: Timestamp,
+        request: Request<'_>,
+        amount: Credits,
+        gpu: i128,
+    ) -> Refusal {
+        let spender = self.account(request.path[0]);
+        let spendable = self.largest_draw(request, &[], u128::MAX);
+        let mut blockers = vec![Blocker::Credits {
+            account: spender.path.clone(),
+            requested: amount,
+            spendable: i128::try_from(spendable).unwrap_or(i128::MAX),
+        }];
+        blockers.extend(self.blocking_budgets(now, request.path, amount.micros().into(), gpu));
+        Refusal::InsufficientCredits { blockers }
     }
 
     pub(super) fn apply_hold_placed(&mut self, at: Timestamp, placed: &HoldPlaced) {
@@ -342,6 +368,7 @@ impl Ledger {
             && placed.on_expiry == OnExpiry::HonorHold
             && placed.rate.is_none()
             && placed.reference.is_none()
+            && placed.job.is_none()
             && gpu == 0;
         let rare = (!plain).then(|| {
             Box::new(HoldRare {
@@ -349,6 +376,7 @@ impl Ledger {
                 on_expiry: placed.on_expiry,
                 rate: placed.rate,
                 reference: placed.reference.clone(),
+                job: placed.job,
                 draws: SmallVec::from_elem((at, gpu), 1),
                 ..HoldRare::default()
             })
@@ -377,6 +405,9 @@ impl Ledger {
         let change = Change { held: hold.amount.into(), gpu_held: gpu, ..Change::default() };
         self.change_budgets(placed.account, at, change);
         self.insert_hold(placed.hold, hold);
+        if let Some(job) = placed.job {
+            self.apply_job_held(job, placed);
+        }
     }
 
     pub(super) fn apply_hold_extended(

@@ -7,6 +7,8 @@ use std::fmt;
 
 use compact_str::CompactString;
 
+use crate::cell::ids::JobId;
+
 /// An id as outsiders write it: of a grant, a hold, a charge, a refund, a transfer.
 pub type Name = CompactString;
 
@@ -48,6 +50,48 @@ number!(
     /// A hold or a charge. Free for reuse once the thing is forgotten (see retention).
     HoldNo
 );
+
+/// A job. Never reused.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobNo(pub u64);
+
+impl JobNo {
+    /// How many bits of a cell's job id are the ledger's number; the shard's are above.
+    const BITS: u32 = 48;
+
+    /// The number under which cells know the job of a shard.
+    pub fn in_cell(self, shard: u16) -> JobId {
+        JobId(u64::from(shard) << JobNo::BITS | self.0)
+    }
+
+    /// The inverse of [`JobNo::in_cell`] within one shard.
+    pub fn of_cell(job: JobId) -> JobNo {
+        JobNo(job.0 & ((1 << JobNo::BITS) - 1))
+    }
+}
+
+impl fmt::Display for JobNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A cell that this ledger talks to. Never reused.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CellNo(pub u16);
+
+impl CellNo {
+    /// The place of this cell in its table.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for CellNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 /// Whether a text may name a grant, hold, charge, refund or transfer.
 pub fn is_valid_name(text: &str) -> bool {

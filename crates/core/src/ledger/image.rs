@@ -15,7 +15,11 @@ use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, GrantKind, Policy, Restriction};
 use super::grant::{Grant, GrantRare};
 use super::hold::Hold;
-use super::id::{AccountNo, BucketNo, HoldNo, Name};
+use super::id::{AccountNo, BucketNo, HoldNo, JobNo, Name};
+use super::job::Job;
+use super::job::table::Review;
+use super::quota::Quota;
+use super::region::CellBook;
 use super::state::{Ledger, Movement};
 use crate::credits::Credits;
 use crate::time::Timestamp;
@@ -49,6 +53,16 @@ pub struct Image {
     pub aging_movements: Vec<(Timestamp, u32)>,
     /// Expired buckets that late usage can still reach, oldest first.
     pub aging_buckets: Vec<(Timestamp, BucketNo)>,
+    /// The cells that it talks to.
+    pub cells: Vec<CellBook>,
+    /// The number that the next job gets.
+    pub next_job: u64,
+    /// Jobs that are not forgotten, by number.
+    pub jobs: Vec<(JobNo, Job)>,
+    /// When held-up jobs are looked at again, by tenant.
+    pub reviews: Vec<(AccountNo, Review)>,
+    /// Ended jobs in the order in which they will be forgotten.
+    pub aging_jobs: Vec<(Timestamp, JobNo)>,
 }
 
 /// One account.
@@ -68,6 +82,17 @@ pub struct AccountImage {
     pub uncollected: i128,
     /// Its budgets, by name.
     pub budgets: Vec<Budget>,
+    /// Its quotas, by region.
+    pub quotas: Vec<QuotaImage>,
+}
+
+/// One quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaImage {
+    /// The region; each if absent.
+    pub region: Option<Name>,
+    /// Its numbers.
+    pub quota: Quota,
 }
 
 /// The terms that grants of one bucket share.
@@ -187,6 +212,11 @@ impl Ledger {
             aging_holds: self.aging.holds.iter().copied().collect(),
             aging_movements: self.aging.movements.iter().copied().collect(),
             aging_buckets: self.aging.buckets.iter().copied().collect(),
+            cells: self.cells.clone(),
+            next_job: self.jobs.next,
+            jobs: self.jobs.all.iter().map(|(number, job)| (*number, job.clone())).collect(),
+            reviews: self.jobs.reviews.iter().map(|(tenant, next)| (*tenant, *next)).collect(),
+            aging_jobs: self.aging.jobs.iter().copied().collect(),
         }
     }
 
@@ -206,6 +236,13 @@ fn account_image(account: &Account) -> AccountImage {
         settings: rare.map(|rare| rare.settings.clone()).unwrap_or_default(),
         uncollected: account.uncollected(),
         budgets: account.budgets().to_vec(),
+        quotas: rare.map_or_else(Vec::new, |rare| {
+            let image = |(region, quota): &(Option<Name>, Quota)| QuotaImage {
+                region: region.clone(),
+                quota: quota.clone(),
+            };
+            rare.quotas.iter().map(image).collect()
+        }),
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::answer::{Accepted, Refused, Reply};
 use super::command::{Command, Envelope};
 use super::event::Event;
+use super::id::AccountNo;
+use super::job::external::Report;
 use super::refusal::Refusal;
 use super::state::{KeptAnswer, Ledger};
 use super::timer::{earlier, is_due};
@@ -66,6 +68,11 @@ impl Machine for Ledger {
             self.remember(|| Undo::Time(before));
         }
         self.apply_event(at, event);
+        if !self.jobs.index.held_up.is_empty()
+            && let Some(account) = self.stirred_by(event)
+        {
+            self.stir(at, account);
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -73,7 +80,8 @@ impl Machine for Ledger {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        earlier(self.timers.next_deadline(), self.next_forgetting())
+        let timers = earlier(self.timers.next_deadline(), self.next_forgetting());
+        earlier(timers, self.jobs.next_deadline(self.now))
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
@@ -96,10 +104,18 @@ impl Machine for Ledger {
         let leases = timers.leases.iter().take_while(|(at, _)| is_due(*at, deadline));
         for (_, hold) in leases.take(STEP) {
             self.push_lapse(now, *hold, events);
+            // What a lapse says to a cell is numbered behind what was said before.
+            if self.live_hold(*hold).job().is_some() {
+                return;
+            }
         }
-        if events.is_empty() {
-            self.push_forgetting(now, events);
+        if !events.is_empty() {
+            return;
         }
+        if self.jobs.next_deadline(self.now).is_some_and(|at| at <= deadline) {
+            return self.push_due_job(now, events);
+        }
+        self.push_forgetting(now, events);
     }
 
     fn begin_group(&mut self) {
@@ -145,19 +161,19 @@ impl Ledger {
             Command::RevokeGrant { tenant, grant } => self.decide_revoke(tenant, grant, events),
             Command::PlaceHold(command) => self.decide_place_hold(now, envelope, command, events),
             Command::CaptureHold { tenant, hold, usage, seq } => {
-                let hold = self.existing_hold(tenant, hold)?;
+                let hold = self.movable_hold(tenant, hold)?;
                 self.decide_capture(now, hold, *usage, *seq, events)
             }
             Command::ExtendHold { tenant, hold, amount, gpu_ms, ttl_ms } => {
-                let hold = self.existing_hold(tenant, hold)?;
+                let hold = self.movable_hold(tenant, hold)?;
                 self.decide_extend_hold(now, hold, *amount, *gpu_ms, *ttl_ms, events)
             }
             Command::SettleHold { tenant, hold, usage, cause } => {
-                let hold = self.existing_hold(tenant, hold)?;
+                let hold = self.movable_hold(tenant, hold)?;
                 self.decide_settle(now, hold, *usage, *cause, events)
             }
             Command::ReleaseHold { tenant, hold, cause } => {
-                let hold = self.existing_hold(tenant, hold)?;
+                let hold = self.movable_hold(tenant, hold)?;
                 self.decide_release(now, hold, *cause, events)
             }
             Command::Charge(command) => self.decide_charge(now, envelope, command, events),
@@ -173,6 +189,27 @@ impl Ledger {
                 self.decide_remove_budget(path, budget, events)
             }
             Command::ReviveHold { record, digest } => self.decide_revive(record, *digest, events),
+            Command::OpenRegion { region, shard } => {
+                self.decide_open_region(region, *shard, events)
+            }
+            Command::SetQuota { path, region, quota } => {
+                self.decide_set_quota(path, region.as_ref(), quota, events)
+            }
+            Command::RemoveQuota { path, region } => {
+                self.decide_remove_quota(path, region.as_ref(), events)
+            }
+            Command::SubmitJob(command) => self.decide_submit(now, envelope, command, events),
+            Command::CancelJob { tenant, job } => {
+                let job = self.existing_job(tenant, job)?;
+                self.decide_cancel(now, job, events)
+            }
+            Command::ReportUsage { tenant, of, seq, usage, ended } => {
+                let report = Report { seq: *seq, usage: *usage, ended: *ended };
+                self.decide_report(now, tenant, of, report, events)
+            }
+            Command::Receive { cell, number, position, message } => {
+                self.decide_receive(now, *cell, *number, *position, message, events)
+            }
         }
     }
 
@@ -186,6 +223,7 @@ impl Ledger {
             Command::Charge(command) => self.find_account(&command.account),
             Command::Transfer(command) => self.find_account(&command.from),
             Command::CollectUncollected { path, .. } => self.find_account(path),
+            Command::SubmitJob(command) => self.find_account(&command.account),
             Command::ExtendHold { tenant, hold, .. } => {
                 let hold = self.existing_hold(tenant, hold).ok().and_then(|hold| self.hold(hold));
                 hold.map(|hold| hold.account)
@@ -203,7 +241,13 @@ impl Ledger {
             | Command::Refund(_)
             | Command::SetBudget { .. }
             | Command::RemoveBudget { .. }
-            | Command::ReviveHold { .. } => None,
+            | Command::ReviveHold { .. }
+            | Command::OpenRegion { .. }
+            | Command::SetQuota { .. }
+            | Command::RemoveQuota { .. }
+            | Command::CancelJob { .. }
+            | Command::ReportUsage { .. }
+            | Command::Receive { .. } => None,
         };
         if let Some(account) = account {
             let refusal = Box::new(refusal.clone());
@@ -270,10 +314,90 @@ impl Ledger {
                 self.remember(|| Undo::Answered(*key));
             }
             Event::CreditsDenied { account: _, refusal: _ } => {}
-            Event::Forgotten { answers, holds, movements, buckets } => {
-                self.apply_forgotten(at, [*answers, *holds, *movements, *buckets]);
+            Event::Forgotten { answers, holds, movements, buckets, jobs } => {
+                self.apply_forgotten(at, [*answers, *holds, *movements, *buckets, *jobs]);
             }
             Event::HoldRevived { hold, record } => self.apply_revived(at, *hold, record),
+            Event::RegionOpened { cell, region, shard } => {
+                self.apply_region_opened(*cell, region, *shard);
+            }
+            Event::QuotaSet { account, region, quota } => {
+                self.apply_quota(*account, region.as_ref(), Some(quota));
+            }
+            Event::QuotaRemoved { account, region } => {
+                self.apply_quota(*account, region.as_ref(), None);
+            }
+            Event::JobSubmitted { job, order, after } => {
+                self.apply_job_submitted(at, *job, order, after);
+            }
+            Event::HoldPinned { hold, rate, returned, expires_at } => {
+                self.apply_hold_pinned(*hold, *rate, returned, *expires_at);
+            }
+            Event::AttemptConfirmed(confirmed) => self.apply_attempt_confirmed(at, confirmed),
+            Event::AttemptStarted { job } => self.apply_attempt_started(at, *job),
+            Event::AttemptFunded { job, funded_ms, overdraft } => {
+                self.apply_attempt_funded(*job, *funded_ms, *overdraft);
+            }
+            Event::AttemptStopping { job } => self.apply_stopping(*job),
+            Event::AttemptEnded { job, end } => self.apply_attempt_ended(*job, *end),
+            Event::CancelAsked { job } => self.apply_cancel_asked(*job),
+            Event::DependenciesMet { job, met } => self.apply_dependencies_met(*job, met),
+            Event::JobEnded { job, state } => self.apply_job_ended(at, *job, *state),
+            Event::HeldUpReviewed { tenant, next } => self.set_review(*tenant, *next),
+            Event::CellTold { cell, number, message } => self.apply_told(*cell, *number, message),
+            Event::MessageReceived { cell, number, position } => {
+                self.apply_message_received(*cell, *number, *position);
+            }
+        }
+    }
+
+    /// The account for which an event may let held-up jobs go on.
+    fn stirred_by(&self, event: &Event) -> Option<AccountNo> {
+        match event {
+            Event::AccountUnfrozen { account }
+            | Event::BudgetSet { account, .. }
+            | Event::BudgetRemoved { account, .. } => Some(*account),
+            Event::GrantIssued(issued) => Some(issued.account),
+            Event::GrantActivated { grant } => Some(self.grant(*grant).account),
+            Event::HoldClosed { hold, .. }
+            | Event::HoldPinned { hold, .. }
+            | Event::Refunded { hold, .. } => Some(self.live_hold(*hold).account),
+            Event::PolicySet(_)
+            | Event::AccountOpened { .. }
+            | Event::AccountChanged { .. }
+            | Event::AccountFrozen { .. }
+            | Event::GrantRevoked { .. }
+            | Event::BucketExpired { .. }
+            | Event::ExpiryReversed { .. }
+            | Event::ReturnExpired { .. }
+            | Event::ReturnRevoked { .. }
+            | Event::HoldPlaced(_)
+            | Event::HoldExtended { .. }
+            | Event::HoldCaptured { .. }
+            | Event::HoldCut { .. }
+            | Event::Charged(_)
+            | Event::CreditsMoved { .. }
+            | Event::UncollectedCollected { .. }
+            | Event::BudgetThresholdReached { .. }
+            | Event::Answered { .. }
+            | Event::CreditsDenied { .. }
+            | Event::Forgotten { .. }
+            | Event::HoldRevived { .. }
+            | Event::RegionOpened { .. }
+            | Event::QuotaSet { .. }
+            | Event::QuotaRemoved { .. }
+            | Event::JobSubmitted { .. }
+            | Event::AttemptConfirmed(_)
+            | Event::AttemptStarted { .. }
+            | Event::AttemptFunded { .. }
+            | Event::AttemptStopping { .. }
+            | Event::AttemptEnded { .. }
+            | Event::CancelAsked { .. }
+            | Event::DependenciesMet { .. }
+            | Event::JobEnded { .. }
+            | Event::HeldUpReviewed { .. }
+            | Event::CellTold { .. }
+            | Event::MessageReceived { .. } => None,
         }
     }
 }

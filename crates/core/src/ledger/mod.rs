@@ -3,7 +3,8 @@
 //! Read in this order: [`command`], [`event`], [`refusal`] and [`answer`] (what can be asked, what
 //! can happen, what can be answered); [`machine`] (dispatch); [`account`], [`grant`], [`bucket`],
 //! [`draw`] (where credits are and in which order they are spent); [`hold`], [`capture`],
-//! [`close`], [`charge`], [`refund`], [`transfer`] (how they move); [`budget`]; [`retention`] and
+//! [`close`], [`charge`], [`refund`], [`transfer`] (how they move); [`budget`]; [`job`], [`region`]
+//! and [`quota`] (what runs, and what cells are told and tell); [`retention`] and
 //! [`archive`] (what is forgotten); [`invariant`] (what must always hold).
 //!
 //! Every credit is a unit on the [`fefo::Line`] of its bucket, and is at every instant exactly one
@@ -28,13 +29,17 @@ pub mod hold;
 pub mod id;
 pub mod image;
 pub mod invariant;
+pub mod job;
 pub mod late;
 pub mod list;
 pub mod machine;
 pub mod names;
+mod overlay;
 pub mod price;
+pub mod quota;
 pub mod refund;
 pub mod refusal;
+pub mod region;
 pub mod retention;
 pub mod slab;
 pub mod state;

@@ -25,6 +25,7 @@ impl Ledger {
         let (kind, what, id) = match &command.of {
             RefundOf::Hold(id) => (HoldKind::Hold, Resource::Hold, id),
             RefundOf::Charge(id) => (HoldKind::Charge, Resource::Charge, id),
+            RefundOf::Job(id) => return self.decide_refund_job(now, envelope, command, id, events),
         };
         let not_found = || Refusal::NotFound { what, name: id.clone() };
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
@@ -50,6 +51,71 @@ impl Ledger {
         events.push(Event::Refunded { movement, hold: number });
         self.push_returned(now, number, &pieces, command.compensate, events);
         Ok(reply)
+    }
+
+    /// Refunds a job over its holds, the newest first: one movement for each hold.
+    fn decide_refund_job(
+        &self,
+        now: Timestamp,
+        envelope: &Envelope,
+        command: &Refund,
+        id: &Name,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let not_found = || Refusal::NotFound { what: Resource::Job, name: id.clone() };
+        let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
+        let again = self.repeated(tenant, Resource::Refund, &command.id, envelope);
+        if let Ok(Some(Reply::Movement { movement, .. })) = again {
+            let amount = self.refunded_in_all(tenant, &command.id);
+            return Ok(Reply::Movement { movement, amount });
+        }
+        let job = self.find_job(tenant, id).ok_or_else(not_found)?;
+        again?;
+        let job = self.live_job(job);
+        if !job.state.is_ended() {
+            return Err(Refusal::Conflict(Conflict::StillOpen));
+        }
+        let names = job.attempts.iter().rev().filter_map(|attempt| attempt.hold.as_ref());
+        let holds: Vec<HoldNo> =
+            names.filter_map(|name| self.find_hold(tenant, HoldKind::Hold, name)).collect();
+        let spent = |hold: &HoldNo| self.live_hold(*hold).captured - self.live_hold(*hold).refunded;
+        let left: u128 = holds.iter().map(|hold| u128::from(spent(hold))).sum();
+        let wanted = command.amount.map_or(left, |amount| amount.length().into());
+        if left == 0 || wanted > left {
+            let spent = u64::try_from(left).ok().and_then(Credits::from_length);
+            let spent = spent.unwrap_or(Credits::MAX);
+            return Err(Refusal::Conflict(Conflict::RefundAboveSpent { spent }));
+        }
+        let mut missing = wanted;
+        let first = self.movements.next();
+        for (place, hold) in holds.iter().filter(|hold| spent(hold) > 0).enumerate() {
+            let amount = missing.min(spent(hold).into());
+            missing -= amount;
+            if amount == 0 {
+                break;
+            }
+            // At most what one hold spent, which fits.
+            let pieces = self.live_hold(*hold).last_spent(u64::try_from(amount).unwrap_or(0));
+            let movement = NamedMovement {
+                movement: self.movements.next_after(place),
+                id: part_name(&command.id, place),
+                pieces: pieces.clone(),
+                fingerprint: envelope.fingerprint,
+            };
+            events.push(Event::Refunded { movement, hold: *hold });
+            self.push_returned(now, *hold, &pieces, command.compensate, events);
+        }
+        let amount = u64::try_from(wanted).ok().and_then(Credits::from_length);
+        Ok(Reply::Movement { movement: first, amount: amount.unwrap_or(Credits::MAX) })
+    }
+
+    /// What all parts of a job's refund returned.
+    fn refunded_in_all(&self, tenant: AccountNo, id: &Name) -> Credits {
+        let parts =
+            (0..).map(|place| self.find_movement(tenant, Resource::Refund, &part_name(id, place)));
+        let parts = parts.map_while(|part| part.and_then(|part| self.movements.get(part)));
+        let sum: u64 = parts.map(|made| total(&made.movement.pieces)).sum();
+        Credits::from_length(sum).unwrap_or(Credits::MAX)
     }
 
     /// The answer to a movement that was made before under this name, if it was the same one.
@@ -142,6 +208,14 @@ impl Ledger {
             self.change_budgets(account, drawn_at, change);
         }
         self.insert_movement(at, Resource::Refund, account, movement, Some(number));
+    }
+}
+
+/// The name of one part of a job's refund: the first has the name of the whole.
+fn part_name(id: &Name, place: usize) -> Name {
+    match place {
+        0 => id.clone(),
+        _ => compact_str::format_compact!("{id}.{}", place + 1),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use super::command::BudgetUnit;
 use super::hold::HoldState;
 use super::id::Name;
+use super::job::JobState;
 use crate::credits::Credits;
 use crate::time::Timestamp;
 
@@ -27,6 +28,12 @@ pub enum Resource {
     Collection,
     /// A budget, named within its account.
     Budget,
+    /// A job.
+    Job,
+    /// A region, or the cell that schedules it.
+    Region,
+    /// A quota, named by its account.
+    Quota,
 }
 
 /// One reason why credits could not be drawn. A refusal lists all of them.
@@ -66,6 +73,26 @@ pub enum Blocker {
         /// When the period ends; `None` for a budget that never starts anew.
         period_end: Option<Timestamp>,
     },
+    /// As many jobs wait as may.
+    WaitingJobs {
+        /// The account that carries the quota.
+        account: Name,
+        /// The region that it counts in.
+        region: Name,
+        /// The most that may wait.
+        limit: u32,
+        /// How many wait now.
+        waiting: u32,
+        /// How many more were to wait.
+        requested: u32,
+    },
+    /// A job that it must come after has not succeeded yet.
+    Dependency {
+        /// That job.
+        job: Name,
+        /// What it does now.
+        state: JobState,
+    },
 }
 
 /// Why the state of things forbids a command.
@@ -89,6 +116,22 @@ pub enum Conflict {
     NothingUncollected,
     /// The archived record does not match its digest or what the ledger knows.
     RecordMismatch,
+    /// The hold belongs to a job: only what happens to the job moves it.
+    HeldByJob,
+    /// The job has ended.
+    JobEnded {
+        /// How.
+        state: JobState,
+    },
+    /// The job is measured by the agents of its region, or waits for something.
+    NotMeasuredByOthers,
+    /// A job that it must come after has ended without success.
+    DependencyFailed,
+    /// Messages are taken one by one: this one comes too early.
+    MessageSkipped {
+        /// The number that is due.
+        expected: u64,
+    },
 }
 
 /// Why a command was not carried out. In order of precedence: the first that applies is given.
@@ -139,6 +182,11 @@ pub enum Refusal {
     },
     /// The state of the thing forbids it.
     Conflict(Conflict),
+    /// As many jobs wait as may. Returned by submissions.
+    QuotaExceeded {
+        /// Every quota that blocks, nearest account first.
+        blockers: Vec<Blocker>,
+    },
     /// Too few credits can be drawn. Budgets that block too are listed.
     InsufficientCredits {
         /// Everything that blocks.
@@ -163,7 +211,7 @@ impl Refusal {
             Refusal::AccountFrozen { .. } => "account_frozen",
             Refusal::HoldClosed { .. } => "hold_closed",
             Refusal::SequenceConflict { .. } => "sequence_conflict",
-            Refusal::Conflict(_) => "conflict",
+            Refusal::Conflict(_) | Refusal::QuotaExceeded { .. } => "conflict",
             Refusal::InsufficientCredits { .. } => "insufficient_credits",
             Refusal::BudgetExceeded { .. } => "budget_exceeded",
         }
@@ -179,7 +227,8 @@ impl Refusal {
             | Refusal::AccountFrozen { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
-            | Refusal::Conflict(_) => 409,
+            | Refusal::Conflict(_)
+            | Refusal::QuotaExceeded { .. } => 409,
             Refusal::InsufficientCredits { .. } | Refusal::BudgetExceeded { .. } => 402,
         }
     }
@@ -188,6 +237,7 @@ impl Refusal {
     pub fn is_retryable(&self) -> bool {
         match self {
             Refusal::AccountFrozen { .. }
+            | Refusal::QuotaExceeded { .. }
             | Refusal::InsufficientCredits { .. }
             | Refusal::BudgetExceeded { .. } => true,
             Refusal::InvalidField { .. }
@@ -238,6 +288,7 @@ mod tests {
             Refusal::HoldClosed { state: HoldState::Settled },
             Refusal::SequenceConflict { seen: Credits::ZERO },
             Refusal::Conflict(Conflict::StillOpen),
+            Refusal::QuotaExceeded { blockers: vec![] },
             Refusal::InsufficientCredits { blockers: vec![] },
             Refusal::BudgetExceeded { blockers: vec![] },
         ]
@@ -261,6 +312,7 @@ mod tests {
                 ("hold_closed", 409, false, true),
                 ("sequence_conflict", 409, false, true),
                 ("conflict", 409, false, true),
+                ("conflict", 409, true, true),
                 ("insufficient_credits", 402, true, true),
                 ("budget_exceeded", 402, true, true),
             ]

@@ -26,7 +26,8 @@ impl Ledger {
         let hold = aging.holds.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
         let movement = aging.movements.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
         let bucket = aging.buckets.front().map(|(at, _)| at.plus_millis(policy.lateness_ms));
-        let due = earlier(earlier(answer, hold), earlier(movement, bucket))?;
+        let job = aging.jobs.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
+        let due = earlier(earlier(answer, hold), earlier(earlier(movement, bucket), job))?;
         // Nothing is due at the end of time: there is no later instant to have kept it until.
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }
@@ -48,11 +49,12 @@ impl Ledger {
             holds: due(&mut aging.holds.iter().map(|(at, _)| *at), holds_from),
             movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
             buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
+            jobs: due(&mut aging.jobs.iter().map(|(at, _)| *at), holds_from),
         });
     }
 
-    pub(super) fn apply_forgotten(&mut self, at: Timestamp, counts: [u32; 4]) {
-        let [answers, holds, movements, buckets] = counts;
+    pub(super) fn apply_forgotten(&mut self, at: Timestamp, counts: [u32; 5]) {
+        let [answers, holds, movements, buckets, jobs] = counts;
         for (_, key) in self.aging.answers.drain(..answers as usize) {
             self.answers.remove(&key);
         }
@@ -69,6 +71,10 @@ impl Ledger {
         for (_, number) in unreachable {
             let (account, rank) = (self.bucket(number).account, self.bucket(number).rank);
             self.rare_account(account).expired.remove(&(rank, number));
+        }
+        let over: Vec<_> = self.aging.jobs.drain(..jobs as usize).collect();
+        for (_, job) in over {
+            self.remove_job(job);
         }
     }
 

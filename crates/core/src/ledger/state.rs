@@ -13,9 +13,11 @@ use super::command::{Policy, Restriction};
 use super::event::{NamedMovement, Piece};
 use super::grant::Grant;
 use super::hold::Hold;
-use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
+use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
+use super::job::table::Jobs;
 use super::names::NameIndex;
 use super::refusal::Resource;
+use super::region::CellBook;
 use super::slab::Slab;
 use super::timer::Timers;
 use super::undo::Undo;
@@ -42,6 +44,9 @@ pub struct Ledger {
     /// Strict open holds, by the buckets they have drawn from.
     pub(super) strict: BTreeSet<(BucketNo, HoldNo)>,
     pub(super) aging: Aging,
+    /// The cells that it talks to.
+    pub(super) cells: Vec<CellBook>,
+    pub(super) jobs: Jobs,
     /// How to undo what the current group has done.
     pub(super) undo: Option<Vec<Undo>>,
 }
@@ -81,6 +86,8 @@ pub struct Aging {
     pub movements: VecDeque<(Timestamp, u32)>,
     /// Expired buckets, by the instant of expiry.
     pub buckets: VecDeque<(Timestamp, BucketNo)>,
+    /// Ended jobs, by the instant at which they ended.
+    pub jobs: VecDeque<(Timestamp, JobNo)>,
 }
 
 /// The part of a request's hash that is kept with what the request created.

@@ -9,7 +9,10 @@ use super::account::AccountRare;
 use super::command::Policy;
 use super::event::Piece;
 use super::hold::Hold;
-use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
+use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
+use super::job::Job;
+use super::job::table::Review;
+use super::region::Mark;
 use super::state::Ledger;
 use crate::time::Timestamp;
 
@@ -62,6 +65,18 @@ pub enum Undo {
     MovementMade(u32, bool),
     /// An answer was kept.
     Answered(u128),
+    /// The last job was submitted.
+    JobSubmitted(JobNo),
+    /// A job was changed.
+    Job(JobNo, Box<Job>),
+    /// An ended job was queued for forgetting.
+    JobAged,
+    /// When a tenant's held-up jobs are looked at was set.
+    Review(AccountNo, Option<Review>),
+    /// The last cell became known.
+    CellOpened,
+    /// Something was said to a cell, or heard from it.
+    Cell(CellNo, u64, Mark),
 }
 
 impl Ledger {
@@ -141,6 +156,22 @@ impl Ledger {
                 let name = (made.tenant, made.what as u8, made.movement.id.as_str());
                 self.movement_names.remove(name, movement);
                 self.aging.movements.pop_back();
+            }
+            Undo::JobSubmitted(job) => {
+                self.remove_job(job);
+                self.jobs.next = job.0;
+            }
+            Undo::Job(job, before) => self.restore_job(job, *before),
+            Undo::JobAged => {
+                self.aging.jobs.pop_back();
+            }
+            Undo::Review(tenant, before) => self.set_review(tenant, before),
+            Undo::CellOpened => {
+                self.cells.pop();
+            }
+            Undo::Cell(cell, told, mark) => {
+                let book = &mut self.cells[cell.index()];
+                (book.told, book.mark) = (told, mark);
             }
             Undo::Answered(key) => {
                 self.answers.remove(&key);

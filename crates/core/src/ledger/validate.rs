@@ -2,14 +2,23 @@
 
 use super::command::{
     AccountSettings, BudgetTerms, Charge, Command, Context, GrantKind, IssueGrant, PlaceHold,
-    Policy, Refund, RefundOf, Restriction, Transfer,
+    Policy, Refund, RefundOf, Restriction, SubmitJob, Transfer, UsageOf,
 };
-use super::id::{Name, is_valid_name, is_valid_path};
-use super::price::{Rate, WHOLE_GPU};
+use super::id::{Name, is_valid_name, is_valid_path, is_valid_segment};
+use super::job::{JobTerms, Offer, Reserve};
+use super::price::{Rate, Rounding, WHOLE_GPU};
 use super::refusal::Refusal;
+use crate::cell::shape::GpuDemand;
 use crate::credits::Credits;
 
 const MILLIONTHS: u32 = 1_000_000;
+const MOST_GPU_TYPES: usize = 64;
+/// The most jobs that one submission may be.
+const MOST_JOBS: u32 = 1000;
+/// The most places that one job may run in.
+const MOST_OFFERS: usize = 1024;
+/// The most text that is kept with a job, in bytes.
+const MOST_TEXT: usize = 1 << 20;
 const TTL_MS: std::ops::RangeInclusive<i64> = 1_000..=315_360_000_000;
 
 fn refuse(field: &'static str, reason: &'static str) -> Result<(), Refusal> {
@@ -32,6 +41,11 @@ fn name(id: &Name) -> Result<(), Refusal> {
 fn path(path: &Name, field: &'static str) -> Result<(), Refusal> {
     let reason = "must be one to eight segments of a-z 0-9 . _ - joined by colons";
     require(is_valid_path(path), field, reason)
+}
+
+fn segment(text: &Name, field: &'static str) -> Result<(), Refusal> {
+    let reason = "must be 1 to 63 of the characters a-z 0-9 . _ -";
+    require(is_valid_segment(text), field, reason)
 }
 
 fn ttl(ttl_ms: Option<i64>) -> Result<(), Refusal> {
@@ -85,7 +99,24 @@ impl Command {
                 path(account, "account")?;
                 name(budget)
             }
-            Command::ReviveHold { .. } => Ok(()),
+            Command::ReviveHold { .. } | Command::Receive { .. } => Ok(()),
+            Command::OpenRegion { region, shard: _ } => segment(region, "region"),
+            Command::SetQuota { path: account, region, quota } => {
+                path(account, "account")?;
+                region.as_ref().map_or(Ok(()), |region| segment(region, "region"))?;
+                let names = quota.gpus.keys().all(|name| name == "*" || is_valid_name(name));
+                let few = quota.gpus.len() <= MOST_GPU_TYPES;
+                require(names && few, "gpus", "must be at most 64 GPU types")
+            }
+            Command::RemoveQuota { path: account, region } => {
+                path(account, "account")?;
+                region.as_ref().map_or(Ok(()), |region| segment(region, "region"))
+            }
+            Command::SubmitJob(command) => validate_submit(command),
+            Command::CancelJob { tenant: _, job: id } => name(id),
+            Command::ReportUsage { tenant: _, of, seq: _, usage: _, ended: _ } => match of {
+                UsageOf::Job(id) | UsageOf::Hold(id) => name(id),
+            },
         }
     }
 }
@@ -158,7 +189,7 @@ fn validate_charge(command: &Charge) -> Result<(), Refusal> {
 
 fn validate_refund(command: &Refund) -> Result<(), Refusal> {
     name(&command.id)?;
-    let (RefundOf::Hold(of) | RefundOf::Charge(of)) = &command.of;
+    let (RefundOf::Hold(of) | RefundOf::Charge(of) | RefundOf::Job(of)) = &command.of;
     name(of)?;
     command.amount.map_or(Ok(()), |amount| positive(amount, "amount"))
 }
@@ -184,4 +215,60 @@ fn validate_budget(budget: &Name, terms: &BudgetTerms) -> Result<(), Refusal> {
     require(ascending, "thresholds", "must be at most 16 ascending percentages from 1 to 1000")?;
     let offset = (-1440..=1440).contains(&terms.utc_offset_minutes);
     require(offset, "utc_offset_minutes", "must be between -1440 and 1440")
+}
+
+pub(super) fn validate_submit(command: &SubmitJob) -> Result<(), Refusal> {
+    path(&command.account, "account")?;
+    let array = command.array.is_none_or(|count| (1..=MOST_JOBS).contains(&count));
+    require(array, "array", "must be between 1 and 1000")?;
+    // The names of the last one are the longest.
+    let (id, hold) = command.names(command.count() - 1);
+    name(&id)?;
+    name(&hold)?;
+    let text = command.payload.len() <= MOST_TEXT && command.shown.len() <= MOST_TEXT;
+    require(text, "command", "must be at most 1 MiB with its environment")?;
+    require(command.after.len() <= MOST_JOBS as usize, "after", "must be at most 1000 jobs")?;
+    command
+        .after
+        .iter()
+        .try_for_each(|id| require(is_valid_name(id), "after", "must be names of jobs"))?;
+    validate_terms(&command.terms)?;
+    validate_offers(&command.terms, &command.offers)
+}
+
+fn validate_terms(terms: &JobTerms) -> Result<(), Refusal> {
+    require(terms.nodes > 0, "nodes", "must be at least 1")?;
+    let gpus = u32::from(terms.gpu.devices()) * u32::from(terms.nodes);
+    require(gpus <= 1_000_000, "gpus", "must be at most 1000000 in all")?;
+    let share = match terms.gpu {
+        GpuDemand::None => true,
+        GpuDemand::Share(share) => (1..WHOLE_GPU).contains(&share),
+        GpuDemand::Whole(count) => count > 0,
+    };
+    require(share, "gpus", "must be a share of one GPU between 0 and 1, or a count of whole ones")?;
+    let runtime = terms.max_runtime_ms.is_none_or(|runtime| TTL_MS.contains(&runtime));
+    require(runtime, "max_runtime_seconds", "must be between 1 and 315360000")?;
+    match terms.reserve {
+        Reserve::Full => {
+            let bounded = terms.max_runtime_ms.is_some();
+            require(bounded, "max_runtime_seconds", "may be absent only with a rolling reserve")?;
+        }
+        Reserve::Rolling { window_ms } => {
+            require(TTL_MS.contains(&window_ms), "reserve", "must pay for 1 to 315360000 seconds")?;
+        }
+    }
+    require((0..=86_400_000).contains(&terms.grace_ms), "grace_seconds", "must be at most 86400")?;
+    let group =
+        terms.group.as_ref().is_none_or(|group| group.limit > 0 && is_valid_name(&group.name));
+    require(group, "concurrency_group", "must have a name and a limit of at least 1")
+}
+
+fn validate_offers(terms: &JobTerms, offers: &[Offer]) -> Result<(), Refusal> {
+    let some = (1..=MOST_OFFERS).contains(&offers.len());
+    require(some, "gpus", "must have a price in some region that is allowed")?;
+    let longest = terms.gpu_ms_limit();
+    let payable = offers
+        .iter()
+        .all(|offer| terms.rate(offer.per_gpu_hour).charge(longest, Rounding::Ceil).is_some());
+    require(payable, "max_runtime_seconds", "would cost more than an amount can be")
 }

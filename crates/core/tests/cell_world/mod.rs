@@ -64,6 +64,8 @@ pub struct World {
     /// First starts, by job.
     pub started: BTreeMap<JobId, i64>,
     pub preemptions: u32,
+    /// A cell that was rebuilt from an image and must decide like the other.
+    pub twin: Option<Box<Cell>>,
     unanswered: VecDeque<AttemptId>,
     next_job: u64,
 }
@@ -99,6 +101,7 @@ impl World {
             outcomes: BTreeMap::new(),
             started: BTreeMap::new(),
             preemptions: 0,
+            twin: None,
             unanswered: VecDeque::new(),
             next_job: 1,
         }
@@ -121,6 +124,11 @@ impl World {
         self.settle();
         let mut events = Vec::new();
         let reply = execute(&mut self.cell, at(self.now), &origin, &command, &mut events);
+        if let Some(twin) = &self.twin {
+            let mut alike = Vec::new();
+            assert_eq!(twin.decide(at(self.now), &origin, &command, &mut alike), reply);
+            assert_eq!(alike, events, "a rebuilt cell decides like the other");
+        }
         self.record(at(self.now), events);
         self.settle();
         reply
@@ -201,6 +209,11 @@ impl World {
                 self.cell.check_plan(&events).expect("a plan is complete and minimal");
                 self.cell.check_order(&events).expect("first come, first served among equals");
             }
+            if let Some(twin) = &self.twin {
+                let mut alike = Vec::new();
+                twin.decide_due(when, &mut alike);
+                assert_eq!(alike, events, "a rebuilt cell decides like the other");
+            }
             for event in &events {
                 self.cell.apply(when, event);
             }
@@ -231,6 +244,9 @@ impl World {
                 }
                 _ => {}
             }
+        }
+        if let Some(twin) = &mut self.twin {
+            events.iter().for_each(|event| twin.apply(when, event));
         }
         self.cell.check_step(&events).expect("a step keeps the laws");
         self.journal.push((when, events));
@@ -336,8 +352,24 @@ impl World {
         }
     }
 
+    /// Rebuilds the cell from its image; from now on both must decide alike.
+    pub fn make_twin(&mut self) {
+        let image = self.cell.image();
+        let twin = Cell::from_image(image.clone()).expect("the image of a real cell");
+        twin.check().expect("the laws hold after a snapshot");
+        assert_eq!(twin.digest(), self.cell.digest(), "an image says all that counts");
+        assert_eq!(twin.image(), image);
+        self.twin = Some(Box::new(twin));
+    }
+
     /// Rebuilds the cell from its journal and compares.
     pub fn check_replay(&self) {
+        if let Some(twin) = &self.twin {
+            assert_eq!(twin.digest(), self.cell.digest(), "a rebuilt cell goes on alike");
+        }
+        let image = self.cell.image();
+        let twin = Cell::from_image(image).expect("the image of a real cell");
+        assert_eq!(twin.digest(), self.cell.digest(), "an image says all that counts");
         let mut copy = Cell::new();
         for (when, events) in &self.journal {
             for event in events {

@@ -44,11 +44,16 @@ impl<'a> Words<'a> {
         self.named.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
     }
 
-    fn has(&self, word: &str) -> bool {
+    /// All plain words from one on.
+    pub(crate) fn rest(&self, from: usize) -> &[&'a str] {
+        self.plain.get(from..).unwrap_or(&[])
+    }
+
+    pub(crate) fn has(&self, word: &str) -> bool {
         self.plain.contains(&word)
     }
 
-    fn name(&self, at: usize) -> Name {
+    pub(crate) fn name(&self, at: usize) -> Name {
         self.word(at).into()
     }
 
@@ -73,9 +78,13 @@ impl<'a> Words<'a> {
     }
 
     fn usage(&self) -> Usage {
+        self.usage_at(2)
+    }
+
+    pub(crate) fn usage_at(&self, at: usize) -> Usage {
         match self.value("gpu") {
             Some(time) => Usage::GpuMs(duration(time).unsigned_abs()),
-            None => Usage::Total(self.amount(2)),
+            None => Usage::Total(self.amount(at)),
         }
     }
 }
@@ -165,7 +174,8 @@ pub(crate) fn command(now: Timestamp, tenant: &Name, words: &Words<'_>) -> Comma
             of: match words.word(2) {
                 "hold" => RefundOf::Hold(words.name(3)),
                 "charge" => RefundOf::Charge(words.name(3)),
-                other => panic!("a refund is of a hold or a charge, not {other}"),
+                "job" => RefundOf::Job(words.name(3)),
+                other => panic!("a refund is of a hold, a charge or a job, not {other}"),
             },
             amount: words.value("amount").map(amount),
             compensate: words.has("compensate"),

@@ -6,7 +6,9 @@ use bursar_core::credits::format_micros;
 use bursar_core::ledger::command::{BudgetUnit, Context, GrantKind};
 use bursar_core::ledger::event::{Event, GrantOrigin, Piece, SliceAmount};
 use bursar_core::ledger::hold::HoldKind;
-use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
+use bursar_core::ledger::job::Offer;
+use bursar_core::ledger::job::view::Quote;
 use bursar_core::ledger::{Blocker, Ledger, Refusal, Reply};
 use bursar_core::time::Timestamp;
 
@@ -168,10 +170,30 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         Event::CreditsDenied { account: number, refusal } => {
             format!("CreditsDenied {} {}", account(ledger, *number), refusal.code())
         }
-        Event::Forgotten { answers, holds, movements, buckets } => format!(
-            "Forgotten answers {answers} holds {holds} movements {movements} buckets {buckets}"
-        ),
+        Event::Forgotten { answers, holds, movements, buckets, jobs } => {
+            let jobs = if *jobs > 0 { format!(" jobs {jobs}") } else { String::new() };
+            format!(
+                "Forgotten answers {answers} holds {holds} movements {movements} buckets \
+                 {buckets}{jobs}"
+            )
+        }
         Event::HoldRevived { record, .. } => format!("HoldRevived {}", record.hold.id),
+        Event::RegionOpened { .. }
+        | Event::QuotaSet { .. }
+        | Event::QuotaRemoved { .. }
+        | Event::JobSubmitted { .. }
+        | Event::HoldPinned { .. }
+        | Event::AttemptConfirmed(_)
+        | Event::AttemptStarted { .. }
+        | Event::AttemptFunded { .. }
+        | Event::AttemptStopping { .. }
+        | Event::AttemptEnded { .. }
+        | Event::CancelAsked { .. }
+        | Event::DependenciesMet { .. }
+        | Event::JobEnded { .. }
+        | Event::HeldUpReviewed { .. }
+        | Event::CellTold { .. }
+        | Event::MessageReceived { .. } => super::job::event(ledger, event),
     }
 }
 
@@ -216,6 +238,15 @@ pub(crate) fn reply(ledger: &Ledger, reply: &Reply) -> String {
         Reply::Budget { account: number, budget } => {
             format!("budget {budget} of {}", account(ledger, *number))
         }
+        Reply::Jobs { first, count } => {
+            let names: Vec<String> = (first.0..first.0 + u64::from(*count))
+                .map(|job| super::job::name(ledger, JobNo(job)))
+                .collect();
+            format!("jobs {}", names.join(" "))
+        }
+        Reply::Job { job, state } => format!("job {} {state:?}", super::job::name(ledger, *job)),
+        Reply::Region(cell) => format!("cell {cell}"),
+        Reply::Received { taken } => if *taken { "taken" } else { "taken before" }.into(),
     }
 }
 
@@ -223,6 +254,7 @@ pub(crate) fn refusal(refusal: &Refusal) -> String {
     let mut text = format!("{} {}", refusal.status(), refusal.code());
     let blockers: &[Blocker] = match refusal {
         Refusal::AccountFrozen { blockers }
+        | Refusal::QuotaExceeded { blockers }
         | Refusal::InsufficientCredits { blockers }
         | Refusal::BudgetExceeded { blockers } => blockers,
         Refusal::InvalidField { field, reason } => {
@@ -246,29 +278,52 @@ pub(crate) fn refusal(refusal: &Refusal) -> String {
         | Refusal::IdempotencyKeyReused
         | Refusal::SequenceConflict { .. } => &[],
     };
-    for blocker in blockers {
-        match blocker {
-            Blocker::Frozen { account } => write!(text, "; {account} is frozen"),
-            Blocker::Credits { account, requested, spendable } => {
-                write!(text, "; {account} wants {requested}, can spend {}", credits(*spendable))
-            }
-            Blocker::Budget { account, budget, unit, limit, spent, held, requested, .. } => {
-                // GPU time is counted in thousandths of milliseconds; a GPU-hour is easier to read.
-                let shown = |units: i128| match unit {
-                    BudgetUnit::Credits => credits(units),
-                    BudgetUnit::GpuHours => format!("{}h", credits(units / 3600)),
-                };
-                write!(
-                    text,
-                    "; {account} budget {budget} limit {} spent {} held {} requested {}",
-                    shown(*limit),
-                    shown(*spent),
-                    shown(*held),
-                    shown(*requested)
-                )
-            }
+    for one in blockers {
+        write!(text, "; {}", blocker(one)).unwrap();
+    }
+    text
+}
+
+pub(crate) fn blocker(blocker: &Blocker) -> String {
+    match blocker {
+        Blocker::Frozen { account } => format!("{account} is frozen"),
+        Blocker::Credits { account, requested, spendable } => {
+            format!("{account} wants {requested}, can spend {}", credits(*spendable))
         }
-        .unwrap();
+        Blocker::Budget { account, budget, unit, limit, spent, held, requested, .. } => {
+            // GPU time is counted in thousandths of milliseconds; a GPU-hour is easier to read.
+            let shown = |units: i128| match unit {
+                BudgetUnit::Credits => credits(units),
+                BudgetUnit::GpuHours => format!("{}h", credits(units / 3600)),
+            };
+            format!(
+                "{account} budget {budget} limit {} spent {} held {} requested {}",
+                shown(*limit),
+                shown(*spent),
+                shown(*held),
+                shown(*requested)
+            )
+        }
+        Blocker::WaitingJobs { account, region, limit, waiting, requested } => {
+            format!("{account} in {region}: {waiting} jobs wait, {limit} may, {requested} more")
+        }
+        Blocker::Dependency { job, state } => format!("{job} is {state:?}"),
+    }
+}
+
+pub(crate) fn quote(quote: &Quote) -> String {
+    let mut text = String::new();
+    for offer in &quote.offers {
+        let Offer { gpu_type, region, per_gpu_hour } = &offer.offer;
+        let (hour, hold) = (offer.per_hour, offer.hold);
+        writeln!(text, "  {gpu_type} in {region} at {per_gpu_hour}: {hour} an hour, hold {hold}")
+            .unwrap();
+    }
+    let admitted = if quote.is_admissible() { "admissible" } else { "not admissible" };
+    let after = credits(quote.spendable_after);
+    writeln!(text, "  {admitted}, hold {}, spendable after {after}", quote.hold).unwrap();
+    for one in &quote.blockers {
+        writeln!(text, "    blocked: {}", blocker(one)).unwrap();
     }
     text
 }

@@ -8,6 +8,7 @@ use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 
+use super::job;
 use super::parse::{self, Words};
 use super::render;
 
@@ -52,6 +53,8 @@ impl Play {
             "wait" => self.move_to(parse::instant(self.now, &format!("+{}", words.word(1)))),
             "show" => self.show(words.word(1)),
             "grants" => self.out.push_str(&render::grants(&self.ledger, &self.tenant)),
+            "jobs" => self.out.push_str(&job::jobs(&self.ledger, &self.tenant)),
+            "quote" => self.quote(&words),
             "budgets" => self.out.push_str(&render::budgets(&self.ledger, words.word(1), self.now)),
             "begin" => {
                 self.group = Some((self.ledger.digest(), self.journal.len()));
@@ -86,7 +89,8 @@ impl Play {
     }
 
     fn command(&mut self, words: &Words<'_>, line: &str) {
-        let command = parse::command(self.now, &self.tenant, words);
+        let command = job::command(&self.ledger, &self.tenant, words)
+            .unwrap_or_else(|| parse::command(self.now, &self.tenant, words));
         let envelope = envelope(&command, words);
         let (unmoved, before) = (self.ledger.digest(), self.untouched());
         let mut events = Vec::new();
@@ -117,9 +121,20 @@ impl Play {
     /// The digest of the ledger if nothing but time had moved.
     fn untouched(&self) -> Digest {
         let mut ledger = self.ledger.clone();
-        let nothing = Event::Forgotten { answers: 0, holds: 0, movements: 0, buckets: 0 };
+        let (answers, holds, movements, buckets, jobs) = (0, 0, 0, 0, 0);
+        let nothing = Event::Forgotten { answers, holds, movements, buckets, jobs };
         ledger.apply(self.now, &nothing);
         ledger.digest()
+    }
+
+    /// A quote changes nothing and says what the submission would be answered.
+    fn quote(&mut self, words: &Words<'_>) {
+        let before = self.ledger.digest();
+        match self.ledger.quote(self.now, &job::submit(words)) {
+            Ok(quote) => self.out.push_str(&render::quote(&quote)),
+            Err(refusal) => writeln!(self.out, "  ! {}", render::refusal(&refusal)).unwrap(),
+        }
+        assert_eq!(self.ledger.digest(), before, "a quote changes nothing");
     }
 
     fn show(&mut self, path: &str) {
@@ -134,6 +149,8 @@ impl Play {
             again.apply(*at, event);
         }
         assert_eq!(again.digest(), self.ledger.digest(), "replay differs");
+        let restored = Ledger::from_image(self.ledger.image()).expect("its own image");
+        assert_eq!(restored.digest(), self.ledger.digest(), "the image differs");
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::hold::Hold;
+use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{decode_archived, encode_archived};
 
@@ -23,6 +24,7 @@ pub(super) struct Cache {
     buckets: BTreeMap<u32, BucketRow>,
     holds: BTreeMap<u32, LiveHold>,
     pub(super) usage: BTreeMap<(i64, u32), UsageRow>,
+    pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
 }
 
 #[derive(Copy, Clone, Default)]
@@ -195,6 +197,7 @@ impl<D: Database> History<D> {
         }
         self.flush_holds()?;
         self.flush_usage()?;
+        self.flush_job_usage()?;
         let progress = self.cache.progress;
         self.database.execute(
             "UPDATE progress SET position = ?1, at = ?2, entries = ?3, buckets = ?4, holds = ?5

@@ -2,6 +2,8 @@
 
 use bursar_core::ledger::command::BudgetTerms;
 use bursar_core::ledger::event::{Event, NamedMovement, total};
+use bursar_core::ledger::id::JobNo;
+use bursar_core::message::ToCell;
 
 use super::cache::AccountRow;
 use super::hold_record::Capture;
@@ -108,7 +110,42 @@ impl<D: Database> History<D> {
                 )
             }
             Event::HoldRevived { hold, record } => self.hold_revived(step, hold.0, record),
+            Event::QuotaSet { account, region: _, quota: _ }
+            | Event::QuotaRemoved { account, region: _ } => {
+                step.touched.insert(account.0);
+                Ok(())
+            }
+            Event::RegionOpened { .. }
+            | Event::HeldUpReviewed { .. }
+            | Event::MessageReceived { .. } => Ok(()),
+            Event::JobSubmitted { job, order, after: _ } => self.job_submitted(step, *job, order),
+            Event::HoldPinned { hold, rate, returned, expires_at } => {
+                self.hold_pinned(step, hold.0, *rate, returned, *expires_at)
+            }
+            Event::AttemptConfirmed(confirmed) => self.touch_job(step, confirmed.job),
+            Event::AttemptStarted { job }
+            | Event::AttemptFunded { job, funded_ms: _, overdraft: _ }
+            | Event::AttemptStopping { job }
+            | Event::AttemptEnded { job, end: _ }
+            | Event::CancelAsked { job }
+            | Event::DependenciesMet { job, met: _ } => self.touch_job(step, *job),
+            Event::JobEnded { job, state } => self.job_ended(step, *job, *state),
+            Event::CellTold { cell: _, number: _, message } => self.told(step, message),
         }
+    }
+
+    /// Notes which job a message is about.
+    fn told(&mut self, step: &mut Step, message: &ToCell) -> Result<(), HistoryError> {
+        let job = match message {
+            ToCell::AccountPolicyChanged(_) => return Ok(()),
+            ToCell::JobAdmitted(spec) => spec.job,
+            ToCell::PlacementConfirmed { attempt, .. }
+            | ToCell::PlacementRefused { attempt, .. }
+            | ToCell::FundingChanged { attempt, .. }
+            | ToCell::FundsRefused { attempt } => attempt.job,
+            ToCell::CancelRequested { job } | ToCell::JobWithdrawn { job } => *job,
+        };
+        self.touch_job(step, JobNo::of_cell(job))
     }
 
     fn of_hold(&mut self, kind: EntryType, number: u32) -> Result<Of<'static>, HistoryError> {

@@ -4,7 +4,7 @@ use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{Cause, Context, OnExpiry};
 use bursar_core::ledger::event::{Charged, HoldPlaced, Piece, SliceAmount, total};
 use bursar_core::ledger::hold::{ChargeTerms, Hold, HoldKind, HoldRare, HoldState, Slice};
-use bursar_core::ledger::price::WHOLE_GPU;
+use bursar_core::ledger::price::{Rate, WHOLE_GPU};
 use bursar_core::ledger::state::short_fingerprint;
 use bursar_core::time::Timestamp;
 use fefo::Span;
@@ -38,12 +38,14 @@ pub(super) fn placed(at: Timestamp, placed: &HoldPlaced) -> Hold {
         && placed.on_expiry == OnExpiry::HonorHold
         && placed.rate.is_none()
         && placed.reference.is_none()
+        && placed.job.is_none()
         && gpu == 0;
     let rare = HoldRare {
         context: placed.context.clone(),
         on_expiry: placed.on_expiry,
         rate: placed.rate,
         reference: placed.reference.clone(),
+        job: placed.job,
         draws: SmallVec::from_elem((at, gpu), 1),
         ..HoldRare::default()
     };
@@ -176,6 +178,30 @@ pub(super) fn cut(hold: &mut Hold, cut: &[SliceAmount]) -> Result<Drawn, History
         gone.push((rest, hold.drawn_at(&slice)));
     }
     Ok(gone)
+}
+
+/// Gives a hold its price and returns what came back beyond that.
+pub(super) fn pin(
+    hold: &mut Hold,
+    rate: Rate,
+    returned: &[SliceAmount],
+    expires_at: Option<Timestamp>,
+) -> Result<Drawn, HistoryError> {
+    let mut back = Vec::new();
+    for SliceAmount { slice, amount } in returned {
+        let slice = slice_mut(hold, *slice)?;
+        let end = slice.span.end;
+        slice.span.end -= amount;
+        let (bucket, span) = (slice.bucket, Span::new(end - amount, end));
+        let slice = *slice;
+        hold.amount -= amount;
+        back.push((Piece { bucket, span }, hold.drawn_at(&slice)));
+    }
+    back.reverse();
+    hold.slices.retain(|slice| !slice.span.is_empty());
+    hold.expires_at = expires_at;
+    hold.rare.get_or_insert_default().rate = Some(rate);
+    Ok(back)
 }
 
 /// Ends a hold and returns what came back.

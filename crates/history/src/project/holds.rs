@@ -3,6 +3,7 @@
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
 use bursar_core::ledger::hold::Hold;
+use bursar_core::ledger::price::Rate;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::encode_archived;
 
@@ -81,7 +82,7 @@ impl<D: Database> History<D> {
         let archived = ArchivedHold { hold: record };
         let record = &archived.hold;
         self.database.execute(
-            "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL)",
+            "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL, ?9)",
             &[
                 hold.into(),
                 tenant.into(),
@@ -91,6 +92,7 @@ impl<D: Database> History<D> {
                 (record.state as u32).into(),
                 record.placed_at.millis().into(),
                 encode_archived(&archived).into(),
+                record.job().map(|job| job.0.cast_signed()).into(),
             ],
         )?;
         self.name_live(number, hold)?;
@@ -125,6 +127,7 @@ impl<D: Database> History<D> {
         placed: &HoldPlaced,
     ) -> Result<(), HistoryError> {
         let hold = self.add_hold(placed.hold.0, hold_record::placed(step.at, placed))?;
+        step.jobs.extend(placed.job);
         self.drew(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
     }
 
@@ -174,6 +177,10 @@ impl<D: Database> History<D> {
         step.touched.insert(spender);
         let total: i128 = pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
         self.count_spent(at, spender, total, gpu_ms)?;
+        if let Some(job) = self.live_hold(number)?.record.job() {
+            step.jobs.insert(job);
+            self.use_job(at, job, total, gpu_ms.into());
+        }
         if capture.uncollected == 0 {
             return Ok(());
         }
@@ -230,6 +237,20 @@ impl<D: Database> History<D> {
         self.gave_up(step, of, &rest)
     }
 
+    pub(super) fn hold_pinned(
+        &mut self,
+        step: &mut Step,
+        number: u32,
+        rate: Rate,
+        returned: &[SliceAmount],
+        expires_at: Option<Timestamp>,
+    ) -> Result<(), HistoryError> {
+        let (hold, spender, back) = self
+            .change_hold(number, |record| hold_record::pin(record, rate, returned, expires_at))?;
+        let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
+        self.gave_up(step, of, &back)
+    }
+
     pub(super) fn charged(
         &mut self,
         step: &mut Step,
@@ -255,6 +276,10 @@ impl<D: Database> History<D> {
         let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
         self.gave_up(step, of, &units)?;
         let total: i128 = units.iter().map(|(piece, _)| i128::from(piece.span.len())).sum();
+        if let Some(job) = self.live_hold(number)?.record.job() {
+            step.jobs.insert(job);
+            self.use_job(at, job, -total, 0);
+        }
         self.count_spent(at, spender, -total, 0)
     }
 

@@ -6,8 +6,12 @@ mod follow;
 mod grants;
 mod hold_record;
 mod holds;
+mod jobs;
 mod usage;
 
+use std::collections::BTreeSet;
+
+use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{LedgerBody, Outcome, event_name};
 
@@ -40,7 +44,9 @@ pub(crate) struct Step {
     item: u32,
     at: Timestamp,
     /// The accounts that it concerns.
-    touched: std::collections::BTreeSet<u32>,
+    touched: BTreeSet<u32>,
+    /// The jobs that it concerns.
+    jobs: BTreeSet<JobNo>,
 }
 
 /// One movement to be entered.
@@ -107,9 +113,9 @@ impl<D: Database> History<D> {
                 return Err(HistoryError::Gap { applied, fed: record.position });
             }
             for (item, body) in (0..).zip(record.bodies) {
-                let touched = std::collections::BTreeSet::new();
+                let (touched, jobs) = (BTreeSet::new(), BTreeSet::new());
                 let (position, at) = (record.position, record.at);
-                let mut step = Step { position, item, at, touched };
+                let mut step = Step { position, item, at, touched, jobs };
                 for event in &body.events {
                     self.apply_event(&mut step, event)?;
                 }
@@ -149,6 +155,12 @@ impl<D: Database> History<D> {
             self.database.execute(
                 "INSERT INTO record_accounts VALUES (?1, ?2, ?3)",
                 &[(*account).into(), key.0.into(), key.1.into()],
+            )?;
+        }
+        for job in &step.jobs {
+            self.database.execute(
+                "INSERT INTO record_jobs VALUES (?1, ?2, ?3)",
+                &[job.0.cast_signed().into(), key.0.into(), key.1.into()],
             )?;
         }
         Ok(())

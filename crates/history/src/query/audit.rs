@@ -1,5 +1,6 @@
 //! Who asked for what.
 
+use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{CommandKind, RefusalCode};
 
@@ -32,6 +33,8 @@ pub struct AuditEntry {
 pub enum AuditFilter {
     /// Those that concern an account.
     Account(u32),
+    /// Those that concern a job.
+    Job(JobNo),
     /// Those of one record.
     Position(u64),
     /// All.
@@ -56,6 +59,14 @@ impl<D: Database> History<D> {
                  WHERE a.account = ?1 AND (a.position, a.item) < (?2, ?3)
                  ORDER BY a.position DESC, a.item DESC LIMIT ?4",
                 account.into(),
+            ),
+            AuditFilter::Job(job) => (
+                "SELECT r.position, r.item, r.at, r.actor, r.command, r.refusal, r.events
+                 FROM record_jobs j
+                 JOIN records r ON r.position = j.position AND r.item = j.item
+                 WHERE j.job = ?1 AND (j.position, j.item) < (?2, ?3)
+                 ORDER BY j.position DESC, j.item DESC LIMIT ?4",
+                job.0.cast_signed(),
             ),
             AuditFilter::Position(position) => (
                 "SELECT position, item, at, actor, command, refusal, events FROM records

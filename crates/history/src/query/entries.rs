@@ -1,5 +1,6 @@
 //! Lists of entries.
 
+use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
 use super::{Cursor, MOST_ROWS, Page};
@@ -17,6 +18,8 @@ pub enum EntriesOf {
     Spender(u32),
     /// Of a hold or charge, by its number in history.
     Hold(i64),
+    /// Of all holds of a job.
+    Job(JobNo),
     /// All.
     Everything,
 }
@@ -24,12 +27,13 @@ pub enum EntriesOf {
 macro_rules! select {
     ($conditions:literal) => {
         concat!(
-            "SELECT e.entry, e.position, e.at, a.path, e.type, e.amount, g.name, h.name, s.path,
-                    e.movement, e.available_after, e.held_after
+            "SELECT e.entry, e.position, e.at, a.path, e.type, e.amount, g.name, h.name, j.name,
+                    s.path, e.movement, e.available_after, e.held_after
              FROM entries e
              JOIN accounts a ON a.number = e.account
              LEFT JOIN grants g ON g.number = e.grant_number
              LEFT JOIN holds h ON h.hold = e.hold
+             LEFT JOIN jobs j ON j.number = h.job
              LEFT JOIN accounts s ON s.number = e.spender
              WHERE ",
             $conditions
@@ -81,6 +85,14 @@ impl<D: Database> History<D> {
                 ),
                 hold.into(),
             ),
+            EntriesOf::Job(job) => (
+                select!(
+                    "e.hold IN (SELECT hold FROM holds WHERE job = ?1)
+                     AND e.at >= ?2 AND e.at <= ?3 AND e.entry < ?4
+                     ORDER BY e.entry DESC LIMIT ?5"
+                ),
+                job.0.cast_signed().into(),
+            ),
             EntriesOf::Everything => (
                 select!(
                     "?1 = 0 AND e.at >= ?2 AND (e.at, e.entry) < (?3, ?4)
@@ -111,6 +123,7 @@ fn entry(row: Row) -> Result<Entry, HistoryError> {
         amount: row.sum()?,
         grant: row.maybe_text()?,
         hold: row.maybe_text()?,
+        job: row.maybe_text()?,
         spender: row.maybe_text()?,
         movement: row.maybe_text()?,
         available_after: row.sum()?,

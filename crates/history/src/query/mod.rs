@@ -13,7 +13,9 @@ pub use audit::{AuditEntry, AuditFilter};
 pub use cursor::{Cursor, Page};
 pub use entries::EntriesOf;
 pub use statement::{AsOf, Statement};
-pub use usage::{AccountUsage, BudgetHistory, BurnHour, Ranked, TopBy};
+pub use usage::{AccountUsage, BudgetHistory, BurnHour, Ranked, RankedJob, TopBy, TopJobsBy};
+
+use bursar_core::ledger::id::JobNo;
 
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
@@ -23,6 +25,16 @@ use crate::project::History;
 pub const MOST_ROWS: u32 = 1000;
 
 impl<D: Database> History<D> {
+    /// The number of the newest job with this name, if there was one.
+    pub fn job_number(&self, tenant: u32, name: &str) -> Result<Option<JobNo>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT number FROM jobs WHERE tenant = ?1 AND name = ?2 ORDER BY number DESC LIMIT 1",
+            &[tenant.into(), name.into()],
+        )?;
+        let number = rows.into_iter().next().map(|row| Columns::of(row).integer()).transpose()?;
+        Ok(number.map(|number| JobNo(number.cast_unsigned())))
+    }
+
     /// The number of an account, if it exists.
     pub fn account_number(&self, path: &str) -> Result<Option<u32>, HistoryError> {
         let rows =

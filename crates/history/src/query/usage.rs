@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use bursar_core::ledger::command::{AccountKind, BudgetMode, BudgetPeriod, BudgetUnit};
+use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
 use crate::database::{Columns, Database, Row};
@@ -21,6 +22,28 @@ pub enum TopBy {
     Available,
     /// Credits of the account's own grants that are held, now.
     Held,
+}
+
+/// What a top list of jobs counts.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TopJobsBy {
+    /// Credits spent in the window, refunds taken off when they were made.
+    Spent,
+    /// GPU time in the window, in milliseconds.
+    GpuMs,
+}
+
+/// One line of a top list of jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankedJob {
+    /// The job.
+    pub job: JobNo,
+    /// Its name.
+    pub name: String,
+    /// The account that pays.
+    pub account: String,
+    /// Its number.
+    pub value: i128,
 }
 
 /// One line of a top list.
@@ -116,6 +139,42 @@ impl<D: Database> History<D> {
                 k,
             ),
         }
+    }
+
+    /// The `k` jobs with the most in a window of whole hours. Only what is spent and GPU time are
+    /// counted by job.
+    pub fn top_jobs(
+        &self,
+        by: TopJobsBy,
+        (from, to): (Timestamp, Timestamp),
+        k: u32,
+    ) -> Result<Vec<RankedJob>, HistoryError> {
+        let sql = match by {
+            TopJobsBy::Spent => "SELECT job, spent FROM job_hours WHERE hour >= ?1 AND hour <= ?2",
+            TopJobsBy::GpuMs => "SELECT job, gpu_ms FROM job_hours WHERE hour >= ?1 AND hour <= ?2",
+        };
+        let mut sums: BTreeMap<i64, i128> = BTreeMap::new();
+        for row in self.database.query(sql, &[hour_of(from).into(), hour_of(to).into()])? {
+            let mut row = Columns::of(row);
+            let (job, sum) = (row.integer()?, row.sum()?);
+            *sums.entry(job).or_default() += sum;
+        }
+        let mut ranked: Vec<(i64, i128)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
+        ranked.sort_unstable_by_key(|(job, sum)| (Reverse(*sum), *job));
+        ranked.truncate(k as usize);
+        ranked.into_iter().map(|(job, value)| self.ranked_job(job, value)).collect()
+    }
+
+    fn ranked_job(&self, number: i64, value: i128) -> Result<RankedJob, HistoryError> {
+        let rows = self.database.query(
+            "SELECT j.name, a.path FROM jobs j JOIN accounts a ON a.number = j.account
+             WHERE j.number = ?1",
+            &[number.into()],
+        )?;
+        let missing = || HistoryError::inconsistent(format!("there is no job {number}"));
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        let job = JobNo(number.cast_unsigned());
+        Ok(RankedJob { job, name: row.text()?, account: row.text()?, value })
     }
 
     fn top_now(

@@ -1,5 +1,8 @@
 //! Events of every kind with arbitrary content, drawn from a seed.
 
+#[path = "arbitrary_job.rs"]
+mod job;
+
 use std::sync::Arc;
 
 use bursar_core::credits::Credits;
@@ -23,7 +26,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// How many variants an event has.
-pub(crate) const VARIANTS: u32 = 28;
+pub(crate) const VARIANTS: u32 = 44;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
 pub(crate) struct Source(ChaCha8Rng);
@@ -298,6 +301,7 @@ impl Source {
                     uncollected: s.list(|s| (s.time(), s.u64())),
                     cause: s.cause(),
                     revived: s.coin(),
+                    job: None,
                 })
             }),
             charge: self.maybe(|s| {
@@ -316,10 +320,11 @@ impl Source {
             actor: self.name(),
             fingerprint: self.hash(),
             key: self.maybe(Source::hash),
-            command: self.pick(CommandKind::ALL),
+            // Those that there were when the first golden bytes were written.
+            command: self.pick(&CommandKind::ALL[..19]),
             outcome: match self.below(2) {
                 0 => Outcome::Accepted,
-                _ => Outcome::Refused(self.pick(RefusalCode::ALL)),
+                _ => Outcome::Refused(self.pick(&RefusalCode::ALL[..11])),
             },
         }
     }
@@ -367,6 +372,7 @@ impl Source {
                 gpu_ms: self.u64(),
                 reference: self.maybe(Source::text),
                 fingerprint: self.hash(),
+                job: None,
             })),
             13 => Event::HoldExtended {
                 hold: self.hold(),
@@ -442,12 +448,13 @@ impl Source {
                 holds: self.u32(),
                 movements: self.u32(),
                 buckets: self.u32(),
+                jobs: 0,
             },
             27 => Event::HoldRevived {
                 hold: self.hold(),
                 record: Box::new(ArchivedHold { hold: self.whole_hold() }),
             },
-            other => panic!("there is no variant {other}"),
+            about_jobs => self.job_event(about_jobs),
         }
     }
 

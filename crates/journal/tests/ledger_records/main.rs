@@ -5,6 +5,7 @@ mod arbitrary;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use arbitrary::{Source, VARIANTS};
 use bursar_core::ledger::archive::ArchivedHold;
@@ -52,6 +53,24 @@ proptest! {
         prop_assert_eq!(&body.header, &header);
         prop_assert_eq!(&body.events, &events);
         prop_assert_eq!(encoded(body.header.as_ref(), &body.events), bytes);
+    }
+
+    #[test]
+    fn answers_about_jobs_and_holds_of_jobs_come_back(seed in any::<u64>()) {
+        let mut source = Source::new(seed);
+        let placed = match source.event(12) {
+            Event::HoldPlaced(placed) => *placed,
+            other => panic!("tag 12 is not {other:?}"),
+        };
+        let events = [
+            Event::Answered { key: 1, fingerprint: 2, answer: Arc::new(source.job_answer()) },
+            Event::HoldPlaced(Box::new(source.job_hold(placed))),
+            Event::Forgotten { answers: 0, holds: 0, movements: 0, buckets: 0, jobs: 7 },
+        ];
+        let bytes = encoded(None, &events);
+        let body = decode_body(&bytes).expect("just written");
+        prop_assert_eq!(&body.events[..], &events[..]);
+        prop_assert_eq!(encoded(None, &body.events), bytes);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::change::{Answer, json};
 use super::extract::{Caller, Tree, is_idempotency_key};
-use super::{accounts, budgets, charges, grants, holds};
+use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
 use crate::operation::{Done, Finish, Plan, Ready, Running, fingerprint};
 use crate::problem::Failure;
@@ -44,6 +44,8 @@ fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Resul
         ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), body),
         ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), body),
         ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), body),
+        ("POST", ["v1", "jobs"]) => jobs::plan_submit(app, body),
+        ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(own(id), body),
         ("POST", ["v1", "charges"]) => charges::plan_charge(app, body),
         ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body),
         ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body),
@@ -87,6 +89,7 @@ fn promise(command: &Command, promises: &mut Promises) {
         Command::IssueGrant(command) => (Resource::Grant, &command.id, &command.account),
         Command::PlaceHold(command) => (Resource::Hold, &command.id, &command.account),
         Command::Charge(command) => (Resource::Charge, &command.id, &command.account),
+        Command::SubmitJob(command) => (Resource::Job, &command.id, &command.account),
         Command::SetPolicy(_)
         | Command::OpenAccount { .. }
         | Command::ChangeAccount { .. }
@@ -102,7 +105,13 @@ fn promise(command: &Command, promises: &mut Promises) {
         | Command::CollectUncollected { .. }
         | Command::SetBudget { .. }
         | Command::RemoveBudget { .. }
-        | Command::ReviveHold { .. } => return,
+        | Command::ReviveHold { .. }
+        | Command::OpenRegion { .. }
+        | Command::SetQuota { .. }
+        | Command::RemoveQuota { .. }
+        | Command::CancelJob { .. }
+        | Command::ReportUsage { .. }
+        | Command::Receive { .. } => return,
     };
     promises.push((made.0, made.1.clone(), made.2.clone()));
 }
@@ -126,7 +135,7 @@ async fn prepare(
     Ok(ready)
 }
 
-fn result(done: Result<Done, Failure>) -> OperationResult {
+pub(super) fn result(done: Result<Done, Failure>) -> OperationResult {
     match done {
         Ok(done) => OperationResult { status: done.status, body: done.body.unwrap_or(Value::Null) },
         Err(failure) => failed(failure),

@@ -50,7 +50,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     let (resource, name) = match (create.charge, create.hold, create.job) {
         (Some(charge), None, None) => (Resource::Charge, named("charge", charge)?),
         (None, Some(hold), None) => (Resource::Hold, named("hold", hold)?),
-        (None, None, Some(job)) => return Err(Failure::not_found("job", &job)),
+        (None, None, Some(job)) => (Resource::Job, named("job", job)?),
         _ => return Err(Failure::invalid("charge", "name exactly one of charge, hold and job")),
     };
     let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;
@@ -58,6 +58,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     let compensate = create.compensate.unwrap_or(false);
     let of = match resource {
         Resource::Charge => RefundOf::Charge(name.clone()),
+        Resource::Job => RefundOf::Job(name.clone()),
         _ => RefundOf::Hold(name.clone()),
     };
     Ok(Plan {

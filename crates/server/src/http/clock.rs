@@ -51,11 +51,11 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
         let field = if asked.now.is_some() { "now" } else { "advance_seconds" };
         return Err(Failure::invalid(field, "a manual clock ends with the year 8999"));
     }
-    if let Err(shown) = manual.set(target) {
+    if target < shown {
         let reason = format!("the clock shows {shown} and never runs back");
         return Err(Failure::invalid("now", reason));
     }
+    app.move_clock(manual, target).await?;
     app.directory.submit(envelope(&caller, PLATFORM, &body), Command::NoteClock).await?;
-    app.ledger.read(|_| ()).await?;
     Ok(json(StatusCode::OK, &Clock { now: time(target) }))
 }

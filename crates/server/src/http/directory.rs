@@ -1,28 +1,23 @@
-//! What the directory keeps for everybody: prices, classes, regions, and the quotas of accounts.
+//! What the directory keeps for everybody: prices and classes.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
 use bursar_api::amount::Sum;
-use bursar_api::catalog::{Class, Region, SetClass};
-use bursar_api::hold::Release;
+use bursar_api::catalog::{Class, SetClass};
 use bursar_api::json::convert;
 use bursar_api::list::List;
 use bursar_api::price::{Price, PriceQuery, Prices, SetPrice};
-use bursar_api::quota::{Quota, QuotaQuery, Quotas, SetQuota};
 use bursar_core::directory::{self, Command, Reply};
 use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::Name;
 use serde_json::Value;
 
-use super::accounts::visible;
 use super::change::{Answer, json};
 use super::convert::{credits, instant, name, names};
 use super::extract::{Caller, Params, Tree};
 use crate::app::App;
-use crate::auth::tenant_of;
 use crate::operation::{PLATFORM, fingerprint, key_hash};
 use crate::problem::Failure;
 use crate::render::time;
@@ -65,6 +60,7 @@ pub(super) async fn set_price(
         effective_at: set.effective_at.map(instant),
     };
     let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
+    app.tell_prices().await?;
     let Reply::Price { version, effective_at } = accepted.reply else {
         unreachable!("a price is answered with its version")
     };
@@ -156,112 +152,6 @@ pub(super) async fn list_classes(State(app): State<Arc<App>>, caller: Caller) ->
     Ok(json(StatusCode::OK, &whole(data)))
 }
 
-/// All regions, by name.
-#[utoipa::path(get, path = "/v1/regions", tag = "prices", operation_id = "list_regions",
-    responses((status = 200, description = "The regions", body = List<Region>)))]
-pub(super) async fn list_regions(State(app): State<Arc<App>>, caller: Caller) -> Answer {
-    caller.principal.require("list_regions")?;
-    let directory = app.directory.current();
-    let data: Vec<Region> =
-        directory.regions().map(|region| Region { id: region.to_string() }).collect();
-    Ok(json(StatusCode::OK, &whole(data)))
-}
-
 fn whole<T>(data: Vec<T>) -> List<T> {
     List { data, has_more: false, next_cursor: None, as_of: None, position: None }
-}
-
-/// An account that is there and that the caller may read.
-async fn known_account(app: &App, caller: &Caller, id: String) -> Result<Name, Failure> {
-    let path = visible(caller, id)?;
-    let wanted = path.clone();
-    let seen = app.read(move |ledger| ledger.find_account(&wanted).is_some()).await?;
-    if seen.value { Ok(path) } else { Err(Failure::not_found("account", &path)) }
-}
-
-fn quota(account: &Name, region: Option<&Name>, quota: &directory::Quota) -> Quota {
-    Quota {
-        account: account.to_string(),
-        region: region.map(Name::to_string),
-        gpus: quota.gpus.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
-        running_jobs: quota.running_jobs,
-        waiting_jobs: quota.waiting_jobs,
-    }
-}
-
-/// Sets or replaces the quota of an account, for one region or for each.
-#[utoipa::path(put, path = "/v1/accounts/{id}/quota", tag = "accounts", operation_id = "set_quota",
-    params(("id" = String, Path, description = "The account's path")), request_body = SetQuota,
-    responses((status = 200, description = "The quota as it is now", body = Quota)))]
-pub(super) async fn set_quota(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Tree(body): Tree,
-) -> Answer {
-    let set: SetQuota = convert(body.clone())?;
-    let account = known_account(&app, &caller, id).await?;
-    caller.principal.require("set_quota")?;
-    let region = name(set.region, "region")?;
-    let gpus = set.gpus.unwrap_or_default();
-    let stored = directory::Quota {
-        gpus: gpus.into_iter().map(|(name, count)| (Name::from(name), count)).collect(),
-        running_jobs: set.running_jobs,
-        waiting_jobs: set.waiting_jobs,
-    };
-    let shown = quota(&account, region.as_ref(), &stored);
-    let command = Command::SetQuota { account: account.clone(), region, quota: Box::new(stored) };
-    let envelope = envelope(&caller, tenant_of(&account), &body);
-    let accepted = app.directory.submit(envelope, command).await?;
-    Ok(mark(json(StatusCode::OK, &shown), accepted.replayed))
-}
-
-/// The quotas of an account.
-#[utoipa::path(get, path = "/v1/accounts/{id}/quota", tag = "accounts", operation_id = "get_quota",
-    params(("id" = String, Path, description = "The account's path")),
-    responses((status = 200, description = "The quotas, by region", body = Quotas)))]
-pub(super) async fn get_quota(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Answer {
-    let account = known_account(&app, &caller, id).await?;
-    caller.principal.require("get_quota")?;
-    let directory = app.directory.current();
-    let general = directory.quotas(&account).find(|(region, _)| region.is_none());
-    let general = general.map(|(_, quota)| quota.clone()).unwrap_or_default();
-    let Quota { gpus, running_jobs, waiting_jobs, .. } = quota(&account, None, &general);
-    let data = directory.quotas(&account).map(|(region, own)| quota(&account, region, own));
-    let quotas = Quotas {
-        account: account.to_string(),
-        gpus,
-        running_jobs,
-        waiting_jobs,
-        data: data.collect(),
-        has_more: false,
-        next_cursor: None,
-    };
-    Ok(json(StatusCode::OK, &quotas))
-}
-
-/// Removes the quota of an account, for one region or the one for each.
-#[utoipa::path(delete, path = "/v1/accounts/{id}/quota", tag = "accounts",
-    operation_id = "remove_quota",
-    params(("id" = String, Path, description = "The account's path"), QuotaQuery),
-    responses((status = 204, description = "The quota is gone")))]
-pub(super) async fn remove_quota(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Params(query): Params<QuotaQuery>,
-    Tree(body): Tree,
-) -> Answer {
-    let Release {} = convert(body)?;
-    let account = known_account(&app, &caller, id).await?;
-    caller.principal.require("remove_quota")?;
-    let region = name(query.region.clone(), "region")?;
-    let asked = serde_json::json!({ "region": query.region });
-    let envelope = envelope(&caller, tenant_of(&account), &asked);
-    let accepted = app.directory.submit(envelope, Command::RemoveQuota { account, region }).await?;
-    Ok(mark(StatusCode::NO_CONTENT.into_response(), accepted.replayed))
 }

@@ -21,6 +21,7 @@ use super::change::{Answer, json};
 use super::convert::instant;
 use super::extract::{Caller, Params};
 use super::list::page_size;
+use super::top_jobs::top_jobs;
 use crate::app::App;
 use crate::problem::Failure;
 use crate::render::time;
@@ -232,6 +233,14 @@ pub(super) async fn top(
     };
     let seen = app.read(|_| ()).await?;
     let period = (seen.at.plus_millis(-length), seen.at);
+    if kind.is_none() {
+        let (as_of, position) = (time(seen.at), seen.position);
+        let data = top_jobs(&app, &caller.principal, by, period.0, k as usize).await?;
+        return Ok(json(
+            StatusCode::OK,
+            &Top { data, has_more: false, next_cursor: None, as_of, position },
+        ));
+    }
     // A key with a scope ranks what it sees: all are looked at and the others left out.
     let most = if caller.principal.scope.is_some() { MOST_RANKED } else { k };
     let ask = app.history.ask(seen.position, move |history| match kind {

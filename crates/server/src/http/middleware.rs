@@ -23,6 +23,13 @@ use crate::problem::Failure;
 /// How long a handler may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a move of the manual clock may take: everything on the way happens before the answer.
+const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
+
+fn patience(route: &str) -> Duration {
+    if route == "/v1/clock" { CLOCK_PATIENCE } else { PATIENCE }
+}
+
 /// What a request is for, as far as its route tells.
 fn priority(method: &Method, route: &str) -> Priority {
     if method == Method::GET || method == Method::HEAD {
@@ -59,7 +66,13 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
         let work = async {
             wanted?;
             let _admitted = app.load.admit(priority)?;
-            Ok::<Response, Failure>(handle(next.run(request)).await)
+            let changes = priority != Priority::Read;
+            let response = handle(next.run(request), patience(&route)).await;
+            if changes && response.status().is_success() {
+                // With a manual clock what a change causes has happened when it is answered.
+                app.settle_if_manual().await?;
+            }
+            Ok::<Response, Failure>(response)
         };
         work.await.unwrap_or_else(Failure::into_response)
     };
@@ -83,9 +96,9 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
 }
 
 /// Runs a handler; neither a panic nor patience without end gets through.
-async fn handle(work: impl Future<Output = Response>) -> Response {
+async fn handle(work: impl Future<Output = Response>, patience: Duration) -> Response {
     let guarded = AssertUnwindSafe(work).catch_unwind();
-    match tokio::time::timeout(PATIENCE, guarded).await {
+    match tokio::time::timeout(patience, guarded).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => {
             tracing::error!("a handler panicked");

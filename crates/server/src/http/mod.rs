@@ -1,6 +1,7 @@
 //! The HTTP interface. Every route is in [`router`]; one file per resource, each handler thin.
 
 mod accounts;
+mod agents;
 mod audit;
 mod balance;
 mod batch;
@@ -14,10 +15,21 @@ pub(crate) mod extract;
 mod grants;
 mod history;
 mod holds;
+mod job_logs;
+mod jobs;
 mod keys;
+mod labels;
 mod list;
 pub(crate) mod meta;
 mod middleware;
+mod nodes;
 pub mod openapi;
+pub(crate) mod quotas;
+mod quotes;
+mod regions;
 pub mod router;
+mod submission;
 mod system;
+mod timeline;
+mod top_jobs;
+mod usage;

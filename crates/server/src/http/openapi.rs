@@ -20,10 +20,12 @@ const ABOUT: &str = "Credits for shared GPUs: grants that expire, holds that res
     Every POST, PUT, PATCH and DELETE takes an `Idempotency-Key`. Every error is \
     `application/problem+json` with a code from a closed list.";
 
-const TAGS: [(&str, &str); 6] = [
+const TAGS: [(&str, &str); 8] = [
     ("accounts", "The tree of accounts, what they have, and what limits them."),
     ("credits", "Grants, holds, charges, refunds and transfers."),
-    ("prices", "What GPU time costs, and the classes and regions it is sold in."),
+    ("prices", "What GPU time costs, and the classes it is sold in."),
+    ("jobs", "Jobs, what they cost, and why they wait."),
+    ("nodes", "Nodes, their agents, and the regions they are in."),
     ("keys", "API keys."),
     ("audit", "What happened, with proofs."),
     ("operations", "Batches and the manual clock."),

@@ -8,9 +8,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    accounts, audit, balance, batch, budgets, charges, clock, directory, grants, holds, keys,
+    accounts, agents, audit, balance, batch, budgets, charges, clock, directory, grants, holds,
 };
-use super::{history, middleware, openapi, system};
+use super::{history, job_logs, jobs, keys, middleware, nodes, openapi, quotas, quotes, regions};
+use super::{system, timeline, usage};
 use crate::app::App;
 
 /// The routes that need a key, with their description.
@@ -28,7 +29,7 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(history::top))
         .routes(routes!(budgets::list))
         .routes(routes!(budgets::set, budgets::get, budgets::remove))
-        .routes(routes!(directory::set_quota, directory::get_quota, directory::remove_quota))
+        .routes(routes!(quotas::set, quotas::get, quotas::remove))
         .routes(routes!(grants::issue, grants::list))
         .routes(routes!(grants::get))
         .routes(routes!(grants::revoke))
@@ -47,7 +48,24 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(directory::list_prices))
         .routes(routes!(directory::set_class))
         .routes(routes!(directory::list_classes))
-        .routes(routes!(directory::list_regions))
+        .routes(routes!(jobs::submit, jobs::list))
+        .routes(routes!(jobs::get))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::preempt))
+        .routes(routes!(jobs::why))
+        .routes(routes!(timeline::get))
+        .routes(routes!(job_logs::get))
+        .routes(routes!(quotes::quote))
+        .routes(routes!(usage::report))
+        .routes(routes!(agents::register, nodes::list))
+        .routes(routes!(agents::heartbeat))
+        .routes(routes!(agents::logs))
+        .routes(routes!(nodes::get, nodes::delete))
+        .routes(routes!(nodes::drain))
+        .routes(routes!(nodes::resume))
+        .routes(routes!(regions::list))
+        .routes(routes!(regions::queue))
+        .routes(routes!(regions::plan, regions::get_plan, regions::cancel_plan))
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::revoke))
         .routes(routes!(audit::list))

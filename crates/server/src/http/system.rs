@@ -26,7 +26,9 @@ pub(super) async fn healthz() -> Response {
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let mut ready = true;
     let mut machines = serde_json::Map::new();
-    for (machine, status) in (app.status)() {
+    let mut statuses = (app.status)();
+    statuses.extend(app.cells.iter().map(|cell| (format!("cell-{}", cell.region), cell.status())));
+    for (machine, status) in statuses {
         let shown = match status {
             Status::Starting => "starting".to_owned(),
             Status::Serving => "serving".to_owned(),
@@ -35,7 +37,12 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
             Status::Stopped(reason) => format!("stopped: {reason}"),
         };
         ready &= shown == "serving";
-        machines.insert(machine.to_owned(), shown.into());
+        machines.insert(machine, shown.into());
+    }
+    if let Some(failure) = app.cells.courier_failure() {
+        tracing::error!(%failure, "messages between machines do not arrive");
+        ready = false;
+        machines.insert("couriers".to_owned(), failure.into());
     }
     let alarm = app.clock.alarm().map(|alarm| alarm.ahead_ms);
     let body = json!({ "ready": ready, "machines": machines, "clock_ahead_ms": alarm });
@@ -46,6 +53,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
 /// Every counter, as Prometheus reads it.
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     (app.measure)(&app);
+    app.measure_regions().await;
     let text = app.metrics.text(app.load.in_flight(), app.history.position());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()

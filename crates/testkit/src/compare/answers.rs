@@ -34,6 +34,9 @@ impl Pair {
 
     fn compare_reply(&self, reply: &Reply, expected: &ModelAnswer) -> Result<(), String> {
         let translated = match reply {
+            Reply::Jobs { .. } | Reply::Job { .. } | Reply::Region(_) | Reply::Received { .. } => {
+                return Err("the model knows no jobs".into());
+            }
             Reply::Done => ModelAnswer::Done,
             Reply::Account(account) => {
                 ModelAnswer::Account { path: self.ledger.account(*account).path.clone() }
@@ -95,6 +98,7 @@ fn in_order(refusal: &Refusal) -> Refusal {
     let mut refusal = refusal.clone();
     let blockers: &mut Vec<Blocker> = match &mut refusal {
         Refusal::AccountFrozen { blockers }
+        | Refusal::QuotaExceeded { blockers }
         | Refusal::InsufficientCredits { blockers }
         | Refusal::BudgetExceeded { blockers } => blockers,
         Refusal::InvalidField { .. }

@@ -177,7 +177,14 @@ fn rehearsed_every(command: &Command) -> u128 {
         | Command::CaptureHold { .. }
         | Command::ExtendHold { .. }
         | Command::Charge(_)
-        | Command::ReviveHold { .. } => 45,
+        | Command::ReviveHold { .. }
+        | Command::OpenRegion { .. }
+        | Command::SetQuota { .. }
+        | Command::RemoveQuota { .. }
+        | Command::SubmitJob(_)
+        | Command::CancelJob { .. }
+        | Command::ReportUsage { .. }
+        | Command::Receive { .. } => 45,
     }
 }
 

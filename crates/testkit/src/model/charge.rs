@@ -109,6 +109,9 @@ impl Model {
         let (what, name) = match &refund.of {
             RefundOf::Hold(name) => (Resource::Hold, name),
             RefundOf::Charge(name) => (Resource::Charge, name),
+            RefundOf::Job(name) => {
+                return Err(Refusal::NotFound { what: Resource::Job, name: name.clone() });
+            }
         };
         let again = self.movement_again(Resource::Refund, &refund.tenant, &refund.id, fingerprint);
         if let Ok(Some(reply)) = again {

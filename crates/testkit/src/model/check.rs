@@ -62,7 +62,14 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_path(path), "account")?;
             require(is_name(budget), "id")
         }
-        Command::ReviveHold { record: _, digest: _ } => Ok(()),
+        Command::ReviveHold { record: _, digest: _ }
+        | Command::OpenRegion { .. }
+        | Command::SetQuota { .. }
+        | Command::RemoveQuota { .. }
+        | Command::SubmitJob(_)
+        | Command::CancelJob { .. }
+        | Command::ReportUsage { .. }
+        | Command::Receive { .. } => Ok(()),
     }
 }
 
@@ -130,7 +137,9 @@ fn check_charge(charge: &Charge) -> Result<(), Refusal> {
 fn check_refund(refund: &Refund) -> Result<(), Refusal> {
     require(is_name(&refund.id), "id")?;
     match &refund.of {
-        RefundOf::Hold(name) | RefundOf::Charge(name) => require(is_name(name), "id")?,
+        RefundOf::Hold(name) | RefundOf::Charge(name) | RefundOf::Job(name) => {
+            require(is_name(name), "id")?
+        }
     }
     require(refund.amount.is_none_or(|amount| !amount.is_zero()), "amount")
 }

@@ -24,7 +24,8 @@ mod view;
 use std::collections::BTreeMap;
 
 use bursar_core::ledger::command::{Command, Envelope, Policy};
-use bursar_core::ledger::refusal::{Conflict, Refusal};
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::refusal::{Conflict, Refusal, Resource};
 use bursar_core::time::Timestamp;
 
 pub use answer::{ModelRefusal, ModelReply, Reply};
@@ -144,6 +145,16 @@ impl Model {
             Command::RemoveBudget { path, budget } => self.remove_budget(path, budget),
             // The model never forgets, so no record can be of something forgotten.
             Command::ReviveHold { .. } => Err(Refusal::Conflict(Conflict::RecordMismatch)),
+            // The model knows no cells, and so no jobs: those have a model of their own.
+            Command::OpenRegion { .. }
+            | Command::SetQuota { .. }
+            | Command::RemoveQuota { .. }
+            | Command::SubmitJob(_)
+            | Command::CancelJob { .. }
+            | Command::ReportUsage { .. }
+            | Command::Receive { .. } => {
+                Err(Refusal::NotFound { what: Resource::Region, name: Name::default() })
+            }
         }
     }
 }

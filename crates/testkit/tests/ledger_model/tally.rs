@@ -117,6 +117,13 @@ fn name_of_command(command: &Command) -> &'static str {
         Command::SetBudget { .. } => "SetBudget",
         Command::RemoveBudget { .. } => "RemoveBudget",
         Command::ReviveHold { .. } => "ReviveHold",
+        Command::OpenRegion { .. } => "OpenRegion",
+        Command::SetQuota { .. } => "SetQuota",
+        Command::RemoveQuota { .. } => "RemoveQuota",
+        Command::SubmitJob(_) => "SubmitJob",
+        Command::CancelJob { .. } => "CancelJob",
+        Command::ReportUsage { .. } => "ReportUsage",
+        Command::Receive { .. } => "Receive",
     }
 }
 
@@ -155,6 +162,22 @@ fn name_of_event(event: &Event) -> &'static str {
         Event::CreditsDenied { account: _, refusal } => name_of_denial(refusal),
         Event::Forgotten { .. } => "Forgotten",
         Event::HoldRevived { .. } => "HoldRevived",
+        Event::RegionOpened { .. } => "RegionOpened",
+        Event::QuotaSet { .. } => "QuotaSet",
+        Event::QuotaRemoved { .. } => "QuotaRemoved",
+        Event::JobSubmitted { .. } => "JobSubmitted",
+        Event::HoldPinned { .. } => "HoldPinned",
+        Event::AttemptConfirmed(_) => "AttemptConfirmed",
+        Event::AttemptStarted { .. } => "AttemptStarted",
+        Event::AttemptFunded { .. } => "AttemptFunded",
+        Event::AttemptStopping { .. } => "AttemptStopping",
+        Event::AttemptEnded { .. } => "AttemptEnded",
+        Event::CancelAsked { .. } => "CancelAsked",
+        Event::DependenciesMet { .. } => "DependenciesMet",
+        Event::JobEnded { .. } => "JobEnded",
+        Event::HeldUpReviewed { .. } => "HeldUpReviewed",
+        Event::CellTold { .. } => "CellTold",
+        Event::MessageReceived { .. } => "MessageReceived",
     }
 }
 

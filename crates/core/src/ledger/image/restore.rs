@@ -9,7 +9,8 @@ use crate::ledger::bucket::Bucket;
 use crate::ledger::event::{NamedMovement, Pieces};
 use crate::ledger::grant::{Grant, PendingTerms};
 use crate::ledger::hold::{Hold, HoldKind, HoldState};
-use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
+use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo, Name};
+use crate::ledger::job::Job;
 use crate::ledger::refusal::Resource;
 use crate::ledger::slab::Slab;
 use crate::ledger::state::{KeptAnswer, Ledger, Movement};
@@ -42,13 +43,53 @@ impl Ledger {
             ledger.aging.answers.push_back((at, key));
         }
         ledger.restore_aging(image.aging_holds, image.aging_movements, image.aging_buckets)?;
+        ledger.cells = image.cells;
+        ledger.restore_jobs(image.next_job, image.jobs)?;
+        for (tenant, review) in image.reviews {
+            ledger.require_account(tenant)?;
+            ledger.set_review(tenant, Some(review));
+        }
+        for (_, number) in &image.aging_jobs {
+            let ended = ledger.job(*number).is_some_and(|job| job.state.is_ended());
+            require(ended, || format!("job {number} ages but has not ended"))?;
+        }
+        ledger.aging.jobs = image.aging_jobs.into();
         Ok(ledger)
+    }
+
+    fn restore_jobs(&mut self, next: u64, jobs: Vec<(JobNo, Job)>) -> Result<(), ImageError> {
+        self.jobs.next = next;
+        for (number, job) in jobs {
+            let id = &job.order.id;
+            self.require_account(job.order.account)?;
+            let tenant = self.account(job.order.account).tenant;
+            let twice = self.find_job(tenant, id).is_some() || self.job(number).is_some();
+            require(!twice && number.0 < next, || format!("job {id} does not fit"))?;
+            let stands = job.standings.iter().map(|standing| Some(standing.cell));
+            let mut cells = stands.chain(job.attempts.iter().map(|attempt| attempt.cell)).flatten();
+            let known = cells.all(|cell| cell.index() < self.cells.len());
+            require(known, || format!("job {id} is in a cell that is not there"))?;
+            let held = job.hold.is_none_or(|hold| {
+                self.hold(hold).is_some_and(|hold| hold.is_open() && hold.job() == Some(number))
+            });
+            require(held, || format!("job {id} has a hold that is not its own"))?;
+            self.add_job(number, job);
+        }
+        Ok(())
     }
 
     fn restore_account(&mut self, image: AccountImage) -> Result<(), ImageError> {
         let number = AccountNo(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
-        let AccountImage { path, kind, frozen, fingerprint, settings, uncollected, budgets } =
-            image;
+        let AccountImage {
+            path,
+            kind,
+            frozen,
+            fingerprint,
+            settings,
+            uncollected,
+            budgets,
+            quotas,
+        } = image;
         require(self.find_account(&path).is_none(), || format!("account {path} is there twice"))?;
         let parent = match path.rsplit_once(':') {
             None => None,
@@ -59,7 +100,9 @@ impl Ledger {
             }
         };
         let tenant = parent.map_or(number, |parent| self.account(parent).tenant);
-        let rare = AccountRare { settings, uncollected, budgets, expired: BucketOrder::new() };
+        let quotas = quotas.into_iter().map(|image| (image.region, image.quota)).collect();
+        let expired = BucketOrder::new();
+        let rare = AccountRare { settings, uncollected, budgets, expired, quotas };
         self.accounts.push(Account {
             path: path.clone(),
             parent,

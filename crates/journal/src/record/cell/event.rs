@@ -72,6 +72,8 @@ macro_rules! stored_number {
     )* };
 }
 
+pub(super) use stored_number;
+
 stored_number!(NodeId, ModelId, AccountId, RequestId, MaintenanceId);
 
 stored_small_list!(Placement; 1, NodeId; 1);

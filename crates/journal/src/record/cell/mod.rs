@@ -6,6 +6,8 @@
 
 mod event;
 mod header;
+mod image;
+mod job;
 
 use bursar_core::cell::event::Event;
 
@@ -13,6 +15,7 @@ use super::ledger::FormatError;
 use super::ledger::wire::{Reader, Stored, Writer};
 pub use event::event_name;
 pub use header::{AuditHeader, Author, CommandKind, Outcome};
+pub use image::{IMAGE_VERSION, decode_image, encode_image};
 
 /// The version of the body that this build writes. Every version ever written stays readable.
 pub const BODY_VERSION: u64 = 1;

@@ -11,7 +11,8 @@ use super::wire::{
 
 stored_choice!(HoldState { 0 Open, 1 Settled, 2 Released, 3 Lapsed });
 stored_choice!(Resource {
-    0 Account, 1 Grant, 2 Hold, 3 Charge, 4 Refund, 5 Transfer, 6 Collection, 7 Budget,
+    0 Account, 1 Grant, 2 Hold, 3 Charge, 4 Refund, 5 Transfer, 6 Collection, 7 Budget, 8 Job,
+    9 Region, 10 Quota,
 });
 
 stored_enum!(Reply {
@@ -22,6 +23,10 @@ stored_enum!(Reply {
     4 Charge { 0 hold, 1 requested, 2 charged, 3 spendable_after };
     5 Movement { 0 movement, 1 amount };
     6 Budget { 0 account, 1 budget };
+    7 Jobs { 0 first, 1 count };
+    8 Job { 0 job, 1 state };
+    9 Region(cell);
+    10 Received { 0 taken };
 });
 
 stored_struct!(HoldReply {
@@ -40,6 +45,8 @@ stored_enum!(Blocker {
     2 Budget {
         0 account, 1 budget, 2 unit, 3 limit, 4 spent, 5 held, 6 requested, 7 period_end = None,
     };
+    3 WaitingJobs { 0 account, 1 region, 2 limit, 3 waiting, 4 requested };
+    4 Dependency { 0 job, 1 state };
 });
 
 stored_enum!(Conflict {
@@ -49,6 +56,11 @@ stored_enum!(Conflict {
     3 NoRate {};
     4 NothingUncollected {};
     5 RecordMismatch {};
+    6 HeldByJob {};
+    7 JobEnded { 0 state };
+    8 NotMeasuredByOthers {};
+    9 DependencyFailed {};
+    10 MessageSkipped { 0 expected };
 });
 
 /// One number per part of a grant.
@@ -118,6 +130,10 @@ impl Stored for Refusal {
                 out.unsigned(10);
                 write_fields!(out, { 0 blockers });
             }
+            Refusal::QuotaExceeded { blockers } => {
+                out.unsigned(11);
+                write_fields!(out, { 0 blockers });
+            }
         }
     }
 
@@ -160,6 +176,10 @@ impl Stored for Refusal {
             10 => {
                 read_fields!(input, "BudgetExceeded", { 0 blockers });
                 Ok(Refusal::BudgetExceeded { blockers })
+            }
+            11 => {
+                read_fields!(input, "QuotaExceeded", { 0 blockers });
+                Ok(Refusal::QuotaExceeded { blockers })
             }
             tag => Err(FormatError::UnknownTag { what: "Refusal", tag }),
         }

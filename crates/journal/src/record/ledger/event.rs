@@ -4,7 +4,7 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{Context, OnExpiry};
 use bursar_core::ledger::event::{
-    Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
+    AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
 };
 use smallvec::SmallVec;
 
@@ -40,8 +40,24 @@ stored_enum!(Event {
     23 BudgetThresholdReached { 0 account, 1 budget, 2 percent, 3 used };
     24 Answered { 0 key, 1 fingerprint, 2 answer };
     25 CreditsDenied { 0 account, 1 refusal };
-    26 Forgotten { 0 answers = 0, 1 holds = 0, 2 movements = 0, 3 buckets = 0 };
+    26 Forgotten { 0 answers = 0, 1 holds = 0, 2 movements = 0, 3 buckets = 0, 4 jobs = 0 };
     27 HoldRevived { 0 hold, 1 record };
+    28 RegionOpened { 0 cell, 1 region, 2 shard = 0 };
+    29 QuotaSet { 0 account, 1 region = None, 2 quota };
+    30 QuotaRemoved { 0 account, 1 region = None };
+    31 JobSubmitted { 0 job, 1 order, 2 after = Vec::new() };
+    32 HoldPinned { 0 hold, 1 rate, 2 returned = SmallVec::new(), 3 expires_at = None };
+    33 AttemptConfirmed(confirmed);
+    34 AttemptStarted { 0 job };
+    35 AttemptFunded { 0 job, 1 funded_ms = None, 2 overdraft = 0 };
+    36 AttemptStopping { 0 job };
+    37 AttemptEnded { 0 job, 1 end };
+    38 CancelAsked { 0 job };
+    39 DependenciesMet { 0 job, 1 met };
+    40 JobEnded { 0 job, 1 state };
+    41 HeldUpReviewed { 0 tenant, 1 next = None };
+    42 CellTold { 0 cell, 1 number, 2 message };
+    43 MessageReceived { 0 cell, 1 number, 2 position };
 });
 
 stored_struct!(GrantIssued {
@@ -78,6 +94,17 @@ stored_struct!(HoldPlaced {
     8 gpu_ms = 0,
     9 reference = None,
     10 fingerprint,
+    11 job = None,
+});
+
+stored_struct!(AttemptConfirmed {
+    0 job,
+    1 cell = None,
+    2 number,
+    3 gpu_type = None,
+    4 members = SmallVec::new(),
+    5 per_gpu_hour,
+    6 funded_ms = None,
 });
 
 stored_struct!(Charged {
@@ -129,5 +156,21 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::CreditsDenied { .. } => "credits_denied",
         Event::Forgotten { .. } => "forgotten",
         Event::HoldRevived { .. } => "hold_revived",
+        Event::RegionOpened { .. } => "region_opened",
+        Event::QuotaSet { .. } => "quota_set",
+        Event::QuotaRemoved { .. } => "quota_removed",
+        Event::JobSubmitted { .. } => "job_submitted",
+        Event::HoldPinned { .. } => "hold_pinned",
+        Event::AttemptConfirmed(_) => "attempt_confirmed",
+        Event::AttemptStarted { .. } => "attempt_started",
+        Event::AttemptFunded { .. } => "attempt_funded",
+        Event::AttemptStopping { .. } => "attempt_stopping",
+        Event::AttemptEnded { .. } => "attempt_ended",
+        Event::CancelAsked { .. } => "cancel_asked",
+        Event::DependenciesMet { .. } => "dependencies_met",
+        Event::JobEnded { .. } => "job_ended",
+        Event::HeldUpReviewed { .. } => "held_up_reviewed",
+        Event::CellTold { .. } => "cell_told",
+        Event::MessageReceived { .. } => "message_received",
     }
 }

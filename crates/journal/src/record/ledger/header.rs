@@ -82,6 +82,13 @@ pinned_names!(
         16 SetBudget "set_budget",
         17 RemoveBudget "remove_budget",
         18 ReviveHold "revive_hold",
+        19 OpenRegion "open_region",
+        20 SetQuota "set_quota",
+        21 RemoveQuota "remove_quota",
+        22 SubmitJob "submit_job",
+        23 CancelJob "cancel_job",
+        24 ReportUsage "report_usage",
+        25 Receive "receive",
     }
 );
 
@@ -99,6 +106,7 @@ pinned_names!(
         8 Conflict "conflict",
         9 InsufficientCredits "insufficient_credits",
         10 BudgetExceeded "budget_exceeded",
+        11 QuotaExceeded "quota_exceeded",
     }
 );
 
@@ -137,6 +145,13 @@ impl From<&Command> for CommandKind {
             Command::SetBudget { .. } => CommandKind::SetBudget,
             Command::RemoveBudget { .. } => CommandKind::RemoveBudget,
             Command::ReviveHold { .. } => CommandKind::ReviveHold,
+            Command::OpenRegion { .. } => CommandKind::OpenRegion,
+            Command::SetQuota { .. } => CommandKind::SetQuota,
+            Command::RemoveQuota { .. } => CommandKind::RemoveQuota,
+            Command::SubmitJob(_) => CommandKind::SubmitJob,
+            Command::CancelJob { .. } => CommandKind::CancelJob,
+            Command::ReportUsage { .. } => CommandKind::ReportUsage,
+            Command::Receive { .. } => CommandKind::Receive,
         }
     }
 }
@@ -155,6 +170,7 @@ impl From<&Refusal> for RefusalCode {
             Refusal::Conflict(_) => RefusalCode::Conflict,
             Refusal::InsufficientCredits { .. } => RefusalCode::InsufficientCredits,
             Refusal::BudgetExceeded { .. } => RefusalCode::BudgetExceeded,
+            Refusal::QuotaExceeded { .. } => RefusalCode::QuotaExceeded,
         }
     }
 }

@@ -43,6 +43,7 @@ stored_struct!(HoldRare {
     8 uncollected = Vec::new(),
     9 cause = Cause::Holder,
     10 revived = false,
+    11 job = None,
 });
 
 stored_struct!(ChargeTerms {

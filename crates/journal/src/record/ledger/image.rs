@@ -5,7 +5,7 @@ use bursar_core::ledger::command::AccountSettings;
 use bursar_core::ledger::event::GrantOrigin;
 use bursar_core::ledger::grant::GrantRare;
 use bursar_core::ledger::image::{
-    AccountImage, AnswerImage, BucketImage, GrantImage, Image, TermsImage,
+    AccountImage, AnswerImage, BucketImage, GrantImage, Image, QuotaImage, TermsImage,
 };
 use bursar_core::ledger::state::Movement;
 use fefo::Part;
@@ -32,6 +32,11 @@ stored_struct!(Image {
     10 aging_holds,
     11 aging_movements,
     12 aging_buckets,
+    13 cells = Vec::new(),
+    14 next_job = 0,
+    15 jobs = Vec::new(),
+    16 reviews = Vec::new(),
+    17 aging_jobs = Vec::new(),
 });
 
 stored_struct!(AccountImage {
@@ -42,6 +47,12 @@ stored_struct!(AccountImage {
     4 settings = AccountSettings::default(),
     5 uncollected = 0,
     6 budgets = Vec::new(),
+    7 quotas = Vec::new(),
+});
+
+stored_struct!(QuotaImage {
+    0 region = None,
+    1 quota,
 });
 
 stored_struct!(Budget {

@@ -12,6 +12,7 @@ mod event;
 pub(super) mod header;
 mod hold;
 mod image;
+mod job;
 mod terms;
 mod value;
 pub(super) mod wire;

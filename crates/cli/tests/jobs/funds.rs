@@ -1,0 +1,219 @@
+//! Jobs and money: what is refused, topped up, owed and given back.
+
+use serde_json::json;
+
+use crate::agent::Agent;
+use crate::server::Server;
+use crate::world::{
+    A100, H100, blocker_types, check_books, check_charges, job, micros, price_of, priced, small,
+    state, submit, verify, with,
+};
+
+const GRANTED: u128 = 1_000_000_000;
+
+/// A server where `acme` has this much.
+async fn with_funds(amount: &str) -> Server {
+    let server = priced(&[]).await;
+    server.call("POST", "/v1/grants/funds/revoke", json!({})).await.expect(200);
+    server.grant("few", "acme", amount).await;
+    server
+}
+
+fn rolling(id: &str) -> serde_json::Value {
+    json!({
+        "id": id, "account": "acme:nlp", "gpus": { "types": ["H100"] }, "reserve": "rolling"
+    })
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_paid_for_is_refused_with_everything_that_blocks() {
+    let server = with_funds("5.999999").await;
+    let budget = json!({ "limit": "1", "period": "day", "mode": "hard" });
+    server.call("PUT", "/v1/accounts/acme:nlp/budgets/b", budget).await.expect(200);
+    let refused = server.call("POST", "/v1/jobs", small("j")).await.problem("insufficient_credits");
+    assert_eq!(blocker_types(&refused), ["credits", "budget"]);
+    server.call("GET", "/v1/jobs/j", json!(null)).await.problem("not_found");
+    let quote = server.call("POST", "/v1/quotes", small("j")).await.expect(200);
+    assert_eq!((&quote["admissible"], &quote["hold"]), (&json!(false), &json!("6")));
+    server.call("DELETE", "/v1/accounts/acme:nlp/budgets/b", json!(null)).await.expect(204);
+    server.grant("more", "acme", "0.000001").await;
+    submit(&server, small("j")).await;
+    verify(&server);
+}
+
+#[tokio::test]
+async fn the_dearest_type_is_held_and_the_surplus_comes_back_at_placement() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "A100", 4).await;
+    let body = with(small("j"), "gpus", json!({ "types": ["H100", "A100"], "count": 2 }));
+    let submitted = submit(&server, body).await;
+    assert_eq!(submitted["hold"]["amount"], "12");
+    let placed = job(&server, "j").await;
+    assert_eq!(placed["attempts"][0]["gpu_type"], "A100");
+    assert_eq!(placed["hold"]["amount"], "6", "at the price of the type that it got");
+    agent.beat(&server).await;
+    agent.run(&server, 10).await;
+    agent.finish(&server, "j", 0).await;
+    let ended = job(&server, "j").await;
+    assert_eq!(micros(&ended["charged"]), price_of(A100, 20_000));
+    assert_eq!(micros(&ended["charged"]) + micros(&ended["returned"]), 12_000_000);
+    check_books(&server, GRANTED, &["j"]).await;
+}
+
+#[tokio::test]
+async fn a_share_of_a_gpu_costs_its_share() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    let shared = |id| with(small(id), "gpus", json!({ "types": ["H100"], "share": "0.25" }));
+    for id in ["a", "b"] {
+        assert_eq!(submit(&server, shared(id)).await["hold"]["amount"], "1.5");
+    }
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    assert_eq!(server.get("/v1/nodes/n1").await["gpus"][0]["used"], "0.5");
+    for id in ["a", "b"] {
+        agent.finish(&server, id, 0).await;
+        let ended = job(&server, id).await;
+        assert_eq!(micros(&ended["charged"]), H100 / 4 * 60 / 3600);
+    }
+    verify(&server);
+}
+
+#[tokio::test]
+async fn a_rolling_reserve_is_topped_up_while_there_is_money() {
+    let server = with_funds("100").await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    let submitted = submit(&server, rolling("j")).await;
+    assert_eq!(submitted["hold"]["amount"], "6", "one hour");
+    agent.beat(&server).await;
+    agent.run(&server, 1770).await;
+    assert_eq!(job(&server, "j").await["hold"]["amount"], "6");
+    agent.run(&server, 60).await;
+    assert_eq!(job(&server, "j").await["hold"]["amount"], "12", "half of the hour was left");
+    agent.run(&server, 4000).await;
+    agent.finish(&server, "j", 0).await;
+    let ended = job(&server, "j").await;
+    assert_eq!(micros(&ended["charged"]), price_of(H100, 5_830_000));
+    check_books(&server, 100_000_000, &["j"]).await;
+}
+
+#[tokio::test]
+async fn a_rolling_job_ends_when_the_money_does() {
+    let server = with_funds("7").await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, with(rolling("j"), "grace_seconds", json!(30))).await;
+    agent.beat(&server).await;
+    agent.run(&server, 3570).await;
+    assert_eq!(state(&server, "j").await, "running");
+    agent.run(&server, 1200).await;
+    let ended = job(&server, "j").await;
+    assert_eq!(ended["state"], "out_of_credits");
+    assert!(micros(&ended["charged"]) <= 7_000_000, "{ended}");
+    assert!(micros(&ended["charged"]) >= 6_000_000, "{ended}");
+    assert_eq!(ended["uncollected"], "0");
+    check_books(&server, 7_000_000, &["j"]).await;
+}
+
+#[tokio::test]
+async fn with_an_overdraft_a_job_runs_on_and_what_it_owes_is_collected_later() {
+    let server = with_funds("6").await;
+    let limit = json!({ "overdraft_limit": "2" });
+    server.call("PATCH", "/v1/accounts/acme:nlp", limit).await.expect(200);
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, with(rolling("j"), "on_exhausted", json!("overdraft"))).await;
+    agent.beat(&server).await;
+    agent.run(&server, 3600 + 600).await;
+    assert_eq!(state(&server, "j").await, "running", "it may owe two credits");
+    agent.finish(&server, "j", 0).await;
+    let ended = job(&server, "j").await;
+    check_charges(&ended);
+    assert_eq!(micros(&ended["charged"]), price_of(H100, 4_200_000));
+    assert_eq!(micros(&ended["uncollected"]), 1_000_000);
+    server.grant("later", "acme:nlp", "10").await;
+    let collected = server.call("POST", "/v1/accounts/acme:nlp/collect", json!({})).await;
+    assert_eq!(collected.expect(200)["collected"], "1");
+    verify(&server);
+}
+
+#[tokio::test]
+async fn a_job_waits_without_a_hold_when_its_next_one_cannot_be_placed() {
+    let server = with_funds("6").await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
+    agent.beat(&server).await;
+    let waiting = job(&server, "j").await;
+    assert_eq!(waiting["state"], "queued");
+    assert_eq!(blocker_types(&waiting), ["credits"]);
+    let why = server.get("/v1/jobs/j/why").await;
+    assert_eq!(blocker_types(&why), ["credits"]);
+    server.advance(60).await;
+    agent.beat(&server).await;
+    assert_eq!(state(&server, "j").await, "queued");
+    server.grant("more", "acme", "1").await;
+    assert_eq!(state(&server, "j").await, "starting", "it goes on by itself");
+    agent.beat(&server).await;
+    agent.run(&server, 30).await;
+    agent.finish(&server, "j", 0).await;
+    check_books(&server, 7_000_000, &["j"]).await;
+}
+
+#[tokio::test]
+async fn a_promotion_that_expires_during_a_run_is_honoured_and_compensated_after_a_preemption() {
+    let server = with_funds("100").await;
+    let promotion = json!({
+        "id": "promo", "account": "acme", "amount": "6", "kind": "promotion",
+        "expires_at": "2020-01-01T00:30:00Z"
+    });
+    server.call("POST", "/v1/grants", promotion).await.expect(201);
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 2400).await;
+    let spent = |grant: serde_json::Value| (micros(&grant["spent"]), micros(&grant["expired"]));
+    let promo = server.get("/v1/grants/promo").await;
+    assert_eq!(spent(promo), (price_of(H100, 2_400_000), 0), "held credits stay good");
+    server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
+    agent.beat(&server).await;
+    let left = 6_000_000 - price_of(H100, 2_400_000);
+    let promo = server.get("/v1/grants/promo").await;
+    assert_eq!(spent(promo), (6_000_000 - left, left), "what came back had expired");
+    let grants = server.get("/v1/grants?account=acme").await;
+    let all = grants["data"].as_array().expect("a list");
+    let compensation = all.iter().find(|grant| grant["kind"] == "compensation");
+    let compensation = compensation.expect("the platform took the place away");
+    assert_eq!(micros(&compensation["amount"]), left);
+    agent.run(&server, 30).await;
+    agent.run(&server, 30).await;
+    agent.finish(&server, "j", 0).await;
+    let ended = job(&server, "j").await;
+    check_charges(&ended);
+    verify(&server);
+}
+
+#[tokio::test]
+async fn what_a_job_cost_can_be_refunded() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
+    agent.beat(&server).await;
+    agent.run(&server, 30).await;
+    agent.run(&server, 30).await;
+    agent.finish(&server, "j", 0).await;
+    let charged = micros(&job(&server, "j").await["charged"]);
+    let refund = server.call("POST", "/v1/refunds", json!({ "job": "j", "amount": "0.1" })).await;
+    assert_eq!(refund.expect(201)["refunded"], "0.1");
+    let rest = server.call("POST", "/v1/refunds", json!({ "job": "j" })).await.expect(201);
+    assert_eq!(micros(&rest["refunded"]), charged - 100_000);
+    assert_eq!(crate::world::spendable(&server).await, GRANTED);
+    server
+        .call("POST", "/v1/refunds", json!({ "job": "j", "amount": "0.000001" }))
+        .await
+        .problem("conflict");
+    verify(&server);
+}

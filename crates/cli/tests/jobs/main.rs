@@ -1,0 +1,13 @@
+//! Jobs from outside: the real binary, real HTTP, real journals, and an agent that the test plays.
+
+mod agent;
+mod ends;
+mod failures;
+mod funds;
+mod queueing;
+#[path = "../service/server.rs"]
+#[allow(dead_code, reason = "the other test binary uses the rest of it")]
+mod server;
+mod submitting;
+mod usage;
+mod world;

@@ -1,0 +1,58 @@
+//! Usage that others measured.
+
+use serde_json::{Value, json};
+
+use crate::world::{H100, job, micros, price_of, priced, small, state, submit, verify};
+
+async fn report(server: &crate::server::Server, records: Value) -> Vec<Value> {
+    let results = server.call("POST", "/v1/usage", json!({ "records": records })).await.expect(200);
+    results["results"].as_array().expect("results").clone()
+}
+
+#[tokio::test]
+async fn a_job_that_runs_elsewhere_is_metered_from_outside() {
+    let server = priced(&[]).await;
+    submit(&server, small("j")).await;
+    let done = report(&server, json!([{ "job": "j", "seq": 1, "gpu_ms_total": 60_000 }])).await;
+    assert_eq!((&done[0]["status"], &done[0]["body"]["state"]), (&json!(200), &json!("running")));
+    for again in [1, 1] {
+        let done =
+            report(&server, json!([{ "job": "j", "seq": again, "gpu_ms_total": 60_000 }])).await;
+        assert_eq!(done[0]["status"], 200);
+    }
+    assert_eq!(micros(&job(&server, "j").await["charged"]), H100 * 60 / 3600);
+    let conflict = report(&server, json!([{ "job": "j", "seq": 1, "gpu_ms_total": 61_000 }])).await;
+    assert_eq!(conflict[0]["body"]["code"], "sequence_conflict");
+    let last = json!([{ "job": "j", "seq": 2, "gpu_ms_total": 100_000, "ended": true }]);
+    report(&server, last.clone()).await;
+    assert_eq!(state(&server, "j").await, "succeeded");
+    assert_eq!(report(&server, last).await[0]["status"], 200, "repeating it changes nothing");
+    let ended = job(&server, "j").await;
+    assert_eq!(micros(&ended["charged"]), price_of(H100, 100_000));
+    assert_eq!(micros(&ended["charged"]) + micros(&ended["returned"]), 6_000_000);
+    verify(&server);
+}
+
+#[tokio::test]
+async fn records_stand_on_their_own() {
+    let server = priced(&[]).await;
+    let hold = json!({ "id": "h", "account": "acme:nlp", "amount": "5" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    let results = report(
+        &server,
+        json!([
+            { "hold": "h", "seq": 1, "amount_total": "2" },
+            { "hold": "nobody", "seq": 1, "amount_total": "2" },
+            { "hold": "h", "seq": 2, "amount_total": "3", "ended": true },
+            { "hold": "h", "job": "j", "seq": 1, "amount_total": "2" },
+            { "hold": "h", "seq": 1 },
+        ]),
+    )
+    .await;
+    let statuses: Vec<u64> = results.iter().filter_map(|one| one["status"].as_u64()).collect();
+    assert_eq!(statuses, [200, 404, 200, 422, 422]);
+    let hold = server.get("/v1/holds/h").await;
+    assert_eq!((&hold["state"], &hold["captured"]), (&json!("settled"), &json!("3")));
+    server.call("POST", "/v1/usage", json!({ "records": [] })).await.problem("invalid_field");
+    verify(&server);
+}

@@ -1,0 +1,261 @@
+//! From an image back to a cell: every count, queue, claim and index is built anew.
+
+use super::{AccountImage, ClassImage, GroupImage, Image, ImageError, NodeImage, ReservationImage};
+use crate::cell::account::{Accounts, ROOT};
+use crate::cell::attempt::MemberPhase;
+use crate::cell::bits::Bits;
+use crate::cell::demand::Demand;
+use crate::cell::ids::{MaintenanceId, RequestId};
+use crate::cell::intern::{InternedId, Interner};
+use crate::cell::inventory::Claim;
+use crate::cell::job::{Job, Phase, Waiting};
+use crate::cell::maintenance::{MAINTENANCE_CLASS, Window};
+use crate::cell::node::{MAX_GPUS, NodeId};
+use crate::cell::reservation::Reservation;
+use crate::cell::share::Decay;
+use crate::cell::state::{Cell, ClassQueue};
+
+fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError> {
+    if holds { Ok(()) } else { Err(ImageError(what())) }
+}
+
+/// A table with these values in this order.
+fn interned<T, I>(values: Vec<T>, what: &str) -> Result<Interner<T, I>, ImageError>
+where
+    T: Clone + Eq + std::hash::Hash,
+    I: InternedId,
+{
+    let mut table = Interner::new();
+    let length = values.len();
+    for value in values {
+        table.intern(value);
+    }
+    require(table.len() == length, || format!("{what} is listed twice"))?;
+    Ok(table)
+}
+
+fn bits(requests: &[RequestId]) -> Bits {
+    let mut bits = Bits::default();
+    requests.iter().for_each(|request| bits.insert(request.index()));
+    bits
+}
+
+impl Cell {
+    /// The cell that has this image.
+    ///
+    /// # Errors
+    /// If the parts do not fit together. Whether they obey the laws is for [`Cell::check`] to say.
+    pub fn from_image(image: Image) -> Result<Cell, ImageError> {
+        let (half_life_ms, epoch) = image.decay;
+        let mut cell = Cell {
+            now: image.now,
+            config: image.config,
+            marks: image.marks.into_iter().collect(),
+            told: image.told.into_iter().collect(),
+            models: interned(image.models, "a model")?,
+            labels: interned(image.labels, "a label")?,
+            racks: interned(image.racks, "a rack")?,
+            prices: image.prices.into_iter().collect(),
+            shapes: interned(image.shapes, "a shape")?,
+            requests: interned(image.requests, "a request")?,
+            demand: Demand::from_image(image.demand),
+            accounts: Accounts::new(Decay::new(half_life_ms, epoch)),
+            hot: image.hot.into_iter().collect(),
+            ready: image.ready.into_iter().collect(),
+            mixed: image.mixed.into_iter().collect(),
+            idle: image.idle,
+            review_at: image.review_at,
+            victims: image.victims,
+            ..Cell::new()
+        };
+        cell.check_tables()?;
+        cell.restore_accounts(image.accounts)?;
+        cell.restore_nodes(image.nodes, image.next_node)?;
+        cell.inventory.remember_memory(&image.memory_of_models);
+        for GroupImage { tenant, name, limit } in image.groups {
+            cell.groups.ensure(&tenant, &name, limit);
+        }
+        for class in image.classes {
+            cell.restore_class(class);
+        }
+        for job in image.jobs {
+            cell.restore_job(job)?;
+        }
+        for kept in image.reservations {
+            cell.restore_reservation(kept)?;
+        }
+        for (id, window) in image.maintenance {
+            cell.restore_window(id, window)?;
+        }
+        for (at, timer) in image.timers {
+            cell.timers.set(at, timer);
+        }
+        Ok(cell)
+    }
+
+    /// Whether shapes and requests name only what is in the tables.
+    fn check_tables(&self) -> Result<(), ImageError> {
+        let known = |model: &crate::cell::shape::ModelId| model.index() < self.models.len();
+        let shapes = self.shapes.values().iter().all(|shape| {
+            shape.models.iter().all(known)
+                && shape.labels.iter().all(|label| label.index() < self.labels.len())
+        });
+        let requests = self.requests.values().iter();
+        let requests = requests.map(|request| request.shape.index());
+        let mixed = self.mixed.iter().all(|(request, _)| request.index() < self.requests.len());
+        let known = shapes
+            && mixed
+            && self.prices.keys().all(known)
+            && requests.max().is_none_or(|most| most < self.shapes.len());
+        require(known, || "a shape, request or price of something unknown".to_owned())
+    }
+
+    fn restore_accounts(&mut self, accounts: Vec<AccountImage>) -> Result<(), ImageError> {
+        for (account, number) in accounts.into_iter().zip(0..) {
+            let known = if number == 0 { ROOT } else { self.accounts.ensure(&account.path) };
+            require(known.0 == number, || format!("account {} out of order", account.path))?;
+            let blocked = account.blocked.iter().all(|at| at.index() < self.requests.len());
+            require(blocked, || format!("account {} blocks what is unknown", account.path))?;
+            let restored = self.accounts.get_mut(known);
+            restored.weight = account.weight;
+            restored.frozen = account.frozen;
+            restored.quota = account.quota;
+            restored.usage = account.usage;
+            restored.own_usage = account.own_usage;
+            restored.blocked = bits(&account.blocked);
+        }
+        Ok(())
+    }
+
+    fn restore_nodes(&mut self, nodes: Vec<NodeImage>, next: NodeId) -> Result<(), ImageError> {
+        for image in nodes {
+            let NodeImage { node, offer, incarnation, seq, lease_until, alive, drained, members } =
+                image;
+            let fits = node >= self.inventory.next_id() && usize::from(offer.gpus) <= MAX_GPUS;
+            let new = self.inventory.find(&offer.name).is_none();
+            require(fits && new, || format!("node {} is impossible", offer.name))?;
+            self.inventory.skip_to(node);
+            let made = self.make_node(&offer);
+            self.inventory.register(node, offer, made, incarnation, lease_until);
+            for (attempt, held) in members {
+                let known = held.shape.index() < self.shapes.len();
+                require(known, || format!("{attempt} has an unknown shape"))?;
+                let shape = self.shapes.get(held.shape);
+                let record = self.inventory.node(node);
+                let room = record.node.can_take(shape, held.gpus)
+                    && !record.members.contains_key(&attempt);
+                require(room, || format!("{attempt} has no room on {node:?}"))?;
+                self.inventory.take(&self.shapes, node, attempt, held);
+            }
+            self.inventory.renew(node, seq, lease_until);
+            self.inventory.change(node, |record| {
+                record.alive = alive;
+                record.drained = drained;
+            });
+        }
+        require(next >= self.inventory.next_id(), || "more nodes than numbers".to_owned())?;
+        self.inventory.skip_to(next);
+        Ok(())
+    }
+
+    fn restore_class(&mut self, class: ClassImage) {
+        self.classes.insert(
+            class.class,
+            ClassQueue {
+                parked: bits(&class.parked),
+                woken: bits(&class.woken),
+                since_aged: class.since_aged,
+                unreserved: class.unreserved.into_iter().map(Option::from).collect(),
+                review: class.review,
+                ..ClassQueue::default()
+            },
+        );
+    }
+
+    fn restore_job(&mut self, job: Job) -> Result<(), ImageError> {
+        let id = job.spec.job;
+        let fine = job.spec.check();
+        require(fine.is_ok(), || format!("{id:?} asks for what is impossible"))?;
+        let groups = self.groups.iter().count();
+        let known = job.account.index() < self.accounts.iter().count()
+            && job.request.index() < self.requests.len()
+            && job.shape.index() < self.shapes.len()
+            && job.group.is_none_or(|group| group.index() < groups)
+            && !self.jobs.contains_key(&id);
+        require(known, || format!("{id:?} is there twice, or of something unknown"))?;
+        let (account, group, thousandths) = (job.account, job.group, job.thousandths());
+        match &job.phase {
+            Phase::Active(attempt) => {
+                let known = attempt.model.is_none_or(|model| model.index() < self.models.len())
+                    && attempt.members.iter().all(|member| {
+                        matches!(member.phase, MemberPhase::Ended(_))
+                            || self.inventory.get(member.node).is_some()
+                    });
+                require(known, || format!("{} is on nothing that is known", attempt.id))?;
+                let (model, rate) = (attempt.model, attempt.rate(&job));
+                self.accounts.for_path(account, |account| account.in_use.take(model, thousandths));
+                self.accounts.add_rate(account, rate);
+                if let Some(group) = group {
+                    self.groups.get_mut(group).active += 1;
+                }
+                if job.spec.preemptible {
+                    *self.preemptible.entry(job.class()).or_default() += 1;
+                }
+            }
+            Phase::Waiting(waiting) => {
+                self.accounts.for_path(account, |account| account.in_use.waiting_jobs += 1);
+                match (waiting, group) {
+                    (Waiting::Competing, _) => {
+                        self.accounts.enqueue(job.waiter());
+                        self.class_mut(job.class()).by_age.insert((job.ticket, id));
+                    }
+                    (Waiting::Group, Some(group)) => self.groups.get_mut(group).hold(&job),
+                    (Waiting::Group, None) => {
+                        return Err(ImageError(format!("{id:?} is held by no group")));
+                    }
+                    (
+                        Waiting::Funds(_)
+                        | Waiting::Delayed(_)
+                        | Waiting::Nominated
+                        | Waiting::Moving,
+                        _,
+                    ) => {}
+                }
+            }
+        }
+        self.jobs.insert(id, job);
+        Ok(())
+    }
+
+    fn restore_reservation(&mut self, image: ReservationImage) -> Result<(), ImageError> {
+        let ReservationImage { job: id, class, nodes, start_at, expires_at, slot } = image;
+        let (nodes, slot) = (nodes.into(), slot.map(Option::from));
+        let kept = Reservation { class, nodes, start_at, expires_at, slot };
+        let known = self.jobs.contains_key(&id)
+            && kept.nodes.iter().all(|node| self.inventory.get(*node).is_some());
+        require(known, || format!("nodes are kept for {id:?} that nobody knows"))?;
+        let claim = kept.claim(id);
+        for node in &kept.nodes {
+            self.add_claim(*node, claim);
+        }
+        if let Some(slot) = kept.slot {
+            self.class_mut(kept.class).reserved.insert(slot, id);
+        }
+        self.reservations.insert(id, kept);
+        Ok(())
+    }
+
+    fn restore_window(&mut self, id: MaintenanceId, window: Window) -> Result<(), ImageError> {
+        let known = window.nodes.iter().all(|node| self.inventory.get(*node).is_some());
+        require(known, || format!("{id:?} is about unknown nodes"))?;
+        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None };
+        for node in &window.nodes {
+            self.add_claim(*node, claim);
+            if window.began {
+                self.inventory.change(*node, |record| record.windows += 1);
+            }
+        }
+        self.maintenance.insert(id, window);
+        Ok(())
+    }
+}

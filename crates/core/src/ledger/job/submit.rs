@@ -1,0 +1,294 @@
+//! Submission: names, dependencies, quotas, then one hold for each job, all or nothing.
+
+use std::sync::Arc;
+
+use super::{Job, JobOrder, JobState};
+use crate::credits::Credits;
+use crate::ledger::account::Path;
+use crate::ledger::answer::Reply;
+use crate::ledger::command::{Envelope, OnExpiry, SubmitJob};
+use crate::ledger::draw::Request;
+use crate::ledger::event::{Event, HoldPlaced, Pieces};
+use crate::ledger::hold::{HoldKind, gpu_time};
+use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo, Name};
+use crate::ledger::overlay::Overlay;
+use crate::ledger::refusal::{Conflict, Refusal, Resource};
+use crate::ledger::state::{Ledger, short_fingerprint};
+use crate::message::ToCell;
+use crate::time::Timestamp;
+
+/// What a submission would do, before anything is drawn.
+pub(in crate::ledger) struct Plan {
+    pub(in crate::ledger) account: AccountNo,
+    pub(in crate::ledger) path: Path,
+    pub(in crate::ledger) count: u32,
+    /// Jobs that have not succeeded yet and must.
+    pub(in crate::ledger) after: Vec<JobNo>,
+    pub(in crate::ledger) cells: Vec<CellNo>,
+    /// What each job sets aside, and the GPU time that it stands for.
+    pub(in crate::ledger) need: Credits,
+    pub(in crate::ledger) gpu_ms: u64,
+}
+
+impl SubmitJob {
+    /// How many jobs.
+    pub(in crate::ledger) fn count(&self) -> u32 {
+        self.array.unwrap_or(1)
+    }
+
+    /// The names of one of its jobs and of the hold for it.
+    pub(in crate::ledger) fn names(&self, index: u32) -> (Name, Name) {
+        match self.array {
+            None => (self.id.clone(), self.hold.clone()),
+            Some(_) => {
+                let named = |name: &Name| compact_str::format_compact!("{name}.{index}");
+                (named(&self.id), named(&self.hold))
+            }
+        }
+    }
+}
+
+impl Ledger {
+    pub(in crate::ledger) fn decide_submit(
+        &self,
+        now: Timestamp,
+        envelope: &Envelope,
+        command: &SubmitJob,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(&command.account)?;
+        if let Some(reply) = self.submitted_before(account, envelope, command)? {
+            return Ok(reply);
+        }
+        let plan = self.plan_submission(account, command)?;
+        self.require_thawed(&plan.path)?;
+        self.require_queue_room(&plan)?;
+        let draws = self.draw_for_all(now, &plan, command)?;
+        let first = JobNo(self.jobs.next);
+        for (index, pieces) in (0..plan.count).zip(draws) {
+            let job = JobNo(first.0 + u64::from(index));
+            self.push_submitted(now, envelope, command, &plan, (job, index), pieces, events);
+        }
+        let count = i128::from(plan.count);
+        let credits = i128::from(plan.need.micros()) * count;
+        let gpu = gpu_time(plan.gpu_ms, command.terms.rate(Credits::ZERO).share_milli) * count;
+        self.push_thresholds(now, &plan.path, credits, gpu, events);
+        Ok(Reply::Jobs { first, count: plan.count })
+    }
+
+    /// The answer to a submission that was made before under these names, if it was the same one.
+    fn submitted_before(
+        &self,
+        account: AccountNo,
+        envelope: &Envelope,
+        command: &SubmitJob,
+    ) -> Result<Option<Reply>, Refusal> {
+        let tenant = self.account(account).tenant;
+        let print = short_fingerprint(envelope.fingerprint);
+        for index in 0..command.count() {
+            let (id, hold) = command.names(index);
+            let taken = |what, name| Err(Refusal::AlreadyExists { what, name });
+            if let Some(first) = self.find_job(tenant, &id) {
+                let same = short_fingerprint(self.live_job(first).order.fingerprint) == print;
+                return if same && index == 0 {
+                    Ok(Some(Reply::Jobs { first, count: command.count() }))
+                } else {
+                    taken(Resource::Job, id)
+                };
+            }
+            if self.find_hold(tenant, HoldKind::Hold, &hold).is_some() {
+                return taken(Resource::Hold, hold);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a submission asks for, as far as the state of other things allows it.
+    pub(in crate::ledger) fn plan_submission(
+        &self,
+        account: AccountNo,
+        command: &SubmitJob,
+    ) -> Result<Plan, Refusal> {
+        let tenant = self.account(account).tenant;
+        let mut after = Vec::new();
+        for name in &command.after {
+            let missing = || Refusal::NotFound { what: Resource::Job, name: name.clone() };
+            let awaited = self.find_job(tenant, name).ok_or_else(missing)?;
+            match self.live_job(awaited).state {
+                JobState::Succeeded => {}
+                state if state.is_ended() => {
+                    return Err(Refusal::Conflict(Conflict::DependencyFailed));
+                }
+                _ => after.push(awaited),
+            }
+        }
+        after.sort_unstable();
+        after.dedup();
+        let mut cells = Vec::new();
+        for offer in &command.offers {
+            let missing =
+                || Refusal::NotFound { what: Resource::Region, name: offer.region.clone() };
+            cells.push(self.find_cell(&offer.region).ok_or_else(missing)?);
+        }
+        cells.sort_unstable();
+        cells.dedup();
+        let dearest = command.offers.iter().map(|offer| offer.per_gpu_hour).max();
+        let window = command.terms.first_window();
+        let need = command.terms.hold_at(dearest.unwrap_or(Credits::ZERO), window);
+        // Validated: even the whole run is an amount.
+        let need = need.unwrap_or(Credits::MAX);
+        Ok(Plan {
+            account,
+            path: self.path(account),
+            count: command.count(),
+            after,
+            cells,
+            need,
+            gpu_ms: command.terms.funded_gpu_ms(window),
+        })
+    }
+
+    pub(in crate::ledger) fn require_queue_room(&self, plan: &Plan) -> Result<(), Refusal> {
+        let blockers = self.blocking_quotas(&plan.path, &plan.cells, plan.count);
+        if blockers.is_empty() { Ok(()) } else { Err(Refusal::QuotaExceeded { blockers }) }
+    }
+
+    /// Draws for all jobs of a submission, or says all that blocks.
+    pub(in crate::ledger) fn draw_for_all(
+        &self,
+        now: Timestamp,
+        plan: &Plan,
+        command: &SubmitJob,
+    ) -> Result<Vec<Pieces>, Refusal> {
+        if plan.need.is_zero() {
+            return Ok(vec![Pieces::new(); plan.count as usize]);
+        }
+        let context = super::context(&command.terms, &command.offers);
+        let request = Request::new(&plan.path, &context);
+        let share = command.terms.rate(Credits::ZERO).share_milli;
+        let all = i64::from(plan.count).checked_mul(plan.need.micros());
+        let all = all.and_then(Credits::from_micros).ok_or(Refusal::InvalidField {
+            field: "array",
+            reason: "would set aside more than an amount can be",
+        })?;
+        let gpu = gpu_time(plan.gpu_ms, share) * i128::from(plan.count);
+        // The first draw checks everything against the sum; the rest divide what it allows.
+        if plan.count == 1 {
+            return self.draw_within_budgets(now, request, all, gpu).map(|pieces| vec![pieces]);
+        }
+        let mut overlay = Overlay::default();
+        let mut draws = Vec::new();
+        for _ in 0..plan.count {
+            match self.draw_after(&overlay, request, plan.need.length()) {
+                Some(pieces) => {
+                    overlay.take(&pieces);
+                    draws.push(pieces);
+                }
+                None => return Err(self.denied(now, request, all, gpu)),
+            }
+        }
+        let blockers = self.blocking_budgets(now, &plan.path, all.micros().into(), gpu);
+        if blockers.is_empty() { Ok(draws) } else { Err(Refusal::BudgetExceeded { blockers }) }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one place tells the whole story of a submission")]
+    fn push_submitted(
+        &self,
+        now: Timestamp,
+        envelope: &Envelope,
+        command: &SubmitJob,
+        plan: &Plan,
+        (job, index): (JobNo, u32),
+        pieces: Pieces,
+        events: &mut Vec<Event>,
+    ) {
+        let (id, hold_name) = command.names(index);
+        let order = Arc::new(JobOrder {
+            id,
+            account: plan.account,
+            terms: command.terms.clone(),
+            offers: command.offers.clone(),
+            payload: command.payload.clone(),
+            shown: command.shown.clone(),
+            hold: hold_name.clone(),
+            fingerprint: envelope.fingerprint,
+        });
+        events.push(Event::JobSubmitted {
+            job,
+            order: Arc::clone(&order),
+            after: plan.after.clone(),
+        });
+        if !pieces.is_empty() {
+            let hold = HoldNo(self.holds.next_after(index as usize));
+            events.push(hold_for(&order, job, hold, hold_name, pieces, plan.gpu_ms));
+        }
+        if plan.after.is_empty() {
+            for cell in &plan.cells {
+                self.push_admission(now, *cell, job, &order, events);
+            }
+        }
+    }
+
+    /// Tells a cell that a job submitted now may compete.
+    fn push_admission(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        job: JobNo,
+        order: &JobOrder,
+        events: &mut Vec<Event>,
+    ) {
+        let id = job.in_cell(self.cells[cell.index()].shard);
+        let account = &self.account(order.account).path;
+        let spec = order.spec(id, account, now, 0);
+        self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
+    }
+
+    /// Tells every cell that a job may run in and where it does not compete that it may, again.
+    pub(in crate::ledger) fn push_admissions(
+        &self,
+        number: JobNo,
+        job: &Job,
+        events: &mut Vec<Event>,
+    ) {
+        for cell in self.cells_of(&job.order) {
+            let standing = job.standings.iter().find(|standing| standing.cell == cell);
+            let attempts_before = match standing {
+                Some(standing) if !standing.waits => continue,
+                Some(standing) => standing.after,
+                // A proposal of an earlier admission may still be under way, at most one.
+                None if job.attempts.is_empty() && job.highest == 0 => 0,
+                None => job.highest.saturating_add(1),
+            };
+            let id = number.in_cell(self.cells[cell.index()].shard);
+            let account = &self.account(job.order.account).path;
+            let spec = job.order.spec(id, account, job.submitted_at, attempts_before);
+            self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
+        }
+    }
+}
+
+/// The hold of a job. No lease: that starts when a placement is confirmed.
+pub(in crate::ledger) fn hold_for(
+    order: &JobOrder,
+    job: JobNo,
+    hold: HoldNo,
+    id: Name,
+    pieces: Pieces,
+    gpu_ms: u64,
+) -> Event {
+    Event::HoldPlaced(Box::new(HoldPlaced {
+        hold,
+        id,
+        account: order.account,
+        pieces,
+        expires_at: None,
+        context: order.context(),
+        on_expiry: OnExpiry::HonorHold,
+        rate: Some(order.terms.rate(order.dearest())),
+        gpu_ms,
+        reference: None,
+        fingerprint: 0,
+        job: Some(job),
+    }))
+}

@@ -1,0 +1,281 @@
+//! The table of jobs and its indexes. Every change of a job goes through [`Ledger::change_job`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Job, JobOrder, JobState, Standing};
+use crate::cell::command::Verdict;
+use crate::credits::Credits;
+use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
+use crate::ledger::state::Ledger;
+use crate::ledger::undo::Undo;
+use crate::message::ToCell;
+use crate::time::Timestamp;
+
+/// When a tenant's held-up jobs are looked at again.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Review {
+    /// When.
+    pub at: Timestamp,
+    /// From which job on: those before were looked at.
+    pub from: JobNo,
+    /// When those that were looked at are worth another look: a budget starts anew.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// All jobs that are not forgotten.
+#[derive(Clone, Debug, Default)]
+pub struct Jobs {
+    /// The number that the next job gets.
+    pub(in crate::ledger) next: u64,
+    pub(in crate::ledger) all: BTreeMap<JobNo, Job>,
+    /// When to look again at held-up jobs, by tenant.
+    pub(in crate::ledger) reviews: BTreeMap<AccountNo, Review>,
+    pub(in crate::ledger) index: JobIndex,
+}
+
+/// What can be derived from the jobs themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobIndex {
+    pub(in crate::ledger) names: BTreeMap<(AccountNo, Name), JobNo>,
+    pub(in crate::ledger) by_tenant: BTreeSet<(AccountNo, JobNo)>,
+    /// How many jobs of a subtree wait and may run in a cell.
+    pub(in crate::ledger) waiting: BTreeMap<(AccountNo, CellNo), u32>,
+    /// Jobs without a hold, or that a cell does not let compete, by tenant.
+    pub(in crate::ledger) held_up: BTreeSet<(AccountNo, JobNo)>,
+    /// Which jobs wait for which, the awaited one first.
+    pub(in crate::ledger) dependants: BTreeSet<(JobNo, JobNo)>,
+    /// Jobs that wait for one that has ended.
+    pub(in crate::ledger) due: BTreeSet<JobNo>,
+    pub(in crate::ledger) review_times: BTreeSet<(Timestamp, AccountNo)>,
+}
+
+impl Jobs {
+    /// When something is due without being asked for.
+    pub(in crate::ledger) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        if !self.index.due.is_empty() {
+            return Some(now);
+        }
+        self.index.review_times.first().map(|(at, _)| *at)
+    }
+}
+
+impl Ledger {
+    /// A job that events speak of: those are there by construction.
+    pub(in crate::ledger) fn live_job(&self, job: JobNo) -> &Job {
+        self.jobs.all.get(&job).expect("events speak only of jobs that are there")
+    }
+
+    /// The cells that a job may run in.
+    pub(in crate::ledger) fn cells_of(&self, order: &JobOrder) -> SmallVec<[CellNo; 4]> {
+        let allowed = |region: &Name| order.offers.iter().any(|offer| offer.region == *region);
+        let cells = (0..).map(CellNo).zip(&self.cells);
+        cells.filter(|(_, book)| allowed(&book.region)).map(|(cell, _)| cell).collect()
+    }
+
+    pub(in crate::ledger) fn apply_job_submitted(
+        &mut self,
+        at: Timestamp,
+        number: JobNo,
+        order: &Arc<JobOrder>,
+        after: &[JobNo],
+    ) {
+        assert_eq!(number.0, self.jobs.next, "jobs are numbered in order");
+        let job = Job {
+            order: Arc::clone(order),
+            state: JobState::Queued,
+            submitted_at: at,
+            ended_at: None,
+            reserved: Credits::ZERO,
+            hold: None,
+            hold_name: None,
+            holds: 0,
+            after: after.to_vec(),
+            standings: SmallVec::new(),
+            attempts: Vec::new(),
+            highest: 0,
+            cancel_asked: false,
+        };
+        self.jobs.next += 1;
+        self.add_job(number, job);
+        self.remember(|| Undo::JobSubmitted(number));
+    }
+
+    /// Enters a job under its number and name.
+    pub(in crate::ledger) fn add_job(&mut self, number: JobNo, job: Job) {
+        let tenant = self.account(job.order.account).tenant;
+        self.jobs.index.names.insert((tenant, job.order.id.clone()), number);
+        self.jobs.index.by_tenant.insert((tenant, number));
+        self.jobs.all.insert(number, job);
+        self.note_job(number);
+    }
+
+    /// Takes a job out, as if it had never been there.
+    pub(in crate::ledger) fn remove_job(&mut self, number: JobNo) {
+        self.unnote_job(number);
+        let Some(job) = self.jobs.all.remove(&number) else { return };
+        let tenant = self.account(job.order.account).tenant;
+        self.jobs.index.names.remove(&(tenant, job.order.id.clone()));
+        self.jobs.index.by_tenant.remove(&(tenant, number));
+    }
+
+    /// Changes a job and everything that is derived from it.
+    pub(in crate::ledger) fn change_job(&mut self, number: JobNo, change: impl FnOnce(&mut Job)) {
+        if self.undo.is_some() {
+            let before = Box::new(self.live_job(number).clone());
+            self.remember(|| Undo::Job(number, before));
+        }
+        self.unnote_job(number);
+        let job = self.jobs.all.get_mut(&number);
+        change(job.expect("events speak only of jobs that are there"));
+        self.note_job(number);
+    }
+
+    /// Puts a job back as it was.
+    pub(in crate::ledger) fn restore_job(&mut self, number: JobNo, before: Job) {
+        self.unnote_job(number);
+        self.jobs.all.insert(number, before);
+        self.note_job(number);
+    }
+
+    /// Enters what is derived from a job that may change.
+    fn note_job(&mut self, number: JobNo) {
+        self.index_job(number, true);
+    }
+
+    /// Takes out what [`Ledger::note_job`] entered.
+    fn unnote_job(&mut self, number: JobNo) {
+        self.index_job(number, false);
+    }
+
+    fn index_job(&mut self, number: JobNo, enter: bool) {
+        let job = self.live_job(number);
+        let account = job.order.account;
+        let tenant = self.account(account).tenant;
+        if job.state == JobState::Queued {
+            let (path, cells) = (self.path(account), self.cells_of(&job.order));
+            for cell in cells {
+                for account in &path {
+                    count(&mut self.jobs.index.waiting, (*account, cell), enter);
+                }
+            }
+        }
+        let job = self.live_job(number);
+        let (held_up, ended) = (job.is_held_up(), job.state.is_ended());
+        let after = job.after.clone();
+        let index = &mut self.jobs.index;
+        if held_up && enter {
+            index.held_up.insert((tenant, number));
+        } else {
+            index.held_up.remove(&(tenant, number));
+        }
+        for awaited in after {
+            if enter && !ended {
+                index.dependants.insert((awaited, number));
+            } else {
+                index.dependants.remove(&(awaited, number));
+            }
+        }
+        self.refresh_due(number);
+        let waiting = (number, JobNo(0))..=(number, JobNo(u64::MAX));
+        let dependants: SmallVec<[JobNo; 2]> =
+            self.jobs.index.dependants.range(waiting).map(|(_, waits)| *waits).collect();
+        for dependant in dependants {
+            self.refresh_due(dependant);
+        }
+    }
+
+    /// Notes whether a job waits for one that has ended.
+    fn refresh_due(&mut self, number: JobNo) {
+        let jobs = &self.jobs.all;
+        let due = jobs.get(&number).is_some_and(|job| {
+            let over = |awaited: &JobNo| jobs.get(awaited).is_none_or(|job| job.state.is_ended());
+            !job.state.is_ended() && job.after.iter().any(over)
+        });
+        if due {
+            self.jobs.index.due.insert(number);
+        } else {
+            self.jobs.index.due.remove(&number);
+        }
+    }
+
+    /// Sets when a tenant's held-up jobs are looked at again.
+    pub(in crate::ledger) fn set_review(&mut self, tenant: AccountNo, next: Option<Review>) {
+        let before = match next {
+            Some(review) => self.jobs.reviews.insert(tenant, review),
+            None => self.jobs.reviews.remove(&tenant),
+        };
+        if let Some(before) = before {
+            self.jobs.index.review_times.remove(&(before.at, tenant));
+        }
+        if let Some(review) = next {
+            self.jobs.index.review_times.insert((review.at, tenant));
+        }
+        self.remember(|| Undo::Review(tenant, before));
+    }
+
+    /// Credits, budgets or a freeze changed for an account: held-up jobs of its tenant are worth
+    /// another look.
+    pub(in crate::ledger) fn stir(&mut self, at: Timestamp, account: AccountNo) {
+        let tenant = self.account(account).tenant;
+        let all = (tenant, JobNo(0))..=(tenant, JobNo(u64::MAX));
+        if self.jobs.index.held_up.range(all).next().is_some() {
+            self.set_review(tenant, Some(Review { at, from: JobNo(0), retry_at: None }));
+        }
+    }
+
+    /// How a job stands in a cell is what that cell was told of it.
+    pub(in crate::ledger) fn apply_told_of_job(&mut self, cell: CellNo, message: &ToCell) {
+        match message {
+            ToCell::JobAdmitted(spec) => {
+                let standing = Standing { cell, after: spec.attempts_before, waits: false };
+                self.change_job(JobNo::of_cell(spec.job), |job| {
+                    job.standings.retain(|standing| standing.cell != cell);
+                    job.standings.push(standing);
+                });
+            }
+            ToCell::JobWithdrawn { job } | ToCell::CancelRequested { job } => {
+                self.change_known_job(JobNo::of_cell(*job), |job| {
+                    job.standings.retain(|standing| standing.cell != cell);
+                });
+            }
+            ToCell::PlacementRefused { attempt, verdict } => {
+                self.change_known_job(JobNo::of_cell(attempt.job), |job| {
+                    job.highest = job.highest.max(attempt.number);
+                    let of_it = |standing: &Standing| {
+                        standing.cell == cell && attempt.number > standing.after
+                    };
+                    match verdict {
+                        Verdict::Withdraw => job.standings.retain(|standing| !of_it(standing)),
+                        Verdict::Wait(_) => {
+                            let standings = job.standings.iter_mut();
+                            standings.filter(|s| of_it(s)).for_each(|s| s.waits = true);
+                        }
+                    }
+                });
+            }
+            ToCell::AccountPolicyChanged(_)
+            | ToCell::PlacementConfirmed { .. }
+            | ToCell::FundingChanged { .. }
+            | ToCell::FundsRefused { .. } => {}
+        }
+    }
+
+    /// Changes a job that a cell was told of, unless it is forgotten.
+    fn change_known_job(&mut self, number: JobNo, change: impl FnOnce(&mut Job)) {
+        if self.jobs.all.contains_key(&number) {
+            self.change_job(number, change);
+        }
+    }
+}
+
+/// Counts one up or down; nothing is kept for none.
+fn count(counts: &mut BTreeMap<(AccountNo, CellNo), u32>, key: (AccountNo, CellNo), up: bool) {
+    let counted = counts.entry(key).or_default();
+    *counted = if up { *counted + 1 } else { counted.saturating_sub(1) };
+    if *counted == 0 {
+        counts.remove(&key);
+    }
+}

@@ -1,0 +1,120 @@
+//! Reading jobs: by name, by number, newest first; and what a submission would be answered.
+
+use super::{Job, Offer};
+use crate::credits::Credits;
+use crate::ledger::command::SubmitJob;
+use crate::ledger::id::{AccountNo, JobNo};
+use crate::ledger::refusal::{Blocker, Refusal};
+use crate::ledger::state::Ledger;
+use crate::time::Timestamp;
+
+/// What a submission would be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quote {
+    /// What it would cost where.
+    pub offers: Vec<QuotedOffer>,
+    /// What all its jobs together would set aside: at the dearest offer.
+    pub hold: Credits,
+    /// Everything that blocks. Empty if it would be admitted.
+    pub blockers: Vec<Blocker>,
+    /// What the account could spend on the same afterwards; before, if it is not admitted.
+    pub spendable_after: i128,
+}
+
+impl Quote {
+    /// Whether it would be admitted.
+    pub fn is_admissible(&self) -> bool {
+        self.blockers.is_empty()
+    }
+}
+
+/// One offer of a quote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotedOffer {
+    /// Where, on what, and the price of a whole GPU.
+    pub offer: Offer,
+    /// What an hour of the job costs there.
+    pub per_hour: Credits,
+    /// What one of its jobs sets aside there once it is placed.
+    pub hold: Credits,
+}
+
+impl Ledger {
+    /// The job with this name.
+    pub fn find_job(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
+        self.jobs.index.names.get(&(tenant, id.into())).copied()
+    }
+
+    /// A job that is not forgotten.
+    pub fn job(&self, job: JobNo) -> Option<&Job> {
+        self.jobs.all.get(&job)
+    }
+
+    /// Jobs of a tenant with a number below `before`, newest first; all if absent. Whose they are
+    /// and what they do is for the caller to pick.
+    pub fn jobs_of(
+        &self,
+        tenant: AccountNo,
+        before: Option<JobNo>,
+    ) -> impl Iterator<Item = (JobNo, &Job)> {
+        let before = before.unwrap_or(JobNo(u64::MAX));
+        let range = (tenant, JobNo(0))..(tenant, before);
+        let numbers = self.jobs.index.by_tenant.range(range).rev();
+        numbers.map(|(_, number)| (*number, self.live_job(*number)))
+    }
+
+    /// Jobs of all tenants with a number below `before`, newest first.
+    pub fn jobs_before(&self, before: Option<JobNo>) -> impl Iterator<Item = (JobNo, &Job)> {
+        let before = before.unwrap_or(JobNo(u64::MAX));
+        self.jobs.all.range(..before).rev().map(|(number, job)| (*number, job))
+    }
+
+    /// What the job's open hold has captured so far.
+    pub fn captured_so_far(&self, job: &Job) -> u64 {
+        job.hold.and_then(|hold| self.hold(hold)).map_or(0, |hold| hold.captured)
+    }
+
+    /// What submitting this now would be answered, without doing it.
+    ///
+    /// # Errors
+    /// If it would be refused for another reason than credits, budgets, quotas or a freeze.
+    pub fn quote(&self, now: Timestamp, command: &SubmitJob) -> Result<Quote, Refusal> {
+        crate::ledger::validate::validate_submit(command)?;
+        let account = self.existing_account(&command.account)?;
+        let plan = self.plan_submission(account, command)?;
+        let terms = &command.terms;
+        let hour = terms.gpu_ms(3_600_000);
+        let quoted = |offer: &Offer| QuotedOffer {
+            offer: offer.clone(),
+            per_hour: terms.hourly(offer.per_gpu_hour, hour),
+            hold: terms.hold_at(offer.per_gpu_hour, terms.first_window()).unwrap_or(Credits::MAX),
+        };
+        let mut blockers = Vec::new();
+        let checks = [
+            self.require_thawed(&plan.path),
+            self.require_queue_room(&plan),
+            self.draw_for_all(now, &plan, command).map(|_| ()),
+        ];
+        for refusal in checks.into_iter().filter_map(Result::err) {
+            match refusal {
+                Refusal::AccountFrozen { blockers: more }
+                | Refusal::QuotaExceeded { blockers: more }
+                | Refusal::InsufficientCredits { blockers: more }
+                | Refusal::BudgetExceeded { blockers: more } => blockers.extend(more),
+                other => return Err(other),
+            }
+        }
+        let context = super::context(terms, &command.offers);
+        let spendable = self.spendable(account, &context);
+        // Checked above: the sum is an amount.
+        let hold = plan.need.micros().saturating_mul(i64::from(plan.count));
+        let hold = Credits::from_micros(hold).unwrap_or(Credits::MAX);
+        let taken = if blockers.is_empty() { i128::from(hold.micros()) } else { 0 };
+        Ok(Quote {
+            offers: command.offers.iter().map(quoted).collect(),
+            hold,
+            blockers,
+            spendable_after: spendable - taken,
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! The stored form of a whole cell, for snapshots.
+
+use bursar_core::cell::config::CellConfig;
+use bursar_core::cell::demand::{DemandImage, KindImage, MixImage};
+use bursar_core::cell::ids::GroupId;
+use bursar_core::cell::image::{
+    AccountImage, ClassImage, GroupImage, Image, ModelSlot, NodeImage, Quota, Request,
+    ReservationImage, Timer, Window,
+};
+use bursar_core::cell::post::Mark;
+use bursar_core::cell::shape::{LabelId, ModelId, Shape, ShapeId};
+use smallvec::SmallVec;
+
+use super::event::stored_number;
+use crate::record::ledger::FormatError;
+use crate::record::ledger::wire::{Reader, Stored, Writer, stored_enum, stored_struct};
+use crate::record::message::stored_small_list;
+
+/// The version of the image that this build writes and reads. A snapshot of another version is
+/// skipped: the journal says the same, only slower.
+pub const IMAGE_VERSION: u64 = 1;
+
+stored_number!(ShapeId, LabelId, GroupId);
+
+stored_small_list!(ModelId; 4, LabelId; 2);
+
+stored_struct!(Image {
+    0 now,
+    1 config = CellConfig::default(),
+    2 marks,
+    3 told,
+    4 models,
+    5 labels,
+    6 racks,
+    7 prices,
+    8 shapes,
+    9 requests,
+    10 demand,
+    11 decay,
+    12 accounts,
+    13 nodes,
+    14 next_node,
+    15 memory_of_models,
+    16 groups,
+    17 jobs,
+    18 classes,
+    19 reservations,
+    20 hot,
+    21 ready,
+    22 mixed,
+    23 maintenance,
+    24 timers,
+    25 idle,
+    26 review_at = None,
+    27 victims = 0,
+});
+
+stored_struct!(Mark { 0 number, 1 position });
+
+stored_struct!(Shape {
+    0 gpu,
+    1 models = SmallVec::new(),
+    2 gpu_memory_mib = 0,
+    3 cpu_milli = 0,
+    4 memory_mib = 0,
+    5 labels = SmallVec::new(),
+});
+
+stored_struct!(Request { 0 shape, 1 nodes = 1, 2 occupancy });
+
+stored_struct!(DemandImage { 0 counts, 1 news = 0, 2 mix });
+
+stored_struct!(MixImage {
+    0 version,
+    1 kinds,
+    2 without_gpu = 0,
+    3 cpu_milli_per_gpu = 0,
+    4 memory_mib_per_gpu = 0,
+    5 restricted = Vec::new(),
+});
+
+stored_struct!(KindImage {
+    0 gpu,
+    1 cpu_milli = 0,
+    2 models = Vec::new(),
+    3 gpu_memory_mib = 0,
+    4 weight,
+});
+
+stored_struct!(Quota {
+    0 gpus = Vec::new(),
+    1 total_gpus = None,
+    2 running_jobs = None,
+    3 waiting_jobs = None,
+});
+
+stored_struct!(AccountImage {
+    0 path,
+    1 weight = 1,
+    2 frozen = false,
+    3 quota = Quota::default(),
+    4 usage,
+    5 own_usage,
+    6 blocked = Vec::new(),
+});
+
+stored_struct!(NodeImage {
+    0 node,
+    1 offer,
+    2 incarnation,
+    3 seq,
+    4 lease_until,
+    5 alive,
+    6 drained = false,
+    7 members = Vec::new(),
+});
+
+stored_struct!(GroupImage { 0 tenant, 1 name, 2 limit });
+
+stored_struct!(ClassImage {
+    0 class,
+    1 parked = Vec::new(),
+    2 woken = Vec::new(),
+    3 since_aged = 0,
+    4 unreserved = Vec::new(),
+    5 review = false,
+});
+
+stored_enum!(ModelSlot {
+    0 Any {};
+    1 Model(model);
+});
+
+stored_struct!(ReservationImage {
+    0 job,
+    1 class,
+    2 nodes,
+    3 start_at,
+    4 expires_at,
+    5 slot = None,
+});
+
+stored_struct!(Window { 0 from, 1 to, 2 nodes, 3 began = false });
+
+stored_enum!(Timer {
+    0 NodeLease(node);
+    1 MaxRuntime(job);
+    2 FundsNeeded(job);
+    3 FundsEnd(job);
+    4 Kill(job);
+    5 KillTimeout(job);
+    6 Release(job);
+    7 Reservation(job);
+    8 MaintenanceBegin(id);
+    9 MaintenanceEnd(id);
+    10 Review {};
+});
+
+/// The image as bytes: `[version, image]`.
+pub fn encode_image(image: &Image) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut out = Writer::new(&mut bytes);
+    out.array(2);
+    out.unsigned(IMAGE_VERSION);
+    image.write(&mut out);
+    bytes
+}
+
+/// Reads [`encode_image`].
+pub fn decode_image(bytes: &[u8]) -> Result<Image, FormatError> {
+    let mut input = Reader::new(bytes);
+    input.array_of("an image", 2)?;
+    match input.unsigned()? {
+        IMAGE_VERSION => {}
+        version => return Err(FormatError::UnknownVersion { what: "the image", version }),
+    }
+    let image = Image::read(&mut input)?;
+    input.finish()?;
+    Ok(image)
+}

@@ -1,0 +1,212 @@
+//! The stored form of cell events: every variant comes back as it was, every byte counts, the golden
+//! bytes never change, and nothing else is believed.
+
+mod arbitrary;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use arbitrary::{Source, VARIANTS};
+use bursar_core::cell::event::Event;
+use bursar_core::cell::node::NodeId;
+use bursar_core::cell::{AttemptId, JobId};
+use bursar_core::message::ToLedger;
+use bursar_core::time::Timestamp;
+use bursar_journal::record::cell::{
+    AuditHeader, Author, CommandKind, Outcome, decode_body, encode_body, event_name,
+};
+use bursar_journal::record::ledger::FormatError;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn encoded(header: Option<&AuditHeader>, events: &[Event]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_body(header, events, &mut bytes);
+    bytes
+}
+
+#[test]
+fn the_generator_makes_every_variant_there_is() {
+    let mut source = Source::new(1);
+    let names: BTreeSet<&str> =
+        (0..VARIANTS).map(|variant| event_name(&source.event(variant))).collect();
+    assert_eq!(names.len(), VARIANTS as usize);
+    // The stored tag of a variant is its number in the generator: [1, null, [[tag, …]]].
+    for variant in 0..VARIANTS {
+        let bytes = encoded(None, &[source.event(variant)]);
+        let tag = if variant < 24 { bytes[5] } else { bytes[6] };
+        assert_eq!(u32::from(tag), variant);
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_event_comes_back_and_is_written_again_the_same(seed in any::<u64>()) {
+        let mut source = Source::new(seed);
+        let header = (source.below(4) > 0).then(|| source.header());
+        let events: Vec<Event> = (0..VARIANTS).map(|variant| source.event(variant)).collect();
+        let bytes = encoded(header.as_ref(), &events);
+        let body = decode_body(&bytes).expect("just written");
+        prop_assert_eq!(&body.header, &header);
+        prop_assert_eq!(&body.events, &events);
+        prop_assert_eq!(encoded(body.header.as_ref(), &body.events), bytes);
+    }
+
+    #[test]
+    fn any_cbor_tool_can_read_a_body(seed in any::<u64>()) {
+        let mut source = Source::new(seed);
+        let header = source.header();
+        let events: Vec<Event> = (0..VARIANTS).map(|variant| source.event(variant)).collect();
+        let bytes = encoded(Some(&header), &events);
+        let mut other = minicbor::Decoder::new(&bytes);
+        other.skip().expect("another implementation reads it");
+        prop_assert_eq!(other.position(), bytes.len());
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused_or_mean_exactly_what_they_say(
+        seed in any::<u64>(), variant in 0..VARIANTS, at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+    ) {
+        let mut source = Source::new(seed);
+        let header = source.header();
+        let mut bytes = encoded(Some(&header), &[source.event(variant)]);
+        let at = at.index(bytes.len());
+        bytes[at] = value;
+        if let Ok(body) = decode_body(&bytes) {
+            prop_assert_eq!(encoded(body.header.as_ref(), &body.events), bytes);
+        }
+    }
+
+    #[test]
+    fn cut_off_and_longer_bodies_are_refused(seed in any::<u64>(), variant in 0..VARIANTS) {
+        let mut source = Source::new(seed);
+        let mut bytes = encoded(None, &[source.event(variant)]);
+        for length in 0..bytes.len() {
+            prop_assert!(decode_body(&bytes[..length]).is_err());
+        }
+        bytes.push(0);
+        prop_assert_eq!(decode_body(&bytes), Err(FormatError::TrailingBytes { left: 1 }));
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
+        for prefix in [&[][..], &[0x83, 1, 0xf6, 0x81][..], &[0x83, 1, 0xf6, 0x81, 0x82][..]] {
+            let bytes = [prefix, &bytes].concat();
+            if let Ok(body) = decode_body(&bytes) {
+                prop_assert_eq!(encoded(body.header.as_ref(), &body.events), bytes);
+            }
+        }
+    }
+}
+
+fn golden_file(event: &Event) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cell-v1");
+    directory.join(format!("{}.hex", event_name(event)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let lines: Vec<&str> = (0..digits.len())
+        .step_by(96)
+        .map(|start| &digits[start..digits.len().min(start + 96)])
+        .collect();
+    lines.join("\n") + "\n"
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let digit = |byte: u8| (byte as char).to_digit(16).expect("a golden file is hexadecimal");
+    digits
+        .chunks(2)
+        .map(|pair| u8::try_from(digit(pair[0]) * 16 + digit(pair[1])).expect("two digits"))
+        .collect()
+}
+
+/// `BURSAR_WRITE_GOLDEN=1` writes the files of variants that have none yet; it never changes one.
+#[test]
+fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
+    for variant in 0..VARIANTS {
+        // Each variant has its own seed, so that another one does not change its bytes; several of
+        // each, so that messages of every kind are among them.
+        let mut source = Source::new(2020 + u64::from(variant));
+        let header = (variant % 5 > 0).then(|| source.header());
+        let events: Vec<Event> = (0..16).map(|_| source.event(variant)).collect();
+        let written = encoded(header.as_ref(), &events);
+        let file = golden_file(&events[0]);
+        if std::env::var_os("BURSAR_WRITE_GOLDEN").is_some() && !file.exists() {
+            std::fs::write(&file, hex(&written)).expect("the golden directory is writable");
+        }
+        let golden = std::fs::read_to_string(&file).expect("every variant has a golden file");
+        let golden = from_hex(&golden);
+        assert_eq!(written, golden, "{}", file.display());
+        let read = decode_body(&golden).expect("golden bytes stay readable");
+        assert_eq!((read.header, read.events), (header, events));
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let body_of = |event: &[u8]| [&[0x83, 1, 0xf6, 0x81], event].concat();
+    // NodeLost { node: 7 } is [7, {0: 7}].
+    assert!(decode_body(&body_of(&[0x82, 7, 0xa1, 0, 7])).is_ok());
+    let refused = |event: &[u8]| decode_body(&body_of(event)).expect_err("must be refused");
+    for (event, error) in [
+        (&[0x82, 0x18, 99, 0xa0][..], FormatError::UnknownTag { what: "Event", tag: 99 }),
+        (&[0x82, 7, 0xa0], FormatError::MissingField { what: "NodeLost", key: 0 }),
+        (&[0x82, 7, 0xa2, 0, 7, 5, 1], FormatError::UnknownField { what: "NodeLost", key: 5 }),
+    ] {
+        assert_eq!(refused(event), error);
+    }
+    // JobReleased { job: [0, 2^48] }: a shard numbers its jobs in 48 bits.
+    let large = [0x82, 16, 0xa1, 0, 0x82, 0, 0x1b, 0, 1, 0, 0, 0, 0, 0, 0];
+    assert!(matches!(refused(&large), FormatError::Impossible { .. }));
+    let newer = decode_body(&[0x83, 2, 0xf6, 0x80]).expect_err("version 2 does not exist");
+    assert_eq!(newer, FormatError::UnknownVersion { what: "the body", version: 2 });
+    assert!(newer.to_string().contains("use the build that wrote it"));
+}
+
+/// What a report of a node with eight running attempts becomes after a month.
+fn heartbeat() -> (AuditHeader, Vec<Event>) {
+    let header = AuditHeader {
+        author: Author::Actor("key_01kqvtzj4pdz9cwynx2b7h4d3m".into()),
+        command: CommandKind::Heartbeat,
+        outcome: Outcome::Accepted,
+    };
+    let usage: Vec<(AttemptId, u64)> = (0..8)
+        .map(|at| (AttemptId { job: JobId::new(0, 1_000_000 + at), number: 1 }, 40_000_000 + at))
+        .collect();
+    let lease_until = Timestamp::from_millis(1_700_000_000_000);
+    let events = vec![
+        Event::NodeReported { node: NodeId(1234), seq: 86_400, lease_until },
+        Event::UsageMetered { node: NodeId(1234), usage: usage.clone() },
+        Event::LedgerTold {
+            shard: 0,
+            number: 5_000_000,
+            message: Box::new(ToLedger::UsageMetered(usage)),
+        },
+    ];
+    (header, events)
+}
+
+#[test]
+fn a_report_on_eight_attempts_takes_few_bytes() {
+    let (header, events) = heartbeat();
+    let bytes = encoded(Some(&header), &events).len();
+    println!("{bytes} bytes for a report of a node with 8 running attempts");
+    assert!(bytes <= 340, "{bytes}");
+}
+
+#[test]
+fn every_event_is_documented() {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let (_, cells) = page.split_once("## Cells").expect("the page has a part on cells");
+    let mut source = Source::new(1);
+    for variant in 0..VARIANTS {
+        let name = event_name(&source.event(variant));
+        let row =
+            cells.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
+        assert!(row.is_some_and(|row| row.contains(&variant.to_string())), "{name}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What keeps a job waiting in a cell, in the interface's words, each with the way out.
+
+use bursar_api::amount::Sum;
+use bursar_api::{Blocker, BlockerType};
+use bursar_core::cell::ids::JobId;
+use bursar_core::cell::why;
+
+use crate::render::time;
+
+/// Thousandths of GPUs as the interface shows them.
+pub(crate) fn gpus(thousandths: u32) -> Sum {
+    Sum::from_micros(i128::from(thousandths) * 1000)
+}
+
+fn of(kind: BlockerType, detail: impl Into<String>, fix: impl Into<String>) -> Blocker {
+    Blocker::new(kind, detail, fix)
+}
+
+/// A blocker of a cell. `name` gives the id of another job, if the reader may know it.
+pub(crate) fn blocker(
+    region: &str,
+    blocker: &why::Blocker,
+    name: impl Fn(JobId) -> Option<String>,
+) -> Blocker {
+    use why::Blocker as Of;
+    match blocker {
+        Of::Credits => of(
+            BlockerType::Credits,
+            "the account has too few credits for the next hold",
+            "grant or transfer credits to the account; the job goes on by itself",
+        ),
+        Of::Budget => of(
+            BlockerType::Budget,
+            "a hard budget has no room for the next hold",
+            "raise the budget or wait for its next period; the job goes on by itself",
+        ),
+        Of::Frozen { account } => {
+            let whose = account.as_deref().unwrap_or("an account above the job");
+            let fix = match account {
+                Some(account) => format!("POST /v1/accounts/{account}/unfreeze"),
+                None => "unfreeze the account".to_owned(),
+            };
+            let mut shown = of(BlockerType::Frozen, format!("{whose} is frozen"), fix);
+            shown.account = account.as_ref().map(ToString::to_string);
+            shown
+        }
+        Of::Quota { account, model, jobs, limit, used, requested } => {
+            let (what, limit, used, requested) = if *jobs {
+                let whole = |jobs: &u32| Sum::from_micros(i128::from(*jobs) * 1_000_000);
+                ("jobs".to_owned(), whole(limit), whole(used), whole(requested))
+            } else {
+                let what =
+                    model.as_ref().map_or("GPUs".to_owned(), |model| format!("{model} GPUs"));
+                (what, gpus(*limit), gpus(*used), gpus(*requested))
+            };
+            let detail = format!(
+                "the quota of {account} in {region} is {limit} {what} at once, of which {used} \
+                 are in use; {requested} more do not fit"
+            );
+            let fix = format!("raise it (PUT /v1/accounts/{account}/quota) or wait until jobs end");
+            let mut shown = of(BlockerType::Quota, detail, fix);
+            shown.account = Some(account.to_string());
+            (shown.limit, shown.held, shown.requested) = (Some(limit), Some(used), Some(requested));
+            shown
+        }
+        Of::Group { name, limit, active } => of(
+            BlockerType::Group,
+            format!("the group `{name}` has {active} of its {limit} jobs running"),
+            "wait until one of them ends, or submit the next job of the group with a higher limit",
+        ),
+        Of::GpuType { models } => {
+            let wanted = match models.as_slice() {
+                [] => "with GPUs".to_owned(),
+                models => format!("with {}", models.join(" or ")),
+            };
+            of(
+                BlockerType::GpuType,
+                format!("{region} has no node {wanted}"),
+                "add another type to gpus.types, allow another region, or wait for such a node",
+            )
+        }
+        Of::Memory { nodes } => of(
+            BlockerType::Memory,
+            format!(
+                "none of the {nodes} nodes with the right GPUs in {region} is large enough, even \
+                 when empty"
+            ),
+            "ask for fewer GPUs per node, less memory or CPU, or fewer labels",
+        ),
+        Of::Capacity { wanted, available, suitable } => of(
+            BlockerType::Capacity,
+            format!(
+                "{wanted} of the {suitable} nodes in {region} that are large enough must have room \
+                 at once; {available} have"
+            ),
+            "wait until others end, or allow more types or regions",
+        ),
+        Of::Gang { wanted, available } => of(
+            BlockerType::Gang,
+            format!("the job needs {wanted} nodes of {region} at once; {available} could serve it"),
+            "ask for fewer nodes, or allow more types or regions",
+        ),
+        Of::Reservation { job, from } => {
+            let whom = match job {
+                Some(job) => match name(*job) {
+                    Some(name) => format!("job {name}"),
+                    None => "another job".to_owned(),
+                },
+                None => "maintenance".to_owned(),
+            };
+            let detail = format!("nodes with room are kept for {whom} from {} on", time(*from));
+            let fix = "a shorter max_runtime_seconds lets the job run before that";
+            of(BlockerType::Reservation, detail, fix)
+        }
+        Of::Drain { nodes } => of(
+            BlockerType::Drain,
+            format!("{nodes} nodes with room in {region} take no work now"),
+            "wait until they are resumed, or ask an operator",
+        ),
+        Of::Priority { ahead: 0 } => of(
+            BlockerType::Priority,
+            "it is its turn; it starts with the next step of the scheduler",
+            "nothing to do",
+        ),
+        Of::Priority { ahead } => of(
+            BlockerType::Priority,
+            format!("{ahead} jobs of {region} go first"),
+            "wait, or submit it in a higher class",
+        ),
+        Of::Delayed { until } => of(
+            BlockerType::Priority,
+            format!("an operator preempted it; it is not placed before {}", time(*until)),
+            "wait",
+        ),
+    }
+}

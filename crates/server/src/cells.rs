@@ -1,0 +1,279 @@
+//! The cells of this server: one engine for each region, and the couriers between it and the ledger.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use bursar_core::cell::{Cell, Origin};
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::{self, Envelope, Ledger};
+use bursar_core::message::{ToCell, ToLedger};
+use bursar_engine::courier::{Courier, CourierError, Inbox, Letter, Mark, Outbox};
+use bursar_engine::{CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, Stats, Status};
+use bursar_journal::Journal;
+use tokio::sync::watch;
+
+use crate::codec::LedgerCodec;
+use crate::gateway::Gateway;
+
+/// The shard that the only ledger is.
+pub const SHARD: u16 = 0;
+
+/// What a node was told last: the number of its agent's start, and a print of the orders.
+type Told = (u32, Vec<String>);
+
+/// One region's cell.
+pub struct CellService {
+    /// The region.
+    pub region: Name,
+    /// The ledger's number for it.
+    pub number: CellNo,
+    /// Commands and reads.
+    pub gateway: Gateway<Cell>,
+    /// Everything that happened in it.
+    pub journal: Arc<dyn Journal>,
+    /// Changes whenever something became durable.
+    moved: watch::Receiver<u64>,
+    /// What each node was told last, so that a long poll answers at once only with news.
+    told: Mutex<BTreeMap<Name, Told>>,
+    engine: Engine<CellCodec>,
+}
+
+/// The cells, by the name of their region.
+pub struct Cells {
+    cells: Vec<CellService>,
+    couriers: Mutex<Vec<JoinHandle<Result<(), CourierError>>>>,
+}
+
+/// What starting a cell needs.
+pub struct CellSetup {
+    /// The region.
+    pub region: Name,
+    /// The ledger's number for it.
+    pub number: CellNo,
+    /// Its journal, measured.
+    pub journal: Arc<dyn Journal>,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// How its writer works.
+    pub options: EngineOptions,
+}
+
+impl CellService {
+    /// Starts the writer of a cell.
+    pub fn start(setup: CellSetup) -> Result<CellService, String> {
+        let CellSetup { region, number, journal, clock, options } = setup;
+        let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
+        let (sender, moved) = watch::channel(0);
+        let durable = engine.durable();
+        let watching = move || {
+            let mut seen = 0;
+            while durable.wait_beyond(seen) {
+                seen = durable.head().map_or(seen, |head| head.sequence);
+                sender.send_replace(seen);
+            }
+        };
+        // It ends with the writer; there is nothing to join it for.
+        let _unjoined = std::thread::Builder::new()
+            .name("bursar-cell-watch".into())
+            .spawn(watching)
+            .map_err(|error| error.to_string())?;
+        Ok(CellService {
+            region,
+            number,
+            gateway: Gateway::new(engine.handle()),
+            journal,
+            moved,
+            told: Mutex::default(),
+            engine,
+        })
+    }
+
+    /// Its writer.
+    pub fn engine(&self) -> &Engine<CellCodec> {
+        &self.engine
+    }
+
+    /// What its writer is doing.
+    pub fn status(&self) -> Status {
+        self.engine.status()
+    }
+
+    /// What its writer has done.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Changes whenever something became durable.
+    pub fn moved(&self) -> watch::Receiver<u64> {
+        self.moved.clone()
+    }
+
+    /// Notes what a node is about to be told; says whether that is news to it.
+    pub fn is_news(&self, node: &str, incarnation: u32, orders: &[String]) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = (incarnation, orders.to_vec());
+        let news = told.get(node).map_or(!orders.is_empty(), |before| *before != now);
+        told.insert(node.into(), now);
+        news && !orders.is_empty()
+    }
+
+    /// Starts the couriers between this cell and the ledger.
+    fn start_couriers(
+        &self,
+        ledger: &Arc<dyn Journal>,
+        handle: &Handle<Ledger>,
+        durable: Arc<bursar_engine::Durable>,
+    ) -> [JoinHandle<Result<(), CourierError>>; 2] {
+        let to_cell = Courier::new(
+            Arc::clone(ledger),
+            Arc::new(LedgerCodec),
+            LedgerOutbox(self.number),
+            CellInbox(self.engine.handle()),
+        );
+        let from_cell = Courier::new(
+            Arc::clone(&self.journal),
+            Arc::new(CellCodec),
+            CellOutbox,
+            LedgerInbox { handle: handle.clone(), cell: self.number, region: self.region.clone() },
+        );
+        [to_cell.start(durable), from_cell.start(self.engine.durable())]
+    }
+}
+
+impl Cells {
+    /// The cells, with couriers to and from the ledger.
+    pub fn start(
+        cells: Vec<CellService>,
+        ledger: &Engine<LedgerCodec>,
+        journal: &Arc<dyn Journal>,
+    ) -> Cells {
+        let couriers = cells
+            .iter()
+            .flat_map(|cell| cell.start_couriers(journal, &ledger.handle(), ledger.durable()))
+            .collect();
+        Cells { cells, couriers: Mutex::new(couriers) }
+    }
+
+    /// All of them, by region.
+    pub fn iter(&self) -> impl Iterator<Item = &CellService> {
+        self.cells.iter()
+    }
+
+    /// The cell of a region.
+    pub fn of_region(&self, region: &str) -> Option<&CellService> {
+        self.cells.iter().find(|cell| cell.region == region)
+    }
+
+    /// The cell with this number.
+    pub fn numbered(&self, number: CellNo) -> Option<&CellService> {
+        self.cells.iter().find(|cell| cell.number == number)
+    }
+
+    /// Why messages do not arrive, if a courier gave up. It never does while journals are sound.
+    pub fn courier_failure(&self) -> Option<String> {
+        let mut couriers = self.couriers.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = couriers.iter().position(JoinHandle::is_finished)?;
+        Some(match couriers.swap_remove(ended).join() {
+            Ok(Ok(())) => "a courier ended with its writer".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "a courier panicked".to_owned(),
+        })
+    }
+}
+
+/// Finds what the ledger tells one cell.
+struct LedgerOutbox(CellNo);
+
+impl Outbox<Ledger> for LedgerOutbox {
+    type Message = ToCell;
+
+    fn letter(&self, event: &ledger::Event) -> Option<(u64, ToCell)> {
+        match event {
+            ledger::Event::CellTold { cell, number, message } if *cell == self.0 => {
+                Some((*number, (**message).clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Finds what a cell tells the ledger.
+struct CellOutbox;
+
+impl Outbox<Cell> for CellOutbox {
+    type Message = ToLedger;
+
+    fn letter(&self, event: &bursar_core::cell::Event) -> Option<(u64, ToLedger)> {
+        match event {
+            bursar_core::cell::Event::LedgerTold { shard: SHARD, number, message } => {
+                Some((*number, (**message).clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The cell's end of the line.
+struct CellInbox(Handle<Cell>);
+
+impl Inbox<ToCell> for CellInbox {
+    fn mark(&mut self) -> Result<Mark, EngineError> {
+        let read = |cell: &Cell| {
+            let mark = cell.mark(SHARD);
+            Mark { number: mark.number, position: mark.position }
+        };
+        self.0.read(read).map(|seen| seen.value)
+    }
+
+    fn deliver(&mut self, letters: Vec<Letter<ToCell>>) -> Result<Mark, EngineError> {
+        let (done, answers) = channel();
+        for Letter { number, position, message } in letters {
+            let origin = Origin::Ledger { shard: SHARD, number, position };
+            let done = done.clone();
+            // Whether it was taken shows in the mark.
+            self.0.submit(origin, message.into(), move |answer| drop(done.send(answer.err())));
+        }
+        drop(done);
+        match answers.into_iter().flatten().next() {
+            Some(error) => Err(error),
+            None => self.mark(),
+        }
+    }
+}
+
+/// The ledger's end of the line from one cell.
+struct LedgerInbox {
+    handle: Handle<Ledger>,
+    cell: CellNo,
+    region: Name,
+}
+
+impl Inbox<ToLedger> for LedgerInbox {
+    fn mark(&mut self) -> Result<Mark, EngineError> {
+        let cell = self.cell;
+        let read = move |ledger: &Ledger| {
+            let mark = ledger.cell(cell).map(|book| book.mark).unwrap_or_default();
+            Mark { number: mark.number, position: mark.position }
+        };
+        self.handle.read(read).map(|seen| seen.value)
+    }
+
+    fn deliver(&mut self, letters: Vec<Letter<ToLedger>>) -> Result<Mark, EngineError> {
+        let (done, answers) = channel();
+        for Letter { number, position, message } in letters {
+            let envelope = Envelope { actor: self.region.clone(), ..Envelope::default() };
+            let (cell, message) = (self.cell, Box::new(message));
+            let command = Command::Receive { cell, number, position, message };
+            let done = done.clone();
+            self.handle.submit(envelope, command, move |answer| drop(done.send(answer.err())));
+        }
+        drop(done);
+        match answers.into_iter().flatten().next() {
+            Some(error) => Err(error),
+            None => self.mark(),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What agents say: that a node is there, what it runs, and what its jobs print.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bursar_api::Code;
+use bursar_api::json::convert;
+use bursar_api::node::{
+    AttemptState, Gpu, Heartbeat, HeartbeatQuery, LogChunk, LogKept, Order, OrderType, Orders,
+    RegisterNode, Registration, RunSpec,
+};
+use bursar_core::cell::command::{self, NodeOffer, Report, ReportState};
+use bursar_core::cell::event::StopReason;
+use bursar_core::cell::order::{self, OrderKind};
+use bursar_core::cell::{AttemptId, Cell, Command, Reply};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{JobNo, Name, is_valid_name};
+use bursar_core::time::Timestamp;
+use bursar_engine::Seen;
+
+use super::change::{Answer, json, named};
+use super::extract::{Caller, Params, Tree};
+use super::labels::{label_list, memory_mib};
+use super::nodes::{cell_of, origin};
+use crate::app::App;
+use crate::cells::CellService;
+use crate::ids::{attempt_id, read_attempt_id};
+use crate::problem::Failure;
+use crate::render::time;
+
+/// The most GPUs of one node: one bit each.
+const MOST_GPUS: usize = 64;
+/// The most attempts of one report.
+const MOST_REPORTS: usize = 1024;
+/// Longer waits are answered after this: a handler has thirty seconds.
+const LONGEST_WAIT: Duration = Duration::from_secs(25);
+/// The model of a node without GPUs.
+const NO_GPU: &str = "none";
+
+/// Refuses an agent that is bound to another region or node.
+fn check_binding(caller: &Caller, region: &str, node: &str) -> Result<(), Failure> {
+    let principal = &caller.principal;
+    let bound = |to: &Option<Name>, wanted: &str| to.as_deref().is_none_or(|to| to == wanted);
+    if bound(&principal.region, region) && bound(&principal.node, node) {
+        return Ok(());
+    }
+    Err(Failure::forbidden("this key is bound to another region or node"))
+}
+
+fn offer(node: RegisterNode) -> Result<NodeOffer, Failure> {
+    if !is_valid_name(&node.id) {
+        let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
+        return Err(Failure::invalid("id", reason));
+    }
+    let gpus = node.gpus.as_slice();
+    if gpus.len() > MOST_GPUS {
+        return Err(Failure::invalid("gpus", "a node has at most 64 GPUs"));
+    }
+    let alike = |a: &Gpu, b: &Gpu| a.kind == b.kind && a.memory_gib == b.memory_gib;
+    if gpus.windows(2).any(|pair| !alike(&pair[0], &pair[1])) {
+        let reason = "all GPUs of a node are of one type and size: register each kind as a node";
+        return Err(Failure::invalid("gpus", reason));
+    }
+    let mut uuids: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+    uuids.sort_unstable();
+    if uuids.windows(2).any(|pair| pair[0] == pair[1]) || uuids.first() == Some(&"") {
+        return Err(Failure::invalid("gpus", "each GPU has a uuid of its own"));
+    }
+    let kind = gpus.first().map_or(NO_GPU, |gpu| gpu.kind.as_str());
+    if !is_valid_name(kind) {
+        return Err(Failure::invalid("gpus.type", "must be 1 to 64 of A-Z a-z 0-9 . _ : -"));
+    }
+    let gpu_memory = gpus.first().map_or(0, |gpu| gpu.memory_gib);
+    let cpu_milli = node.cpus.checked_mul(1000);
+    Ok(NodeOffer {
+        name: node.id.into(),
+        rack: node.rack.unwrap_or_default().into(),
+        model: kind.into(),
+        // Checked above.
+        gpus: u16::try_from(gpus.len()).unwrap_or(u16::MAX),
+        uuids: gpus.iter().map(|gpu| Name::from(gpu.uuid.as_str())).collect(),
+        gpu_memory_mib: memory_mib(gpu_memory, "gpus.memory_gib")?,
+        cpu_milli: cpu_milli.ok_or_else(|| Failure::invalid("cpus", "is too large"))?,
+        memory_mib: memory_mib(node.memory_gib, "memory_gib")?,
+        labels: label_list(node.labels, "labels")?,
+    })
+}
+
+/// Adds a node, or says that its agent started again.
+#[utoipa::path(post, path = "/v1/nodes", tag = "nodes", operation_id = "register_node",
+    request_body = RegisterNode,
+    responses((status = 201, description = "The agent may report now", body = Registration)))]
+pub(super) async fn register(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let node: RegisterNode = convert(body)?;
+    caller.principal.require("register_node")?;
+    check_binding(&caller, &node.region, &node.id)?;
+    let reason = "there is no such region here";
+    let cell = app.cells.of_region(&node.region);
+    let cell = cell.ok_or_else(|| Failure::invalid("region", reason))?;
+    let offer = offer(node)?;
+    let name = offer.name.clone();
+    if let Ok(other) = cell_of(&app, &name).await
+        && other.region != cell.region
+    {
+        let detail = format!("the node `{name}` is in {}; delete it there first", other.region);
+        return Err(Failure::new(Code::Conflict, detail));
+    }
+    let seen = cell.gateway.post(origin(&caller), Command::RegisterNode(offer)).answer().await?;
+    let Reply::Registered { incarnation, heartbeat_ms, lease_until } = seen.value? else {
+        unreachable!("a registration is answered with its number")
+    };
+    app.settle_if_manual().await?;
+    let seconds = |ms: i64| u32::try_from(ms / 1000).unwrap_or(u32::MAX);
+    let registration = Registration {
+        node: name.to_string(),
+        incarnation,
+        heartbeat_seconds: seconds(heartbeat_ms),
+        lease_seconds: seconds(lease_until.millis_since(seen.at)),
+        lease_until: time(lease_until),
+    };
+    Ok(json(StatusCode::CREATED, &registration))
+}
+
+/// A report as the cell wants it, and the ids in it that are none of the cell's attempts.
+fn report(
+    cell: &CellService,
+    node: &Name,
+    beat: &Heartbeat,
+) -> Result<(command::Heartbeat, Vec<String>), Failure> {
+    if beat.attempts.len() > MOST_REPORTS {
+        return Err(Failure::invalid("attempts", "at most 1024 in one report"));
+    }
+    if beat.seq == 0 {
+        return Err(Failure::invalid("seq", "counts from 1"));
+    }
+    let mut reports = Vec::new();
+    let mut foreign = Vec::new();
+    for said in &beat.attempts {
+        let known = read_attempt_id(&said.id).filter(|(at, _)| *at == cell.number.0);
+        let Some((_, attempt)) = known else {
+            foreign.push(said.id.clone());
+            continue;
+        };
+        reports.push(Report {
+            attempt,
+            state: match said.state {
+                AttemptState::Running => ReportState::Running,
+                AttemptState::Succeeded => ReportState::Succeeded,
+                AttemptState::Failed => ReportState::Failed,
+                AttemptState::Stopped => ReportState::Stopped,
+            },
+            gpu_ms_total: said.gpu_ms_total,
+            exit_code: said.exit_code,
+        });
+    }
+    let (incarnation, seq) = (beat.incarnation, beat.seq);
+    Ok((command::Heartbeat { node: node.clone(), incarnation, seq, reports }, foreign))
+}
+
+fn reason(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Cancelled => "cancelled",
+        StopReason::Preempted { .. } => "preempted",
+        StopReason::Operator => "operator",
+        StopReason::Drained => "drained",
+        StopReason::MaxRuntime => "timed_out",
+        StopReason::OutOfCredits => "out_of_credits",
+    }
+}
+
+/// The order in the interface's words.
+fn shown(cell: u16, order: order::Order, job: Option<&String>, now: Timestamp) -> Order {
+    let mut shown = Order {
+        kind: OrderType::Forget,
+        attempt: attempt_id(cell, order.attempt),
+        job: job.cloned(),
+        spec: None,
+        gpus: Vec::new(),
+        grace_seconds: None,
+        reason: None,
+    };
+    let seconds = |ms: i64| u32::try_from(ms.max(0).saturating_add(999) / 1000).unwrap_or(u32::MAX);
+    match order.kind {
+        OrderKind::Start(start) => {
+            shown.kind = OrderType::Start;
+            let mut spec: RunSpec = serde_json::from_str(&start.payload).unwrap_or_default();
+            if spec.array_index.is_some() {
+                let index = job.and_then(|job| job.rsplit_once('.')).map(|(_, index)| index);
+                spec.array_index = index.and_then(|index| index.parse().ok());
+            }
+            spec.node_names = start.nodes.iter().map(ToString::to_string).collect();
+            spec.rank = start.rank.into();
+            shown.spec = Some(spec);
+            shown.gpus = start.uuids.iter().map(ToString::to_string).collect();
+            shown.grace_seconds = Some(seconds(start.grace_ms));
+        }
+        OrderKind::Stop { kill_at, reason: why } => {
+            shown.kind = OrderType::Stop;
+            shown.grace_seconds = Some(seconds(kill_at.millis_since(now)));
+            shown.reason = Some(reason(why).to_owned());
+        }
+        OrderKind::Kill { reason: why } => {
+            shown.kind = OrderType::Kill;
+            shown.reason = why.map(|why| reason(why).to_owned());
+        }
+        OrderKind::Forget => {}
+    }
+    shown
+}
+
+/// The names of jobs, as far as the ledger still knows them.
+async fn names(app: &App, attempts: &[AttemptId]) -> Result<BTreeMap<AttemptId, String>, Failure> {
+    let attempts = attempts.to_vec();
+    let look = move |ledger: &Ledger| {
+        let named = attempts.into_iter().filter_map(|attempt| {
+            let job = ledger.job(JobNo::of_cell(attempt.job))?;
+            Some((attempt, job.order.id.to_string()))
+        });
+        named.collect()
+    };
+    app.ledger.peek(look).await
+}
+
+async fn orders(
+    app: &App,
+    cell: &CellService,
+    beat: &command::Heartbeat,
+) -> Result<Vec<Order>, Failure> {
+    let beat = beat.clone();
+    let seen: Seen<Vec<order::Order>> =
+        cell.gateway.read(move |all: &Cell| all.orders(&beat)).await?;
+    let attempts: Vec<AttemptId> = seen.value.iter().map(|order| order.attempt).collect();
+    if attempts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = names(app, &attempts).await?;
+    let (number, now) = (cell.number.0, seen.at);
+    let orders = seen.value.into_iter();
+    Ok(orders
+        .map(|order| {
+            let job = names.get(&order.attempt);
+            shown(number, order, job, now)
+        })
+        .collect())
+}
+
+/// What tells two sets of orders apart.
+fn print(orders: &[Order]) -> Vec<String> {
+    orders.iter().map(|order| format!("{:?} {}", order.kind, order.attempt)).collect()
+}
+
+/// The orders; if there is nothing new, not before there is or the wait is over.
+async fn wait_for_orders(
+    app: &App,
+    cell: &CellService,
+    beat: &command::Heartbeat,
+    wait: Duration,
+) -> Result<Vec<Order>, Failure> {
+    let mut moved = cell.moved();
+    let mut stopped = app.stopped.clone();
+    let deadline = tokio::time::sleep(wait.min(LONGEST_WAIT));
+    tokio::pin!(deadline);
+    let _aside = app.load.aside();
+    loop {
+        moved.mark_unchanged();
+        let orders = orders(app, cell, beat).await?;
+        if cell.is_news(&beat.node, beat.incarnation, &print(&orders)) || wait.is_zero() {
+            return Ok(orders);
+        }
+        tokio::select! {
+            () = &mut deadline => return Ok(orders),
+            changed = moved.changed() => if changed.is_err() { return Ok(orders) },
+            _ = stopped.changed() => return Ok(orders),
+        }
+    }
+}
+
+/// Keeps what came along with the reports; losing it loses no money.
+fn keep_words(app: &App, beat: &Heartbeat) {
+    for said in &beat.attempts {
+        let kept = said.message.as_deref().map_or(Ok(()), |text| app.logs.note(&said.id, text));
+        let tail = said.log_tail.as_deref().filter(|_| app.logs.len(&said.id) == 0);
+        let tail = tail.map_or(Ok(0), |tail| app.logs.append(&said.id, 0, tail.as_bytes()));
+        if let Err(error) = kept.and(tail.map(drop)) {
+            tracing::warn!(%error, attempt = %said.id, "what the agent said was not kept");
+        }
+    }
+}
+
+/// Reports what a node runs, and asks what it must do.
+#[utoipa::path(post, path = "/v1/nodes/{id}/heartbeat", tag = "nodes",
+    operation_id = "heartbeat_node",
+    params(("id" = String, Path, description = "The node's name"), HeartbeatQuery),
+    request_body = Heartbeat,
+    responses((status = 200, description = "What the node must do", body = Orders)))]
+pub(super) async fn heartbeat(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(query): Params<HeartbeatQuery>,
+    Tree(body): Tree,
+) -> Answer {
+    let beat: Heartbeat = convert(body)?;
+    caller.principal.require("heartbeat_node")?;
+    let id = named("node", id)?;
+    let cell = cell_of(&app, &id).await?;
+    check_binding(&caller, &cell.region, &id)?;
+    let (said, foreign) = report(cell, &id, &beat)?;
+    let command = Command::Heartbeat(said.clone());
+    let seen = cell.gateway.post(origin(&caller), command).answer().await?;
+    let Reply::Reported { lease_until } = seen.value? else {
+        unreachable!("a report is answered with the lease")
+    };
+    keep_words(&app, &beat);
+    app.settle_if_manual().await?;
+    let wait = Duration::from_secs(query.wait_seconds.unwrap_or(0).into());
+    let wait = if foreign.is_empty() { wait } else { Duration::ZERO };
+    let mut orders = wait_for_orders(&app, cell, &said, wait).await?;
+    orders.extend(foreign.into_iter().map(|attempt| Order {
+        kind: OrderType::Forget,
+        attempt,
+        job: None,
+        spec: None,
+        gpus: Vec::new(),
+        grace_seconds: None,
+        reason: None,
+    }));
+    Ok(json(StatusCode::OK, &Orders { orders, lease_until: time(lease_until) }))
+}
+
+/// Whether an attempt has or had a part on a node.
+async fn ran_here(
+    app: &App,
+    cell: &CellService,
+    attempt: AttemptId,
+    node: Name,
+) -> Result<bool, Failure> {
+    let number = cell.number;
+    let look = move |ledger: &Ledger| {
+        let job = ledger.job(JobNo::of_cell(attempt.job));
+        job.into_iter().flat_map(|job| &job.attempts).any(|known| {
+            known.cell == Some(number)
+                && known.number == attempt.number
+                && known.members.iter().any(|member| member.node == node)
+        })
+    };
+    Ok(app.ledger.read(look).await?.value)
+}
+
+/// Keeps output of an attempt.
+#[utoipa::path(post, path = "/v1/nodes/{id}/logs", tag = "nodes", operation_id = "send_node_log",
+    params(("id" = String, Path, description = "The node's name")), request_body = LogChunk,
+    responses((status = 200, description = "Where the next piece belongs", body = LogKept)))]
+pub(super) async fn logs(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let chunk: LogChunk = convert(body)?;
+    caller.principal.require("send_node_log")?;
+    let id = named("node", id)?;
+    let cell = cell_of(&app, &id).await?;
+    check_binding(&caller, &cell.region, &id)?;
+    let data = BASE64.decode(&chunk.data);
+    let data = data.map_err(|_| Failure::invalid("data", "must be base64 with padding"))?;
+    let attempt = read_attempt_id(&chunk.attempt).filter(|(at, _)| *at == cell.number.0);
+    let (_, attempt) = attempt.ok_or_else(|| Failure::not_found("attempt", &chunk.attempt))?;
+    let node = id.clone();
+    let current = cell.gateway.read(move |all: &Cell| all.node_named(&id).map(|n| n.incarnation));
+    let current = current.await?.value.unwrap_or(0);
+    if chunk.incarnation != current {
+        let detail = format!("the node's agent started again as {current}; register again");
+        return Err(Failure::new(Code::StaleIncarnation, detail));
+    }
+    if !ran_here(&app, cell, attempt, node).await? {
+        return Err(Failure::not_found("attempt", &chunk.attempt));
+    }
+    let store = Arc::clone(&app);
+    let work = move || store.logs.append(&chunk.attempt, chunk.offset, &data);
+    let kept = tokio::task::spawn_blocking(work).await;
+    let kept = kept.map_err(std::io::Error::other).and_then(|kept| kept);
+    let next_offset = kept.map_err(|error| Failure::new(Code::StorageFull, error.to_string()))?;
+    Ok(json(StatusCode::OK, &LogKept { next_offset }))
+}

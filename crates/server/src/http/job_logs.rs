@@ -1,0 +1,138 @@
+//! What jobs print.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bursar_api::job::LogQuery;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{JobNo, Name};
+use bursar_core::ledger::refusal::Resource;
+use futures_util::stream;
+
+use super::change::{Answer, named};
+use super::extract::{Caller, Params};
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::operation::find;
+use crate::problem::Failure;
+use crate::render_job::attempt_name;
+
+/// How long to wait for more output.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The attempt to read, and whether the job has ended.
+struct Source {
+    number: JobNo,
+    attempt: Option<String>,
+}
+
+async fn source(
+    app: &App,
+    account: &Name,
+    id: &Name,
+    wanted: Option<String>,
+) -> Result<Source, Failure> {
+    let (tenant, job) = (Name::from(tenant_of(account)), id.clone());
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_job(ledger.find_account(&tenant)?, &job)?;
+        let own = ledger.job(number)?;
+        let names: Vec<String> =
+            own.attempts.iter().map(|attempt| attempt_name(number, attempt)).collect();
+        Some((number, names))
+    };
+    let seen = app.read(read).await?;
+    let (number, mut names) = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
+    let attempt = match wanted {
+        Some(wanted) if !names.contains(&wanted) => {
+            return Err(Failure::not_found("attempt", &wanted));
+        }
+        Some(wanted) => Some(wanted),
+        None => names.pop(),
+    };
+    Ok(Source { number, attempt })
+}
+
+/// Where a reader is.
+struct Reading {
+    app: Arc<App>,
+    source: Source,
+    offset: u64,
+    follow: bool,
+}
+
+impl Reading {
+    async fn has_ended(&self) -> bool {
+        let number = self.source.number;
+        let look = move |ledger: &Ledger| ledger.job(number).is_none_or(|job| job.state.is_ended());
+        // A ledger that does not answer is going away, and the stream with it.
+        self.app.ledger.peek(look).await.unwrap_or(true)
+    }
+
+    /// The attempt to read; one that was not named may only be there later.
+    async fn attempt(&mut self) -> Option<String> {
+        if self.source.attempt.is_none() {
+            let number = self.source.number;
+            let look = move |ledger: &Ledger| {
+                let attempts = &ledger.job(number)?.attempts;
+                attempts.last().map(|attempt| attempt_name(number, attempt))
+            };
+            self.source.attempt = self.app.ledger.peek(look).await.ok().flatten();
+        }
+        self.source.attempt.clone()
+    }
+
+    /// The next piece; nothing at the end.
+    async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        loop {
+            // Looked at first: what is written before the end is read after it.
+            let ended = !self.follow || self.has_ended().await;
+            if let Some(attempt) = self.attempt().await {
+                let (app, offset) = (Arc::clone(&self.app), self.offset);
+                let read = tokio::task::spawn_blocking(move || app.logs.read(&attempt, offset));
+                let piece = read.await.map_err(std::io::Error::other)??;
+                if !piece.is_empty() {
+                    self.offset += piece.len() as u64;
+                    return Ok(Some(piece));
+                }
+            }
+            if ended {
+                return Ok(None);
+            }
+            let mut stopped = self.app.stopped.clone();
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                _ = stopped.changed() => return Ok(None),
+            }
+        }
+    }
+}
+
+/// The output of a job's attempt, as text. With `follow` it goes on until the job has ended.
+#[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", operation_id = "get_job_logs",
+    params(("id" = String, Path, description = "The job's id"), LogQuery),
+    responses((status = 200, description = "The output", body = String,
+        content_type = "text/plain")))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(query): Params<LogQuery>,
+) -> Answer {
+    let id = named("job", id)?;
+    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    caller.principal.require("get_job_logs")?;
+    let source = source(&app, &account, &id, query.attempt).await?;
+    let follow = query.follow.unwrap_or(false);
+    let reading = Reading { app, source, offset: 0, follow };
+    let pieces = stream::try_unfold(reading, |mut reading| async move {
+        Ok::<_, std::io::Error>(reading.next().await?.map(|piece| (piece, reading)))
+    });
+    let mut response: Response = Body::from_stream(pieces).into_response();
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}

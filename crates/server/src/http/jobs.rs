@@ -1,0 +1,257 @@
+//! Jobs.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use bursar_api::Code;
+use bursar_api::job::{CancelJob, Job, JobFilter, PreemptJob, SubmitJob, Why};
+use bursar_api::json::convert;
+use bursar_api::list::List;
+use bursar_core::cell;
+use bursar_core::cell::ids::JobId;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::ledger::job::JobState;
+use bursar_core::ledger::refusal::Resource;
+use serde_json::Value;
+
+use super::change::{Answer, change, json, named};
+use super::extract::{Caller, Params, Tree};
+use super::list::{Step, page_size, walk};
+use super::nodes::origin;
+use super::submission::submission;
+use crate::app::App;
+use crate::auth::{Principal, is_at_or_below, tenant_of};
+use crate::cells::SHARD;
+use crate::operation::{Plan, Target, find};
+use crate::problem::Failure;
+use crate::render::{Shape, time};
+use crate::render_job;
+use crate::waiting::{Waiting, ask_cells};
+
+pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
+    let submission = submission(app, body)?;
+    let command = submission.command;
+    Ok(Plan {
+        operation: "submit_job",
+        target: Target::Account(command.account.clone()),
+        creates: Some(submission.creates),
+        build: Box::new(move |_| Command::SubmitJob(Box::new(command))),
+        shape: Shape::Job,
+    })
+}
+
+pub(super) fn plan_cancel(id: String, body: Value) -> Result<Plan, Failure> {
+    let CancelJob {} = convert(body)?;
+    let id = named("job", id)?;
+    let job = id.clone();
+    Ok(Plan {
+        operation: "cancel_job",
+        target: Target::Named(Resource::Job, id),
+        creates: None,
+        build: Box::new(move |tenant| Command::CancelJob { tenant, job }),
+        shape: Shape::Job,
+    })
+}
+
+/// Submits a job: its hold is placed, and its regions may start it.
+///
+/// With `array` the answer is the first job and lists the others. A job for which no node is there
+/// yet waits; one that nothing priced could ever serve is refused as `unsatisfiable`.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", operation_id = "submit_job",
+    request_body = SubmitJob, responses(
+        (status = 201, description = "The job waits for its place", body = Job),
+        (status = 200, description = "The same request had submitted it before", body = Job)))]
+pub(super) async fn submit(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_submit(&app, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// Asks a job to end. One that has not started ends at once.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "The job as it is now", body = Job)))]
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan = plan_cancel(id, body.clone())?;
+    change(&app, &caller, &body, plan).await
+}
+
+/// A job as the ledger has it, and what its cells must be asked.
+struct Looked {
+    number: JobNo,
+    job: Job,
+    cells: Vec<CellNo>,
+    waiting: bool,
+}
+
+/// The id under which cells know a job.
+fn cell_id(number: JobNo) -> JobId {
+    number.in_cell(SHARD)
+}
+
+async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
+    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
+        let own = ledger.job(number)?;
+        let cells = own.standings.iter().map(|standing| standing.cell).collect();
+        let waiting = own.state == JobState::Queued;
+        Some(Looked { number, job: render_job::job(ledger, number)?, cells, waiting })
+    };
+    let seen = app.read(read).await?;
+    let mut looked = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
+    looked.job.as_of = time(seen.at);
+    looked.job.ledger_position = seen.position;
+    render_job::add_messages(&app.logs, &mut looked.job);
+    Ok(looked)
+}
+
+/// The job with everything that is known of why it waits.
+async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Job, Failure> {
+    let Looked { number, mut job, cells, waiting } = looked;
+    if !waiting {
+        return Ok(job);
+    }
+    let known = Waiting { blockers: job.blockers.take().unwrap_or_default(), ..Waiting::default() };
+    // A job that waits for credits or for another job is not in any queue.
+    let asked = if known.blockers.is_empty() { cells.as_slice() } else { &[] };
+    let told = ask_cells(app, principal, asked, cell_id(number), known).await?;
+    job.position = told.position;
+    job.estimated_start_at = told.estimated_start_at;
+    job.blockers = Some(told.blockers);
+    Ok(job)
+}
+
+/// A job, with everything that keeps it waiting.
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "get_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "The job", body = Job)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = named("job", id)?;
+    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    caller.principal.require("get_job")?;
+    let looked = look(&app, &account, &id).await?;
+    let job = complete(&app, &caller.principal, looked).await?;
+    Ok(json(StatusCode::OK, &job))
+}
+
+/// Why a job waits: everything that blocks it, each with the way out.
+#[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs", operation_id = "explain_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "What keeps it waiting", body = Why)))]
+pub(super) async fn why(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = named("job", id)?;
+    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    caller.principal.require("explain_job")?;
+    let looked = look(&app, &account, &id).await?;
+    let job = complete(&app, &caller.principal, looked).await?;
+    let why = Why {
+        job: job.id,
+        state: job.state,
+        position: job.position,
+        estimated_start_at: job.estimated_start_at,
+        blockers: job.blockers.unwrap_or_default(),
+    };
+    Ok(json(StatusCode::OK, &why))
+}
+
+/// Jobs in the key's scope, newest first. Why they wait is told by each job itself.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(JobFilter),
+    responses((status = 200, description = "A page of jobs", body = List<Job>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(filter): Params<JobFilter>,
+) -> Answer {
+    caller.principal.require("list_jobs")?;
+    let size = page_size(filter.limit)?;
+    let account = app.listed_account(&caller, filter.account).await?;
+    let (principal, state, label) = (caller.principal, filter.state, filter.label);
+    let page = walk(&app, size, filter.cursor, move |ledger, before| {
+        let before = u64::try_from(before).unwrap_or(u64::MAX);
+        Step::over(
+            ledger.jobs_before(Some(JobNo(before))).map(|(number, _)| number.0.into()),
+            |place| {
+                let number = JobNo(u64::try_from(place).ok()?);
+                let own = ledger.job(number)?;
+                let path = ledger.account(own.order.account).path.as_str();
+                let wanted = account.as_deref().is_none_or(|account| is_at_or_below(path, account))
+                    && state.is_none_or(|state| state == render_job::state(own.state))
+                    && principal.sees(path);
+                let job = wanted.then(|| render_job::job(ledger, number)).flatten()?;
+                label.as_deref().is_none_or(|label| has_label(&job, label)).then_some(job)
+            },
+        )
+    });
+    let mut page = page.await?;
+    for job in &mut page.data {
+        job.as_of = page.as_of.unwrap_or(job.as_of);
+        job.ledger_position = page.position.unwrap_or(0);
+    }
+    Ok(json(StatusCode::OK, &page))
+}
+
+fn has_label(job: &Job, wanted: &str) -> bool {
+    let Some(labels) = &job.spec.labels else { return false };
+    match wanted.split_once('=') {
+        Some((key, value)) => labels.get(key).is_some_and(|found| found == value),
+        None => labels.contains_key(wanted),
+    }
+}
+
+/// Stops a running job and queues it again. It is not placed for the next ten seconds.
+#[utoipa::path(post, path = "/v1/jobs/{id}/preempt", tag = "jobs", operation_id = "preempt_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "The job as it is now", body = Job)))]
+pub(super) async fn preempt(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let PreemptJob {} = convert(body)?;
+    let id = named("job", id)?;
+    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    caller.principal.require("preempt_job")?;
+    let (tenant, wanted) = (Name::from(tenant_of(&account)), id.clone());
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
+        let own = ledger.job(number)?;
+        let cell = own.live_attempt().and_then(|attempt| attempt.cell);
+        Some((number, cell, own.order.terms.preemptible))
+    };
+    let seen = app.ledger.read(read).await?;
+    let (number, cell, preemptible) = seen.value.ok_or_else(|| Failure::not_found("job", &id))?;
+    let conflict = |detail: &str| Failure::new(Code::Conflict, detail);
+    if !preemptible {
+        let detail = "the job is not preemptible; drain its node with force, or cancel the job";
+        return Err(conflict(detail));
+    }
+    let cell = cell.and_then(|cell| app.cells.numbered(cell));
+    let cell = cell.ok_or_else(|| conflict("the job does not run; there is nothing to preempt"))?;
+    let command = cell::Command::PreemptJob { job: cell_id(number) };
+    cell.gateway.post(origin(&caller), command).answer().await?.value?;
+    app.settle_if_manual().await?;
+    let looked = look(&app, &account, &id).await?;
+    let job = complete(&app, &caller.principal, looked).await?;
+    Ok(json(StatusCode::OK, &job))
+}

@@ -1,0 +1,41 @@
+//! Labels and sizes, as nodes offer them and jobs ask for them.
+
+use std::collections::BTreeMap;
+
+use bursar_core::ledger::id::Name;
+
+use crate::problem::Failure;
+
+/// The most labels of one thing.
+const MOST: usize = 64;
+
+/// Labels as `key=value`, in order.
+pub(super) fn label_list(
+    labels: Option<BTreeMap<String, String>>,
+    field: &str,
+) -> Result<Vec<Name>, Failure> {
+    let labels = check_labels(labels, field)?;
+    Ok(labels.into_iter().map(|(key, value)| Name::from(format!("{key}={value}"))).collect())
+}
+
+/// Labels whose keys and values are short and readable.
+pub(super) fn check_labels(
+    labels: Option<BTreeMap<String, String>>,
+    field: &str,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let labels = labels.unwrap_or_default();
+    let plain = |text: &str| text.len() <= 128 && !text.chars().any(char::is_control);
+    let valid = |(key, value): (&String, &String)| {
+        !key.is_empty() && !key.contains('=') && plain(key) && plain(value)
+    };
+    if labels.len() > MOST || !labels.iter().all(valid) {
+        let reason = "at most 64 labels; keys and values of at most 128 bytes, keys without `=`";
+        return Err(Failure::invalid(field, reason));
+    }
+    Ok(labels)
+}
+
+/// Gibibytes as mebibytes.
+pub(super) fn memory_mib(gib: u32, field: &str) -> Result<u32, Failure> {
+    gib.checked_mul(1024).ok_or_else(|| Failure::invalid(field, "is too large"))
+}

@@ -1,0 +1,277 @@
+//! Regions: what they have, who waits there, and when they are closed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use bursar_api::amount::Sum;
+use bursar_api::hold::Release;
+use bursar_api::json::convert;
+use bursar_api::list::List;
+use bursar_api::region::{
+    Maintenance, PlanMaintenance, Queue, QueueEntry, QueueQuery, Region, RegionGpus, ShareEntry,
+};
+use bursar_core::cell::ids::{JobId, MaintenanceId};
+use bursar_core::cell::why::{FairShare, Why};
+use bursar_core::cell::{Cell, Command};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{JobNo, Name, is_valid_name};
+
+use super::change::{Answer, json};
+use super::convert::instant;
+use super::extract::{Caller, Params, Tree};
+use super::list::page_size;
+use super::nodes::origin;
+use crate::app::App;
+use crate::auth::Principal;
+use crate::blockers::{blocker, gpus};
+use crate::cells::CellService;
+use crate::problem::Failure;
+use crate::render::time;
+
+/// A region has one plan at a time.
+const THE_PLAN: MaintenanceId = MaintenanceId(1);
+/// How many waiting jobs one look at a cell goes through.
+const MOST_WAITING: usize = 10_000;
+
+fn region(id: &str, cell: &Cell) -> Region {
+    let mut by_type: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
+    let (mut nodes, mut ready) = (0, 0);
+    for view in cell.nodes() {
+        nodes += 1;
+        ready += u32::from(view.is_open());
+        let entry = by_type.entry(view.offer.model.as_str()).or_default();
+        for free in view.free.iter().map(|free| u32::from(*free)) {
+            entry.0 += 1;
+            entry.1 += 1000 - free.min(1000);
+            entry.2 += if view.is_open() { free } else { 0 };
+        }
+    }
+    let by_type = by_type.into_iter().filter(|(_, (total, _, _))| *total > 0);
+    let (running, waiting) = cell.job_counts();
+    Region {
+        id: id.to_owned(),
+        nodes,
+        nodes_ready: ready,
+        gpus: by_type
+            .map(|(kind, (total, used, free))| RegionGpus {
+                kind: kind.to_owned(),
+                total,
+                used: gpus(used),
+                free: gpus(free),
+            })
+            .collect(),
+        running_jobs: running.into(),
+        waiting_jobs: waiting.into(),
+    }
+}
+
+/// All regions, by name, with what they have.
+#[utoipa::path(get, path = "/v1/regions", tag = "nodes", operation_id = "list_regions",
+    responses((status = 200, description = "The regions", body = List<Region>)))]
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    caller.principal.require("list_regions")?;
+    let mut data = Vec::new();
+    for cell in app.cells.iter() {
+        let id = cell.region.clone();
+        data.push(cell.gateway.read(move |cell| region(&id, cell)).await?.value);
+    }
+    let list = List { data, has_more: false, next_cursor: None, as_of: None, position: None };
+    Ok(json(StatusCode::OK, &list))
+}
+
+/// The cell of a region out of the address.
+fn cell_of<'a>(app: &'a App, region: &str) -> Result<&'a CellService, Failure> {
+    app.cells.of_region(region).ok_or_else(|| Failure::not_found("region", region))
+}
+
+/// Waiting jobs with their places and reasons, and where accounts stand.
+type Standing = (Vec<(u64, JobId, Why)>, bool, Vec<FairShare>);
+
+fn look(cell: &Cell, principal: &Principal, size: usize) -> Standing {
+    use bursar_core::machine::Machine;
+    let now = cell.now();
+    let all = cell.queue(MOST_WAITING);
+    let own = (1..)
+        .zip(all)
+        .filter(|(_, job)| cell.job_spec(*job).is_some_and(|spec| principal.sees(&spec.account)));
+    let mut own: Vec<(u64, JobId)> = own.take(size + 1).collect();
+    let more = own.len() > size;
+    own.truncate(size);
+    let waiting = own.into_iter();
+    let waiting = waiting.filter_map(|(place, job)| Some((place, job, cell.why(job, now)?)));
+    let shares = cell.fair_shares(now).into_iter();
+    let shares = shares.filter(|share| !share.account.is_empty() && principal.sees(&share.account));
+    (waiting.collect(), more, shares.collect())
+}
+
+fn share(share: FairShare) -> ShareEntry {
+    let millionths = |ppm: u64| Sum::from_micros(ppm.into());
+    ShareEntry {
+        account: share.account.to_string(),
+        weight: share.weight,
+        usage: Sum::from_micros(i128::try_from(share.usage_micros).unwrap_or(i128::MAX)),
+        entitled: millionths(share.entitled_ppm),
+        received: millionths(share.received_ppm),
+        per_hour: millionths(share.rate),
+        gpus: gpus(share.gpus),
+        running_jobs: share.running_jobs,
+        waiting_jobs: share.waiting_jobs,
+    }
+}
+
+/// What the queue shows of jobs that the ledger knows: name, account, class, submission.
+pub(super) fn known_jobs(
+    ledger: &Ledger,
+    jobs: &[JobId],
+) -> BTreeMap<JobId, (Name, Name, Name, bursar_core::time::Timestamp)> {
+    let known = jobs.iter().filter_map(|id| {
+        let job = ledger.job(JobNo::of_cell(*id))?;
+        let account = ledger.account(job.order.account).path.clone();
+        let (name, class) = (job.order.id.clone(), job.order.terms.class.clone());
+        Some((*id, (name, account, class, job.submitted_at)))
+    });
+    known.collect()
+}
+
+/// Who waits in a region, in which order and why, and the fair share of each account.
+#[utoipa::path(get, path = "/v1/regions/{id}/queue", tag = "nodes", operation_id = "get_queue",
+    params(("id" = String, Path, description = "The region's name"), QueueQuery),
+    responses((status = 200, description = "The queue in the key's scope", body = Queue)))]
+pub(super) async fn queue(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(query): Params<QueueQuery>,
+) -> Answer {
+    caller.principal.require("get_queue")?;
+    let size = page_size(query.limit)?;
+    let cell = cell_of(&app, &id)?;
+    let principal = caller.principal.clone();
+    let seen = cell.gateway.read(move |cell| look(cell, &principal, size)).await?;
+    let (waiting, has_more, shares) = seen.value;
+    let mentioned = waiting.iter().flat_map(|(_, job, why)| {
+        let kept = why.blockers.iter().filter_map(|blocker| match blocker {
+            bursar_core::cell::why::Blocker::Reservation { job, .. } => *job,
+            _ => None,
+        });
+        std::iter::once(*job).chain(kept)
+    });
+    let mentioned: Vec<JobId> = mentioned.collect();
+    let known = app.ledger.read(move |ledger| known_jobs(ledger, &mentioned)).await?.value;
+    let name = |job: JobId| {
+        let (name, account, _, _) = known.get(&job)?;
+        caller.principal.sees(account).then(|| name.to_string())
+    };
+    let entry = |(position, job, why): (u64, JobId, Why)| {
+        let (id, account, class, created_at) = known.get(&job)?;
+        let blockers = why.blockers.iter().map(|of| blocker(&cell.region, of, name));
+        Some(QueueEntry {
+            position,
+            job: id.to_string(),
+            account: account.to_string(),
+            class: class.to_string(),
+            created_at: time(*created_at),
+            estimated_start_at: why.estimate.map(|estimate| time(estimate.at)),
+            blockers: blockers.collect(),
+        })
+    };
+    let queue = Queue {
+        region: id,
+        data: waiting.into_iter().filter_map(entry).collect(),
+        has_more,
+        next_cursor: None,
+        shares: shares.into_iter().map(share).collect(),
+        as_of: time(seen.at),
+    };
+    Ok(json(StatusCode::OK, &queue))
+}
+
+async fn plan_of(cell: &CellService) -> Result<Option<Maintenance>, Failure> {
+    let region = cell.region.to_string();
+    let read = move |cell: &Cell| {
+        let window = cell.maintenance_window(THE_PLAN)?;
+        Some(Maintenance {
+            region,
+            from: time(window.from),
+            to: time(window.to),
+            nodes: window.nodes.into_iter().map(str::to_owned).collect(),
+        })
+    };
+    Ok(cell.gateway.read(read).await?.value)
+}
+
+/// Plans a time in which nodes of a region do not work, in place of an earlier plan.
+#[utoipa::path(put, path = "/v1/regions/{id}/maintenance", tag = "nodes",
+    operation_id = "plan_maintenance",
+    params(("id" = String, Path, description = "The region's name")),
+    request_body = PlanMaintenance,
+    responses((status = 200, description = "The plan", body = Maintenance)))]
+pub(super) async fn plan(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan: PlanMaintenance = convert(body)?;
+    caller.principal.require("plan_maintenance")?;
+    let cell = cell_of(&app, &id)?;
+    let nodes = plan.nodes.unwrap_or_default();
+    for node in &nodes {
+        let wanted = Name::from(node.as_str());
+        let known = cell.gateway.read(move |cell| cell.node_named(&wanted).is_some());
+        if !is_valid_name(node) || !known.await?.value {
+            let reason = format!("there is no node `{node}` in {id}");
+            return Err(Failure::invalid("nodes", reason));
+        }
+    }
+    let command = Command::PlanMaintenance {
+        id: THE_PLAN,
+        from: instant(plan.from),
+        to: instant(plan.to),
+        nodes: nodes.into_iter().map(Name::from).collect(),
+    };
+    cell.gateway.post(origin(&caller), command).answer().await?.value?;
+    app.settle_if_manual().await?;
+    // A plan that begins and ends at once is over already.
+    let shown = plan_of(cell).await?.ok_or_else(|| Failure::not_found("maintenance", &id))?;
+    Ok(json(StatusCode::OK, &shown))
+}
+
+/// The plan of a region.
+#[utoipa::path(get, path = "/v1/regions/{id}/maintenance", tag = "nodes",
+    operation_id = "get_maintenance",
+    params(("id" = String, Path, description = "The region's name")),
+    responses((status = 200, description = "The plan", body = Maintenance)))]
+pub(super) async fn get_plan(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    caller.principal.require("get_maintenance")?;
+    let shown = plan_of(cell_of(&app, &id)?).await?;
+    let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &id))?;
+    Ok(json(StatusCode::OK, &shown))
+}
+
+/// Drops the plan of a region; its nodes work again at once.
+#[utoipa::path(delete, path = "/v1/regions/{id}/maintenance", tag = "nodes",
+    operation_id = "cancel_maintenance",
+    params(("id" = String, Path, description = "The region's name")),
+    responses((status = 204, description = "The plan is gone")))]
+pub(super) async fn cancel_plan(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body)?;
+    caller.principal.require("cancel_maintenance")?;
+    let cell = cell_of(&app, &id)?;
+    let command = Command::CancelMaintenance { id: THE_PLAN };
+    cell.gateway.post(origin(&caller), command).answer().await?.value?;
+    app.settle_if_manual().await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,68 @@
+//! The jobs that cost, use or hold most, in a key's scope.
+
+use bursar_api::amount::Sum;
+use bursar_api::top::{TopBy, TopEntry};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::JobNo;
+use bursar_core::ledger::job::Job;
+use bursar_core::time::Timestamp;
+
+use crate::app::App;
+use crate::auth::Principal;
+use crate::problem::Failure;
+use crate::render_job::{attempt, held};
+
+/// How many jobs one look at the ledger goes through.
+const STEPS: usize = 5_000;
+
+/// What a job counts for. What it spent or used counts by when its attempts ended; what runs counts
+/// in full.
+fn value(ledger: &Ledger, number: JobNo, job: &Job, by: TopBy, since: Timestamp) -> Sum {
+    let recent = job.attempts.iter().filter(|own| own.end.is_none_or(|end| end.at >= since));
+    let recent = recent.map(|own| attempt(ledger, number, job, own));
+    match by {
+        TopBy::Spent => Sum::from_micros(recent.map(|own| own.charged.micros()).sum()),
+        TopBy::GpuSeconds => {
+            Sum::from_micros(recent.map(|own| i128::from(own.gpu_ms) * 1000).sum())
+        }
+        TopBy::Held => held(ledger, job),
+        // Accounts have credits; jobs do not.
+        TopBy::Available => Sum::default(),
+    }
+}
+
+/// The first `k` jobs, largest first; of equals the newer one first.
+pub(super) async fn top_jobs(
+    app: &App,
+    principal: &Principal,
+    by: TopBy,
+    since: Timestamp,
+    k: usize,
+) -> Result<Vec<TopEntry>, Failure> {
+    let mut best: Vec<TopEntry> = Vec::new();
+    let mut before = None;
+    loop {
+        let principal = principal.clone();
+        let look = move |ledger: &Ledger| {
+            let mut found = Vec::new();
+            let mut last = None;
+            for (number, job) in ledger.jobs_before(before).take(STEPS) {
+                last = Some(number);
+                let seen = principal.sees(&ledger.account(job.order.account).path);
+                let value = value(ledger, number, job, by, since);
+                if seen && value > Sum::default() {
+                    found.push(TopEntry { id: job.order.id.to_string(), value });
+                }
+            }
+            (found, last)
+        };
+        let (found, last) = app.ledger.peek(look).await?;
+        best.extend(found);
+        best.sort_by_key(|entry| std::cmp::Reverse(entry.value));
+        best.truncate(k);
+        match last {
+            Some(last) => before = Some(last),
+            None => return Ok(best),
+        }
+    }
+}

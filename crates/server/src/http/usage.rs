@@ -1,0 +1,93 @@
+//! Usage that others measured: each record stands on its own, and repeating it changes nothing.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::batch::OperationResult;
+use bursar_api::json::convert;
+use bursar_api::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
+use bursar_core::ledger::command::{Command, Usage, UsageOf};
+use bursar_core::ledger::refusal::Resource;
+
+use super::batch::result;
+use super::change::{Answer, json, named};
+use super::convert::credits;
+use super::extract::{Caller, Tree};
+use crate::app::App;
+use crate::operation::{Plan, Running, Target};
+use crate::problem::Failure;
+use crate::render::Shape;
+
+fn plan(record: UsageRecord) -> Result<Plan, Failure> {
+    let (resource, name, of) = match (record.job, record.hold) {
+        (Some(job), None) => {
+            let job = named("job", job)?;
+            (Resource::Job, job.clone(), UsageOf::Job(job))
+        }
+        (None, Some(hold)) => {
+            let hold = named("hold", hold)?;
+            (Resource::Hold, hold.clone(), UsageOf::Hold(hold))
+        }
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(Failure::invalid("job", "name exactly one of job and hold"));
+        }
+    };
+    let usage = match (record.gpu_ms_total, record.amount_total) {
+        (Some(gpu_ms), None) => Usage::GpuMs(gpu_ms),
+        (None, Some(amount)) => Usage::Total(credits(amount, "amount_total")?),
+        (None, None) | (Some(_), Some(_)) => {
+            let reason = "give exactly one of gpu_ms_total and amount_total";
+            return Err(Failure::invalid("gpu_ms_total", reason));
+        }
+    };
+    let (seq, ended) = (record.seq, record.ended.unwrap_or(false));
+    let shape = match resource {
+        Resource::Job => Shape::Job,
+        _ => Shape::Hold { closing: ended },
+    };
+    Ok(Plan {
+        operation: "report_usage",
+        target: Target::Named(resource, name),
+        creates: None,
+        build: Box::new(move |tenant| Command::ReportUsage { tenant, of, seq, usage, ended }),
+        shape,
+    })
+}
+
+async fn post(app: &App, caller: &Caller, record: UsageRecord) -> Result<Running, Failure> {
+    // Cumulative totals need no key of their own.
+    let caller = Caller { idempotency_key: None, ..caller.clone() };
+    let ready = plan(record)?.resolve(app, &caller, 0, &[]).await?;
+    Ok(ready.post(app))
+}
+
+/// Reports usage that others measured, such as Slurm or Kubernetes.
+///
+/// Totals are cumulative. Each record is answered like a request of its own.
+#[utoipa::path(post, path = "/v1/usage", tag = "jobs", operation_id = "report_usage",
+    request_body = ReportUsage,
+    responses((status = 200, description = "What each came to, in order", body = UsageResults)))]
+pub(super) async fn report(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let report: ReportUsage = convert(body)?;
+    caller.principal.require("report_usage")?;
+    if !(1..=MAX_RECORDS).contains(&report.records.len()) {
+        return Err(Failure::invalid("records", "must have 1 to 1000 records"));
+    }
+    let mut running: Vec<Result<Running, Failure>> = Vec::with_capacity(report.records.len());
+    for record in report.records {
+        running.push(post(&app, &caller, record).await);
+    }
+    let mut results: Vec<OperationResult> = Vec::with_capacity(running.len());
+    for running in running {
+        results.push(result(match running {
+            Ok(running) => running.done(&app).await,
+            Err(failure) => Err(failure),
+        }));
+    }
+    Ok(json(StatusCode::OK, &UsageResults { results }))
+}

@@ -1,0 +1,64 @@
+//! What the server does about its regions beside answering for them: prices and counters.
+
+use std::collections::BTreeMap;
+
+use bursar_core::cell::{Cell, Command, Origin};
+
+use crate::app::App;
+use crate::problem::Failure;
+use crate::telemetry::RegionCounts;
+
+/// What a cell has and does.
+fn counts(cell: &Cell) -> RegionCounts {
+    let mut gpus: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    let mut counts = RegionCounts::default();
+    for view in cell.nodes() {
+        counts.nodes += 1;
+        counts.ready += u32::from(view.is_open());
+        let entry = gpus.entry(view.offer.model.as_str()).or_default();
+        for free in view.free.iter().map(|free| u32::from(*free)) {
+            entry.0 += 1000 - free.min(1000);
+            entry.1 += if view.is_open() { free } else { 0 };
+        }
+    }
+    counts.gpus = gpus.into_iter().map(|(kind, (used, free))| (kind.into(), used, free)).collect();
+    (counts.running, counts.waiting) = cell.job_counts();
+    counts
+}
+
+impl App {
+    /// Tells the cells the list prices of now: they weigh usage until a price is pinned.
+    pub async fn tell_prices(&self) -> Result<(), Failure> {
+        let directory = self.directory.current();
+        let now = self.clock.now();
+        let mut types: Vec<_> =
+            directory.prices_at(now).into_iter().map(|price| price.gpu_type).collect();
+        types.dedup();
+        for cell in self.cells.iter() {
+            for model in &types {
+                let Some(price) = directory.price(model, &cell.region, now) else { continue };
+                let (name, price) = (model.clone(), price.length());
+                let known = cell.gateway.peek(move |cell| cell.list_price(&name)).await?;
+                if known != Some(price) {
+                    let command = Command::SetPrice { model: model.clone(), price };
+                    let origin = Origin::component("prices");
+                    cell.gateway.post(origin, command).answer().await?.value?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the counters of the regions and of their writers up to date.
+    pub async fn measure_regions(&self) {
+        for cell in self.cells.iter() {
+            let name = format!("cell-{}", cell.region);
+            let (waiting, stats, status) = (cell.gateway.waiting(), cell.stats(), cell.status());
+            self.metrics.machine(&name, waiting, &stats, &status);
+            // While a cell does not answer its last counters stand.
+            if let Ok(counts) = cell.gateway.peek(counts).await {
+                self.metrics.region(&cell.region, &counts);
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Puts jobs into the words of the interface.
+
+use bursar_api::amount::Sum;
+use bursar_api::job::{self, Attempt, EndReason, Job, JobHold, SubmitJob};
+use bursar_core::cell::ids::AttemptId;
+use bursar_core::credits::Credits;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::hold::{Hold, HoldKind};
+use bursar_core::ledger::id::{JobNo, Name};
+use bursar_core::ledger::job::{self as core, JobState};
+use bursar_core::ledger::price::Rate;
+
+use crate::cells::SHARD;
+use crate::ids::attempt_id;
+use crate::logs::LogStore;
+use crate::problem::blocker;
+use crate::render::time;
+
+/// Stands for the cell of attempts that others measure.
+const ELSEWHERE: u16 = u16::MAX;
+
+fn sum(credits: Credits) -> Sum {
+    Sum::from_micros(credits.micros().into())
+}
+
+fn units(length: u64) -> Sum {
+    Sum::from_micros(length.into())
+}
+
+/// A job's state.
+pub(crate) fn state(state: JobState) -> job::JobState {
+    match state {
+        JobState::Queued => job::JobState::Queued,
+        JobState::Starting => job::JobState::Starting,
+        JobState::Running => job::JobState::Running,
+        JobState::Stopping => job::JobState::Stopping,
+        JobState::Succeeded => job::JobState::Succeeded,
+        JobState::Failed => job::JobState::Failed,
+        JobState::Cancelled => job::JobState::Cancelled,
+        JobState::Lost => job::JobState::Lost,
+        JobState::OutOfCredits => job::JobState::OutOfCredits,
+        JobState::TimedOut => job::JobState::TimedOut,
+    }
+}
+
+/// Why an attempt ended.
+pub(crate) fn end_reason(reason: core::EndReason) -> EndReason {
+    match reason {
+        core::EndReason::Succeeded => EndReason::Succeeded,
+        core::EndReason::Failed => EndReason::Failed,
+        core::EndReason::Cancelled => EndReason::Cancelled,
+        core::EndReason::Preempted | core::EndReason::Operator => EndReason::Preempted,
+        core::EndReason::Drained => EndReason::Drained,
+        core::EndReason::TimedOut => EndReason::TimedOut,
+        core::EndReason::OutOfCredits => EndReason::OutOfCredits,
+        core::EndReason::Lost => EndReason::Lost,
+    }
+}
+
+/// The id of an attempt.
+pub(crate) fn attempt_name(job: JobNo, attempt: &core::Attempt) -> String {
+    let cell = attempt.cell.map_or(ELSEWHERE, |cell| cell.0);
+    attempt_id(cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
+}
+
+fn find_hold<'a>(ledger: &'a Ledger, job: &core::Job, name: &Name) -> Option<&'a Hold> {
+    let tenant = ledger.account(job.order.account).tenant;
+    ledger.find_hold(tenant, HoldKind::Hold, name).and_then(|number| ledger.hold(number))
+}
+
+/// What a job's open hold still keeps.
+pub(crate) fn held(ledger: &Ledger, job: &core::Job) -> Sum {
+    let hold = job.hold.and_then(|number| ledger.hold(number));
+    units(hold.map_or(0, Hold::room))
+}
+
+/// GPU time that a hold has paid for so far.
+fn gpu_ms(hold: &Hold) -> u64 {
+    hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms)
+}
+
+pub(crate) fn attempt(
+    ledger: &Ledger,
+    number: JobNo,
+    job: &core::Job,
+    own: &core::Attempt,
+) -> Attempt {
+    let region = own.cell.and_then(|cell| ledger.cell(cell)).map(|book| book.region.to_string());
+    let hold = own.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
+    let (gpu_ms, charged) = match (&own.end, hold) {
+        (Some(end), _) => (end.gpu_ms, end.charged),
+        (None, Some(hold)) => (gpu_ms(hold), hold.captured + hold.uncollected()),
+        (None, None) => (0, 0),
+    };
+    Attempt {
+        id: attempt_name(number, own),
+        region: region.unwrap_or_default(),
+        nodes: own.members.iter().map(|member| member.node.to_string()).collect(),
+        gpu_type: own.gpu_type.as_ref().map(Name::to_string).unwrap_or_default(),
+        per_gpu_hour: sum(own.per_gpu_hour),
+        started_at: own.started_at.map(time),
+        ended_at: own.end.map(|end| time(end.at)),
+        end_reason: own.end.map(|end| end_reason(end.reason)),
+        exit_code: own.end.and_then(|end| end.exit_code),
+        message: None,
+        gpu_ms,
+        charged: units(charged),
+        hold: own.hold.as_ref().map(Name::to_string).unwrap_or_default(),
+    }
+}
+
+/// What was asked for, as it was kept.
+fn spec(job: &core::Job) -> SubmitJob {
+    // Written by this server; an older form lacks fields at most.
+    serde_json::from_str(&job.order.shown).unwrap_or_default()
+}
+
+/// What an attempt used that no credits could be found for.
+fn unpaid(ledger: &Ledger, job: &core::Job, attempt: &core::Attempt) -> u64 {
+    let hold = || attempt.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
+    match &attempt.end {
+        Some(end) => end.uncollected,
+        None => hold().map_or(0, Hold::uncollected),
+    }
+}
+
+/// What came back when an attempt got a cheaper type than its hold was made for.
+fn surplus(job: &core::Job, attempt: &core::Attempt) -> u64 {
+    let (terms, need) = (&job.order.terms, job.order.need());
+    let longest = match (terms.reserve, terms.max_runtime_ms) {
+        (core::Reserve::Rolling { window_ms }, Some(longest)) => window_ms.min(longest),
+        (core::Reserve::Rolling { window_ms }, None) => window_ms,
+        (core::Reserve::Full, longest) => longest.unwrap_or(0),
+    };
+    let devices = u64::from(terms.gpu.devices()) * u64::from(terms.nodes);
+    let rate = Rate {
+        per_gpu_hour: attempt.per_gpu_hour,
+        share_milli: terms.gpu.per_device(),
+        gpu_ms_limit: devices.saturating_mul(longest.max(0).unsigned_abs()),
+    };
+    let pinned = rate.full_hold().unwrap_or(need);
+    need.saturating_sub(pinned).length()
+}
+
+/// What went back to the grants so far, over all holds.
+fn returned(ledger: &Ledger, job: &core::Job) -> u64 {
+    let placed = job.attempts.iter().filter(|attempt| attempt.cell.is_some());
+    let surplus: u64 = placed.map(|attempt| surplus(job, attempt)).sum();
+    let ended: u64 =
+        job.attempts.iter().filter_map(|attempt| attempt.end).map(|e| e.returned).sum();
+    // A job that ended before it was placed gave its whole hold back.
+    let last = job.hold_name.as_ref();
+    let unused = last.filter(|name| job.attempts.iter().all(|one| one.hold.as_ref() != Some(name)));
+    let unused = unused.and_then(|name| find_hold(ledger, job, name));
+    let unused =
+        unused.filter(|hold| !hold.is_open()).map_or(0, |hold| hold.amount - hold.captured);
+    surplus + ended + unused
+}
+
+/// A job as the ledger has it. `as_of` and the position are for the caller to add.
+pub(crate) fn job(ledger: &Ledger, number: JobNo) -> Option<Job> {
+    let own = ledger.job(number)?;
+    let attempts: Vec<Attempt> =
+        own.attempts.iter().map(|one| attempt(ledger, number, own, one)).collect();
+    let hold = own.hold_name.as_ref().and_then(|name| find_hold(ledger, own, name));
+    let charged = attempts.iter().map(|attempt| attempt.charged.micros()).sum();
+    let uncollected = own.attempts.iter().map(|one| unpaid(ledger, own, one)).sum();
+    let blockers: Vec<_> = ledger.job_blockers(own).into_iter().map(blocker).collect();
+    Some(Job {
+        id: own.order.id.to_string(),
+        account: ledger.account(own.order.account).path.to_string(),
+        state: state(own.state),
+        spec: spec(own),
+        region: attempts.last().map(|last| last.region.clone()).filter(|region| !region.is_empty()),
+        hold: hold.map(|hold| JobHold {
+            id: hold.id.to_string(),
+            amount: units(hold.amount),
+            captured: units(hold.captured),
+        }),
+        attempts,
+        charged: Sum::from_micros(charged),
+        returned: units(returned(ledger, own)),
+        uncollected: units(uncollected),
+        position: None,
+        estimated_start_at: None,
+        blockers: (!blockers.is_empty()).then_some(blockers),
+        array: None,
+        created_at: time(own.submitted_at),
+        ended_at: own.ended_at.map(time),
+        as_of: time(own.submitted_at),
+        ledger_position: 0,
+    })
+}
+
+/// Adds what agents had to say about the ends of attempts.
+pub(crate) fn add_messages(logs: &LogStore, job: &mut Job) {
+    for attempt in job.attempts.iter_mut().filter(|attempt| attempt.ended_at.is_some()) {
+        attempt.message = logs.message(&attempt.id);
+    }
+}

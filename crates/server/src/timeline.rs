@@ -1,0 +1,342 @@
+//! What happened to a job, read off the journals of the ledger and of the cells and put into one
+//! order: that of time, and within an instant that of the messages between the machines.
+
+use bursar_core::cell;
+use bursar_core::cell::ids::JobId;
+use bursar_core::ledger::event::Event;
+use bursar_core::ledger::id::{HoldNo, JobNo};
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::{CellCodec, Codec};
+use bursar_journal::{Head, Journal, Record, RecordKind};
+
+use crate::codec::LedgerCodec;
+
+/// The most steps that are told of one job.
+const MOST: usize = 10_000;
+
+/// One event, where it stands, and how far its machine had heard of the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Step<E> {
+    /// When.
+    pub at: Timestamp,
+    /// The record.
+    pub position: u64,
+    /// The stream and the last record of it that was known then.
+    pub heard: Vec<(usize, u64)>,
+    /// What happened.
+    pub event: E,
+}
+
+/// What happened somewhere.
+#[derive(Clone, Debug)]
+pub(crate) enum Happened {
+    /// In the ledger.
+    Ledger(Box<Event>),
+    /// In a cell.
+    Cell(Box<cell::Event>),
+}
+
+/// The events of one machine that concern a job, oldest first.
+pub(crate) type Stream = Vec<Step<Happened>>;
+
+/// The last batch in which nothing happened at or after `since`.
+fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, String> {
+    let words = |error: bursar_journal::JournalError| error.to_string();
+    let newest = journal.head().map_err(words)?;
+    let (mut low, mut high) = (0, newest.sequence);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let head = journal.head_at(middle).map_err(words)?;
+        let next = journal.read(head).map_err(words)?.next();
+        let later = match next {
+            Some(batch) => {
+                let batch = batch.map_err(words)?;
+                let mut first = batch.frames();
+                match first.next() {
+                    Some(record) => record.map_err(|error| error.to_string())?.time >= since,
+                    None => false,
+                }
+            }
+            None => true,
+        };
+        if later { high = middle } else { low = middle + 1 }
+    }
+    // Within the batch before, later records may be of the instant itself.
+    journal.head_at(low.saturating_sub(1)).map_err(words)
+}
+
+type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
+
+/// The events of one record.
+fn events_of<C: Codec>(codec: &C, record: &Record<'_>) -> Result<Vec<EventOf<C>>, String> {
+    let mut events = Vec::new();
+    let mut decode = |body: &[u8]| codec.decode(body, &mut events).map_err(|e| e.to_string());
+    match record.kind {
+        RecordKind::Barrier => {}
+        RecordKind::Decision | RecordKind::Due => decode(record.body)?,
+        RecordKind::Group => {
+            let mut rest = record.body;
+            while let Some((length, after)) = rest.split_first_chunk::<4>() {
+                let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+                let (one, after) = after.split_at_checked(length).ok_or("a group is cut off")?;
+                decode(one)?;
+                rest = after;
+            }
+        }
+    }
+    Ok(events)
+}
+
+/// Reads a journal from an instant on and hands each record's events over.
+fn scan<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+    since: Timestamp,
+    mut each: impl FnMut(&Record<'_>, Vec<EventOf<C>>),
+) -> Result<(), String> {
+    let from = batch_before(journal, since)?;
+    for batch in journal.read(from).map_err(|error| error.to_string())? {
+        let batch = batch.map_err(|error| error.to_string())?;
+        for record in batch.frames() {
+            let record = record.map_err(|error| error.to_string())?;
+            let events = events_of(codec, &record)?;
+            each(&record, events);
+        }
+    }
+    Ok(())
+}
+
+/// Collects the steps of one machine.
+struct Collecting {
+    heard: Vec<(usize, u64)>,
+    steps: Stream,
+}
+
+impl Collecting {
+    fn new() -> Collecting {
+        Collecting { heard: Vec::new(), steps: Vec::new() }
+    }
+
+    fn hear(&mut self, stream: usize, position: u64) {
+        match self.heard.iter_mut().find(|(of, _)| *of == stream) {
+            Some(known) => known.1 = position,
+            None => self.heard.push((stream, position)),
+        }
+    }
+
+    fn add(&mut self, record: &Record<'_>, event: Happened) {
+        if self.steps.len() < MOST {
+            let heard = self.heard.clone();
+            self.steps.push(Step { at: record.time, position: record.position, heard, event });
+        }
+    }
+}
+
+/// What the ledger's journal says of a job. Streams of cells are numbered from 1 on, in the order of
+/// their numbers.
+pub(crate) fn of_ledger(
+    journal: &dyn Journal,
+    job: JobNo,
+    since: Timestamp,
+) -> Result<Stream, String> {
+    let mut collecting = Collecting::new();
+    let mut holds: Vec<HoldNo> = Vec::new();
+    scan(journal, &LedgerCodec, since, |record, events| {
+        let closes = events
+            .iter()
+            .any(|event| matches!(event, Event::HoldClosed { hold, .. } if holds.contains(hold)));
+        for event in events {
+            if let Event::MessageReceived { cell, position, .. } = &event {
+                collecting.hear(cell.index() + 1, *position);
+            }
+            if let Event::HoldPlaced(placed) = &event {
+                // A number may have been another hold's before.
+                holds.retain(|hold| *hold != placed.hold);
+                holds.extend((placed.job == Some(job)).then_some(placed.hold));
+            }
+            if concerns(&event, job, &holds, closes) {
+                collecting.add(record, Happened::Ledger(Box::new(event)));
+            }
+        }
+    })?;
+    Ok(collecting.steps)
+}
+
+/// Whether an event of the ledger is about a job or one of its holds.
+fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
+    match event {
+        Event::JobSubmitted { job: of, .. }
+        | Event::AttemptStarted { job: of }
+        | Event::AttemptFunded { job: of, .. }
+        | Event::AttemptStopping { job: of }
+        | Event::AttemptEnded { job: of, .. }
+        | Event::CancelAsked { job: of }
+        | Event::DependenciesMet { job: of, .. }
+        | Event::JobEnded { job: of, .. } => *of == job,
+        Event::AttemptConfirmed(confirmed) => confirmed.job == job,
+        Event::HoldPlaced(placed) => placed.job == Some(job),
+        Event::HoldExtended { hold, .. }
+        | Event::HoldPinned { hold, .. }
+        | Event::HoldCaptured { hold, .. }
+        | Event::HoldCut { hold, .. }
+        | Event::HoldClosed { hold, .. }
+        | Event::ReturnExpired { hold, .. }
+        | Event::ReturnRevoked { hold, .. }
+        | Event::Refunded { hold, .. } => holds.contains(hold),
+        // What expired on its way back is issued again in the same record.
+        Event::GrantIssued(_) => closes,
+        Event::PolicySet(_)
+        | Event::AccountOpened { .. }
+        | Event::AccountChanged { .. }
+        | Event::AccountFrozen { .. }
+        | Event::AccountUnfrozen { .. }
+        | Event::GrantActivated { .. }
+        | Event::GrantRevoked { .. }
+        | Event::BucketExpired { .. }
+        | Event::ExpiryReversed { .. }
+        | Event::Charged(_)
+        | Event::CreditsMoved { .. }
+        | Event::UncollectedCollected { .. }
+        | Event::BudgetSet { .. }
+        | Event::BudgetRemoved { .. }
+        | Event::BudgetThresholdReached { .. }
+        | Event::CreditsDenied { .. }
+        | Event::HoldRevived { .. }
+        | Event::Answered { .. }
+        | Event::Forgotten { .. }
+        | Event::RegionOpened { .. }
+        | Event::QuotaSet { .. }
+        | Event::QuotaRemoved { .. }
+        | Event::HeldUpReviewed { .. }
+        | Event::CellTold { .. }
+        | Event::MessageReceived { .. } => false,
+    }
+}
+
+/// What a cell's journal says of a job.
+pub(crate) fn of_cell(
+    journal: &dyn Journal,
+    job: JobId,
+    since: Timestamp,
+) -> Result<Stream, String> {
+    let mut collecting = Collecting::new();
+    scan(journal, &CellCodec, since, |record, events| {
+        for event in events {
+            if let cell::Event::MessageReceived { position, .. } = &event {
+                collecting.hear(0, *position);
+            }
+            if is_about(&event, job) {
+                collecting.add(record, Happened::Cell(Box::new(event)));
+            }
+        }
+    })?;
+    Ok(collecting.steps)
+}
+
+/// Whether an event of a cell is about a job.
+fn is_about(event: &cell::Event, job: JobId) -> bool {
+    use cell::Event as Of;
+    match event {
+        Of::JobQueued(spec) => spec.job == job,
+        Of::JobFunded { job: of, .. }
+        | Of::JobReleased { job: of }
+        | Of::JobHeldByGroup { job: of }
+        | Of::JobEnded { job: of, .. }
+        | Of::ReservationMade { job: of, .. }
+        | Of::ReservationDropped { job: of } => *of == job,
+        Of::PlacementProposed { attempt, .. }
+        | Of::PlacementConfirmed { attempt, .. }
+        | Of::PlacementRefused { attempt, .. }
+        | Of::MemberStarted { attempt, .. }
+        | Of::MemberEnded { attempt, .. }
+        | Of::FundingSet { attempt, .. }
+        | Of::FundsNeeded { attempt }
+        | Of::FundingEnded { attempt }
+        | Of::StopOrdered { attempt, .. }
+        | Of::CancelNoted { attempt }
+        | Of::KillOrdered { attempt, .. }
+        | Of::AttemptEnded { attempt, .. }
+        | Of::FenceLifted { attempt, .. } => attempt.job == job,
+        Of::UsageMetered { usage, .. } => usage.iter().any(|(attempt, _)| attempt.job == job),
+        Of::MessageReceived { .. }
+        | Of::LedgerTold { .. }
+        | Of::Configured(_)
+        | Of::PriceSet { .. }
+        | Of::AccountSet(_)
+        | Of::NodeRegistered { .. }
+        | Of::NodeReported { .. }
+        | Of::NodeLost { .. }
+        | Of::NodeDrained { .. }
+        | Of::NodeResumed { .. }
+        | Of::NodeRemoved { .. }
+        | Of::MaintenancePlanned { .. }
+        | Of::MaintenanceBegan { .. }
+        | Of::MaintenanceEnded { .. }
+        | Of::RequestParked { .. }
+        | Of::RequestBlocked { .. }
+        | Of::ReservationKept { .. }
+        | Of::ReservationsDone { .. }
+        | Of::ReviewBegan
+        | Of::ReviewPassed { .. }
+        | Of::PassEnded => false,
+    }
+}
+
+/// One order over all streams: nothing comes before what its machine had heard of when it happened;
+/// otherwise the earlier instant first, and the ledger before the cells.
+pub(crate) fn merge<E>(streams: Vec<Vec<Step<E>>>) -> Vec<(usize, Step<E>)> {
+    let mut queues: Vec<std::collections::VecDeque<Step<E>>> =
+        streams.into_iter().map(Into::into).collect();
+    let mut merged = Vec::new();
+    loop {
+        let fronts = queues.iter().enumerate();
+        let fronts = fronts.filter_map(|(stream, queue)| Some((stream, queue.front()?)));
+        let ready = |step: &Step<E>| {
+            step.heard.iter().all(|(of, position)| {
+                let waiting = queues.get(*of).and_then(|queue| queue.front());
+                waiting.is_none_or(|waiting| waiting.position > *position)
+            })
+        };
+        // Machines never hear each other in a circle, so one of the fronts is ready; if a journal
+        // were wrong about that, time decides.
+        let key = |(stream, step): &(usize, &Step<E>)| (!ready(step), step.at, *stream);
+        let Some((stream, _)) = fronts.min_by_key(key) else { return merged };
+        let step = queues[stream].pop_front().expect("it was just looked at");
+        merged.push((stream, step));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(
+        at: i64,
+        position: u64,
+        heard: &[(usize, u64)],
+        event: &'static str,
+    ) -> Step<&'static str> {
+        Step { at: Timestamp::from_millis(at), position, heard: heard.to_vec(), event }
+    }
+
+    #[test]
+    fn within_one_instant_steps_follow_the_messages() {
+        let ledger = vec![
+            step(5, 10, &[], "submitted"),
+            step(5, 11, &[(1, 4)], "confirmed"),
+            step(9, 14, &[(1, 8)], "ended"),
+        ];
+        let cell = vec![
+            step(5, 3, &[(0, 10)], "queued"),
+            step(5, 4, &[(0, 10)], "proposed"),
+            step(5, 5, &[(0, 11)], "ordered"),
+            step(9, 8, &[(0, 11)], "finished"),
+        ];
+        let order: Vec<&str> = merge(vec![ledger, cell]).iter().map(|(_, s)| s.event).collect();
+        assert_eq!(
+            order,
+            ["submitted", "queued", "proposed", "confirmed", "ordered", "finished", "ended"]
+        );
+    }
+}
