@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::folder::AttemptFolder;
 use crate::record::Launch;
 
-/// Says which attempt a process belongs to. What is left of one is found by it.
-pub const ATTEMPT: &str = "BURSAR_ATTEMPT";
+/// Says which attempt a process belongs to: its folder, which no other attempt on this machine has,
+/// not even one of another server with the same id. What is left of an attempt is found by it.
+pub const PLACE: &str = "BURSAR_PLACE";
 
 /// Variables of the machine that jobs inherit.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
@@ -23,12 +25,17 @@ pub fn of_machine(variable: impl Fn(&str) -> Option<String>) -> BTreeMap<String,
 
 /// All variables of a job. The job's own go before the machine's; what says where it is goes before
 /// both, so that no job sees other devices than its own.
-pub fn of_job(launch: &Launch, machine: BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub fn of_job(
+    launch: &Launch,
+    folder: &AttemptFolder,
+    machine: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     let mut variables = machine;
     variables.extend(launch.env.clone());
     let devices = launch.gpus.join(",");
     let place = [
-        (ATTEMPT, launch.attempt.clone()),
+        (PLACE, folder.path().display().to_string()),
+        ("BURSAR_ATTEMPT", launch.attempt.clone()),
         ("BURSAR_JOB", launch.job.clone()),
         ("BURSAR_NODE", launch.node.clone()),
         ("BURSAR_RANK", launch.rank.to_string()),
@@ -64,21 +71,25 @@ mod tests {
         }
     }
 
+    fn folder() -> AttemptFolder {
+        AttemptFolder::at("/state/attempts/att_1".into())
+    }
+
     #[test]
     fn a_job_sees_its_own_devices_whatever_it_asks_for() {
-        let variables = of_job(&launch(), BTreeMap::new());
+        let variables = of_job(&launch(), &folder(), BTreeMap::new());
         assert_eq!(variables["CUDA_VISIBLE_DEVICES"], "GPU-a,GPU-b");
         assert_eq!(variables["BURSAR_RANK"], "1");
         assert_eq!(variables["BURSAR_NODES"], "n0,n1");
         assert_eq!(variables["EPOCHS"], "3");
         let none = Launch { gpus: vec![], ..launch() };
-        assert_eq!(of_job(&none, BTreeMap::new())["CUDA_VISIBLE_DEVICES"], "");
+        assert_eq!(of_job(&none, &folder(), BTreeMap::new())["CUDA_VISIBLE_DEVICES"], "");
     }
 
     #[test]
     fn of_the_agents_environment_only_harmless_parts_are_passed_on() {
         let agent = |name: &str| Some(format!("agent's {name}"));
-        let variables = of_job(&launch(), of_machine(agent));
+        let variables = of_job(&launch(), &folder(), of_machine(agent));
         assert_eq!(variables["HOME"], "agent's HOME");
         assert_eq!(variables["TZ"], "UTC");
         for secret in ["BURSAR_KEY", "BURSAR_KEY_FILE", "LD_PRELOAD", "NVIDIA_VISIBLE_DEVICES"] {

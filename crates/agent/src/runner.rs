@@ -84,7 +84,7 @@ impl Runner {
         } else {
             // It may have ended well between the two looks.
             let last: Record = read_json(&place.record())?;
-            if last.ended { last } else { self.bury(&attempt, launch.as_ref(), place, last)? }
+            if last.ended { last } else { bury(launch.as_ref(), place, last)? }
         };
         let local = if record.ended {
             Local::Ended
@@ -119,32 +119,6 @@ impl Runner {
         }
         self.decline_place(place, "its supervisor did not start")?;
         read_json(&place.record()).map(Some)
-    }
-
-    /// Ends what is left of an attempt whose supervisor is gone, and writes its last record.
-    fn bury(
-        &self,
-        attempt: &str,
-        launch: Option<&Launch>,
-        place: &AttemptFolder,
-        mut record: Record,
-    ) -> io::Result<Record> {
-        let group = launch.and_then(|launch| launch.cgroup.as_ref());
-        if let Some(group) = group {
-            cgroup::kill(group);
-        }
-        let left = marked(environment::ATTEMPT, attempt)?;
-        signal_all(&left, Signal::SIGKILL);
-        record.killed = true;
-        let in_group = group.map(|group| cgroup::members(group)).unwrap_or_default();
-        if left.is_empty() && in_group.is_empty() {
-            if let Some(group) = group {
-                cgroup::remove(group);
-            }
-            record.ended = true;
-            write_json(&place.record(), &record)?;
-        }
-        Ok(record)
     }
 
     /// What is known of one attempt.
@@ -236,4 +210,24 @@ impl Runner {
     pub fn output(&self, attempt: &str) -> PathBuf {
         self.folder.attempt(attempt).path().to_owned()
     }
+}
+
+/// Ends what is left of an attempt whose supervisor is gone, and writes its last record.
+fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> io::Result<Record> {
+    let group = launch.and_then(|launch| launch.cgroup.as_ref());
+    if let Some(group) = group {
+        cgroup::kill(group);
+    }
+    let left = marked(environment::PLACE, &place.path().display().to_string())?;
+    signal_all(&left, Signal::SIGKILL);
+    record.killed = true;
+    let in_group = group.map(|group| cgroup::members(group)).unwrap_or_default();
+    if left.is_empty() && in_group.is_empty() {
+        if let Some(group) = group {
+            cgroup::remove(group);
+        }
+        record.ended = true;
+        write_json(&place.record(), &record)?;
+    }
+    Ok(record)
 }

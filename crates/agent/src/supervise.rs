@@ -114,7 +114,7 @@ impl Supervisor {
         // Itself, even if the file was replaced by a newer version since.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("bursar").args(["agent-supervise", "--exec"]).arg(self.folder.path());
-        command.env_clear().envs(environment::of_job(&self.launch, machine));
+        command.env_clear().envs(environment::of_job(&self.launch, &self.folder, machine));
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         command.process_group(0);
         let child = command.spawn()?;

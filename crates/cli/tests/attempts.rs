@@ -91,14 +91,15 @@ impl Node {
         until(|| self.output(attempt).contains(what).then_some(()));
     }
 
+    /// What still runs of an attempt.
+    fn left(&self, attempt: &str) -> Vec<i32> {
+        let place = self.file("attempts").join(attempt).display().to_string();
+        marked("BURSAR_PLACE", &place).expect("/proc is there")
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
-}
-
-/// What still runs of an attempt.
-fn left(attempt: &str) -> Vec<i32> {
-    marked("BURSAR_ATTEMPT", attempt).expect("/proc is there")
 }
 
 #[test]
@@ -180,12 +181,12 @@ fn after_the_grace_the_whole_tree_is_killed() {
     node.launch("att_e", script);
     node.says("att_e", "ready");
     node.says("att_e", "away");
-    assert!(left("att_e").len() >= 3);
+    assert!(node.left("att_e").len() >= 3);
     node.runner.stop("att_e", Duration::from_millis(50)).expect("told");
     let record = node.end_of("att_e");
     assert_eq!(record.exit, Some(Exit::Signal(9)));
     assert!(record.killed);
-    assert_eq!(left("att_e"), Vec::<i32>::new());
+    assert_eq!(node.left("att_e"), Vec::<i32>::new());
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn what_a_job_leaves_behind_is_gone_before_its_end_is_known() {
     node.launch("att_f", "setsid bash -c 'while :; do sleep 0.1; done' & echo ready; exit 5");
     let record = node.end_of("att_f");
     assert_eq!(record.exit, Some(Exit::Code(5)));
-    assert_eq!(left("att_f"), Vec::<i32>::new());
+    assert_eq!(node.left("att_f"), Vec::<i32>::new());
 }
 
 #[test]
@@ -240,7 +241,24 @@ fn when_its_supervisor_is_killed_nothing_of_the_job_runs_on() {
     assert!(killed.expect("kill is there").success());
     let record = node.end_of("att_i");
     assert_eq!((record.exit, record.stop), (None, None));
-    assert_eq!(left("att_i"), Vec::<i32>::new());
+    assert_eq!(node.left("att_i"), Vec::<i32>::new());
+}
+
+#[test]
+fn attempts_of_two_servers_may_have_one_name() {
+    let (mut one, mut other) = (Node::new(), Node::new());
+    for node in [&mut one, &mut other] {
+        node.launch("att_t", "echo ready; while [ ! -e go ]; do sleep 0.01; done");
+        node.says("att_t", "ready");
+    }
+    // What is left of the one is cleared away; that of the other is none of its business.
+    let supervisor = one.observe("att_t").record.and_then(|one| one.supervisor).expect("known");
+    let killed = Command::new("kill").args(["-9", &supervisor.pid.to_string()]).status();
+    assert!(killed.expect("kill is there").success());
+    one.end_of("att_t");
+    assert_eq!(other.observe("att_t").local, Local::Running);
+    std::fs::write(other.file("go"), "").expect("written");
+    assert_eq!(other.end_of("att_t").exit, Some(Exit::Code(0)));
 }
 
 #[test]
@@ -310,7 +328,7 @@ fn without_news_from_the_server_a_job_ends_by_itself() {
     let record = node.end_of("att_n");
     assert_eq!(record.exit, Some(Exit::Signal(9)));
     assert!(record.killed);
-    assert_eq!(left("att_n"), Vec::<i32>::new());
+    assert_eq!(node.left("att_n"), Vec::<i32>::new());
 }
 
 #[test]
@@ -357,7 +375,7 @@ fn with_control_groups_nothing_escapes() {
     assert!(bursar_agent::cgroup::members(&group).len() >= 2);
     node.runner.kill(&name).expect("told");
     assert!(node.end_of(&name).killed);
-    assert_eq!(left(&name), Vec::<i32>::new());
+    assert_eq!(node.left(&name), Vec::<i32>::new());
     assert!(!group.exists(), "an empty group is removed");
 }
 

@@ -82,6 +82,10 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Records between two snapshots.
     pub snapshot_every: u64,
+    /// How often agents report; as the cell says if absent.
+    pub heartbeat_seconds: Option<u32>,
+    /// How long a node may be silent before what runs there is lost; as the cell says if absent.
+    pub node_lease_seconds: Option<u32>,
 }
 
 impl Default for Config {
@@ -103,6 +107,8 @@ impl Default for Config {
             limits: LimitOptions::default(),
             timeouts: Timeouts::default(),
             snapshot_every: 200_000,
+            heartbeat_seconds: None,
+            node_lease_seconds: None,
         }
     }
 }
@@ -168,6 +174,14 @@ impl Config {
                  ends TLS",
             );
         }
+        if let (Some(beat), Some(lease)) = (self.heartbeat_seconds, self.node_lease_seconds)
+            && (beat == 0 || lease / 3 < beat)
+        {
+            return wrong(
+                "node_lease_seconds must be at least three times heartbeat_seconds, or one lost \
+                 report would end jobs",
+            );
+        }
         for region in self.region_names() {
             if !bursar_core::ledger::id::is_valid_name(&region) {
                 let reason = format!("`{region}` is not a name for a region");
@@ -204,6 +218,15 @@ mod tests {
         assert!(with(|config| config.data = None).is_err());
         assert!(with(|config| config.store = Some("postgres://x".into())).is_err());
         assert!(with(|config| config.regions = vec!["a b".into()]).is_err());
+        let rhythm = |beat, lease| {
+            with(|config| {
+                config.heartbeat_seconds = Some(beat);
+                config.node_lease_seconds = Some(lease);
+            })
+        };
+        assert_eq!(rhythm(30, 90), Ok(()));
+        assert!(rhythm(30, 89).is_err());
+        assert!(rhythm(0, 90).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_core::cell::{self, CellConfig, Origin};
 use bursar_core::directory::Command;
 use bursar_core::ledger::answer::Reply;
 use bursar_core::ledger::command as ledger;
@@ -303,7 +304,9 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             stopped,
         });
         for cell in app.cells.iter() {
-            until_ready(|| cell.gateway.read(|_| ()), cell.engine()).await?;
+            let read = || cell.gateway.read(|cell| cell.config().clone());
+            let known = until_ready(read, cell.engine()).await?.value;
+            configure(cell, known, &config).await?;
         }
         let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
         app.tell_prices().await.map_err(failed)?;
@@ -386,6 +389,30 @@ async fn open_region(ledger: &Gateway<Ledger>, region: &Name) -> Result<CellNo, 
     match seen.value.map_err(|refused| failed(refused.into()))?.reply {
         Reply::Region(cell) => Ok(cell),
         other => Err(StartError::Other(format!("the region was answered with {other:?}"))),
+    }
+}
+
+/// Sets the rhythm of a region's agents, if the set-up names another than the cell has.
+async fn configure(
+    cell: &CellService,
+    known: CellConfig,
+    config: &Config,
+) -> Result<(), StartError> {
+    let millis = |seconds: Option<u32>, known| seconds.map_or(known, |all| i64::from(all) * 1000);
+    let wanted = CellConfig {
+        heartbeat_ms: millis(config.heartbeat_seconds, known.heartbeat_ms),
+        node_lease_ms: millis(config.node_lease_seconds, known.node_lease_ms),
+        ..known.clone()
+    };
+    if wanted == known {
+        return Ok(());
+    }
+    let origin = Origin::Shell { actor: "start".into() };
+    let posted = cell.gateway.post(origin, cell::Command::Configure(wanted)).answer().await;
+    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    match seen.value {
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(StartError::Other(format!("the cell refused its set-up: {refusal:?}"))),
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct JobArguments {
     #[arg(short, long, value_name = "TYPES:COUNT", default_value = "1", value_parser = gpus)]
     gpus: JobGpus,
     /// The longest it may run, such as 30m or 4h. Only with --reserve rolling it may be left out.
-    #[arg(short, long = "time", value_name = "TIME", value_parser = duration)]
+    #[arg(short = 't', long = "time", value_name = "TIME", value_parser = duration)]
     max_runtime: Option<Duration>,
     /// A name for people.
     #[arg(long)]

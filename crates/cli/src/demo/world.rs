@@ -34,7 +34,7 @@ const PRICES: [(&str, &str); 3] = [("H100", "150"), ("A100", "90"), ("L40S", "48
 
 /// A service whose nodes report every second.
 pub(super) fn brisk() -> Config {
-    Config::default()
+    Config { heartbeat_seconds: Some(1), node_lease_seconds: Some(15), ..Config::default() }
 }
 
 /// Opens accounts, sets prices, gives credits and limits.

@@ -1,0 +1,254 @@
+//! A server, agents and jobs as processes of their own, and the checks that hold at every end.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use bursar_agent::process::marked;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const BURSAR: &str = env!("CARGO_BIN_EXE_bursar");
+
+/// A server with a priced region and a tenant `acme` with money, and the agents of its nodes.
+pub(crate) struct World {
+    folder: TempDir,
+    server: Option<Child>,
+    url: String,
+    agents: BTreeMap<String, Child>,
+}
+
+/// Waits for a condition. A test that waits for ever is stopped by whoever runs the tests.
+pub(crate) fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl World {
+    /// A server whose nodes report every second and are lost after `lease_seconds`.
+    pub(crate) fn new(lease_seconds: u32) -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = format!("heartbeat_seconds = 1\nnode_lease_seconds = {lease_seconds}\n");
+        std::fs::write(folder.path().join("server.toml"), settings).expect("written");
+        let mut world = World { folder, server: None, url: String::new(), agents: BTreeMap::new() };
+        world.start_server("127.0.0.1:0");
+        world.done(&["price", "set", "H100", "3600"]);
+        world.done(&["account", "open", "acme"]);
+        world.done(&["grant", "add", "acme", "1000000", "--kind", "purchase", "--id", "funds"]);
+        let key =
+            world.json(&["key", "create", "--role", "agent", "--scope", "*", "--name", "node"]);
+        let key = key["key"].as_str().expect("shown once");
+        std::fs::write(world.path("agent.key"), key).expect("written");
+        world
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start_server(&mut self, listen: &str) {
+        let mut command = Command::new(BURSAR);
+        command.args(["serve", "--listen", listen, "--config"]).arg(self.path("server.toml"));
+        command.arg("--data").arg(self.path("data"));
+        command.arg("--root-key-file").arg(self.path("root.key"));
+        command.env("BURSAR_LOG", "error").stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the binary is there");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let said = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned));
+        self.url = said.expect("it says where it listens");
+        self.server = Some(child);
+    }
+
+    /// Kills the server as a power cut would, and starts it again at the same address.
+    pub(crate) fn crash_server(&mut self) {
+        kill_and_wait(self.server.take().expect("it runs"));
+        let address = self.url.trim_start_matches("http://").to_owned();
+        self.start_server(&address);
+    }
+
+    /// Starts the agent of a node with two made-up GPUs, and waits until the node takes work.
+    pub(crate) fn start_agent(&mut self, node: &str) {
+        let mut command = Command::new(BURSAR);
+        command.args(["agent", "--server", &self.url, "--region", "default", "--node", node]);
+        command.args(["--fake-gpus", "H100:2:80", "--key-file"]).arg(self.path("agent.key"));
+        command.arg("--state").arg(self.path(node)).arg("--workdir").arg(self.folder.path());
+        command.env("BURSAR_LOG", "warn").env("HOME", self.folder.path());
+        let child = command.spawn().expect("the binary is there");
+        self.agents.insert(node.to_owned(), child);
+        until(|| {
+            let nodes = self.json(&["node", "ls"]);
+            let nodes = nodes["data"].as_array().expect("a list");
+            nodes.iter().any(|one| one["id"] == node && one["state"] == "ready").then_some(())
+        });
+    }
+
+    /// Kills an agent as a power cut would. Its supervisors and jobs go on.
+    pub(crate) fn kill_agent(&mut self, node: &str) {
+        kill_and_wait(self.agents.remove(node).expect("it runs"));
+    }
+
+    /// The command with the root key.
+    pub(crate) fn bursar(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BURSAR);
+        command.args(arguments).env("BURSAR_SERVER", &self.url).env("HOME", self.folder.path());
+        command.env("BURSAR_KEY_FILE", self.path("root.key")).env_remove("BURSAR_CONTEXTS");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn output(&self, arguments: &[&str]) -> Output {
+        self.bursar(arguments).output().expect("the binary is there")
+    }
+
+    /// What a command prints that works.
+    #[track_caller]
+    pub(crate) fn done(&self, arguments: &[&str]) -> String {
+        let output = self.output(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let mut all = arguments.to_vec();
+        all.extend(["-o", "json"]);
+        serde_json::from_str(&self.done(&all)).expect("JSON")
+    }
+
+    /// Submits a script on GPUs of one node and does not wait for it.
+    #[track_caller]
+    pub(crate) fn submit(&self, id: &str, gpus: &str, script: &str) {
+        let arguments =
+            ["run", "--id", id, "-a", "acme", "-g", gpus, "-t", "10m", "--grace", "20s"];
+        let mut all = arguments.to_vec();
+        all.extend(["--yes", "--detach", "--", "bash", "-c", script]);
+        self.done(&all);
+    }
+
+    pub(crate) fn job(&self, id: &str) -> Value {
+        self.json(&["job", "show", id])
+    }
+
+    /// Waits until a job is in a state.
+    pub(crate) fn wait_for(&self, id: &str, state: &str) -> Value {
+        until(|| {
+            let job = self.job(id);
+            (job["state"] == state).then_some(job)
+        })
+    }
+
+    /// Waits until a job has printed something.
+    pub(crate) fn says(&self, id: &str, what: &str) {
+        until(|| {
+            let output = self.output(&["logs", id]);
+            String::from_utf8_lossy(&output.stdout).contains(what).then_some(())
+        });
+    }
+
+    /// What still runs of a job's attempts, on whatever node.
+    pub(crate) fn left(&self, job: &Value) -> Vec<i32> {
+        let attempts = job["attempts"].as_array().expect("a list");
+        let mut found = Vec::new();
+        for attempt in attempts {
+            let id = attempt["id"].as_str().expect("an id");
+            for node in attempt["nodes"].as_array().expect("a list") {
+                let node = node.as_str().expect("a name");
+                let place = self.path(node).join("attempts").join(id).display().to_string();
+                found.extend(marked("BURSAR_PLACE", &place).expect("/proc is there"));
+            }
+        }
+        found
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("written");
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).expect("readable")
+    }
+
+    /// Every attempt of these jobs cost its price times its GPU time, to the micro-credit; that is
+    /// what the account lacks; nothing is held any more; the journals verify.
+    #[track_caller]
+    pub(crate) fn check_books(&self, jobs: &[&str]) {
+        let mut charged = 0;
+        for id in jobs {
+            let job = self.job(id);
+            let attempts = job["attempts"].as_array().expect("a list");
+            for attempt in attempts {
+                let gpu_ms = u128::from(attempt["gpu_ms"].as_u64().expect("a number"));
+                // One credit per GPU-second: a thousandth per millisecond, and nothing to round.
+                assert_eq!(micros(&attempt["per_gpu_hour"]), 3_600_000_000);
+                assert_eq!(micros(&attempt["charged"]), gpu_ms * 1000, "{attempt}");
+                charged += gpu_ms * 1000;
+            }
+        }
+        let balance = self.json(&["balance", "acme"]);
+        assert_eq!(micros(&balance["spendable"]), 1_000_000_000_000 - charged, "{balance}");
+        assert_eq!(balance["held"], "0");
+        let mut command = Command::new(BURSAR);
+        let verified = command.args(["audit", "verify", "--data"]).arg(self.path("data")).output();
+        let verified = verified.expect("the binary is there");
+        let errors = String::from_utf8_lossy(&verified.stderr);
+        assert!(verified.status.success(), "{errors}");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // What still runs after a test that failed.
+        let agents = std::mem::take(&mut self.agents);
+        agents.into_values().for_each(kill_and_wait);
+        if let Some(server) = self.server.take() {
+            kill_and_wait(server);
+        }
+        clear(self.folder.path());
+    }
+}
+
+/// Ends every job that is left below the folder of the test.
+fn clear(folder: &Path) {
+    for record in records(folder) {
+        let text = std::fs::read_to_string(record).unwrap_or_default();
+        let record: Value = serde_json::from_str(&text).unwrap_or_default();
+        if record["ended"] == false
+            && let Some(pid) = record["supervisor"]["pid"].as_i64()
+        {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+    }
+}
+
+fn records(folder: &Path) -> Vec<PathBuf> {
+    let list = |path: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let attempts = list(folder).into_iter().flat_map(|node| list(&node.join("attempts")));
+    attempts.map(|attempt| attempt.join("record.json")).collect()
+}
+
+fn kill_and_wait(mut child: Child) {
+    // It may have ended by itself.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Micro-credits out of an amount as it is written.
+pub(crate) fn micros(amount: &Value) -> u128 {
+    let text = amount.as_str().expect("an amount is text");
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let whole: u128 = whole.parse().expect("digits");
+    let part: u128 = format!("{part:0<6}").parse().expect("digits");
+    whole * 1_000_000 + part
+}
