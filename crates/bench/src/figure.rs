@@ -51,6 +51,13 @@ pub fn resident_bytes() -> u64 {
     pages * 4096
 }
 
+/// Seconds that this thread has had a processor for, which other processes do not stretch.
+pub(crate) fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split_whitespace().next().and_then(|time| time.parse::<f64>().ok());
+    nanoseconds.unwrap_or(0.0) / 1e9
+}
+
 /// How many processes were runnable, on average over the last minute; 0 where nobody knows.
 pub fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

@@ -12,7 +12,8 @@ use bursar_core::ledger::{Command, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_engine::{
-    Clock, Codec, Engine, EngineOptions, LedgerCodec, Origin, Stats, WallClock, replay_from_genesis,
+    Clock, Codec, Engine, EngineOptions, LedgerCodec, ManualClock, Origin, Stats, WallClock,
+    replay_from_genesis,
 };
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Batch, BatchBuilder, Journal, RecordKind};
@@ -164,6 +165,8 @@ pub(crate) struct LoadedEngine {
     done: Sender<(usize, bool)>,
     answers: Receiver<(usize, bool)>,
     requests: u128,
+    /// Moves by a millisecond with every command, where time is what is measured.
+    manual: Option<Arc<ManualClock>>,
     holds: u64,
     settled: i64,
     /// How long each answer took, in microseconds.
@@ -177,10 +180,33 @@ impl LoadedEngine {
         in_flight: usize,
         policy: Policy,
     ) -> Result<LoadedEngine, BenchError> {
+        let clock = Arc::new(WallClock::new());
+        LoadedEngine::with_clock(file, accounts, in_flight, policy, clock, None)
+    }
+
+    /// An engine whose time moves by a millisecond with every command.
+    pub(crate) fn in_quick_motion(
+        file: &Path,
+        accounts: usize,
+        in_flight: usize,
+        policy: Policy,
+    ) -> Result<LoadedEngine, BenchError> {
+        let manual = Arc::new(ManualClock::new(WallClock::new().now()));
+        let clock = Arc::clone(&manual);
+        LoadedEngine::with_clock(file, accounts, in_flight, policy, clock, Some(manual))
+    }
+
+    fn with_clock(
+        file: &Path,
+        accounts: usize,
+        in_flight: usize,
+        policy: Policy,
+        clock: Arc<dyn Clock>,
+        manual: Option<Arc<ManualClock>>,
+    ) -> Result<LoadedEngine, BenchError> {
         let journal: Arc<dyn Journal> =
             Arc::new(SqliteJournal::open(file, SqliteOptions::default())?);
         let options = EngineOptions { mailbox: 2 * in_flight.max(512), ..EngineOptions::default() };
-        let clock = Arc::new(WallClock::new());
         let start = clock.now();
         let codec = Arc::new(LedgerCodec);
         let engine = Engine::start(Arc::clone(&journal), codec, clock, options);
@@ -195,6 +221,7 @@ impl LoadedEngine {
             done,
             answers,
             requests: 0,
+            manual,
             holds: 0,
             settled: 0,
             latencies: Vec::new(),
@@ -226,6 +253,10 @@ impl LoadedEngine {
     /// Sends the next command of one client.
     fn ask(&mut self, number: usize) {
         self.requests += 1;
+        if let Some(clock) = &self.manual {
+            // Only this thread moves it, and only forward.
+            let _ = clock.set(clock.now().plus_millis(1));
+        }
         let client = &mut self.clients[number];
         let command = match client.hold.take() {
             Some(hold) => {

@@ -13,7 +13,7 @@ use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use serde::Serialize;
 
 use crate::BenchError;
-use crate::figure::{Figure, load_average, now, resident_bytes};
+use crate::figure::{Figure, load_average, now, processor_seconds, resident_bytes};
 use crate::load::BareLoop;
 
 /// Pairs of one batch, as a busy engine makes them.
@@ -34,6 +34,8 @@ pub struct ReplaySpeed {
     pub seconds: Figure,
     /// Events per second.
     pub events_per_second: Figure,
+    /// Events per second of processor time: what a machine with nothing else to do would give.
+    pub events_per_processor_second: Figure,
     /// Memory that the state takes.
     pub state_bytes: u64,
     /// The load of the machine at the end.
@@ -67,13 +69,14 @@ pub fn replay_speed(
     }
     let (events, digest) = (bare.event_count, bare.ledger.digest());
     drop(bare);
-    let mut seconds = Vec::new();
+    let (mut seconds, mut processor) = (Vec::new(), Vec::new());
     let mut state_bytes = 0;
     for _ in 0..repetitions {
         let before = resident_bytes();
-        let start = now();
+        let (start, used) = (now(), processor_seconds());
         let replayed = replay_from_genesis(&journal, &LedgerCodec)?;
         seconds.push(start.elapsed().as_secs_f64());
+        processor.push(processor_seconds() - used);
         state_bytes = state_bytes.max(resident_bytes().saturating_sub(before));
         if replayed.machine.digest() != digest {
             return Err(BenchError::Wrong("L11: replay gives another state".into()));
@@ -81,13 +84,16 @@ pub fn replay_speed(
         invariant::check(&replayed.machine)
             .map_err(|broken| BenchError::Wrong(format!("{broken:?}")))?;
     }
-    let rates = seconds.iter().map(|seconds| events as f64 / seconds).collect();
+    let rates = |seconds: &[f64]| {
+        Figure::of(seconds.iter().map(|seconds| events as f64 / seconds).collect())
+    };
     Ok(ReplaySpeed {
         events,
         records: head.position,
         file_bytes: std::fs::metadata(&file)?.len(),
+        events_per_second: rates(&seconds),
+        events_per_processor_second: rates(&processor),
         seconds: Figure::of(seconds),
-        events_per_second: Figure::of(rates),
         state_bytes,
         load: load_average(),
     })

@@ -173,13 +173,14 @@ fn snapshot_lines(cost: &SnapshotCost) -> String {
 
 fn replay_lines(speed: &ReplaySpeed) -> String {
     format!(
-        "replay: {} events in {} records, {} on disk, in {} s: {} events/s\n  \
+        "replay: {} events in {} records, {} on disk, in {} s: {} events/s, {} by processor time\n  \
          state of {}, load {}",
         speed.events,
         speed.records,
         mebibytes(speed.file_bytes),
         spread(speed.seconds, 2),
         spread(speed.events_per_second, 0),
+        spread(speed.events_per_processor_second, 0),
         mebibytes(speed.state_bytes),
         speed.load
     )
