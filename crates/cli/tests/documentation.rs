@@ -1,5 +1,5 @@
-//! `docs/cli.md` is a test: every command of its sessions is run against a real server, in order,
-//! and must print what the page says. `UPDATE_EXPECT=1` rewrites the page.
+//! `docs/cli.md` and `docs/walkthroughs.md` are tests: every command of their sessions is run against a
+//! real server, in order, and must print what the page says. `UPDATE_EXPECT=1` rewrites the pages.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -120,9 +120,8 @@ fn replayed(page: &str) -> String {
     text
 }
 
-#[test]
-fn every_session_in_the_documentation_is_real() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+fn check(name: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     let page = std::fs::read_to_string(&path).expect("the page is there");
     let now = replayed(&page);
     if std::env::var_os("UPDATE_EXPECT").is_some() {
@@ -131,9 +130,19 @@ fn every_session_in_the_documentation_is_real() {
     }
     let differs = page.lines().zip(now.lines()).enumerate().find(|(_, (said, is))| said != is);
     if let Some((index, (said, is))) = differs {
-        panic!("docs/cli.md, line {}: the page says\n{said}\nbut it is\n{is}", index + 1);
+        panic!("docs/{name}, line {}: the page says\n{said}\nbut it is\n{is}", index + 1);
     }
     assert_eq!(page.lines().count(), now.lines().count());
+}
+
+#[test]
+fn every_session_in_the_documentation_is_real() {
+    check("cli.md");
+}
+
+#[test]
+fn every_walk_through_a_job_is_real() {
+    check("walkthroughs.md");
 }
 
 #[test]

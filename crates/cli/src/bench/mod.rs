@@ -5,6 +5,7 @@ mod core;
 mod engine;
 mod history;
 mod http;
+mod jobs;
 
 use std::path::PathBuf;
 
@@ -32,6 +33,10 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  bursar bench http --json\n  \
         bursar bench http --overload\n  bursar bench http --soak 600")]
     Http(Box<http::HttpArguments>),
+    /// Thousands of running jobs, each metered every half minute by its node's report.
+    #[command(after_help = "Examples:\n  bursar bench jobs\n  \
+        bursar bench jobs --jobs 50000 --seconds 120 --json")]
+    Jobs(jobs::JobsArguments),
 }
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -40,6 +45,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Engine(arguments) => engine::run(&arguments),
         Bench::History(arguments) => history::run(&arguments),
         Bench::Http(arguments) => http::run(&arguments),
+        Bench::Jobs(arguments) => jobs::run(&arguments),
     }
 }
 

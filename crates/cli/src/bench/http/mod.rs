@@ -5,8 +5,8 @@ mod empty;
 mod load;
 mod overload;
 mod peer;
-mod wire;
-mod world;
+pub(super) mod wire;
+pub(super) mod world;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

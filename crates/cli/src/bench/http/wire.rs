@@ -9,14 +9,14 @@ use tokio::net::TcpStream;
 
 /// Where to send requests, and as whom.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) address: String,
-    pub(super) key: String,
+pub(in crate::bench) struct Target {
+    pub(in crate::bench) address: String,
+    pub(in crate::bench) key: String,
 }
 
 impl Target {
     /// The bytes of a request. The tenant is named, as a key of that tenant would imply it.
-    pub(super) fn request(
+    pub(in crate::bench) fn request(
         &self,
         method: &str,
         path: &str,
@@ -44,7 +44,7 @@ impl Target {
 }
 
 /// One connection.
-pub(super) struct Connection {
+pub(in crate::bench) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
@@ -68,14 +68,14 @@ fn head(bytes: &[u8]) -> Option<Head> {
 }
 
 impl Connection {
-    pub(super) async fn open(target: &Target) -> io::Result<Connection> {
+    pub(in crate::bench) async fn open(target: &Target) -> io::Result<Connection> {
         let stream = TcpStream::connect(&target.address).await?;
         stream.set_nodelay(true)?;
         Ok(Connection { stream, buffer: Vec::with_capacity(16 << 10) })
     }
 
     /// Sends a request; the status and the body of its answer.
-    pub(super) async fn call(&mut self, request: &[u8]) -> io::Result<(u16, &[u8])> {
+    pub(in crate::bench) async fn call(&mut self, request: &[u8]) -> io::Result<(u16, &[u8])> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
         let head = loop {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::wire::{Connection, Target};
 use crate::exit::Failure;
 
-pub(super) const TENANT: &str = "bench";
+pub(in crate::bench) const TENANT: &str = "bench";
 
 /// Grants of each account, as many as the peer has.
 const GRANTS: u32 = 3;
@@ -19,9 +19,9 @@ const GRANTED: i128 = 1_000_000;
 const AT_ONCE: usize = 1000;
 
 /// A child process that answers HTTP; killed at the end.
-pub(super) struct Process {
+pub(in crate::bench) struct Process {
     child: Child,
-    pub(super) target: Target,
+    pub(in crate::bench) target: Target,
 }
 
 impl Drop for Process {
@@ -32,7 +32,7 @@ impl Drop for Process {
     }
 }
 
-fn wrong(what: impl std::fmt::Display) -> Failure {
+pub(in crate::bench) fn wrong(what: impl std::fmt::Display) -> Failure {
     Failure::new("the benchmark", what)
 }
 
@@ -57,7 +57,7 @@ impl Process {
     }
 
     /// A server with its journal in `folder` that handles at most `in_flight` requests at once.
-    pub(super) fn server(folder: &Path, in_flight: Option<u32>) -> Result<Process, Failure> {
+    pub(in crate::bench) fn server(folder: &Path, in_flight: Option<u32>) -> Result<Process, Failure> {
         let config = folder.join("bench.toml");
         let limits = in_flight.map_or(String::new(), |n| format!("[limits]\nin_flight = {n}\n"));
         std::fs::write(&config, limits)?;
@@ -69,12 +69,22 @@ impl Process {
     }
 
     /// The limit: a handler that reads JSON and answers JSON, and does nothing.
-    pub(super) fn empty_handler() -> Result<Process, Failure> {
+    pub(in crate::bench) fn empty_handler() -> Result<Process, Failure> {
         Process::start(&["bench", "http", "--empty-handler"].map(AsRef::as_ref))
     }
 
+    /// Seconds of processor time that the process has used.
+    pub(in crate::bench) fn processor_seconds(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let stat = std::fs::read_to_string(path).unwrap_or_default();
+        // The name in parentheses may contain anything; user and system time follow it, in ticks.
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks = rest.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok());
+        ticks.sum::<u64>() as f64 / 100.0
+    }
+
     /// Bytes of memory that the process has resident.
-    pub(super) fn resident_bytes(&self) -> u64 {
+    pub(in crate::bench) fn resident_bytes(&self) -> u64 {
         let path = format!("/proc/{}/statm", self.child.id());
         let statm = std::fs::read_to_string(path).unwrap_or_default();
         let pages: u64 = statm.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
@@ -83,11 +93,11 @@ impl Process {
 }
 
 /// The path of an account.
-pub(super) fn account(number: usize) -> String {
+pub(in crate::bench) fn account(number: usize) -> String {
     format!("{TENANT}:a{number}")
 }
 
-async fn call(
+pub(in crate::bench) async fn call(
     connection: &mut Connection,
     request: &[u8],
     expected: u16,
@@ -100,7 +110,7 @@ async fn call(
 }
 
 /// Opens the accounts and gives each of them its grants.
-pub(super) async fn set_up(target: &Target, accounts: usize) -> Result<(), Failure> {
+pub(in crate::bench) async fn set_up(target: &Target, accounts: usize) -> Result<(), Failure> {
     let mut connection = Connection::open(target).await?;
     let org = json!({ "id": TENANT, "kind": "org" }).to_string();
     call(&mut connection, &target.request("POST", "/v1/accounts", None, &org), 201).await?;
@@ -134,7 +144,7 @@ pub(super) async fn set_up(target: &Target, accounts: usize) -> Result<(), Failu
     Ok(())
 }
 
-fn micros(value: &Value) -> i128 {
+pub(in crate::bench) fn micros(value: &Value) -> i128 {
     let text = value.as_str().unwrap_or("");
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{part:0<6}");
@@ -143,7 +153,7 @@ fn micros(value: &Value) -> i128 {
 
 /// Goes through every grant: nothing is lost, nothing is held, and exactly what was answered is
 /// spent.
-pub(super) async fn check_conservation(
+pub(in crate::bench) async fn check_conservation(
     target: &Target,
     accounts: usize,
     spent: i128,
