@@ -2,6 +2,7 @@
 //! others work by themselves; `render/` draws, `exit.rs` says how it went.
 
 mod arguments;
+mod bench;
 mod command;
 mod connection;
 mod context;
@@ -66,6 +67,9 @@ enum Command {
     /// Study the scheduler on traces of real clusters.
     #[command(subcommand)]
     Simulate(simulate::Simulate),
+    /// Measure what the parts cost on this machine.
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Manage a pool of resources over standard input and output.
     Pool(pool::PoolArguments),
 }
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Config(command) => serve::config(&command),
         Command::Simulate(study) => simulate::run(study),
+        Command::Bench(bench) => bench::run(bench),
         Command::Pool(arguments) => pool::run(arguments),
     };
     exit::report(outcome)

@@ -49,6 +49,8 @@ pub(crate) struct Request {
     pub(crate) shape: ShapeId,
     pub(crate) nodes: u16,
     pub(crate) occupancy: Occupancy,
+    /// Whether it may be a guest on nodes that are kept for somebody else.
+    pub(crate) preemptible: bool,
 }
 
 /// A job that waits or has GPUs.

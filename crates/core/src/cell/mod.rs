@@ -33,6 +33,7 @@ mod candidates;
 pub mod command;
 pub mod config;
 pub mod event;
+mod fairness;
 mod fingerprint;
 mod funding;
 mod group;
