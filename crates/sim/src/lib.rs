@@ -2,8 +2,9 @@
 //! which everything goes wrong that can.
 //!
 //! Read in this order: [`traces`] (the files), [`placement`] (the published packing experiment)
-//! and [`policy`] (whom we compare with), [`queue`] (waiting and fairness); apart from them [`world`]
-//! (ledgers, cells and agents under faults) and [`auditor`] (who checks what comes of it).
+//! and [`policy`] (whom we compare with), [`queue`] (waiting and fairness), [`speed`] (what a
+//! decision costs); apart from them [`world`] (ledgers, cells and agents under faults) and
+//! [`auditor`] (who checks what comes of it).
 
 pub mod auditor;
 pub mod parallel;
@@ -11,6 +12,7 @@ pub mod placement;
 pub mod policy;
 pub mod queue;
 pub mod random;
+pub mod speed;
 pub mod statistics;
 pub mod traces;
 pub mod world;

@@ -1,6 +1,7 @@
 //! `bursar bench`: what the parts that are shipped cost on this machine. The loops that are measured
 //! live in `bursar-bench`; here they are called and their figures printed.
 
+mod cell;
 mod core;
 mod engine;
 mod history;
@@ -17,6 +18,10 @@ use crate::exit::Failure;
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
+    /// How fast a cell decides, on 1 000 and on 10 000 nodes.
+    #[command(after_help = "Examples:\n  bursar bench cell\n  \
+        bursar bench cell --nodes 10000 --repeat 3 --json")]
+    Cell(cell::CellArguments),
     /// The ledger in memory, beside the least that the same draws could cost.
     #[command(after_help = "Examples:\n  bursar bench core --quick\n  bursar bench core --json")]
     Core(core::CoreArguments),
@@ -41,6 +46,7 @@ pub(crate) enum Bench {
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
+        Bench::Cell(arguments) => cell::run(&arguments),
         Bench::Core(arguments) => core::run(arguments),
         Bench::Engine(arguments) => engine::run(&arguments),
         Bench::History(arguments) => history::run(&arguments),

@@ -143,10 +143,13 @@ fn run_policy(
 
 /// The settings that a study may change, and how.
 type Setting = (&'static str, fn(&mut CellConfig, i64) -> bool);
-const SETTINGS: [Setting; 8] = [
+const SETTINGS: [Setting; 9] = [
     ("half_life_ms", |config, value| put(&mut config.half_life_ms, value)),
     ("entry_charge_ms", |config, value| put(&mut config.entry_charge_ms, value)),
     ("ageing_after_ms", |config, value| put(&mut config.ageing_after_ms, value)),
+    ("ageing_one_in", |config, value| {
+        u32::try_from(value).is_ok_and(|value| put(&mut config.ageing_one_in, value))
+    }),
     ("heartbeat_ms", |config, value| put(&mut config.heartbeat_ms, value)),
     ("node_lease_ms", |config, value| put(&mut config.node_lease_ms, value)),
     ("assumed_runtime_ms", |config, value| put(&mut config.assumed_runtime_ms, value)),

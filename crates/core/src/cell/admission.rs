@@ -146,7 +146,12 @@ impl Cell {
             memory_mib: spec.memory_mib,
             labels: labels.into(),
         });
-        let request = Request { shape, nodes: spec.nodes, occupancy: spec.occupancy() };
+        let request = Request {
+            shape,
+            nodes: spec.nodes,
+            occupancy: spec.occupancy(),
+            preemptible: spec.preemptible,
+        };
         let request = self.requests.intern(request);
         self.demand.observe(shape, u32::from(spec.nodes));
         self.demand.refresh(&self.shapes);

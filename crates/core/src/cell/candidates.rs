@@ -10,7 +10,7 @@ use super::demand::DemandMix;
 use super::intern::InternedId;
 use super::inventory::Inventory;
 use super::node::{NodeId, NodeState};
-use super::score::{Cost, placement_cost};
+use super::score::{Cost, placement_cost_from, useless};
 use super::shape::{ModelId, Shape, ShapeId, Shapes};
 
 /// Where a state stands for a shape: the user's preference of models first; within a model the
@@ -47,6 +47,30 @@ struct ShapeIndex {
 pub(crate) struct Candidates {
     shapes: Vec<ShapeIndex>,
     touches: Touches,
+    worth: Worth,
+}
+
+/// How much of each slot's state is of no use to typical work: the same for all shapes, and the
+/// costly half of a score.
+#[derive(Clone, Debug, Default)]
+struct Worth {
+    /// With the state's generation and the mix that it is for.
+    slots: Vec<(u64, u64, u64)>,
+}
+
+impl Worth {
+    fn useless(&mut self, slot: u32, generation: u64, free: &NodeState, mix: &DemandMix) -> u64 {
+        let index = slot as usize;
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, (0, 0, 0));
+        }
+        // A slot with a state has a generation above zero.
+        let kept = &mut self.slots[index];
+        if (kept.0, kept.1) != (generation, mix.version()) {
+            *kept = (generation, mix.version(), useless(free, mix));
+        }
+        kept.2
+    }
 }
 
 /// Slots in the order in which they were last touched: a list through a table, so that a slot that
@@ -125,10 +149,10 @@ impl Candidates {
         let index = &mut self.shapes[id.index()];
         index.seen.resize(inventory.slot_count(), Seen::default());
         if index.mix != mix.version() {
-            index.score_again(inventory, shape, mix);
+            index.score_again(inventory, shape, mix, &mut self.worth);
         }
         for slot in self.touches.since(index.stamp) {
-            index.look_at(inventory, slot, shape, mix);
+            index.look_at(inventory, slot, shape, mix, &mut self.worth);
         }
         index.stamp = self.touches.stamps;
         &index.ranks
@@ -144,7 +168,8 @@ impl Candidates {
         mix: &DemandMix,
     ) -> Result<(), String> {
         let mut kept = self.clone();
-        let mut fresh = Candidates { shapes: Vec::new(), touches: self.touches.clone() };
+        let touches = self.touches.clone();
+        let mut fresh = Candidates { shapes: Vec::new(), touches, worth: Worth::default() };
         for (shape, index) in shapes.values().iter().zip(0..self.shapes.len()) {
             let id = ShapeId(u32::try_from(index).expect("fewer than 2^32 shapes"));
             let kept = kept.ranked(inventory, id, shape, mix);
@@ -158,15 +183,28 @@ impl Candidates {
 
 impl ShapeIndex {
     /// Another mix changes what a place costs, but not where the shape fits.
-    fn score_again(&mut self, inventory: &Inventory, shape: &Shape, mix: &DemandMix) {
+    fn score_again(
+        &mut self,
+        inventory: &Inventory,
+        shape: &Shape,
+        mix: &DemandMix,
+        worth: &mut Worth,
+    ) {
         for rank in std::mem::take(&mut self.ranks) {
             self.seen[rank.slot as usize] = Seen::default();
-            self.look_at(inventory, rank.slot, shape, mix);
+            self.look_at(inventory, rank.slot, shape, mix, worth);
         }
         self.mix = mix.version();
     }
 
-    fn look_at(&mut self, inventory: &Inventory, slot: u32, shape: &Shape, mix: &DemandMix) {
+    fn look_at(
+        &mut self,
+        inventory: &Inventory,
+        slot: u32,
+        shape: &Shape,
+        mix: &DemandMix,
+        worth: &mut Worth,
+    ) {
         let state = inventory.state(slot);
         let seen = &mut self.seen[slot as usize];
         let Some(first) = state.first else {
@@ -179,7 +217,7 @@ impl ShapeIndex {
         let rank = if seen.generation == state.generation {
             seen.rank.map(|old| Rank { first, ..old })
         } else {
-            rank(inventory, slot, first, shape, mix)
+            rank(inventory, slot, first, shape, mix, worth)
         };
         if rank != seen.rank {
             if let Some(old) = seen.rank {
@@ -200,14 +238,17 @@ fn rank(
     first: NodeId,
     shape: &Shape,
     mix: &DemandMix,
+    worth: &mut Worth,
 ) -> Option<Rank> {
-    let free = inventory.state(slot).free()?;
+    let state = inventory.state(slot);
+    let free = state.free()?;
     // Most states have no room, and that is seen without looking at the node.
     if !has_room(free, shape) || !inventory.node(first).node.fits(shape) {
         return None;
     }
     let preference = u16::try_from(shape.preference(free.model)?).unwrap_or(u16::MAX);
-    let cost = placement_cost(free, shape, mix)?;
+    let useless = worth.useless(slot, state.generation, free, mix);
+    let cost = placement_cost_from(useless, free, shape, mix)?;
     Some(Rank { preference, model: free.model, cost, first, slot })
 }
 

@@ -131,12 +131,12 @@ impl DemandMix {
         let idle: u64 = state.free_gpus.iter().map(|free| u64::from(*free)).sum();
         let mut lost = self.without_gpu * idle;
         for level in &self.levels {
-            let fits = |free: &&u16| **free >= level.per_device;
-            let devices = state.free_gpus.iter().filter(fits).count();
-            let usable: u64 =
-                state.free_gpus.iter().filter(fits).map(|free| u64::from(*free)).sum();
+            let fitting = state.free_gpus.iter().filter(|free| **free >= level.per_device);
+            let (devices, usable) = fitting.fold((0u16, 0u64), |(devices, usable), free| {
+                (devices + 1, usable + u64::from(*free))
+            });
             for (kind, weight) in &level.kinds {
-                let fits = devices >= usize::from(kind.gpu.devices())
+                let fits = devices >= kind.gpu.devices()
                     && state.free_cpu_milli >= kind.cpu_milli
                     && kind.restriction.allows(state.model, state.gpu_memory_mib);
                 lost += weight * if fits { idle - usable } else { idle };

@@ -275,6 +275,9 @@ pub enum Event {
         start_at: Timestamp,
         /// Whether attempts are preempted to make the place.
         preempting: bool,
+        /// Whether preemptible jobs may use the nodes meanwhile, because nobody knows when the whole
+        /// place will be free.
+        guests: bool,
     },
     /// A job could not start yet on the nodes that are kept for it.
     ReservationKept {

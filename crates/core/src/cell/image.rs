@@ -189,12 +189,16 @@ pub struct ReservationImage {
     pub class: ClassRank,
     /// The nodes.
     pub nodes: Vec<NodeId>,
+    /// Since when.
+    pub made_at: Timestamp,
     /// From when on.
     pub start_at: Timestamp,
     /// Until when at most.
     pub expires_at: Timestamp,
     /// What it counts by. `None`: it is a plan of preemption and counts by itself.
     pub slot: Option<ModelSlot>,
+    /// Whether preemptible jobs may use the nodes meanwhile.
+    pub guests: bool,
 }
 
 /// Why an image is not that of a cell.
@@ -292,9 +296,11 @@ impl Cell {
             job: *job,
             class: kept.class,
             nodes: kept.nodes.to_vec(),
+            made_at: kept.made_at,
             start_at: kept.start_at,
             expires_at: kept.expires_at,
             slot: kept.slot.map(ModelSlot::from),
+            guests: kept.guests,
         });
         reservations.collect()
     }

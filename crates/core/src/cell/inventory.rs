@@ -18,7 +18,7 @@ use super::config::CellConfig;
 use super::demand::{DemandMix, Supply};
 use super::ids::{AttemptId, ClassRank, HardwareId, JobId};
 use super::intern::{InternedId, Interner};
-use super::job::Occupancy;
+use super::job::Request;
 use super::node::{GpuSet, Node, NodeId, NodeState};
 use super::profile::{Outlook, Profile};
 use super::shape::{LabelId, ModelId, ShapeId, Shapes};
@@ -73,13 +73,30 @@ pub(crate) struct Claim {
     pub(crate) class: ClassRank,
     /// The job that it is kept for. `None`: maintenance.
     pub(crate) job: Option<JobId>,
+    /// Whether preemptible jobs may use the node meanwhile, as guests who leave when the whole
+    /// place of the job is ready.
+    pub(crate) guests: bool,
 }
 
 impl Claim {
-    /// Whether a job that will be gone at `until` may use the node in spite of this claim.
-    pub(crate) fn allows(&self, job: JobId, class: ClassRank, until: Timestamp) -> bool {
-        self.job == Some(job) || class > self.class || until <= self.from
+    /// Whether a job may use the node in spite of this claim.
+    pub(crate) fn allows(&self, visit: &Visit) -> bool {
+        self.job == Some(visit.job)
+            || visit.class > self.class
+            || visit.until <= self.from
+            || visit.as_guest && self.guests
     }
+}
+
+/// A job that asks for a place on a node.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Visit {
+    pub(crate) job: JobId,
+    pub(crate) class: ClassRank,
+    /// When it will be gone.
+    pub(crate) until: Timestamp,
+    /// Whether it would leave when the place is needed.
+    pub(crate) as_guest: bool,
 }
 
 /// A node and what the cell knows of it.
@@ -112,26 +129,26 @@ impl NodeRecord {
         self.alive && !self.drained && self.windows == 0
     }
 
-    /// Whether its claims allow a job that will be gone at `until`.
-    pub(crate) fn allows(&self, job: JobId, class: ClassRank, until: Timestamp) -> bool {
-        self.claims.iter().all(|claim| claim.allows(job, class, until))
+    /// Whether its claims allow a job.
+    pub(crate) fn allows(&self, visit: &Visit) -> bool {
+        self.claims.iter().all(|claim| claim.allows(visit))
     }
-}
 
-impl NodeRecord {
-    /// Whether its claims allow any job of a class that takes so long and starts now.
+    /// Whether its claims allow any job of a class with a request that starts now.
     pub(crate) fn allows_some(
         &self,
         class: ClassRank,
         now: Timestamp,
-        occupancy: Occupancy,
+        request: &Request,
         config: &CellConfig,
     ) -> bool {
         // The usual case is cheap.
         self.claims.is_empty() || {
-            let length = occupancy.limit_ms(config).saturating_add(config.start_allowance_ms);
-            let until = now.plus_millis(length);
-            self.claims.iter().all(|claim| class > claim.class || until <= claim.from)
+            let length = request.occupancy.limit_ms(config);
+            let until = now.plus_millis(length.saturating_add(config.start_allowance_ms));
+            self.claims.iter().all(|claim| {
+                class > claim.class || until <= claim.from || request.preemptible && claim.guests
+            })
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Request {
     pub shape: ShapeId,
     pub nodes: u16,
     pub occupancy: Occupancy,
+    /// Whether it may be a guest on nodes that are kept for somebody else.
+    pub preemptible: bool,
 }
 
 /// A job that waits or has GPUs.

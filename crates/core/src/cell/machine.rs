@@ -112,8 +112,8 @@ impl Machine for Cell {
             Event::RequestBlocked { account, request, mixed } => {
                 self.apply_blocked(*account, *request, *mixed);
             }
-            Event::ReservationMade { job, model: _, nodes, start_at, preempting } => {
-                self.apply_reservation_made(*job, nodes, *start_at, *preempting);
+            Event::ReservationMade { job, model: _, nodes, start_at, preempting, guests } => {
+                self.apply_reservation_made(*job, nodes, *start_at, *preempting, *guests);
             }
             Event::ReservationKept { job } => {
                 self.ready.remove(job);

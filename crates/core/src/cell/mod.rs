@@ -35,6 +35,7 @@ mod candidates;
 pub mod command;
 pub mod config;
 pub mod event;
+mod fairness;
 mod fingerprint;
 mod funding;
 mod group;

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::candidates::Rank;
 use super::event::Placement;
 use super::ids::AccountId;
+use super::inventory::Visit;
 use super::job::Job;
 use super::node::{NodeId, RackId};
 use super::quota::QuotaBlock;
@@ -70,11 +71,20 @@ impl Cell {
         now.plus_millis(occupancy.saturating_add(self.config.start_allowance_ms))
     }
 
-    /// The best place for a job now.
+    /// A job that asks for a place now.
+    pub(crate) fn visit(&self, now: Timestamp, job: &Job, as_guest: bool) -> Visit {
+        Visit { job: job.spec.job, class: job.class(), until: self.gone_by(now, job), as_guest }
+    }
+
+    /// The best place for a job now: one that it can keep, or else one that it has as a guest.
     pub(crate) fn find_place(&self, now: Timestamp, job: &Job) -> Result<Place, Obstacle> {
         let quota = QuotaView::new(self, job);
-        let nodes =
-            if quota.blocks_everything() { None } else { self.find_nodes(now, job, &quota) };
+        let find = |as_guest| self.find_nodes(&self.visit(now, job, as_guest), job, &quota);
+        let nodes = if quota.blocks_everything() {
+            None
+        } else {
+            find(false).or_else(|| job.spec.preemptible.then(|| find(true)).flatten())
+        };
         let Some(nodes) = nodes else { return Err(quota.obstacle()) };
         let shape = self.shapes.get(job.shape);
         let model = (shape.gpu.devices() > 0)
@@ -88,17 +98,14 @@ impl Cell {
 
     fn find_nodes(
         &self,
-        now: Timestamp,
+        visit: &Visit,
         job: &Job,
         quota: &QuotaView,
     ) -> Option<SmallVec<[NodeId; 1]>> {
         let shape = self.shapes.get(job.shape);
-        let until = self.gone_by(now, job);
         let wanted = usize::from(job.spec.nodes);
-        let allows = |rank: &Rank| {
-            quota.allows(rank.model)
-                && self.inventory.node(rank.first).allows(job.spec.job, job.class(), until)
-        };
+        let allows =
+            |rank: &Rank| quota.allows(rank.model) && self.inventory.node(rank.first).allows(visit);
         let mut candidates = self.inventory.candidates();
         let ranked = candidates.ranked(&self.inventory, job.shape, shape, self.demand.mix());
         if wanted == 1 {

@@ -2,37 +2,29 @@
 //!
 //! A plan is made on copies of nodes, down to a complete placement of the whole job, before anyone
 //! is asked to leave. Nobody leaves who need not. Two triggers: a higher class, or an account under
-//! its fair share against one over it. Neither can be undone by the victim: a lower class never
-//! preempts a higher one; and for the share, the victim's account must have used more than twice
-//! what the preemptor's will have used when it may be preempted in turn, so the reverse move is not
-//! allowed until the tables have turned by a factor of four.
+//! its fair share against one over it; who may be a victim is told in `fairness.rs`. And whoever
+//! came as a guest to nodes that are kept for a job leaves when nobody else is in its way there.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-use super::account::ROOT;
 use super::attempt::Attempt;
 use super::event::{Event, StopReason};
-use super::ids::{AccountId, AttemptId, ClassRank, JobId};
+use super::fairness::ShareRule;
+use super::ids::{AttemptId, ClassRank, JobId};
 use super::inventory::{Claim, NodeRecord};
 use super::job::Job;
 use super::node::{Node, NodeId};
 use super::profile::whole_gpus;
 use super::shape::{GpuDemand, ModelId};
-use super::share::{ScaledUsage, usage_micros};
+use super::share::usage_micros;
 use super::state::Cell;
 use crate::time::Timestamp;
 
 /// How many nodes are looked at for each node that a job needs.
 const NODES_LOOKED_AT: usize = 32;
-
-/// For the share, a victim's account has used more than so many times what the preemptor's will
-/// have used when it may be preempted in turn.
-const SHARE_GAP: u128 = 2;
-/// The protection from preemption for the share doubles at most so often.
-const MOST_DOUBLINGS: u32 = 20;
 
 /// For whose sake.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -86,22 +78,70 @@ impl Cell {
             return false;
         }
         let Some(plan) = self.plan(now, job, trigger) else { return false };
+        self.decide_plan(now, job, plan, trigger == Trigger::Share, events);
+        true
+    }
+
+    /// Tells the guests on the nodes that are kept for a job to leave, if nobody else is in the way
+    /// there any more.
+    pub(crate) fn decide_guests_leave(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.guests);
+        let Some(kept) = kept.filter(|_| now >= job.plan_after) else { return false };
+        let nodes = kept.nodes.iter().map(|node| self.inventory.node(*node));
+        let visit = self.visit(now, job, false);
+        let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
+        let guests: BTreeSet<AttemptId> = nodes
+            .flat_map(|record| &record.members)
+            .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
+            .filter(|(attempt, _)| {
+                self.live(**attempt).is_some_and(|(_, live)| {
+                    live.proposed_at >= kept.made_at && live.confirmed && live.stop.is_none()
+                })
+            })
+            .map(|(attempt, _)| *attempt)
+            .collect();
+        let first = self.inventory.node(*kept.nodes.first().expect("a job has nodes"));
+        let model = (job.spec.gpu.devices() > 0).then(|| first.node.model());
+        if taken
+            || guests.is_empty()
+            || !self.quota_blocks(job, model).is_empty()
+            || !self.fits_without(job, &kept.nodes, &guests)
+        {
+            return false;
+        }
+        let victims = self.minimal(now, job, &kept.nodes, guests);
+        let plan = Plan { model, nodes: kept.nodes.clone(), victims };
+        self.decide_plan(now, job, plan, false, events);
+        true
+    }
+
+    /// Tells the victims of a plan to leave, and keeps their places for the job.
+    fn decide_plan(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        plan: Plan,
+        for_share: bool,
+        events: &mut Vec<Event>,
+    ) {
         let mut start_at = now;
         for victim in &plan.victims {
             let (victim, attempt) = self.live(*victim).expect("victims are live");
-            let by = job.spec.job;
-            let reason = StopReason::Preempted { by, for_share: trigger == Trigger::Share };
+            let reason = StopReason::Preempted { by: job.spec.job, for_share };
             if attempt.running_since.is_some() {
                 start_at = start_at.max(now.plus_millis(victim.spec.grace_ms));
             }
             self.decide_stop(now, victim, reason, events);
         }
-        let until = self.gone_by(now, job);
+        let visit = self.visit(now, job, job.spec.preemptible);
         let claims = plan.nodes.iter().flat_map(|node| &self.inventory.node(*node).claims);
-        let holders: BTreeSet<JobId> = claims
-            .filter(|claim| !claim.allows(job.spec.job, job.class(), until))
-            .filter_map(|claim| claim.job)
-            .collect();
+        let holders: BTreeSet<JobId> =
+            claims.filter(|claim| !claim.allows(&visit)).filter_map(|claim| claim.job).collect();
         events.extend(holders.into_iter().map(|job| Event::ReservationDropped { job }));
         events.push(Event::ReservationMade {
             job: job.spec.job,
@@ -109,8 +149,8 @@ impl Cell {
             nodes: plan.nodes,
             start_at,
             preempting: true,
+            guests: false,
         });
-        true
     }
 
     /// The cheapest complete plan for a job, if there is one.
@@ -151,7 +191,7 @@ impl Cell {
     ) -> Vec<NodePlan> {
         let shape = self.shapes.get(job.shape);
         let wanted = usize::from(job.spec.nodes);
-        let until = self.gone_by(now, job);
+        let visit = self.visit(now, job, job.spec.preemptible);
         let count = match shape.gpu {
             GpuDemand::None | GpuDemand::Share(_) => 0,
             GpuDemand::Whole(_) => whole_gpus(shape),
@@ -172,7 +212,7 @@ impl Cell {
             if record.is_open()
                 && record.node.accepts(shape)
                 && record.claims.iter().all(|claim| {
-                    claim.allows(job.spec.job, job.class(), until)
+                    claim.allows(&visit)
                         || trigger == Trigger::Share && self.yields(claim, job, shares)
                 })
                 && let Some(plan) = self.node_plan(now, job, id, record, shares)
@@ -190,9 +230,7 @@ impl Cell {
     fn yields(&self, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
         let Some(holder) = claim.job else { return false };
         let by_turn = self.reservations.get(&holder).is_some_and(|kept| kept.slot.is_some());
-        by_turn
-            && claim.class <= job.class()
-            && shares.over_by(self, job, self.job(holder), 0).is_some()
+        by_turn && claim.class <= job.class() && shares.is_over(self, job, self.job(holder))
     }
 
     /// Who must leave a node so that one member of a job fits there.
@@ -281,137 +319,9 @@ impl Cell {
     }
 
     /// The work of an attempt that is lost if it stops now: all that it has done.
-    fn lost_micros(&self, now: Timestamp, job: &Job, attempt: &Attempt) -> u64 {
+    pub(crate) fn lost_micros(&self, now: Timestamp, job: &Job, attempt: &Attempt) -> u64 {
         let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
         let gpu_ms = ran.unsigned_abs().saturating_mul(job.devices());
         usage_micros(attempt.price, job.spec.gpu.per_device(), gpu_ms)
-    }
-
-    /// The children of the lowest account above both, one towards each. `None` if one account is
-    /// above the other or they are the same.
-    fn branches(&self, left: AccountId, right: AccountId) -> Option<(AccountId, AccountId)> {
-        let up = |id| {
-            let mut path: Vec<AccountId> = self.accounts.path(id).collect();
-            path.reverse();
-            path
-        };
-        up(left).into_iter().zip(up(right)).find(|(left, right)| left != right)
-    }
-}
-
-/// Where an attempt stands among possible victims: the first is taken first.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct VictimOrder {
-    class: ClassRank,
-    /// The most over its share first.
-    over: Reverse<u128>,
-    lost_micros: u64,
-}
-
-/// Who may be a victim for the sake of a job.
-struct ShareRule {
-    trigger: Trigger,
-    /// Usage over weight of the job's account on each level, with what the job will have used when
-    /// it may be preempted in turn, by the account of the level.
-    preemptor: BTreeMap<AccountId, u128>,
-}
-
-impl ShareRule {
-    fn new(cell: &Cell, now: Timestamp, job: &Job, trigger: Trigger) -> ShareRule {
-        let mut rule = ShareRule { trigger, preemptor: BTreeMap::new() };
-        if trigger == Trigger::Class {
-            return rule;
-        }
-        let model = cell.shapes.get(job.shape).models.first().copied();
-        let price = cell.price(model.or(Some(ModelId(0))));
-        // What it will have used when it may be preempted in turn.
-        let protected = cell.config.share_minimum_runtime_ms.unsigned_abs();
-        let gpu_ms = protected.saturating_mul(job.devices());
-        let entry = usage_micros(price, job.spec.gpu.per_device(), gpu_ms);
-        let entry = cell.accounts.decay.scale(entry, now);
-        for id in cell.accounts.path(job.account).filter(|id| *id != ROOT) {
-            let account = cell.accounts.get(id);
-            // An account of weight zero is never under its share.
-            if account.weight > 0 {
-                let after = account.usage.saturating_add(entry) / u128::from(account.weight);
-                rule.preemptor.insert(id, after);
-            }
-        }
-        rule
-    }
-
-    /// Where an attempt stands among the victims, if it may be one.
-    fn victim_order(
-        &self,
-        cell: &Cell,
-        now: Timestamp,
-        job: &Job,
-        victim: &Job,
-        attempt: &Attempt,
-    ) -> Option<VictimOrder> {
-        let takes_back = job.preempted_by == Some(victim.spec.job);
-        if takes_back || !attempt.confirmed || attempt.stop.is_some() {
-            return None;
-        }
-        let lost_micros = cell.lost_micros(now, victim, attempt);
-        match self.trigger {
-            Trigger::Class => (victim.class() < job.class()).then(|| VictimOrder {
-                class: victim.class(),
-                over: Reverse(cell.over_share(victim.account)),
-                lost_micros,
-            }),
-            Trigger::Share => {
-                let over = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
-                let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-                let fair = victim.class() <= job.class() && ran >= cell.protected_ms(victim);
-                fair.then_some(VictimOrder {
-                    class: victim.class(),
-                    over: Reverse(over),
-                    lost_micros,
-                })
-            }
-        }
-    }
-
-    /// By how much a victim's account is over the job's, where the two part, if by enough. What
-    /// was charged to it and not used does not count.
-    fn over_by(&self, cell: &Cell, job: &Job, victim: &Job, unused: ScaledUsage) -> Option<u128> {
-        let (ours, theirs) = cell.branches(job.account, victim.account)?;
-        let after = *self.preemptor.get(&ours)?;
-        let their = cell.accounts.get(theirs);
-        let used = match their.weight {
-            0 => u128::MAX,
-            weight => their.usage.saturating_sub(unused) / u128::from(weight),
-        };
-        (after.saturating_mul(SHARE_GAP) < used).then(|| used - after)
-    }
-}
-
-impl Cell {
-    /// How long an attempt runs before it may be preempted for the share: twice as long each time
-    /// that this happened to its job, so that a long job gets through.
-    ///
-    /// At most as long as a job is assumed to run that names no time, so that nobody waits for ever
-    /// for those who never leave.
-    fn protected_ms(&self, job: &Job) -> i64 {
-        let minimum = self.config.share_minimum_runtime_ms;
-        let doubled = minimum.saturating_mul(1 << job.share_preemptions.min(MOST_DOUBLINGS));
-        doubled.min(self.config.assumed_runtime_ms.max(minimum))
-    }
-
-    /// What an attempt was charged when it was placed and has not used.
-    fn unused_entry(&self, attempt: &Attempt) -> ScaledUsage {
-        let unused = attempt.entry_micros.saturating_sub(attempt.used_micros);
-        self.accounts.decay.scale(unused, attempt.proposed_at)
-    }
-
-    /// Usage over weight of an account's tenant: how far it is over its share, for the order of
-    /// victims.
-    fn over_share(&self, account: AccountId) -> u128 {
-        let tenant = self.accounts.path(account).filter(|id| *id != ROOT).last();
-        tenant.map_or(0, |id| {
-            let account = self.accounts.get(id);
-            account.usage / u128::from(account.weight.max(1))
-        })
     }
 }

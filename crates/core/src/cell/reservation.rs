@@ -13,7 +13,7 @@ use super::bits::Bits;
 use super::event::Event;
 use super::ids::{ClassRank, JobId};
 use super::intern::InternedId;
-use super::inventory::Claim;
+use super::inventory::{Claim, NodeRecord, Visit};
 use super::job::{Job, Phase, Request, Waiting};
 use super::node::NodeId;
 use super::profile::{fits_at, whole_gpus};
@@ -34,16 +34,20 @@ const REQUESTS_LOOKED_AT: usize = 8;
 pub(crate) struct Reservation {
     pub(crate) class: ClassRank,
     pub(crate) nodes: SmallVec<[NodeId; 1]>,
+    pub(crate) made_at: Timestamp,
     pub(crate) start_at: Timestamp,
     pub(crate) expires_at: Timestamp,
     /// The model by which it counts as the class's one reservation. `None`: it is a plan of
     /// preemption and counts by itself.
     pub(crate) slot: Option<Option<ModelId>>,
+    /// Whether others may use the nodes until the whole place is ready, because nobody knows when
+    /// that will be.
+    pub(crate) guests: bool,
 }
 
 impl Reservation {
     pub(crate) fn claim(&self, job: JobId) -> Claim {
-        Claim { from: self.start_at, class: self.class, job: Some(job) }
+        Claim { from: self.start_at, class: self.class, job: Some(job), guests: self.guests }
     }
 }
 
@@ -85,7 +89,8 @@ impl Cell {
     ) -> Option<(Timestamp, SmallVec<[NodeId; 1]>)> {
         let shape = self.shapes.get(job.shape);
         let wanted = usize::from(job.spec.nodes);
-        let length = self.gone_by(now, job).millis_since(now);
+        let visit = self.visit(now, job, false);
+        let length = visit.until.millis_since(now);
         let mut best: BTreeSet<(Timestamp, NodeId)> = BTreeSet::new();
         let by_time = self.inventory.profile().by_time(model, whole_gpus(shape));
         for (whole_at, id) in by_time.take(NODES_LOOKED_AT + 4 * wanted) {
@@ -95,9 +100,7 @@ impl Cell {
             }
             let record = self.inventory.node(id);
             let at = fits_at(&record.node, &record.members, &self.shapes, shape, now);
-            let allowed =
-                |at: &Timestamp| record.allows(job.spec.job, job.class(), at.plus_millis(length));
-            if let Some(at) = at.filter(allowed) {
+            if let Some(at) = at.and_then(|at| self.after_plans(record, at, length, &visit)) {
                 best.insert((at, id));
                 if best.len() > wanted {
                     best.pop_last();
@@ -106,6 +109,28 @@ impl Cell {
         }
         let last = best.last().filter(|_| best.len() >= wanted)?.0;
         Some((last, best.into_iter().map(|(_, id)| id).collect()))
+    }
+
+    /// When a job that fits on a node at `at` may use it, if at all. Where others are being
+    /// preempted for somebody, that is when he will be gone in turn: his start is at hand, and a
+    /// large gang would find no instant at which nobody is about to start anywhere.
+    fn after_plans(
+        &self,
+        record: &NodeRecord,
+        at: Timestamp,
+        length: i64,
+        visit: &Visit,
+    ) -> Option<Timestamp> {
+        let starting = |claim: &Claim| {
+            let holder = claim.job?;
+            let plan = self.reservations.get(&holder).filter(|kept| kept.slot.is_none())?;
+            Some(self.gone_by(plan.expires_at, self.job(holder)))
+        };
+        let plans = record.claims.iter().filter(|claim| claim.job != Some(visit.job));
+        let at = plans.filter_map(starting).fold(at, Timestamp::max);
+        let visit = Visit { until: at.plus_millis(length), ..*visit };
+        let mut others = record.claims.iter().filter(|claim| starting(claim).is_none());
+        others.all(|claim| claim.allows(&visit)).then_some(at)
     }
 
     /// Gives the best blocked job of a class and model its reservation.
@@ -124,7 +149,15 @@ impl Cell {
             if let Some((start_at, model, nodes)) = self.earliest(now, job) {
                 let job = job.spec.job;
                 let preempting = false;
-                events.push(Event::ReservationMade { job, model, nodes, start_at, preempting });
+                let guests = !preempting && self.config.share_preemption && self.is_guess(&nodes);
+                events.push(Event::ReservationMade {
+                    job,
+                    model,
+                    nodes,
+                    start_at,
+                    preempting,
+                    guests,
+                });
                 return;
             }
             // It fits nowhere even when all have left, and must not keep the others waiting.
@@ -171,6 +204,7 @@ impl Cell {
         nodes: &[NodeId],
         start_at: Timestamp,
         preempting: bool,
+        guests: bool,
     ) {
         self.drop_reservation(job);
         let class = self.job(job).class();
@@ -189,7 +223,9 @@ impl Cell {
             nodes: nodes.into(),
             start_at,
             expires_at: start_at.plus_millis(patience),
+            made_at: self.now,
             slot: (!preempting).then_some(slot),
+            guests,
         };
         self.timers.set(reservation.expires_at, Timer::Reservation(job));
         let claim = reservation.claim(job);
@@ -205,6 +241,14 @@ impl Cell {
             queue.reserved.insert(slot, job);
         }
         self.reservations.insert(job, reservation);
+    }
+
+    /// Whether somebody on these nodes has not said how long he will stay.
+    fn is_guess(&self, nodes: &[NodeId]) -> bool {
+        let mut members = nodes.iter().flat_map(|node| self.inventory.node(*node).members.keys());
+        members.any(|attempt| {
+            self.live(*attempt).is_some_and(|(job, _)| job.spec.max_runtime_ms.is_none())
+        })
     }
 
     /// Lets go of the nodes kept for a job, if there are any, and wakes who may use them. A job

@@ -61,7 +61,11 @@ impl Cell {
                 let (model, members) = (place.model, place.members);
                 events.push(Event::PlacementProposed { attempt, model, members });
             }
-            Ok(_) | Err(_) => events.push(Event::ReservationKept { job: job.spec.job }),
+            Ok(_) | Err(_) => {
+                if !(free && self.decide_guests_leave(now, job, events)) {
+                    events.push(Event::ReservationKept { job: job.spec.job });
+                }
+            }
         }
     }
 
@@ -183,6 +187,9 @@ impl Cell {
             self.timers.clear(review_at, Timer::Review);
         }
         self.victims = 0;
+        // Guests whose start was not confirmed when they were in the way may have been since.
+        let hosts = self.reservations.iter().filter(|(_, kept)| kept.guests);
+        self.ready.extend(hosts.map(|(job, _)| *job));
         for queue in self.classes.values_mut() {
             queue.review = !queue.by_age.is_empty();
         }

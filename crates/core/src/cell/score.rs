@@ -35,12 +35,25 @@ impl std::ops::Add for Cost {
 /// The kind of the node (model, GPU memory, labels, drain) is not looked at: see
 /// [`Node::fits`](super::node::Node::fits).
 pub fn placement_cost(state: &NodeState, shape: &Shape, mix: &DemandMix) -> Option<Cost> {
+    placement_cost_from(useless(state, mix), state, shape, mix)
+}
+
+/// The same for a state of which [`useless`] is known.
+pub(crate) fn placement_cost_from(
+    useless_before: u64,
+    state: &NodeState,
+    shape: &Shape,
+    mix: &DemandMix,
+) -> Option<Cost> {
     let after = state.after(shape)?;
-    let before_cost = mix.fragments(state) + stranded(state, mix);
-    let after_cost = mix.fragments(&after) + stranded(&after, mix);
     // At most 64 devices of 1000 thousandths, twice, in units of 2^-16: far below 2^63.
-    let rise = after_cost as i64 - before_cost as i64;
+    let rise = useless(&after, mix) as i64 - useless_before as i64;
     Some(Cost(ceiling(rise, STEP * ONE as i64)))
+}
+
+/// GPU thousandths of a node that are of no use to typical work, times [`ONE`].
+pub(crate) fn useless(state: &NodeState, mix: &DemandMix) -> u64 {
+    mix.fragments(state) + stranded(state, mix)
 }
 
 /// What it costs to take a model that is this scarce.

@@ -231,7 +231,7 @@ impl Cell {
             for index in queue.parked.iter() {
                 let request = &self.requests.values()[index];
                 if record.node.fits(self.shapes.get(request.shape))
-                    && record.allows_some(*class, self.now, request.occupancy, &self.config)
+                    && record.allows_some(*class, self.now, request, &self.config)
                 {
                     woken.insert(index);
                     self.idle = false;
@@ -257,7 +257,7 @@ impl Cell {
                 let served = self.hot.iter().any(|node| {
                     self.inventory.get(*node).is_some_and(|record| {
                         record.node.fits(shape)
-                            && record.allows_some(*class, self.now, request.occupancy, &self.config)
+                            && record.allows_some(*class, self.now, request, &self.config)
                     })
                 });
                 if !served {

@@ -278,7 +278,7 @@ impl Cell {
 
     fn survey(&self, now: Timestamp, job: &Job) -> Survey {
         let shape = self.shapes.get(job.shape);
-        let until = self.gone_by(now, job);
+        let visit = self.visit(now, job, job.spec.preemptible);
         let mut survey = Survey::default();
         for (_, record) in self.inventory.iter() {
             let node = &record.node;
@@ -292,13 +292,10 @@ impl Cell {
             }
             if !record.is_open() {
                 survey.closed += 1;
-            } else if record.allows(job.spec.job, job.class(), until) {
+            } else if record.allows(&visit) {
                 survey.available += 1;
             } else {
-                let held = |claim: &&super::inventory::Claim| {
-                    !claim.allows(job.spec.job, job.class(), until)
-                };
-                let claims = record.claims.iter().filter(held);
+                let claims = record.claims.iter().filter(|claim| !claim.allows(&visit));
                 survey.claims.extend(claims.map(|claim| (claim.job, claim.from)));
             }
         }

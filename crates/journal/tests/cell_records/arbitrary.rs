@@ -364,6 +364,7 @@ impl Source {
                 nodes: self.list(Source::node),
                 start_at: self.time(),
                 preempting: self.coin(),
+                guests: false,
             },
             36 => Event::ReservationKept { job: self.job() },
             37 => Event::ReservationsDone {

@@ -228,9 +228,10 @@ impl Cell {
     }
 
     fn restore_reservation(&mut self, image: ReservationImage) -> Result<(), ImageError> {
-        let ReservationImage { job: id, class, nodes, start_at, expires_at, slot } = image;
+        let ReservationImage { job: id, class, nodes, made_at, start_at, expires_at, slot, guests } =
+            image;
         let (nodes, slot) = (nodes.into(), slot.map(Option::from));
-        let kept = Reservation { class, nodes, start_at, expires_at, slot };
+        let kept = Reservation { class, nodes, made_at, start_at, expires_at, slot, guests };
         let known = self.jobs.contains_key(&id)
             && kept.nodes.iter().all(|node| self.inventory.get(*node).is_some());
         require(known, || format!("nodes are kept for {id:?} that nobody knows"))?;
@@ -248,7 +249,7 @@ impl Cell {
     fn restore_window(&mut self, id: MaintenanceId, window: Window) -> Result<(), ImageError> {
         let known = window.nodes.iter().all(|node| self.inventory.get(*node).is_some());
         require(known, || format!("{id:?} is about unknown nodes"))?;
-        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None };
+        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None, guests: false };
         for node in &window.nodes {
             self.add_claim(*node, claim);
             if window.began {

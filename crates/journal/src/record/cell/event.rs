@@ -49,7 +49,7 @@ stored_enum!(Event {
     32 FenceLifted { 0 attempt, 1 node };
     33 RequestParked { 0 class, 1 request };
     34 RequestBlocked { 0 account, 1 request, 2 mixed = false };
-    35 ReservationMade { 0 job, 1 model = None, 2 nodes, 3 start_at, 4 preempting = false };
+    35 ReservationMade { 0 job, 1 model = None, 2 nodes, 3 start_at, 4 preempting = false, 5 guests = false };
     36 ReservationKept { 0 job };
     37 ReservationsDone { 0 class, 1 model = None };
     38 ReservationDropped { 0 job };

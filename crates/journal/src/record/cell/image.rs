@@ -66,7 +66,7 @@ stored_struct!(Shape {
     5 labels = SmallVec::new(),
 });
 
-stored_struct!(Request { 0 shape, 1 nodes = 1, 2 occupancy });
+stored_struct!(Request { 0 shape, 1 nodes = 1, 2 occupancy, 3 preemptible = false });
 
 stored_struct!(DemandImage { 0 counts, 1 news = 0, 2 mix });
 
@@ -138,6 +138,8 @@ stored_struct!(ReservationImage {
     3 start_at,
     4 expires_at,
     5 slot = None,
+    6 made_at,
+    7 guests = false,
 });
 
 stored_struct!(Window { 0 from, 1 to, 2 nodes, 3 began = false });

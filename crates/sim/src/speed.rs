@@ -1,8 +1,6 @@
-//! How fast a cell decides.
+//! How fast a cell decides: the loops behind `bursar bench cell` and `cargo bench -p bursar-sim`.
 //!
-//! `cargo bench -p bursar-core --bench cell [-- --json] [-- --nodes N] [-- --repeat N]`
-//!
-//! Three kinds of work on a cell of 5 GPUs a node with 10 queued jobs a node, 150 shapes whose
+//! Three kinds of work on a cell of 5 GPUs a node with 10 to 16 queued jobs a node, 150 shapes whose
 //! popularity falls as in the published traces (half of the jobs have one of seven shapes), and
 //! 1 000 accounts in 100 tenants:
 //! - *fill*: an empty cell with a full queue places until nothing fits;
@@ -15,14 +13,14 @@
 
 use std::time::{Duration, Instant};
 
-use bursar_core::cell::command::{Command, Heartbeat, NodeOffer, Origin, Report, ReportState};
+use bursar_core::cell::command::{
+    Command, Heartbeat, JobSpec, NodeOffer, Origin, Report, ReportState,
+};
 use bursar_core::cell::event::Event;
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-
-use bursar_core::cell::command::JobSpec;
 
 /// A small generator of numbers that are the same in every run.
 struct Numbers(u64);
@@ -231,20 +229,35 @@ impl Bench {
     }
 }
 
-struct Row {
-    name: &'static str,
-    nodes: usize,
-    placements: u64,
-    decisions: usize,
-    per_second: u64,
-    mean_ns: u64,
-    wall_ms: u64,
-    p50_ns: u64,
-    p99_ns: u64,
-    p999_ns: u64,
-    max_ns: u64,
-    waiting: usize,
-    rss_mib: u64,
+/// The figures of one kind of work.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What was done: `fill`, `confirm` or `churn`.
+    pub name: &'static str,
+    /// Nodes of the cell.
+    pub nodes: usize,
+    /// Jobs that were placed.
+    pub placements: u64,
+    /// Steps and commands that were decided and applied.
+    pub decisions: usize,
+    /// Placements by second of processor time.
+    pub per_second: u64,
+    /// Processor time of a decision.
+    pub mean_ns: u64,
+    /// Time by the clock of all the work.
+    pub wall_ms: u64,
+    /// Half of the decisions took no longer, by the clock.
+    pub p50_ns: u64,
+    /// 99 in 100 took no longer.
+    pub p99_ns: u64,
+    /// 999 in 1 000 took no longer.
+    pub p999_ns: u64,
+    /// None took longer.
+    pub max_ns: u64,
+    /// Jobs that wait at the end.
+    pub waiting: usize,
+    /// Memory of the process at the end.
+    pub rss_mib: u64,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -265,7 +278,8 @@ fn resident_mib() -> u64 {
     resident.map_or(0, |pages| pages * 4 / 1024)
 }
 
-fn run(nodes: usize) -> Vec<Row> {
+/// Does the three kinds of work on a cell of so many nodes.
+pub fn run(nodes: usize) -> Vec<Row> {
     let mut bench = Bench::new(nodes);
     for _ in 0..nodes * 16 {
         bench.admit();
@@ -285,89 +299,4 @@ fn run(nodes: usize) -> Vec<Row> {
         }
     });
     vec![fill, confirm, churn]
-}
-
-fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    let json = arguments.iter().any(|argument| argument == "--json");
-    let value = |name: &str| {
-        let at = arguments.iter().position(|argument| argument == name)?;
-        arguments.get(at + 1)?.parse::<usize>().ok()
-    };
-    let sizes = value("--nodes").map_or(vec![1000, 10_000], |nodes| vec![nodes]);
-    let repeat = value("--repeat").unwrap_or(1);
-    let mut rows = Vec::new();
-    for _ in 0..repeat {
-        for nodes in &sizes {
-            rows.extend(run(*nodes));
-        }
-    }
-    if json {
-        print_json(&rows);
-    } else {
-        print_table(&rows);
-    }
-}
-
-fn print_table(rows: &[Row]) {
-    println!(
-        "{:<8} {:>6} {:>10} {:>10} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8}",
-        "work",
-        "nodes",
-        "placed",
-        "decisions",
-        "placements/s",
-        "mean µs",
-        "p50 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "max µs",
-        "waiting",
-        "RSS MiB"
-    );
-    let micros = |nanos: u64| format!("{:.1}", nanos as f64 / 1000.0);
-    for row in rows {
-        println!(
-            "{:<8} {:>6} {:>10} {:>10} {:>12} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8}",
-            row.name,
-            row.nodes,
-            row.placements,
-            row.decisions,
-            row.per_second,
-            micros(row.mean_ns),
-            micros(row.p50_ns),
-            micros(row.p99_ns),
-            micros(row.p999_ns),
-            micros(row.max_ns),
-            row.waiting,
-            row.rss_mib,
-        );
-    }
-}
-
-fn print_json(rows: &[Row]) {
-    let rows: Vec<String> = rows
-        .iter()
-        .map(|row| {
-            format!(
-                "{{\"work\":\"{}\",\"nodes\":{},\"placements\":{},\"decisions\":{},\
-                 \"placements_per_second\":{},\"wall_ms\":{},\"mean_ns\":{},\"p50_ns\":{},\"p99_ns\":{},\
-                 \"p999_ns\":{},\"max_ns\":{},\"waiting\":{},\"rss_mib\":{}}}",
-                row.name,
-                row.nodes,
-                row.placements,
-                row.decisions,
-                row.per_second,
-                row.wall_ms,
-                row.mean_ns,
-                row.p50_ns,
-                row.p99_ns,
-                row.p999_ns,
-                row.max_ns,
-                row.waiting,
-                row.rss_mib,
-            )
-        })
-        .collect();
-    println!("{{\"rows\":[{}]}}", rows.join(","));
 }

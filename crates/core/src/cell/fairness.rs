@@ -1,0 +1,231 @@
+//! Who may be preempted for somebody's fair share.
+//!
+//! Two rules, by what the account that takes is entitled to: its weight's part of the cell among
+//! those who wait or run.
+//!
+//! - A job that is not much larger than that can be held to the share day by day. Its account takes
+//!   from those who have used more, by a small gap, than it will have used after its turn.
+//! - A job that is much larger would be cut into slices of minutes by that, and all jobs like it
+//!   would advance together and be done late together. Its account takes only from those who have
+//!   used more than twice what it will have used after its first hour.
+//!
+//! Neither can be undone by the victim before the tables have turned: the victim's account must in
+//! turn be under by the gap, after a turn of its own. Turns grow, so that a long job gets through.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::account::ROOT;
+use super::attempt::Attempt;
+use super::ids::{AccountId, ClassRank};
+use super::job::Job;
+use super::preemption::Trigger;
+use super::shape::ModelId;
+use super::share::{ScaledUsage, usage_micros};
+use super::state::Cell;
+use crate::time::Timestamp;
+
+/// A job of at most so many times what its account is entitled to is held to the share day by day.
+const NEAR_SHARE: u64 = 2;
+/// Then a victim's account has used more by at least one in so many parts.
+const NEAR_GAP: u128 = 64;
+/// Otherwise it has used more than so many times as much.
+const FAR_GAP: u128 = 2;
+/// The protection from preemption for the share doubles at most so often.
+const MOST_DOUBLINGS: u32 = 20;
+/// It doubles at most so often against an account that has more jobs waiting than the one, whose
+/// share of the day is at stake.
+const MOST_DOUBLINGS_IN_BACKLOG: u32 = 2;
+
+/// Where an attempt stands among possible victims: the first is taken first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VictimOrder {
+    pub(crate) class: ClassRank,
+    /// The most over its share first.
+    over: Reverse<u128>,
+    pub(crate) lost_micros: u64,
+}
+
+/// The account of the job that takes, or one above it.
+#[derive(Copy, Clone, Debug)]
+struct Taker {
+    /// Usage over weight when the job may be preempted in turn.
+    after_turn: u128,
+    /// Usage over weight when the job has used what is charged at its start.
+    after_entry: u128,
+    /// Whether the job is not much larger than what the account is entitled to.
+    near: bool,
+    /// Whether more jobs wait below it than this one.
+    backlogged: bool,
+}
+
+impl Taker {
+    /// Whether it may take from an account with so much usage over weight.
+    fn takes_from(&self, used: u128) -> bool {
+        if self.near {
+            self.after_turn.saturating_add(self.after_turn / NEAR_GAP) < used
+        } else {
+            self.after_entry.saturating_mul(FAR_GAP) < used
+        }
+    }
+}
+
+/// Who may be a victim for the sake of a job.
+pub(crate) struct ShareRule {
+    trigger: Trigger,
+    /// By account, on the path from the job's to the tenant.
+    takers: BTreeMap<AccountId, Taker>,
+}
+
+impl ShareRule {
+    pub(crate) fn new(cell: &Cell, now: Timestamp, job: &Job, trigger: Trigger) -> ShareRule {
+        let mut rule = ShareRule { trigger, takers: BTreeMap::new() };
+        if trigger == Trigger::Class {
+            return rule;
+        }
+        let model = cell.shapes.get(job.shape).models.first().copied();
+        let price = cell.price(model.or(Some(ModelId(0))));
+        let used_after = |millis: i64| {
+            let gpu_ms = millis.unsigned_abs().saturating_mul(job.devices());
+            let micros = usage_micros(price, job.spec.gpu.per_device(), gpu_ms);
+            cell.accounts.decay.scale(micros, now)
+        };
+        let turn_ms = cell.config.share_minimum_runtime_ms;
+        let turn = used_after(turn_ms);
+        let entry = used_after(cell.config.entry_charge_ms.max(turn_ms));
+        let mut path: Vec<AccountId> = cell.accounts.path(job.account).collect();
+        path.retain(|id| *id != ROOT);
+        let mut entitled = cell.inventory.supply().capacity();
+        for id in path.into_iter().rev() {
+            let account = cell.accounts.get(id);
+            entitled = cell.part_of(entitled, id);
+            // An account of weight zero is never under its share.
+            if account.weight > 0 {
+                let after = |more: ScaledUsage| {
+                    account.usage.saturating_add(more) / u128::from(account.weight)
+                };
+                let waiting = account.lane(job.class()).map_or(0, |lane| lane.waiting);
+                let taker = Taker {
+                    after_turn: after(turn),
+                    after_entry: after(entry),
+                    near: u64::from(job.thousandths()) <= NEAR_SHARE.saturating_mul(entitled),
+                    backlogged: waiting > 1,
+                };
+                rule.takers.insert(id, taker);
+            }
+        }
+        rule
+    }
+
+    /// Where an attempt stands among the victims, if it may be one.
+    pub(crate) fn victim_order(
+        &self,
+        cell: &Cell,
+        now: Timestamp,
+        job: &Job,
+        victim: &Job,
+        attempt: &Attempt,
+    ) -> Option<VictimOrder> {
+        let takes_back = job.preempted_by == Some(victim.spec.job);
+        if takes_back || !attempt.confirmed || attempt.stop.is_some() {
+            return None;
+        }
+        let class = victim.class();
+        let lost_micros = cell.lost_micros(now, victim, attempt);
+        match self.trigger {
+            Trigger::Class => (class < job.class()).then(|| VictimOrder {
+                class,
+                over: Reverse(cell.over_share(victim.account)),
+                lost_micros,
+            }),
+            Trigger::Share => {
+                let (taker, over) = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
+                let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
+                let fair = class <= job.class() && ran >= cell.protected_ms(victim, taker);
+                fair.then_some(VictimOrder { class, over: Reverse(over), lost_micros })
+            }
+        }
+    }
+
+    /// Whether somebody is over his share as a victim must be.
+    pub(crate) fn is_over(&self, cell: &Cell, job: &Job, other: &Job) -> bool {
+        self.over_by(cell, job, other, 0).is_some()
+    }
+
+    /// By how much a victim's account is over the job's, where the two part, if by enough. What
+    /// was charged to it and not used does not count.
+    fn over_by(
+        &self,
+        cell: &Cell,
+        job: &Job,
+        victim: &Job,
+        unused: ScaledUsage,
+    ) -> Option<(&Taker, u128)> {
+        let (ours, theirs) = cell.branches(job.account, victim.account)?;
+        let taker = self.takers.get(&ours)?;
+        let their = cell.accounts.get(theirs);
+        let used = match their.weight {
+            0 => u128::MAX,
+            weight => their.usage.saturating_sub(unused) / u128::from(weight),
+        };
+        taker.takes_from(used).then(|| (taker, used - taker.after_turn))
+    }
+}
+
+impl Cell {
+    /// How long an attempt runs before it may be preempted for the share: twice as long each time
+    /// that this happened to its job, so that a long job gets through.
+    ///
+    /// At most as long as a job is assumed to run that names no time, so that nobody waits for ever
+    /// for those who never leave.
+    fn protected_ms(&self, job: &Job, taker: &Taker) -> i64 {
+        let most = match taker.near && taker.backlogged {
+            true => MOST_DOUBLINGS_IN_BACKLOG,
+            false => MOST_DOUBLINGS,
+        };
+        let minimum = self.config.share_minimum_runtime_ms;
+        let doubled = minimum.saturating_mul(1 << job.share_preemptions.min(most));
+        doubled.min(self.config.assumed_runtime_ms.max(minimum))
+    }
+
+    /// The part of something that an account is entitled to by its weight, among its siblings who
+    /// wait or run.
+    fn part_of(&self, whole: u64, id: AccountId) -> u64 {
+        let account = self.accounts.get(id);
+        let Some(parent) = account.parent else { return whole };
+        let siblings = self.accounts.get(parent).children.iter().map(|id| self.accounts.get(*id));
+        let busy = siblings.filter(|account| {
+            account.rate > 0 || account.lanes.iter().any(|(_, lane)| lane.waiting > 0)
+        });
+        let weights: u64 = busy.map(|account| u64::from(account.weight)).sum();
+        let part = u128::from(whole) * u128::from(account.weight) / u128::from(weights.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+
+    /// What an attempt was charged when it was placed and has not used.
+    fn unused_entry(&self, attempt: &Attempt) -> ScaledUsage {
+        let unused = attempt.entry_micros.saturating_sub(attempt.used_micros);
+        self.accounts.decay.scale(unused, attempt.proposed_at)
+    }
+
+    /// Usage over weight of an account's tenant: how far it is over its share, for the order of
+    /// victims.
+    fn over_share(&self, account: AccountId) -> u128 {
+        let tenant = self.accounts.path(account).filter(|id| *id != ROOT).last();
+        tenant.map_or(0, |id| {
+            let account = self.accounts.get(id);
+            account.usage / u128::from(account.weight.max(1))
+        })
+    }
+
+    /// The children of the lowest account above both, one towards each. `None` if one account is
+    /// above the other or they are the same.
+    fn branches(&self, left: AccountId, right: AccountId) -> Option<(AccountId, AccountId)> {
+        let up = |id| {
+            let mut path: Vec<AccountId> = self.accounts.path(id).collect();
+            path.reverse();
+            path
+        };
+        up(left).into_iter().zip(up(right)).find(|(left, right)| left != right)
+    }
+}
