@@ -100,7 +100,8 @@ fn submit(random: &mut Random) -> Command {
 }
 
 fn message(random: &mut Random, now: Timestamp) -> ToLedger {
-    let job = JobId(random.bits() % 12 | if random.chance(5) { 1 << 48 } else { 0 });
+    let shard = if random.chance(5) { 1 << 48 } else { 0 };
+    let job = JobId(shard + random.bits() % 12);
     let attempt = AttemptId { job, number: random.bits() as u32 % 5 };
     let gpu_ms = random.bits() >> random.index(64);
     match random.index(8) {
