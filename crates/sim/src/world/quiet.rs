@@ -1,5 +1,6 @@
 //! The end of a world: the faults stop, and everything must come to rest.
 
+use bursar_core::ledger::Ledger;
 use bursar_core::ledger::job::Job;
 
 use super::{REGIONS, World};
@@ -111,7 +112,7 @@ impl World {
     fn check_ended(&self) -> Result<(), Broken> {
         for (ledger, host) in self.ledgers.iter().enumerate() {
             for (number, job) in host.machine.jobs_before(None) {
-                if !job.state.is_ended() && is_possible(job) {
+                if !job.state.is_ended() && is_possible(&host.machine, job) {
                     let shard = u16::try_from(ledger).expect("few ledgers");
                     let why: Vec<_> = self
                         .cells
@@ -134,13 +135,18 @@ impl World {
     }
 }
 
-/// Whether a job fits an empty region: there is one node with A100 and two or one with H100.
-fn is_possible(job: &Job) -> bool {
+/// Whether a job can run: all that it waits for can, and it fits an empty region. There is one node
+/// with A100 in the west, and with H100 two nodes in the east and one in the west.
+fn is_possible(ledger: &Ledger, job: &Job) -> bool {
     let terms = &job.order.terms;
     let offered = |gpu_type: &str, region: &str| {
         job.order.offers.iter().any(|offer| offer.gpu_type == gpu_type && offer.region == region)
     };
-    terms.nodes == 1
-        || offered("H100", "east")
-        || (terms.nodes == 2 && offered("H100", "west") && offered("A100", "west"))
+    let met = job.after.iter().filter_map(|number| ledger.job(*number));
+    let met = met.into_iter().all(|job| job.state.is_ended() || is_possible(ledger, job));
+    let fits = match terms.nodes {
+        1 => !job.order.offers.is_empty(),
+        _ => offered("H100", "east"),
+    };
+    met && fits
 }
