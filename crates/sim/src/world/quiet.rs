@@ -130,12 +130,17 @@ impl World {
                         .collect();
                     return Err(format!(
                         "L15: job {number} of ledger {ledger} never ended: {:?}, unfunded {}, \
-                         after {:?}, {:?}, attempts {:?}, {why:?}",
+                         after {:?}, {:?}, attempts {:?}, {why:?}, {:?}, {:?}",
                         job.state,
                         job.is_unfunded(),
                         job.after,
                         job.standings,
-                        job.attempts
+                        job.attempts,
+                        job.order.terms,
+                        self.cells
+                            .iter()
+                            .map(|cell| cell.machine.check_quiet())
+                            .collect::<Vec<_>>(),
                     ));
                 }
             }
