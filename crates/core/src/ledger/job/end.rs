@@ -224,9 +224,11 @@ impl Ledger {
         let job = self.live_job(number);
         let answer = |state| Ok(Reply::Job { job: number, state });
         if job.state.is_ended() {
-            return match job.state {
-                JobState::Cancelled => answer(JobState::Cancelled),
-                state => Err(Refusal::Conflict(Conflict::JobEnded { state })),
+            let state = job.state;
+            return if state == JobState::Cancelled {
+                answer(state)
+            } else {
+                Err(Refusal::Conflict(Conflict::JobEnded { state }))
             };
         }
         let Some(live) = job.live_attempt() else {

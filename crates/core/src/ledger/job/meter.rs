@@ -148,12 +148,8 @@ impl Ledger {
         wanted: Credits,
         refusal: Refusal,
     ) -> Result<(Pieces, u64), Refusal> {
-        let only_credits = match &refusal {
-            Refusal::InsufficientCredits { blockers } => {
-                blockers.iter().all(|blocker| matches!(blocker, Blocker::Credits { .. }))
-            }
-            _ => false,
-        };
+        let mut blockers = refusal.blockers().iter();
+        let only_credits = blockers.all(|blocker| matches!(blocker, Blocker::Credits { .. }));
         if job.order.terms.on_exhausted != OnExhausted::Overdraft || !only_credits {
             return Err(refusal);
         }

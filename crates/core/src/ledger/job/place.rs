@@ -117,9 +117,9 @@ impl Ledger {
 
     /// What an unfunded job waits for.
     fn funds_blocker(&self, now: Timestamp, job: &Job) -> FundsBlocker {
+        // Whoever has the credits and not the budget is told so.
         match self.draw_next_hold(now, job) {
             Err(Refusal::BudgetExceeded { .. }) => FundsBlocker::Budget,
-            Err(Refusal::AccountFrozen { .. }) => FundsBlocker::Frozen,
             Ok(_) | Err(_) => FundsBlocker::Credits,
         }
     }
@@ -263,20 +263,14 @@ impl Ledger {
     /// All that keeps a waiting job from being paid for now: nothing, if it is.
     pub(in crate::ledger) fn funds_blockers(&self, now: Timestamp, job: &Job) -> Vec<Blocker> {
         let path = self.path(job.order.account);
-        if let Err(Refusal::AccountFrozen { blockers }) = self.require_thawed(&path) {
-            return blockers;
+        if let Err(frozen) = self.require_thawed(&path) {
+            return frozen.blockers().to_vec();
         }
         if !job.is_unfunded() {
             return Vec::new();
         }
-        match self.draw_next_hold(now, job) {
-            Err(
-                Refusal::InsufficientCredits { blockers }
-                | Refusal::BudgetExceeded { blockers }
-                | Refusal::AccountFrozen { blockers },
-            ) => blockers,
-            Ok(_) | Err(_) => Vec::new(),
-        }
+        let drawn = self.draw_next_hold(now, job);
+        drawn.err().map_or_else(Vec::new, |refusal| refusal.blockers().to_vec())
     }
 }
 

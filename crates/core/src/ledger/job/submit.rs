@@ -114,12 +114,11 @@ impl Ledger {
         for name in &command.after {
             let missing = || Refusal::NotFound { what: Resource::Job, name: name.clone() };
             let awaited = self.find_job(tenant, name).ok_or_else(missing)?;
-            match self.live_job(awaited).state {
-                JobState::Succeeded => {}
-                state if state.is_ended() => {
-                    return Err(Refusal::Conflict(Conflict::DependencyFailed));
-                }
-                _ => after.push(awaited),
+            let state = self.live_job(awaited).state;
+            if !state.is_ended() {
+                after.push(awaited);
+            } else if state != JobState::Succeeded {
+                return Err(Refusal::Conflict(Conflict::DependencyFailed));
             }
         }
         after.sort_unstable();
