@@ -10,6 +10,7 @@ use bursar_journal::JournalId;
 use bursar_journal::memory::MemoryJournal;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
+use support::jobs::run_jobs;
 use support::rows_of;
 use support::traffic::{Decided, World};
 
@@ -42,6 +43,39 @@ fn honest_journals_are_good_and_the_derived_numbers_are_the_ledgers() {
             })
             .sum();
         assert_eq!(granted, issued);
+    }
+}
+
+#[test]
+fn journals_with_jobs_are_good_and_charges_that_are_not_price_times_usage_are_found() {
+    for seed in 0..6 {
+        let mut world = World::after(seed, 100);
+        run_jobs(&mut world, 600);
+        let live = LiveNumbers::of(&world.ledger);
+        let report = verify(&rows_of(&world, 7), Some(&live), |_| {});
+        assert!(report.holds(), "seed {seed}:\n{report}");
+        let mut lied = 0;
+        for index in 0..world.decided.len() {
+            let decided = &world.decided[index];
+            let charged =
+                |event: &Event| matches!(event, Event::AttemptEnded { end, .. } if end.charged > 0);
+            if lied == 3 || !decided.events().any(charged) {
+                continue;
+            }
+            lied += 1;
+            let mut lie = World::new(0);
+            lie.decided = world.decided.clone();
+            for (_, events) in &mut lie.decided[index].bodies {
+                for event in events.iter_mut() {
+                    if let Event::AttemptEnded { end, .. } = event {
+                        end.charged += 1;
+                    }
+                }
+            }
+            let problem = verified(&rows_of(&lie, 7)).problem.expect("a charge that is not true");
+            assert_eq!((problem.position, problem.law), (Some(index as u64 + 2), "L7"));
+        }
+        assert!(lied > 0, "seed {seed}: some attempt was charged");
     }
 }
 

@@ -3,6 +3,9 @@
 #[path = "../../journal/tests/support/traffic.rs"]
 mod traffic;
 
+#[path = "../../journal/tests/support/jobs.rs"]
+mod jobs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +15,7 @@ use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, HoldNo};
 use bursar_core::ledger::{Event, Ledger};
 use bursar_core::time::Timestamp;
-use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy};
+use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy, TopJobsBy};
 use bursar_history::{Cursor, Entry, EntryType, Fed, History, HistoryError, Sqlite};
 use bursar_journal::memory::MemoryJournal;
 use bursar_journal::record::ledger::LedgerBody;
@@ -143,6 +146,45 @@ fn balances_entries_and_pages_agree_with_the_ledger() {
         let numbers: Vec<u64> = everything.iter().rev().map(|entry| entry.entry).collect();
         assert_eq!(numbers, (1..=everything.len() as u64).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn entries_and_top_lists_by_job_agree_with_the_ledger() {
+    let directory = TempDir::new();
+    let mut world = World::new(5);
+    world.perform(&Command::SetPolicy(bursar_core::ledger::command::Policy::default()));
+    jobs::run_jobs(&mut world, 800);
+    let history = fed(&directory.file("jobs.db"), &world, 50);
+    for (number, path) in accounts(&world.ledger) {
+        let own = world.ledger.account(AccountNo(number));
+        let now = history.balance_as_of(number, world.clock).expect("a balance");
+        assert_eq!(now, AsOf { available: own.available, held: own.held }, "{path}");
+    }
+    let mut spent = BTreeMap::new();
+    for (number, job) in world.ledger.jobs_before(None) {
+        let name = job.order.id.as_str();
+        assert_eq!(history.job_number(0, name), Ok(Some(number)), "{name}");
+        let entries = all_entries(&history, EntriesOf::Job(number), 7);
+        assert!(entries.iter().all(|entry| entry.job.as_deref() == Some(name)));
+        let captured = entries.iter().filter(|entry| entry.kind == EntryType::Captured);
+        let captured: i128 = captured.map(|entry| entry.amount).sum();
+        let ends = job.attempts.iter().filter_map(|attempt| attempt.end);
+        let charged: u64 = ends.map(|end| end.charged - end.uncollected).sum();
+        assert_eq!(captured, i128::from(charged + world.ledger.captured_so_far(job)), "{name}");
+        let told = history.audit(AuditFilter::Job(number), None, 1000).expect("decisions");
+        let first = told.data.last().expect("it was submitted");
+        assert!(first.events.iter().any(|event| event == "job_submitted"), "{first:?}");
+        if captured > 0 {
+            spent.insert(number, captured);
+        }
+    }
+    assert!(spent.len() > 5, "{} jobs spent something", spent.len());
+    let top = history.top_jobs(TopJobsBy::Spent, ALWAYS, 1000).expect("a top list");
+    let listed: BTreeMap<_, _> = top.iter().map(|ranked| (ranked.job, ranked.value)).collect();
+    assert_eq!(listed, spent);
+    assert!(top.is_sorted_by(|one, other| one.value >= other.value));
+    let busy = history.top_jobs(TopJobsBy::GpuMs, ALWAYS, 3).expect("a top list");
+    assert_eq!(busy.len(), 3);
 }
 
 #[test]

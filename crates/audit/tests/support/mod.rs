@@ -4,6 +4,9 @@
 #[path = "../../../journal/tests/support/traffic.rs"]
 pub mod traffic;
 
+#[path = "../../../journal/tests/support/jobs.rs"]
+pub mod jobs;
+
 use std::path::{Path, PathBuf};
 
 use bursar_audit::{Batches, RawBatch, RawHead};

@@ -10,6 +10,7 @@ use bursar_core::ledger::id::Name;
 use bursar_core::ledger::price::Rate;
 use bursar_core::time::Timestamp;
 
+use super::jobs;
 use super::random::Random;
 
 /// A random command with a random envelope, some of it about the time around `now`.
@@ -19,7 +20,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
         fingerprint: u128::from(random.bits() % 50),
         key: random.chance(30).then(|| u128::from(random.bits() % 20)),
     };
-    let command = match random.index(20) {
+    let command = match random.index(26) {
         0 => Command::SetPolicy(Policy {
             idempotency_ttl_ms: number(random),
             retention_ms: number(random),
@@ -82,6 +83,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
             amount: credits(random),
         }),
         18 => Command::CollectUncollected { path: text(random), id: name(random) },
+        20..=25 => jobs::chaos(random, now),
         _ => budget(random),
     };
     (envelope, command)
@@ -106,12 +108,12 @@ pub(super) fn text(random: &mut Random) -> Name {
 }
 
 /// The name of a thing, mostly one of a few.
-fn name(random: &mut Random) -> Name {
+pub(super) fn name(random: &mut Random) -> Name {
     if random.chance(10) { text(random) } else { format!("n{}", random.index(25)).into() }
 }
 
 /// A tenant, mostly one that may exist.
-fn tenant(random: &mut Random) -> Name {
+pub(super) fn tenant(random: &mut Random) -> Name {
     if random.chance(90) { "a".into() } else { text(random) }
 }
 
@@ -120,7 +122,7 @@ fn texts(random: &mut Random) -> Option<Vec<Name>> {
 }
 
 /// Any number of any size and sign.
-fn number(random: &mut Random) -> i64 {
+pub(super) fn number(random: &mut Random) -> i64 {
     match random.index(8) {
         0 => i64::MAX,
         1 => i64::MIN,
@@ -131,7 +133,7 @@ fn number(random: &mut Random) -> i64 {
     }
 }
 
-fn credits(random: &mut Random) -> Credits {
+pub(super) fn credits(random: &mut Random) -> Credits {
     Credits::from_micros(number(random)).unwrap_or(Credits::MAX)
 }
 
@@ -201,7 +203,7 @@ fn hold(random: &mut Random) -> Command {
     })
 }
 
-fn usage(random: &mut Random) -> Usage {
+pub(super) fn usage(random: &mut Random) -> Usage {
     if random.chance(50) {
         Usage::Total(credits(random))
     } else {
@@ -214,7 +216,11 @@ fn refund(random: &mut Random) -> Command {
     Command::Refund(Refund {
         id: name(random),
         tenant: tenant(random),
-        of: if random.chance(50) { RefundOf::Hold(of) } else { RefundOf::Charge(of) },
+        of: match random.index(5) {
+            0 | 1 => RefundOf::Hold(of),
+            2 | 3 => RefundOf::Charge(of),
+            _ => RefundOf::Job(of),
+        },
         amount: random.chance(70).then(|| credits(random)),
         compensate: random.chance(50),
     })

@@ -9,6 +9,7 @@ mod flavor;
 mod grants;
 mod holds;
 mod instants;
+mod jobs;
 mod random;
 mod spending;
 mod terms;
