@@ -299,3 +299,21 @@ fn a_busy_node_keeps_its_hardware_and_an_idle_one_may_change() {
     assert_eq!(kinds(&world, large), ["memory"]);
     world.check_replay();
 }
+
+#[test]
+fn a_proposal_that_loses_its_node_before_the_ledger_answers_costs_no_requeue() {
+    let mut world = World::with_nodes(1, "H100");
+    world.confirms = false;
+    let mut spec = world.spec("a", 8, HOUR);
+    spec.max_requeues = 0;
+    let job = world.submit(spec);
+    assert_eq!(state(&world, job), Some(JobState::Proposed));
+    world.agent("n0").silent = true;
+    world.pass(2 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, job), Some(JobState::Queued), "it never started");
+    world.confirms = true;
+    world.agent("n0").silent = false;
+    world.pass(2 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, job), Some(JobState::Running));
+    world.check_replay();
+}

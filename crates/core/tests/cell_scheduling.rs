@@ -387,3 +387,25 @@ fn when_a_job_that_its_group_let_go_is_cancelled_the_next_one_is_let_go() {
     assert!(world.has_started(third));
     world.check_replay();
 }
+
+#[test]
+fn a_job_with_nodes_kept_for_it_starts_when_its_group_has_a_place() {
+    let mut world = World::with_nodes(2, "H100");
+    let submit = |world: &mut World, gpus, minutes, group: bool| {
+        let mut spec = world.spec("acme", gpus, minutes * MINUTE);
+        if group {
+            spec.group = Some(GroupSpec { name: "g".into(), limit: 1 });
+        }
+        world.submit(spec)
+    };
+    submit(&mut world, 7, 300, false);
+    submit(&mut world, 8, 10, false);
+    let kept = submit(&mut world, 8, 60, true);
+    let small = submit(&mut world, 1, 60, true);
+    world.pass(30 * MINUTE, 30 * SECOND);
+    // A node is free and kept for it, but the group is full.
+    assert!(world.has_started(small) && !world.has_started(kept));
+    world.pass(HOUR, 30 * SECOND);
+    assert!(world.has_started(kept));
+    world.check_replay();
+}

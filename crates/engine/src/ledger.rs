@@ -23,8 +23,11 @@ impl Codec for LedgerCodec {
         let header = match origin {
             Origin::Due => None,
             Origin::Command { envelope, command, accepted } => {
-                let header = AuditHeader::of(envelope, command, events);
-                debug_assert_eq!(accepted, header.outcome == Outcome::Accepted);
+                let mut header = AuditHeader::of(envelope, command, events);
+                // A message of a cell is accepted although more credits may be denied because of it.
+                if accepted {
+                    header.outcome = Outcome::Accepted;
+                }
                 Some(header)
             }
         };

@@ -78,7 +78,7 @@ impl Auditor {
                 for (attempt, gpu_ms) in usage {
                     let told = self.told.entry((cell, *attempt)).or_default();
                     if *gpu_ms < told.metered || told.ended.is_some() {
-                        return Err(format!("L7: {attempt} was metered backwards or too late"));
+                        return Err(format!("L7: {attempt} metered at {gpu_ms} after {told:?}"));
                     }
                     told.metered = *gpu_ms;
                 }

@@ -149,7 +149,9 @@ impl World {
             let clock_percent = if world.dice.below(4) == 0 { 120 } else { 100 };
             world.agents.push(Agent::new(cell, offer(&name, model), clock_percent));
         }
+        world.faults = false;
         world.open();
+        world.faults = true;
         world
     }
 

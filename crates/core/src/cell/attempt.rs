@@ -155,7 +155,7 @@ impl Cell {
         match outcome {
             AttemptOutcome::Succeeded => Ok(JobOutcome::Succeeded),
             AttemptOutcome::Failed => Ok(JobOutcome::Failed),
-            AttemptOutcome::Lost if job.requeues >= job.spec.max_requeues => Ok(JobOutcome::Lost),
+            AttemptOutcome::Lost if self.is_lost_too_often(job) => Ok(JobOutcome::Lost),
             AttemptOutcome::Lost => Err(now),
             AttemptOutcome::Stopped(reason) => match reason {
                 StopReason::Cancelled => Ok(JobOutcome::Cancelled),
@@ -165,6 +165,13 @@ impl Cell {
                 StopReason::Preempted { .. } | StopReason::Drained => Err(now),
             },
         }
+    }
+
+    /// Whether a job that loses its attempt now is not queued again. One that the ledger has not
+    /// confirmed was never started: losing its place is no loss of work.
+    fn is_lost_too_often(&self, job: &Job) -> bool {
+        let confirmed = job.attempt().is_some_and(|attempt| attempt.confirmed);
+        confirmed && job.requeues >= job.spec.max_requeues
     }
 
     /// What follows when an attempt has ended on one of its nodes.
@@ -347,7 +354,7 @@ impl Cell {
         let Phase::Active(attempt) = std::mem::replace(&mut job.phase, moving) else {
             panic!("an attempt ends once");
         };
-        job.requeues += u32::from(outcome == AttemptOutcome::Lost);
+        job.requeues += u32::from(outcome == AttemptOutcome::Lost && attempt.confirmed);
         let (class, preemptible) = (job.class(), job.spec.preemptible);
         if preemptible && let Some(count) = self.preemptible.get_mut(&class) {
             *count -= 1;

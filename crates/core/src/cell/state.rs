@@ -211,6 +211,13 @@ impl Cell {
             for job in self.groups.get_mut(group).release() {
                 self.compete(job);
             }
+            // One for which nodes are kept may have waited for its group alone.
+            let of_it = |job: &&JobId| self.job(**job).group == Some(group);
+            let kept: Vec<JobId> = self.reservations.keys().filter(of_it).copied().collect();
+            for job in kept {
+                self.ready.insert(job);
+                self.idle = false;
+            }
         }
     }
 

@@ -164,9 +164,10 @@ impl Ledger {
         let pieces = if blocked { None } else { self.draw_after(overlay, request, need.length()) };
         let Some(pieces) = pieces else {
             // Looked at again at once, with all that came back: credits issued anew count then too.
+            // Everybody is, the earlier ones first: what came back may be theirs.
             let tenant = self.account(job.order.account).tenant;
             let retry_at = self.jobs.reviews.get(&tenant).map(|review| review.at);
-            let next = Some(Review { at: now, from: number, retry_at });
+            let next = Some(Review { at: now, from: JobNo(0), retry_at });
             events.push(Event::HeldUpReviewed { tenant, next });
             return;
         };
