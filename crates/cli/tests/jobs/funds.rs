@@ -131,7 +131,7 @@ async fn with_an_overdraft_a_job_runs_on_and_what_it_owes_is_collected_later() {
     assert_eq!(micros(&ended["uncollected"]), 1_000_000);
     server.grant("later", "acme:nlp", "10").await;
     let collected = server.call("POST", "/v1/accounts/acme:nlp/collect", json!({})).await;
-    assert_eq!(collected.expect(200)["collected"], "1");
+    assert_eq!(collected.expect(201)["collected"], "1");
     verify(&server);
 }
 
