@@ -63,7 +63,7 @@ pub struct ShareEntry {
     /// The account.
     pub account: String,
     /// Its weight among its siblings.
-    pub weight: u32,
+    pub weight: Sum,
     /// What it and all below it used, fading with time, in credits.
     pub usage: Sum,
     /// What it is entitled to while it and its siblings compete.

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::report::Report;
 use crate::source::SqliteSource;
-use crate::verify::{Progress, verify};
+use crate::verify::{Progress, verify, verify_chain};
 
 /// Pages copied in one step.
 const STEP_PAGES: i32 = 1024;
@@ -134,6 +134,12 @@ pub fn restore(
 
 /// Checks the file as a database and the journal in it, from the first record to the last.
 pub fn check(journal: &Path, mut progress: impl FnMut(Step)) -> Result<Report, AdminError> {
+    check_database(journal)?;
+    let source = SqliteSource::open(journal).map_err(database_error("opening", journal))?;
+    Ok(verify(&source, None, |records| progress(Step::Verified(records))))
+}
+
+fn check_database(journal: &Path) -> Result<(), AdminError> {
     let connection = open_read_only(journal)?;
     let mut words: Vec<String> = Vec::new();
     connection
@@ -149,9 +155,48 @@ pub fn check(journal: &Path, mut progress: impl FnMut(Step)) -> Result<Report, A
             reason: words.join("; "),
         });
     }
-    drop(connection);
+    Ok(())
+}
+
+/// Copies a cell's journal into one new file, consistent as of one instant, and verifies its chain.
+pub fn backup_cell(
+    journal: &Path,
+    target: &Path,
+    mut progress: impl FnMut(Step),
+) -> Result<Report, AdminError> {
+    if target.exists() {
+        return Err(AdminError::NotEmpty(target.to_owned()));
+    }
+    let partial = beside(target, ".partial");
+    let copied = copy_database(journal, &partial, &mut progress)
+        .and_then(|()| chained(&partial, &mut progress))
+        .and_then(|report| {
+            sync(&partial)?;
+            fs::rename(&partial, target).map_err(file_error("naming", target))?;
+            sync_parent(target)?;
+            Ok(report)
+        });
+    if copied.is_err() {
+        // As for the ledger.
+        let _ = fs::remove_file(&partial);
+    }
+    copied
+}
+
+/// Checks a cell's file as a database and the chain of the journal in it.
+pub fn check_cell(journal: &Path, mut progress: impl FnMut(Step)) -> Result<Report, AdminError> {
+    check_database(journal)?;
     let source = SqliteSource::open(journal).map_err(database_error("opening", journal))?;
-    Ok(verify(&source, None, |records| progress(Step::Verified(records))))
+    Ok(verify_chain(&source, |records| progress(Step::Verified(records))))
+}
+
+fn chained(path: &Path, progress: &mut impl FnMut(Step)) -> Result<Report, AdminError> {
+    let source = SqliteSource::open(path).map_err(database_error("opening", path))?;
+    let report = verify_chain(&source, |records| progress(Step::Verified(records)));
+    match &report.problem {
+        None => Ok(report),
+        Some(problem) => Err(AdminError::Bad(problem.to_string())),
+    }
 }
 
 /// Writes every record as a line of JSON. Returns how many.

@@ -361,3 +361,29 @@ fn a_release_wakes_only_what_it_can_serve() {
     assert_eq!(tried(&world, since), 1, "two GPUs serve one of fifty, and nobody else is tried");
     world.check_replay();
 }
+
+#[test]
+fn when_a_job_that_its_group_let_go_is_cancelled_the_next_one_is_let_go() {
+    let mut world = World::with_nodes(1, "H100");
+    let submit = |world: &mut World, gpus, group: bool| {
+        let mut spec = world.spec("acme", gpus, HOUR);
+        if group {
+            spec.group = Some(GroupSpec { name: "g".into(), limit: 1 });
+        }
+        world.submit(spec)
+    };
+    let other = submit(&mut world, 4, false);
+    let first = submit(&mut world, 4, true);
+    let second = submit(&mut world, 8, true);
+    let third = submit(&mut world, 8, true);
+    world.pass(MINUTE, 30 * SECOND);
+    // The second is let go and does not fit beside the other; the third is still held.
+    world.ok(Command::CancelJob { job: first });
+    world.pass(3 * MINUTE, 30 * SECOND);
+    assert!(is_queued(&world, second) && is_queued(&world, third));
+    world.ok(Command::CancelJob { job: second });
+    world.ok(Command::CancelJob { job: other });
+    world.pass(3 * MINUTE, 30 * SECOND);
+    assert!(world.has_started(third));
+    world.check_replay();
+}

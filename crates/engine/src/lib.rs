@@ -37,7 +37,7 @@ pub use error::{EngineError, ReplayError};
 pub use handle::{Aborted, Answer, GroupAnswer, Handle, Responder, Seen};
 pub use lease::{LeaseTrust, Monotonic, SystemMonotonic};
 pub use ledger::LedgerCodec;
-pub use post::{CellToLedger, cell_inbox, to_cell};
+pub use post::{CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::Snapshotter;
 pub use writer::{Engine, EngineOptions, Stats, Status};

@@ -2,6 +2,9 @@
 //! becomes a command.
 
 use bursar_core::cell::{self, Cell};
+use bursar_core::ledger::command::Envelope;
+use bursar_core::ledger::id::CellNo;
+use bursar_core::ledger::{self, Ledger};
 use bursar_core::message::{ToCell, ToLedger};
 
 use crate::courier::{Addressed, EngineInbox, Inbox, Letter, Mark, Outbox};
@@ -41,6 +44,46 @@ pub fn cell_inbox(handle: Handle<Cell>, shard: u16) -> impl Inbox<ToCell> {
         move |cell: &Cell| {
             let cell::Mark { number, position } = cell.mark(shard);
             Mark { number, position }
+        },
+    )
+}
+
+/// What a ledger tells one cell.
+#[derive(Copy, Clone, Debug)]
+pub struct LedgerToCell {
+    /// The ledger's number for the cell.
+    pub cell: CellNo,
+}
+
+impl Outbox<Ledger> for LedgerToCell {
+    type Message = ToCell;
+
+    fn letter(&self, event: &ledger::Event) -> Option<(u64, ToCell)> {
+        match event {
+            ledger::Event::CellTold { cell, number, message } if *cell == self.cell => {
+                Some((*number, ToCell::clone(message)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The command that a letter from a cell is to a ledger.
+pub fn to_ledger(cell: CellNo, letter: Letter<ToLedger>) -> Addressed<Ledger> {
+    let Letter { number, position, message } = letter;
+    let envelope = Envelope { actor: "cell".into(), fingerprint: 0, key: None };
+    let message = Box::new(message);
+    (envelope, ledger::Command::Receive { cell, number, position, message })
+}
+
+/// The receiving end of what one cell tells a ledger.
+pub fn ledger_inbox(handle: Handle<Ledger>, cell: CellNo) -> impl Inbox<ToLedger> {
+    EngineInbox::new(
+        handle,
+        move |letter| to_ledger(cell, letter),
+        move |ledger: &Ledger| {
+            let mark = ledger.cell(cell).map(|book| book.mark).unwrap_or_default();
+            Mark { number: mark.number, position: mark.position }
         },
     )
 }

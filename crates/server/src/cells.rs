@@ -11,7 +11,10 @@ use bursar_core::ledger::id::{CellNo, Name};
 use bursar_core::ledger::{self, Envelope, Ledger};
 use bursar_core::message::{ToCell, ToLedger};
 use bursar_engine::courier::{Courier, CourierError, Inbox, Letter, Mark, Outbox};
-use bursar_engine::{CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, Stats, Status};
+use bursar_engine::follower::Follower;
+use bursar_engine::{
+    CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, Snapshotter, Stats, Status,
+};
 use bursar_journal::Journal;
 use tokio::sync::watch;
 
@@ -39,6 +42,7 @@ pub struct CellService {
     /// What each node was told last, so that a long poll answers at once only with news.
     told: Mutex<BTreeMap<Name, Told>>,
     engine: Engine<CellCodec>,
+    _snapshots: Follower,
 }
 
 /// The cells, by the name of their region.
@@ -59,13 +63,19 @@ pub struct CellSetup {
     pub clock: Arc<dyn Clock>,
     /// How its writer works.
     pub options: EngineOptions,
+    /// Records between two snapshots.
+    pub snapshot_every: u64,
 }
 
 impl CellService {
     /// Starts the writer of a cell.
     pub fn start(setup: CellSetup) -> Result<CellService, String> {
-        let CellSetup { region, number, journal, clock, options } = setup;
-        let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
+        let CellSetup { region, number, journal, clock, options, snapshot_every } = setup;
+        let codec = Arc::new(CellCodec);
+        let engine = Engine::start(Arc::clone(&journal), Arc::clone(&codec), clock, options);
+        let snapshots = Snapshotter::new(Arc::clone(&journal), Arc::clone(&codec), snapshot_every);
+        let snapshots = snapshots.map_err(|error| error.to_string())?;
+        let snapshots = Follower::start(Arc::clone(&journal), codec, engine.durable(), snapshots);
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
         let watching = move || {
@@ -88,6 +98,7 @@ impl CellService {
             moved,
             told: Mutex::default(),
             engine,
+            _snapshots: snapshots,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_core::cell::Cell;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::{Envelope, Ledger, invariant};
@@ -36,11 +37,32 @@ fn look(ledger: &Ledger, first: u32) -> Look {
     Look { checked: end.saturating_sub(first), next, broken }
 }
 
+/// Rounds of the ledger between two looks at the cells.
+const CELL_ROUNDS: u32 = 40;
+
+/// Looks at all nodes and jobs of each cell. A broken law is told: what runs goes on, and the
+/// ledger, which confirms every start, is checked for itself.
+async fn look_at_cells(app: &App) {
+    for cell in app.cells.iter() {
+        // While a cell cannot answer there is nothing to check.
+        let Ok(checked) = cell.gateway.peek(Cell::check_without_reasons).await else { continue };
+        if let Err(detail) = checked {
+            app.metrics.violation();
+            tracing::error!(%detail, region = %cell.region, "a law is broken in a cell");
+        }
+    }
+}
+
 /// Runs until the process ends. A broken law raises the alarm and stops the tenant's spending.
 pub async fn run(app: Arc<App>) {
     let mut next = 0;
+    let mut round = 0;
     loop {
         tokio::time::sleep(PAUSE).await;
+        round = (round + 1) % CELL_ROUNDS;
+        if round == 0 {
+            look_at_cells(&app).await;
+        }
         let first = next;
         // While the ledger cannot answer there is nothing to check.
         let Ok(look) = app.ledger.peek(move |ledger| look(ledger, first)).await else { continue };

@@ -259,6 +259,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
                 journal: timed(journal, &metrics, &format!("cell-{region}")),
                 clock: Arc::clone(&clock),
                 options: options.clone(),
+                snapshot_every: config.snapshot_every,
             };
             cells.push(CellService::start(setup).map_err(StartError::Other)?);
         }

@@ -3,11 +3,12 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bursar_audit::{Report, admin};
 use clap::Subcommand;
 
+use super::cells::{self, cell_files};
 use super::{Bar, ledger_file};
 use crate::exit::{Exit, Failure};
 use crate::render::format::print;
@@ -63,6 +64,12 @@ pub(crate) fn run(command: AdminCommand) -> Result<(), Failure> {
     match command {
         AdminCommand::Backup { data, target } => {
             let journal = ledger_file(&data)?;
+            // The cells first: whatever they have received, the ledger's copy has sent.
+            for (region, file) in cell_files(&data)? {
+                let copy = cell_backup(&target, &region);
+                let report = admin::backup_cell(&file, &copy, |step| bar.step(step))?;
+                cells::told(&region, &report)?;
+            }
             let report = admin::backup(&journal, &target, |step| bar.step(step))?;
             bar.finish();
             conclude(&report)
@@ -70,10 +77,19 @@ pub(crate) fn run(command: AdminCommand) -> Result<(), Failure> {
         AdminCommand::Restore { backup, data } => {
             let name = "ledger-0.db";
             let report = admin::restore(&backup, &data, name, |step| bar.step(step))?;
+            for (region, file) in cell_backups(&backup)? {
+                let target = data.join(format!("cell-{region}.db"));
+                let report = admin::backup_cell(&file, &target, |step| bar.step(step))?;
+                cells::told(&region, &report)?;
+            }
             bar.finish();
             conclude(&report)
         }
         AdminCommand::Check { data } => {
+            for (region, file) in cell_files(&data)? {
+                let report = admin::check_cell(&file, |step| bar.step(step))?;
+                cells::told(&region, &report)?;
+            }
             let report = admin::check(&ledger_file(&data)?, |step| bar.step(step))?;
             bar.finish();
             conclude(&report)
@@ -91,6 +107,33 @@ pub(crate) fn run(command: AdminCommand) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Where the copy of a cell goes: beside the ledger's, with the region behind its name.
+fn cell_backup(target: &Path, region: &str) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(format!(".cell-{region}"));
+    name.into()
+}
+
+/// The copies of cells beside a backup: the region and the file, by name.
+fn cell_backups(backup: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
+    let folder = match backup.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
+    let own = backup.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let start = format!("{own}.cell-");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if let Some(region) = name.strip_prefix(&start) {
+            found.push((region.to_owned(), path.clone()));
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 fn conclude(report: &Report) -> Result<(), Failure> {

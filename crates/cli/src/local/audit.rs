@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use bursar_audit::proof::{self, Proven};
-use bursar_audit::{JournalSource, LiveNumbers, Report, Source, SqliteSource, verify};
+use bursar_audit::{
+    JournalSource, LiveNumbers, Report, Source, SqliteSource, verify, verify_chain,
+};
 use bursar_engine::{LedgerCodec, replay_from_genesis};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
@@ -12,6 +14,7 @@ use bursar_server::checkpoint::load_key;
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
+use super::cells::{self, copy_cells};
 use super::{Bar, ledger_file};
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
@@ -69,20 +72,41 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
         LocalAudit::Verify(StoreArguments { data: Some(data), .. }) => {
             // The server may have the journal open, and goes on writing: both look at one copy.
             let folder = tempfile::tempdir()?;
+            // The cells first: whatever they have received, the ledger has sent by then.
+            let cells = copy_cells(&data, folder.path())?;
             let copy = folder.path().join("ledger-0.db");
             bursar_audit::admin::copy(&ledger_file(&data)?, &copy)?;
             // One after the other: the ledger opens its journal for itself alone.
             let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
             let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
-            conclude(&verify_with_bar(&open_source(&copy)?, live.as_ref()), format)
+            conclude(&verify_with_bar(&open_source(&copy)?, live.as_ref()), format)?;
+            let ledger = replay_from_genesis(&open_copy(&copy)?, &LedgerCodec)?.machine;
+            for (region, file) in cells {
+                let report = verify_chain(&open_source(&file)?, |_| {});
+                cells::conclude(&region, &report)?;
+                cells::check(&region, &open_copy(&file)?, &ledger)?;
+            }
+            Ok(())
         }
         LocalAudit::Verify(StoreArguments { data: None, store }) => {
-            let mut options = PostgresOptions::new(store.unwrap_or_default(), "ledger-0");
+            let url = store.unwrap_or_default();
+            let mut options = PostgresOptions::new(url.clone(), "ledger-0");
             // Nothing is written, so nothing can be lost with the only server.
             options.unsafe_single = true;
             let journal = PostgresJournal::open(options)?;
             let source = JournalSource::new(&journal)?;
-            conclude(&verify_with_bar(&source, Some(&replayed(&journal)?)), format)
+            conclude(&verify_with_bar(&source, Some(&replayed(&journal)?)), format)?;
+            let ledger = replay_from_genesis(&journal, &LedgerCodec)?.machine;
+            for (_, book) in ledger.cells() {
+                let machine = format!("cell-{}", book.region);
+                let mut options = PostgresOptions::new(url.clone(), machine);
+                options.unsafe_single = true;
+                let journal = PostgresJournal::open(options)?;
+                let report = verify_chain(&JournalSource::new(&journal)?, |_| {});
+                cells::conclude(&book.region, &report)?;
+                cells::check(&book.region, &journal, &ledger)?;
+            }
+            Ok(())
         }
         LocalAudit::Prove { data, position } => prove(&data, position),
         LocalAudit::Check { file, journal, public_key } => check(&file, &journal, &public_key),

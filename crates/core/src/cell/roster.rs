@@ -1,6 +1,7 @@
 //! What a cell shows of its nodes, windows and jobs to whoever asks.
 
 use super::account::ROOT;
+use super::attempt::MemberPhase;
 use super::command::{JobSpec, NodeOffer};
 use super::config::CellConfig;
 use super::ids::{AttemptId, JobId, MaintenanceId};
@@ -93,6 +94,16 @@ impl Cell {
     /// A job that is here, as it was admitted.
     pub fn job_spec(&self, job: JobId) -> Option<&JobSpec> {
         self.jobs.get(&job).map(|job| &*job.spec)
+    }
+
+    /// Since when an attempt runs on a node as far as the cell has seen, and on how many devices.
+    pub fn running_since(&self, attempt: AttemptId, node: &str) -> Option<(Timestamp, u64)> {
+        let (_, live) = self.live(attempt)?;
+        let member = live.member(self.inventory.find(node)?)?;
+        match member.phase {
+            MemberPhase::Running { since } => Some((since, member.gpus.len() as u64)),
+            MemberPhase::Silent | MemberPhase::Ended(_) => None,
+        }
     }
 
     /// The list price of a model, in micro-credits per GPU-hour, if one was set.

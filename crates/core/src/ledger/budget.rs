@@ -389,11 +389,12 @@ impl Ledger {
 
 /// Whether a decision has pushed a threshold already.
 fn is_pushed(events: &[Event], number: AccountNo, name: &Name, threshold: u16) -> bool {
-    events.iter().any(|event| match event {
-        Event::BudgetThresholdReached { account, budget, percent, used: _ } => {
+    events.iter().any(|event| {
+        if let Event::BudgetThresholdReached { account, budget, percent, used: _ } = event {
             (*account, budget, *percent) == (number, name, threshold)
+        } else {
+            false
         }
-        _ => false,
     })
 }
 

@@ -104,9 +104,9 @@ impl Ledger {
 
     /// How many grants a decision has issued so far.
     fn grants_issued(&self, events: &[Event]) -> usize {
-        let last = events.iter().rev().find_map(|event| match event {
-            Event::GrantIssued(issued) => Some(issued.grant.index() + 1),
-            _ => None,
+        let last = events.iter().rev().find_map(|event| {
+            let Event::GrantIssued(issued) = event else { return None };
+            Some(issued.grant.index() + 1)
         });
         last.map_or(0, |end| end.saturating_sub(self.grants.len()))
     }

@@ -27,9 +27,9 @@ impl fmt::Display for Violation {
     }
 }
 
-type Check = Result<(), Violation>;
+pub(super) type Check = Result<(), Violation>;
 
-fn holds(
+pub(super) fn holds(
     condition: bool,
     law: &'static str,
     tenant: Option<AccountNo>,
@@ -44,7 +44,8 @@ pub fn check(ledger: &Ledger) -> Check {
     check_accounts(ledger)?;
     check_holds(ledger)?;
     check_budgets(ledger)?;
-    check_timers(ledger)
+    check_timers(ledger)?;
+    super::job::laws::check(ledger)
 }
 
 /// Checks the laws that concern one account: L2 and the sums that spending relies on.

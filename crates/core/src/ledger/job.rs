@@ -4,10 +4,12 @@
 //! it once, and what the cells report moves the job's hold. [`submit`] places the first hold,
 //! [`place`] answers proposals, [`meter`] turns usage into captures and pays for more time, [`end`]
 //! closes holds and places the next ones, [`wait`] looks again at jobs that were held up,
-//! [`external`] takes usage that others measured, [`table`] keeps the indexes, [`view`] reads.
+//! [`external`] takes usage that others measured, [`table`] keeps the indexes, [`view`] reads,
+//! `laws` says what must always be true.
 
 pub mod end;
 pub mod external;
+pub(super) mod laws;
 pub mod meter;
 pub mod place;
 pub mod submit;
@@ -24,7 +26,7 @@ use super::id::{AccountNo, CellNo, HoldNo, JobNo, Name};
 use super::price::{Rate, Rounding, WHOLE_GPU};
 use crate::cell::command::{GroupSpec, JobSpec};
 use crate::cell::event::{AttemptOutcome, StopReason};
-use crate::cell::ids::{AttemptId, ClassRank};
+use crate::cell::ids::{AttemptId, ClassRank, JobId};
 use crate::cell::shape::GpuDemand;
 use crate::credits::Credits;
 use crate::message::ProposedMember;
@@ -403,10 +405,23 @@ impl JobOrder {
         here.find(|offer| gpu_type.is_none_or(|gpu_type| offer.gpu_type == gpu_type))
     }
 
-    /// What a cell is told of it.
+    /// The GPU types that have a price in a region, the dearest to the user first.
+    fn models_in(&self, region: &str) -> SmallVec<[Name; 2]> {
+        let mut models: SmallVec<[Name; 2]> = SmallVec::new();
+        let wanted = self.terms.gpu_types.iter();
+        for model in wanted.chain(self.offers.iter().map(|offer| &offer.gpu_type)) {
+            if !models.contains(model) && self.offer(Some(model), region).is_some() {
+                models.push(model.clone());
+            }
+        }
+        models
+    }
+
+    /// What the cell of a region is told of it.
     pub(super) fn spec(
         &self,
-        id: crate::cell::ids::JobId,
+        id: JobId,
+        region: &str,
         account: &Name,
         submitted_at: Timestamp,
         attempts_before: u32,
@@ -417,7 +432,7 @@ impl JobOrder {
             account: account.clone(),
             class: terms.rank,
             gpu: terms.gpu,
-            models: terms.gpu_types.iter().cloned().collect(),
+            models: self.models_in(region),
             gpu_memory_mib: terms.gpu_memory_mib,
             cpu_milli: terms.cpu_milli,
             memory_mib: terms.memory_mib,

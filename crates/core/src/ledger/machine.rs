@@ -81,7 +81,9 @@ impl Machine for Ledger {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let timers = earlier(self.timers.next_deadline(), self.next_forgetting());
-        earlier(timers, self.jobs.next_deadline(self.now))
+        // What a group makes due waits until the group is whole.
+        let jobs = if self.undo.is_none() { self.jobs.next_deadline(self.now) } else { None };
+        earlier(timers, jobs)
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {

@@ -217,6 +217,24 @@ impl Refusal {
         }
     }
 
+    /// Everything that blocks, where that is the reason.
+    pub fn blockers(&self) -> &[Blocker] {
+        match self {
+            Refusal::AccountFrozen { blockers }
+            | Refusal::QuotaExceeded { blockers }
+            | Refusal::InsufficientCredits { blockers }
+            | Refusal::BudgetExceeded { blockers } => blockers,
+            Refusal::InvalidField { .. }
+            | Refusal::IdempotencyKeyReused
+            | Refusal::NotFound { .. }
+            | Refusal::AlreadyExists { .. }
+            | Refusal::TooLate { .. }
+            | Refusal::HoldClosed { .. }
+            | Refusal::SequenceConflict { .. }
+            | Refusal::Conflict(_) => &[],
+        }
+    }
+
     /// The pinned HTTP status.
     pub fn status(&self) -> u16 {
         match self {

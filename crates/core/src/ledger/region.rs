@@ -80,9 +80,9 @@ impl Ledger {
 
     /// Says something to a cell, behind what this decision has said to it before.
     pub(super) fn tell(&self, cell: CellNo, message: ToCell, events: &mut Vec<Event>) {
-        let said = events.iter().rev().find_map(|event| match event {
-            Event::CellTold { cell: to, number, message: _ } if *to == cell => Some(*number),
-            _ => None,
+        let said = events.iter().rev().find_map(|event| {
+            let Event::CellTold { cell: to, number, message: _ } = event else { return None };
+            (*to == cell).then_some(*number)
         });
         let told = || self.cells.get(cell.index()).map_or(0, |book| book.told);
         let number = said.unwrap_or_else(told) + 1;

@@ -72,6 +72,10 @@ impl Play {
             }
             _ => self.command(&words, line),
         }
+        if self.group.is_none() {
+            // What a command made due at once.
+            self.move_to(self.now);
+        }
         invariant::check(&self.ledger).unwrap_or_else(|violation| panic!("{line}: {violation}"));
     }
 

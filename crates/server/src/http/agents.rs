@@ -30,6 +30,7 @@ use super::nodes::{cell_of, origin};
 use crate::app::App;
 use crate::cells::CellService;
 use crate::ids::{attempt_id, read_attempt_id};
+use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::render::time;
 
@@ -284,6 +285,30 @@ async fn wait_for_orders(
     }
 }
 
+/// How far the report's longest-running attempt claims more running time than the cell has seen.
+async fn observed(cell: &CellService, beat: &command::Heartbeat) -> Result<Option<i64>, Failure> {
+    let claims: Vec<(AttemptId, u64)> = beat
+        .reports
+        .iter()
+        .filter(|report| report.state == ReportState::Running)
+        .map(|report| (report.attempt, report.gpu_ms_total))
+        .collect();
+    if claims.is_empty() {
+        return Ok(None);
+    }
+    let node = beat.node.clone();
+    let look = move |all: &Cell| {
+        let ends = claims.into_iter().filter_map(|(attempt, claimed)| {
+            let (since, devices) = all.running_since(attempt, &node)?;
+            let claimed = i64::try_from(claimed / devices.max(1)).unwrap_or(i64::MAX);
+            Some(since.plus_millis(claimed))
+        });
+        ends.max()
+    };
+    let seen = cell.gateway.read(look).await?;
+    Ok(seen.value.map(|end| end.millis_since(seen.at)))
+}
+
 /// Keeps what came along with the reports; losing it loses no money.
 fn keep_words(app: &App, beat: &Heartbeat) {
     for said in &beat.attempts {
@@ -315,11 +340,14 @@ pub(super) async fn heartbeat(
     let cell = cell_of(&app, &id).await?;
     check_binding(&caller, &cell.region, &id)?;
     let (said, foreign) = report(cell, &id, &beat)?;
+    let watch = Stopwatch::start();
+    let before = observed(cell, &said).await?;
     let command = Command::Heartbeat(said.clone());
     let seen = cell.gateway.post(origin(&caller), command).answer().await?;
     let Reply::Reported { lease_until } = seen.value? else {
         unreachable!("a report is answered with the lease")
     };
+    app.metrics.heartbeat(&cell.region, watch.elapsed(), before);
     keep_words(&app, &beat);
     app.settle_if_manual().await?;
     let wait = Duration::from_secs(query.wait_seconds.unwrap_or(0).into());

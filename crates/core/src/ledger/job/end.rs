@@ -224,9 +224,11 @@ impl Ledger {
         let job = self.live_job(number);
         let answer = |state| Ok(Reply::Job { job: number, state });
         if job.state.is_ended() {
-            return match job.state {
-                JobState::Cancelled => answer(JobState::Cancelled),
-                state => Err(Refusal::Conflict(Conflict::JobEnded { state })),
+            let state = job.state;
+            return if state == JobState::Cancelled {
+                answer(state)
+            } else {
+                Err(Refusal::Conflict(Conflict::JobEnded { state }))
             };
         }
         let Some(live) = job.live_attempt() else {
@@ -367,6 +369,11 @@ impl Ledger {
             job.standings.clear();
             job.after.clear();
         });
+        let account = self.live_job(number).order.account;
+        let tenant = self.account(account).tenant;
+        if self.jobs.reviews.contains_key(&tenant) && !self.has_held_up(tenant) {
+            self.set_review(tenant, None);
+        }
         self.aging.jobs.push_back((at, number));
         self.remember(|| crate::ledger::undo::Undo::JobAged);
     }

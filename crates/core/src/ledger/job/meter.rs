@@ -126,6 +126,8 @@ impl Ledger {
         let context = present.rare.as_ref().map_or(&default, |rare| &rare.context);
         let request = Request { hold: Some(present), ..Request::new(&path, context) };
         let (pieces, owing) = match self.draw_within_budgets(now, request, wanted, gpu) {
+            // Usage that came late may have filled the hold up already.
+            Ok(_) if wanted.is_zero() => (Pieces::new(), 0),
             Ok(pieces) => (pieces, 0),
             Err(refusal) => self.overdraw(job, request, wanted, refusal)?,
         };
@@ -146,12 +148,8 @@ impl Ledger {
         wanted: Credits,
         refusal: Refusal,
     ) -> Result<(Pieces, u64), Refusal> {
-        let only_credits = match &refusal {
-            Refusal::InsufficientCredits { blockers } => {
-                blockers.iter().all(|blocker| matches!(blocker, Blocker::Credits { .. }))
-            }
-            _ => false,
-        };
+        let mut blockers = refusal.blockers().iter();
+        let only_credits = blockers.all(|blocker| matches!(blocker, Blocker::Credits { .. }));
         if job.order.terms.on_exhausted != OnExhausted::Overdraft || !only_credits {
             return Err(refusal);
         }

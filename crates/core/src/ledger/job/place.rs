@@ -19,10 +19,10 @@ use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
 use crate::time::Timestamp;
 
-/// How long the hold of a running job lives without news of its region. Longer than any node's
-/// lease, so that the cell's own verdict comes first; short enough that a region that is gone does
-/// not keep credits for ever.
-pub const RUNNING_LEASE_MS: i64 = 3_600_000;
+/// How long the hold of a running job lives without news of its region: two days. Longer than any
+/// node's lease and any grace, so that the cell's own verdict comes first; short enough that a region
+/// that is gone does not keep credits for ever.
+pub const RUNNING_LEASE_MS: i64 = 48 * 3_600_000;
 
 impl Ledger {
     /// The attempt that a cell speaks of, unless it is over.
@@ -61,7 +61,29 @@ impl Ledger {
             }
             Err(verdict) => {
                 self.tell(cell, ToCell::PlacementRefused { attempt, verdict }, events);
+                self.push_orphaned(now, cell, attempt, verdict, events);
             }
+        }
+    }
+
+    /// Ends a job that its last cell may not place: it offered what nobody has a price for.
+    fn push_orphaned(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        attempt: AttemptId,
+        verdict: Verdict,
+        events: &mut Vec<Event>,
+    ) {
+        let number = JobNo::of_cell(attempt.job);
+        let Some(job) = self.jobs.all.get(&number) else { return };
+        let last = job
+            .standings
+            .iter()
+            .all(|standing| standing.cell == cell && attempt.number > standing.after);
+        let stands = job.state == JobState::Queued && !job.standings.is_empty();
+        if verdict == Verdict::Withdraw && stands && last {
+            self.push_over(now, number, job, JobState::Cancelled, events);
         }
     }
 
@@ -95,9 +117,9 @@ impl Ledger {
 
     /// What an unfunded job waits for.
     fn funds_blocker(&self, now: Timestamp, job: &Job) -> FundsBlocker {
+        // Whoever has the credits and not the budget is told so.
         match self.draw_next_hold(now, job) {
             Err(Refusal::BudgetExceeded { .. }) => FundsBlocker::Budget,
-            Err(Refusal::AccountFrozen { .. }) => FundsBlocker::Frozen,
             Ok(_) | Err(_) => FundsBlocker::Credits,
         }
     }
@@ -241,20 +263,14 @@ impl Ledger {
     /// All that keeps a waiting job from being paid for now: nothing, if it is.
     pub(in crate::ledger) fn funds_blockers(&self, now: Timestamp, job: &Job) -> Vec<Blocker> {
         let path = self.path(job.order.account);
-        if let Err(Refusal::AccountFrozen { blockers }) = self.require_thawed(&path) {
-            return blockers;
+        if let Err(frozen) = self.require_thawed(&path) {
+            return frozen.blockers().to_vec();
         }
         if !job.is_unfunded() {
             return Vec::new();
         }
-        match self.draw_next_hold(now, job) {
-            Err(
-                Refusal::InsufficientCredits { blockers }
-                | Refusal::BudgetExceeded { blockers }
-                | Refusal::AccountFrozen { blockers },
-            ) => blockers,
-            Ok(_) | Err(_) => Vec::new(),
-        }
+        let drawn = self.draw_next_hold(now, job);
+        drawn.err().map_or_else(Vec::new, |refusal| refusal.blockers().to_vec())
     }
 }
 

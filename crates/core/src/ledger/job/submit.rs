@@ -114,12 +114,11 @@ impl Ledger {
         for name in &command.after {
             let missing = || Refusal::NotFound { what: Resource::Job, name: name.clone() };
             let awaited = self.find_job(tenant, name).ok_or_else(missing)?;
-            match self.live_job(awaited).state {
-                JobState::Succeeded => {}
-                state if state.is_ended() => {
-                    return Err(Refusal::Conflict(Conflict::DependencyFailed));
-                }
-                _ => after.push(awaited),
+            let state = self.live_job(awaited).state;
+            if !state.is_ended() {
+                after.push(awaited);
+            } else if state != JobState::Succeeded {
+                return Err(Refusal::Conflict(Conflict::DependencyFailed));
             }
         }
         after.sort_unstable();
@@ -238,9 +237,10 @@ impl Ledger {
         order: &JobOrder,
         events: &mut Vec<Event>,
     ) {
-        let id = job.in_cell(self.cells[cell.index()].shard);
+        let book = &self.cells[cell.index()];
+        let id = job.in_cell(book.shard);
         let account = &self.account(order.account).path;
-        let spec = order.spec(id, account, now, 0);
+        let spec = order.spec(id, &book.region, account, now, 0);
         self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
     }
 
@@ -260,9 +260,11 @@ impl Ledger {
                 None if job.attempts.is_empty() && job.highest == 0 => 0,
                 None => job.highest.saturating_add(1),
             };
-            let id = number.in_cell(self.cells[cell.index()].shard);
+            let book = &self.cells[cell.index()];
+            let id = number.in_cell(book.shard);
             let account = &self.account(job.order.account).path;
-            let spec = job.order.spec(id, account, job.submitted_at, attempts_before);
+            let order = &job.order;
+            let spec = order.spec(id, &book.region, account, job.submitted_at, attempts_before);
             self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
         }
     }

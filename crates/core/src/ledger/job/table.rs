@@ -216,12 +216,17 @@ impl Ledger {
         self.remember(|| Undo::Review(tenant, before));
     }
 
+    /// Whether a tenant has held-up jobs.
+    pub(in crate::ledger) fn has_held_up(&self, tenant: AccountNo) -> bool {
+        let all = (tenant, JobNo(0))..=(tenant, JobNo(u64::MAX));
+        self.jobs.index.held_up.range(all).next().is_some()
+    }
+
     /// Credits, budgets or a freeze changed for an account: held-up jobs of its tenant are worth
     /// another look.
     pub(in crate::ledger) fn stir(&mut self, at: Timestamp, account: AccountNo) {
         let tenant = self.account(account).tenant;
-        let all = (tenant, JobNo(0))..=(tenant, JobNo(u64::MAX));
-        if self.jobs.index.held_up.range(all).next().is_some() {
+        if self.has_held_up(tenant) {
             self.set_review(tenant, Some(Review { at, from: JobNo(0), retry_at: None }));
         }
     }

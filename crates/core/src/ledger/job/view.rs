@@ -96,13 +96,10 @@ impl Ledger {
             self.draw_for_all(now, &plan, command).map(|_| ()),
         ];
         for refusal in checks.into_iter().filter_map(Result::err) {
-            match refusal {
-                Refusal::AccountFrozen { blockers: more }
-                | Refusal::QuotaExceeded { blockers: more }
-                | Refusal::InsufficientCredits { blockers: more }
-                | Refusal::BudgetExceeded { blockers: more } => blockers.extend(more),
-                other => return Err(other),
+            if refusal.blockers().is_empty() {
+                return Err(refusal);
             }
+            blockers.extend_from_slice(refusal.blockers());
         }
         let context = super::context(terms, &command.offers);
         let spendable = self.spendable(account, &context);

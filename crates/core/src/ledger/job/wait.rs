@@ -135,13 +135,7 @@ impl Ledger {
 
 /// When a budget that blocks starts anew.
 fn next_period(now: Timestamp, refusal: &Refusal) -> Option<Timestamp> {
-    let blockers = match refusal {
-        Refusal::InsufficientCredits { blockers } | Refusal::BudgetExceeded { blockers } => {
-            blockers
-        }
-        _ => return None,
-    };
-    let ends = blockers.iter().filter_map(|blocker| match blocker {
+    let ends = refusal.blockers().iter().filter_map(|blocker| match blocker {
         Blocker::Budget { period_end, .. } => *period_end,
         Blocker::Frozen { .. }
         | Blocker::Credits { .. }

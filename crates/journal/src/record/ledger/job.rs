@@ -1,5 +1,8 @@
 //! The stored form of jobs, quotas and cells.
 
+use bursar_core::cell::command::GroupSpec;
+use bursar_core::cell::ids::ClassRank;
+use bursar_core::cell::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::job::table::Review;
@@ -9,6 +12,7 @@ use bursar_core::ledger::job::{
 };
 use bursar_core::ledger::quota::Quota;
 use bursar_core::ledger::region::{CellBook, Mark};
+use bursar_core::message::ProposedMember;
 use smallvec::SmallVec;
 
 use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct};
@@ -26,6 +30,17 @@ stored_choice!(OnExhausted { 0 Stop, 1 Overdraft });
 stored_enum!(Reserve {
     0 Full {};
     1 Rolling { 0 window_ms };
+});
+
+stored_enum!(GpuDemand {
+    0 None {};
+    1 Share(thousandths);
+    2 Whole(count);
+});
+
+stored_struct!(GroupSpec {
+    0 name,
+    1 limit,
 });
 
 stored_struct!(Offer {
@@ -110,6 +125,11 @@ stored_struct!(AttemptEnd {
     6 returned = 0,
 });
 
+stored_struct!(ProposedMember {
+    0 node,
+    1 gpus,
+});
+
 stored_struct!(Review {
     0 at,
     1 from,
@@ -178,6 +198,27 @@ impl Stored for CellNo {
     }
 }
 
+impl Stored for ClassRank {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.unsigned(self.0.into());
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<ClassRank, FormatError> {
+        u8::read(input).map(ClassRank)
+    }
+}
+
+impl Stored for i32 {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.signed((*self).into());
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<i32, FormatError> {
+        let value = input.signed()?;
+        i32::try_from(value).map_err(|_| FormatError::impossible("i32", value))
+    }
+}
+
 macro_rules! stored_short_list {
     ($($type:ty),*) => { $(
         impl Stored for SmallVec<$type> {
@@ -193,4 +234,4 @@ macro_rules! stored_short_list {
     )* };
 }
 
-stored_short_list!([Standing; 1]);
+stored_short_list!([Standing; 1], [ProposedMember; 1], [Name; 1], [Name; 2]);

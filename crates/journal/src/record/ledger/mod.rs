@@ -13,6 +13,7 @@ pub(super) mod header;
 mod hold;
 mod image;
 mod job;
+mod message;
 mod terms;
 mod value;
 pub(super) mod wire;

@@ -1,0 +1,527 @@
+//! A world in one thread: ledgers, cells and agents, the real machines with their stored form and the
+//! real rules of the post, under seeded faults.
+//!
+//! Any machine may crash between any two steps, before or after what it decided is durable; messages
+//! are late and come twice; reports are lost, repeated and overtake each other; nodes fall silent,
+//! come back and start again; people submit, cancel, preempt, freeze and pay. After every step the
+//! laws are checked, and an independent auditor follows the money. In the end the faults stop, and
+//! everything must come to rest.
+
+mod agent;
+mod client;
+mod host;
+mod quiet;
+
+use std::collections::BTreeMap;
+
+use agent::{Agent, Fate, Packet};
+use bursar_core::cell::command::{Command as CellCommand, NodeOffer, Origin, Refusal, Reply};
+use bursar_core::cell::{AttemptId, JobId};
+use bursar_core::ledger::id::CellNo;
+use bursar_core::ledger::{Accepted, Command, Refused, invariant};
+use bursar_core::message::{ToCell, ToLedger};
+use bursar_core::time::Timestamp;
+use bursar_engine::courier::{Letter, Outbox};
+use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell, to_cell, to_ledger};
+use host::Host;
+
+use crate::auditor::{Auditor, Broken};
+use crate::random::Dice;
+
+/// 2020-01-01T00:00:00.000Z
+const START: i64 = 1_577_836_800_000;
+/// The regions, by the number of their cell.
+const REGIONS: [&str; 2] = ["east", "west"];
+
+/// How hard a world is.
+#[derive(Copy, Clone, Debug)]
+pub struct WorldOptions {
+    /// Ledger shards.
+    pub ledgers: u16,
+    /// Steps with faults, before everything comes to rest.
+    pub steps: u32,
+    /// One step in so many checks everything, the slow laws too.
+    pub full_check_every: u32,
+}
+
+impl Default for WorldOptions {
+    fn default() -> WorldOptions {
+        WorldOptions { ledgers: 2, steps: 1500, full_check_every: 100 }
+    }
+}
+
+/// What happened in a world.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Records of all journals.
+    pub records: usize,
+    /// Jobs that were submitted.
+    pub jobs: usize,
+    /// Attempts that the ledgers confirmed.
+    pub attempts: usize,
+    /// Jobs that ended.
+    pub ended: usize,
+    /// Crashes of machines.
+    pub crashes: u32,
+    /// Messages that were delivered more than once.
+    pub repeated: u32,
+    /// Reports that were lost, or whose answer was.
+    pub lost_reports: u32,
+    /// Simulated milliseconds.
+    pub millis: i64,
+}
+
+/// One direction of the post, with everything that was ever sent.
+struct Link<T> {
+    letters: Vec<Letter<T>>,
+}
+
+/// Runs the world of a seed to its rest.
+///
+/// # Errors
+/// The first law that does not hold, with the step at which it broke. Laws that machines check by
+/// themselves panic.
+pub fn run(seed: u64, options: WorldOptions) -> Result<Summary, Broken> {
+    let mut world = World::new(seed, options);
+    for step in 0..options.steps {
+        world.step();
+        world.check(step % options.full_check_every == 0).map_err(|broken| {
+            format!("seed {seed}, step {step}, {} ms: {broken}", world.now - START)
+        })?;
+    }
+    world.come_to_rest().map_err(|broken| format!("seed {seed}, at rest: {broken}"))?;
+    Ok(world.summary())
+}
+
+struct World {
+    options: WorldOptions,
+    dice: Dice,
+    now: i64,
+    ledgers: Vec<Host<LedgerCodec>>,
+    cells: Vec<Host<CellCodec>>,
+    agents: Vec<Agent>,
+    packets: Vec<Packet>,
+    /// By ledger and cell.
+    to_cells: BTreeMap<(usize, usize), Link<ToCell>>,
+    /// By cell and ledger.
+    to_ledgers: BTreeMap<(usize, usize), Link<ToLedger>>,
+    auditor: Auditor,
+    fates: BTreeMap<JobId, Fate>,
+    /// Jobs by ledger, with tenant and name.
+    jobs: Vec<(usize, String, String)>,
+    requests: u128,
+    faults: bool,
+    crashes: u32,
+    repeated: u32,
+    lost_reports: u32,
+    broken: Option<Broken>,
+}
+
+impl World {
+    fn new(seed: u64, options: WorldOptions) -> World {
+        let ledgers = usize::from(options.ledgers);
+        let pairs =
+            || (0..ledgers).flat_map(|ledger| (0..REGIONS.len()).map(move |cell| (ledger, cell)));
+        let mut world = World {
+            options,
+            dice: Dice::new(seed, 7),
+            now: START,
+            ledgers: (0..ledgers).map(|_| Host::new(LedgerCodec)).collect(),
+            cells: REGIONS.iter().map(|_| Host::new(CellCodec)).collect(),
+            agents: Vec::new(),
+            packets: Vec::new(),
+            to_cells: pairs().map(|pair| (pair, Link { letters: Vec::new() })).collect(),
+            to_ledgers: pairs()
+                .map(|(ledger, cell)| ((cell, ledger), Link { letters: Vec::new() }))
+                .collect(),
+            auditor: Auditor::default(),
+            fates: BTreeMap::new(),
+            jobs: Vec::new(),
+            requests: 0,
+            faults: true,
+            crashes: 0,
+            repeated: 0,
+            lost_reports: 0,
+            broken: None,
+        };
+        for (cell, model) in [(0, "H100"), (0, "H100"), (1, "H100"), (1, "A100")] {
+            let name = format!("n{}", world.agents.len());
+            let clock_percent = if world.dice.below(4) == 0 { 120 } else { 100 };
+            world.agents.push(Agent::new(cell, offer(&name, model), clock_percent));
+        }
+        world.open();
+        world
+    }
+
+    fn at(&self) -> Timestamp {
+        Timestamp::from_millis(self.now)
+    }
+
+    fn one_in(&mut self, chances: usize) -> bool {
+        self.faults && self.dice.below(chances) == 0
+    }
+
+    /// Something happens.
+    fn step(&mut self) {
+        if self.dice.below(2) == 0 {
+            self.now += self.dice.below(6000) as i64;
+        }
+        match self.dice.below(100) {
+            0..35 => self.deliver_some_letter(),
+            35..60 => self.some_agent_reports(),
+            60..80 => self.deliver_some_packet(),
+            80..94 => self.somebody_asks(),
+            94..97 => self.some_machine_crashes(),
+            97 => self.some_machine_is_saved(),
+            98 => self.some_agent_fails(),
+            _ => self.everybody_advances(),
+        }
+    }
+
+    fn everybody_advances(&mut self) {
+        let now = self.at();
+        self.ledgers.iter_mut().for_each(|host| host.advance(now));
+        self.cells.iter_mut().for_each(|host| host.advance(now));
+        self.collect();
+    }
+
+    /// Looks through what became durable: letters go on their way, the auditor listens.
+    fn collect(&mut self) {
+        for (ledger, host) in self.ledgers.iter_mut().enumerate() {
+            for fresh in host.fresh.drain(..) {
+                for (cell, event) in
+                    (0..REGIONS.len()).flat_map(|cell| fresh.events.iter().map(move |e| (cell, e)))
+                {
+                    let number = u16::try_from(cell).expect("few cells");
+                    let outbox = LedgerToCell { cell: CellNo(number) };
+                    let Some((number, message)) = outbox.letter(event) else { continue };
+                    let heard = self.auditor.hear_ledger(ledger, cell, number, &message);
+                    note(&mut self.broken, heard);
+                    let link = self.to_cells.get_mut(&(ledger, cell)).expect("every pair");
+                    link.letters.push(Letter { number, position: fresh.position, message });
+                }
+                for event in &fresh.events {
+                    if let bursar_core::ledger::Event::JobEnded { job, .. } = event {
+                        let shard = u16::try_from(ledger).expect("few ledgers");
+                        self.auditor.job_ended(job.in_cell(shard));
+                    }
+                }
+            }
+        }
+        for (cell, host) in self.cells.iter_mut().enumerate() {
+            for fresh in host.fresh.drain(..) {
+                for event in &fresh.events {
+                    note(&mut self.broken, self.auditor.hear_cell(cell, event));
+                    for shard in 0..self.options.ledgers {
+                        let Some((number, message)) = (CellToLedger { shard }).letter(event) else {
+                            continue;
+                        };
+                        let link = (cell, usize::from(shard));
+                        let link = self.to_ledgers.get_mut(&link).expect("every pair");
+                        link.letters.push(Letter { number, position: fresh.position, message });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks a ledger; `None` if it crashed before it could answer.
+    fn ask_ledger(
+        &mut self,
+        ledger: usize,
+        envelope: &bursar_core::ledger::command::Envelope,
+        command: &Command,
+    ) -> Option<Result<Accepted, Refused>> {
+        let now = self.at();
+        if self.one_in(120) {
+            self.crashes += 1;
+            self.ledgers[ledger].lose(now, envelope, command);
+            return None;
+        }
+        let answer = self.ledgers[ledger].execute(now, envelope, command);
+        self.collect();
+        Some(answer)
+    }
+
+    /// Asks a cell; `None` if it crashed before it could answer.
+    fn ask_cell(
+        &mut self,
+        cell: usize,
+        origin: &Origin,
+        command: &CellCommand,
+    ) -> Option<Result<Reply, Refusal>> {
+        let now = self.at();
+        if self.one_in(120) {
+            self.crashes += 1;
+            self.cells[cell].lose(now, origin, command);
+            return None;
+        }
+        let answer = self.cells[cell].execute(now, origin, command);
+        self.collect();
+        Some(answer)
+    }
+
+    fn deliver_some_letter(&mut self) {
+        let (ledger, cell) = (self.dice.below(self.ledgers.len()), self.dice.below(REGIONS.len()));
+        let several = 1 + self.dice.below(4);
+        if self.dice.below(2) == 0 {
+            (0..several).for_each(|_| self.deliver_to_cell(ledger, cell));
+        } else {
+            (0..several).for_each(|_| self.deliver_to_ledger(cell, ledger));
+        }
+    }
+
+    /// The number of the letter to carry: the next, or one that was taken, or one too early.
+    fn pick_number(&mut self, mark: u64) -> u64 {
+        if self.one_in(20) {
+            self.repeated += 1;
+            return (mark + self.dice.below(3) as u64).max(1);
+        }
+        mark + 1
+    }
+
+    fn deliver_to_cell(&mut self, ledger: usize, cell: usize) {
+        let shard = u16::try_from(ledger).expect("few ledgers");
+        let mark = self.cells[cell].machine.mark(shard).number;
+        let number = self.pick_number(mark);
+        let letters = &self.to_cells[&(ledger, cell)].letters;
+        let Some(letter) = letters.get(index_of(number)).cloned() else { return };
+        let (origin, command) = to_cell(shard, letter);
+        let answer = self.ask_cell(cell, &origin, &command);
+        let after = self.cells[cell].machine.mark(shard).number;
+        let taken = answer.is_some() && number == mark + 1;
+        if after != mark + u64::from(taken) {
+            self.broken = Some(format!("L5: letter {number} moved the mark {mark} to {after}"));
+        }
+    }
+
+    fn deliver_to_ledger(&mut self, cell: usize, ledger: usize) {
+        let no = CellNo(u16::try_from(cell).expect("few cells"));
+        let mark = |world: &World| {
+            world.ledgers[ledger].machine.cell(no).map_or(0, |book| book.mark.number)
+        };
+        let before = mark(self);
+        let number = self.pick_number(before);
+        let letters = &self.to_ledgers[&(cell, ledger)].letters;
+        let Some(letter) = letters.get(index_of(number)).cloned() else { return };
+        let (envelope, command) = to_ledger(no, letter);
+        let answer = self.ask_ledger(ledger, &envelope, &command);
+        let taken = answer.is_some() && number == before + 1;
+        let after = mark(self);
+        if after != before + u64::from(taken) {
+            self.broken = Some(format!("L5: letter {number} moved the mark {before} to {after}"));
+        }
+    }
+
+    fn some_agent_reports(&mut self) {
+        let agent = self.dice.below(self.agents.len());
+        self.agent_reports(agent);
+    }
+
+    fn agent_reports(&mut self, index: usize) {
+        let now = self.now;
+        let agent = &mut self.agents[index];
+        agent.settle(now);
+        if now < agent.cut_off_until || now < agent.next_report {
+            return;
+        }
+        if agent.incarnation.is_none() {
+            let (cell, offer) = (agent.cell, agent.offer.clone());
+            let origin = Origin::component("agent");
+            let answer = self.ask_cell(cell, &origin, &CellCommand::RegisterNode(offer));
+            if let Some(Ok(Reply::Registered { incarnation, .. })) = answer {
+                self.agents[index].registered(now, incarnation);
+            }
+            return;
+        }
+        agent.next_report = now + 10_000;
+        if let Some(heartbeat) = agent.report(now) {
+            if self.one_in(15) {
+                self.lost_reports += 1;
+                return;
+            }
+            self.packets.push(Packet { agent: index, heartbeat, sent_at: now });
+        }
+    }
+
+    fn deliver_some_packet(&mut self) {
+        if self.packets.is_empty() {
+            return;
+        }
+        let at = self.dice.below(self.packets.len());
+        let packet =
+            if self.one_in(10) { self.packets[at].clone() } else { self.packets.swap_remove(at) };
+        self.deliver_packet(packet);
+    }
+
+    fn deliver_packet(&mut self, packet: Packet) {
+        let Packet { agent: index, heartbeat, sent_at } = packet;
+        if self.now < self.agents[index].cut_off_until {
+            self.lost_reports += 1;
+            return;
+        }
+        let cell = self.agents[index].cell;
+        let command = CellCommand::Heartbeat(heartbeat.clone());
+        let answer = self.ask_cell(cell, &Origin::component("agent"), &command);
+        let orders = self.cells[cell].machine.orders(&heartbeat);
+        let awaited = self.agents[index].awaits(&heartbeat);
+        if answer.is_none() || !awaited || self.one_in(12) {
+            self.lost_reports += 1;
+            return;
+        }
+        match answer {
+            Some(Ok(_)) => {
+                let fates = &self.fates;
+                let fate = |job| fates.get(&job).copied().expect("only submitted jobs start");
+                let now = self.now;
+                let started = self.agents[index].obey(now, sent_at, orders, &mut self.dice, fate);
+                for attempt in started {
+                    let checked = self.check_start(index, attempt);
+                    note(&mut self.broken, checked);
+                }
+            }
+            Some(Err(Refusal::StaleIncarnation { .. } | Refusal::UnknownNode)) => {
+                self.agents[index].incarnation = None;
+            }
+            Some(Err(refusal)) => {
+                self.broken = Some(format!("a report was refused: {refusal:?}"));
+            }
+            None => {}
+        }
+    }
+
+    /// L8 and L10 as they are in the world: no GPU is used beyond the whole, and no job runs as two
+    /// attempts.
+    fn check_start(&mut self, index: usize, attempt: AttemptId) -> Result<(), Broken> {
+        let now = self.now;
+        self.agents.iter_mut().for_each(|agent| agent.settle(now));
+        let share = |world: &World, attempt: AttemptId| {
+            let shard = usize::from(attempt.job.shard());
+            let number = bursar_core::ledger::id::JobNo(attempt.job.number());
+            let job = world.ledgers[shard].machine.job(number);
+            job.map_or(0, |job| u32::from(job.order.terms.gpu.per_device()))
+        };
+        let agent = &self.agents[index];
+        for device in 0..64 {
+            let on_it = agent.running.iter().filter(|(_, p)| p.gpus >> device & 1 == 1);
+            let used: u32 = on_it.map(|(attempt, _)| share(self, *attempt)).sum();
+            if used > 1000 {
+                return Err(format!("L8: device {device} of {} has {used}", agent.offer.name));
+            }
+        }
+        for other in &self.agents {
+            for running in other.running.keys().filter(|running| running.job == attempt.job) {
+                if *running != attempt || other.cell != agent.cell {
+                    return Err(format!(
+                        "L10: {attempt} starts in cell {} while {running} runs in cell {}",
+                        agent.cell, other.cell
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn some_machine_crashes(&mut self) {
+        self.crashes += 1;
+        let machine = self.dice.below(self.ledgers.len() + self.cells.len());
+        match machine.checked_sub(self.ledgers.len()) {
+            None => self.ledgers[machine].crash(),
+            Some(cell) => self.cells[cell].crash(),
+        }
+    }
+
+    fn some_machine_is_saved(&mut self) {
+        let machine = self.dice.below(self.ledgers.len() + self.cells.len());
+        let forget = self.dice.below(3) == 0;
+        match (machine.checked_sub(self.ledgers.len()), forget) {
+            (None, false) => self.ledgers[machine].put_snapshot(),
+            (None, true) => self.ledgers[machine].drop_snapshot(),
+            (Some(cell), false) => self.cells[cell].put_snapshot(),
+            (Some(cell), true) => self.cells[cell].drop_snapshot(),
+        }
+    }
+
+    fn some_agent_fails(&mut self) {
+        let index = self.dice.below(self.agents.len());
+        let (kind, length) = (self.dice.below(3), self.dice.below(200_000) as i64);
+        let now = self.now;
+        let agent = &mut self.agents[index];
+        match kind {
+            0 => agent.reboot(now),
+            1 => agent.incarnation = None,
+            _ => agent.cut_off_until = now + length,
+        }
+    }
+
+    /// Checks every law that can be checked now.
+    fn check(&mut self, everything: bool) -> Result<(), Broken> {
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
+        }
+        for (cell, host) in self.cells.iter().enumerate() {
+            let checked = if everything {
+                host.machine.check()
+            } else {
+                host.machine.check_without_reasons()
+            };
+            checked.map_err(|broken| format!("cell {cell}: {broken}"))?;
+        }
+        let used = |cell: usize, attempt: AttemptId| {
+            let there = || self.agents.iter().filter(|agent| agent.cell == cell);
+            // A clock that runs fast claims more than was used; what is credited is bounded by the
+            // cell's own clock, which the auditor does not know.
+            let honest = there().all(|agent| agent.clock_percent == 100);
+            honest.then(|| there().map(|agent| agent.used(self.now, attempt)).sum())
+        };
+        for (ledger, host) in self.ledgers.iter().enumerate() {
+            invariant::check(&host.machine)
+                .map_err(|broken| format!("ledger {ledger}: {broken}"))?;
+            let shard = u16::try_from(ledger).expect("few ledgers");
+            for (number, job) in host.machine.jobs_before(None) {
+                self.auditor.check_job(shard, number.0, job, used)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn summary(&self) -> Summary {
+        let jobs = || self.ledgers.iter().flat_map(|host| host.machine.jobs_before(None));
+        Summary {
+            records: self.ledgers.iter().map(Host::records).sum::<usize>()
+                + self.cells.iter().map(Host::records).sum::<usize>(),
+            jobs: jobs().count(),
+            attempts: jobs().map(|(_, job)| job.attempts.len()).sum(),
+            ended: jobs().filter(|(_, job)| job.state.is_ended()).count(),
+            crashes: self.crashes,
+            repeated: self.repeated,
+            lost_reports: self.lost_reports,
+            millis: self.now - START,
+        }
+    }
+}
+
+fn note(broken: &mut Option<Broken>, result: Result<(), Broken>) {
+    if let Err(found) = result {
+        broken.get_or_insert(found);
+    }
+}
+
+/// Where a letter with this number lies among all that were sent.
+fn index_of(number: u64) -> usize {
+    usize::try_from(number - 1).expect("few letters")
+}
+
+fn offer(name: &str, model: &str) -> NodeOffer {
+    NodeOffer {
+        name: name.into(),
+        rack: "r".into(),
+        model: model.into(),
+        gpus: 4,
+        uuids: (0..4).map(|device| format!("{name}-{device}").into()).collect(),
+        gpu_memory_mib: 80 << 10,
+        cpu_milli: 64_000,
+        memory_mib: 256 << 10,
+        labels: Vec::new(),
+    }
+}

@@ -1,0 +1,140 @@
+//! A machine with its journal: bytes that survive, and a state that does not.
+
+use bursar_core::machine::{Machine, advance, execute, machine_time};
+use bursar_core::time::Timestamp;
+use bursar_engine::{Codec, Origin};
+
+/// The events of a codec's machine.
+type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
+/// What a machine answers.
+type AnswerOf<C> =
+    Result<<<C as Codec>::Machine as Machine>::Reply, <<C as Codec>::Machine as Machine>::Refusal>;
+
+/// One record of a journal.
+struct Stored {
+    time: Timestamp,
+    body: Vec<u8>,
+}
+
+/// Events that became durable, with the position of their record.
+pub(super) struct Fresh<C: Codec> {
+    pub(super) position: u64,
+    pub(super) events: Vec<EventOf<C>>,
+}
+
+/// A machine and its journal.
+pub(super) struct Host<C: Codec> {
+    codec: C,
+    pub(super) machine: C::Machine,
+    records: Vec<Stored>,
+    /// A snapshot, and how many records are in it.
+    snapshot: Option<(usize, Vec<u8>)>,
+    /// What became durable and was not looked at yet.
+    pub(super) fresh: Vec<Fresh<C>>,
+}
+
+impl<C: Codec> Host<C> {
+    pub(super) fn new(codec: C) -> Host<C> {
+        let machine = codec.genesis();
+        Host { codec, machine, records: Vec::new(), snapshot: None, fresh: Vec::new() }
+    }
+
+    /// How many records there are.
+    pub(super) fn records(&self) -> usize {
+        self.records.len()
+    }
+
+    fn store(&mut self, time: Timestamp, body: Vec<u8>) {
+        let mut events = Vec::new();
+        self.codec.decode(&body, &mut events).expect("what was just written can be read");
+        self.records.push(Stored { time, body });
+        let position = self.records.len() as u64;
+        self.fresh.push(Fresh { position, events });
+    }
+
+    /// Lets happen what is due.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        let codec = &self.codec;
+        let mut stored = Vec::new();
+        advance(&mut self.machine, now, |at, events| {
+            let mut body = Vec::new();
+            codec.encode(Origin::Due, events, &mut body);
+            stored.push((at, body));
+        });
+        for (at, body) in stored {
+            self.store(at, body);
+        }
+    }
+
+    /// Decides a command, as the engine does.
+    pub(super) fn execute(
+        &mut self,
+        clock: Timestamp,
+        envelope: &<C::Machine as Machine>::Envelope,
+        command: &<C::Machine as Machine>::Command,
+    ) -> AnswerOf<C> {
+        let now = machine_time(&self.machine, clock);
+        self.advance(now);
+        let mut events = Vec::new();
+        let answer = execute(&mut self.machine, now, envelope, command, &mut events);
+        if !events.is_empty() {
+            let mut body = Vec::new();
+            let accepted = answer.is_ok();
+            let origin = Origin::Command { envelope, command, accepted };
+            self.codec.encode(origin, &events, &mut body);
+            self.store(now, body);
+        }
+        self.advance(now);
+        answer
+    }
+
+    /// Decides a command and crashes before anything of it is durable.
+    pub(super) fn lose(
+        &mut self,
+        clock: Timestamp,
+        envelope: &<C::Machine as Machine>::Envelope,
+        command: &<C::Machine as Machine>::Command,
+    ) {
+        let (records, fresh) = (self.records.len(), self.fresh.len());
+        let before = self.machine.digest();
+        // Nobody hears the answer.
+        let _ = self.execute(clock, envelope, command);
+        self.records.truncate(records);
+        self.fresh.truncate(fresh);
+        self.rebuild();
+        assert_eq!(self.machine.digest(), before, "L11: what was not durable has not happened");
+    }
+
+    /// Loses the state and rebuilds it from what is durable.
+    pub(super) fn crash(&mut self) {
+        let before = self.machine.digest();
+        self.rebuild();
+        assert_eq!(self.machine.digest(), before, "L11: replay(journal) = state");
+    }
+
+    fn rebuild(&mut self) {
+        let (from, mut machine) = match &self.snapshot {
+            Some((records, bytes)) => {
+                (*records, self.codec.decode_state(bytes).expect("the snapshot is whole"))
+            }
+            None => (0, self.codec.genesis()),
+        };
+        let mut events = Vec::new();
+        for Stored { time, body } in &self.records[from..] {
+            events.clear();
+            self.codec.decode(body, &mut events).expect("the journal is whole");
+            events.iter().for_each(|event| machine.apply(*time, event));
+        }
+        self.machine = machine;
+    }
+
+    /// Makes a snapshot.
+    pub(super) fn put_snapshot(&mut self) {
+        self.snapshot = Some((self.records.len(), self.codec.encode_state(&self.machine)));
+    }
+
+    /// Forgets the snapshot: the next crash replays everything.
+    pub(super) fn drop_snapshot(&mut self) {
+        self.snapshot = None;
+    }
+}

@@ -1,0 +1,146 @@
+//! The end of a world: the faults stop, and everything must come to rest.
+
+use bursar_core::ledger::job::Job;
+
+use super::{REGIONS, World};
+use crate::auditor::Broken;
+
+/// How long a round of rest is.
+const ROUND_MS: i64 = 10_000;
+/// Rounds after which everything that is going to end has ended: more than all jobs one after the
+/// other take.
+const ROUNDS: u32 = 6 * 60 * 12;
+
+impl World {
+    /// Lets everything come to rest: first with all obstacles in place, then without.
+    pub(super) fn come_to_rest(&mut self) -> Result<(), Broken> {
+        self.faults = false;
+        for agent in &mut self.agents {
+            agent.cut_off_until = 0;
+        }
+        self.packets.clear();
+        self.rest(60)?;
+        self.check_waiting()?;
+        self.make_peace();
+        self.rest(ROUNDS)?;
+        self.check_ended()?;
+        for host in &mut self.ledgers {
+            host.drop_snapshot();
+            host.crash();
+        }
+        for host in &mut self.cells {
+            host.drop_snapshot();
+            host.crash();
+        }
+        self.check(true)
+    }
+
+    fn rest(&mut self, rounds: u32) -> Result<(), Broken> {
+        for round in 0..rounds {
+            self.now += ROUND_MS;
+            self.everybody_advances();
+            self.deliver_everything();
+            for agent in 0..self.agents.len() {
+                self.agent_reports(agent);
+            }
+            while let Some(packet) = self.packets.pop() {
+                self.deliver_packet(packet);
+            }
+            self.deliver_everything();
+            self.check(round % 360 == 0)?;
+            if self.open_jobs() == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries letters until there are none.
+    fn deliver_everything(&mut self) {
+        loop {
+            let before = self.records();
+            for ledger in 0..self.ledgers.len() {
+                for cell in 0..REGIONS.len() {
+                    self.deliver_to_cell(ledger, cell);
+                    self.deliver_to_ledger(cell, ledger);
+                }
+            }
+            if self.records() == before {
+                break;
+            }
+        }
+    }
+
+    fn records(&self) -> usize {
+        let summary = self.summary();
+        summary.records
+    }
+
+    fn open_jobs(&self) -> usize {
+        let summary = self.summary();
+        summary.jobs - summary.ended
+    }
+
+    /// Every job that waits has a reason: in its ledger, or in a cell where it competes.
+    fn check_waiting(&self) -> Result<(), Broken> {
+        for (ledger, host) in self.ledgers.iter().enumerate() {
+            for (number, job) in host.machine.jobs_before(None) {
+                if job.state.is_ended() || job.live_attempt().is_some() {
+                    continue;
+                }
+                let shard = u16::try_from(ledger).expect("few ledgers");
+                let reason = job.is_unfunded()
+                    || !job.after.is_empty()
+                    || self.cells.iter().any(|cell| {
+                        let why = cell.machine.why(number.in_cell(shard), self.at());
+                        why.is_some_and(|why| !why.blockers.is_empty())
+                    });
+                if !reason {
+                    let standings = &job.standings;
+                    return Err(format!(
+                        "L14: job {number} of ledger {ledger} waits for nothing: {:?}, {standings:?}",
+                        job.state
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that can run has ended (L15).
+    fn check_ended(&self) -> Result<(), Broken> {
+        for (ledger, host) in self.ledgers.iter().enumerate() {
+            for (number, job) in host.machine.jobs_before(None) {
+                if !job.state.is_ended() && is_possible(job) {
+                    let shard = u16::try_from(ledger).expect("few ledgers");
+                    let why: Vec<_> = self
+                        .cells
+                        .iter()
+                        .map(|cell| cell.machine.why(number.in_cell(shard), self.at()))
+                        .collect();
+                    return Err(format!(
+                        "L15: job {number} of ledger {ledger} never ended: {:?}, unfunded {}, \
+                         after {:?}, {:?}, attempts {:?}, {why:?}",
+                        job.state,
+                        job.is_unfunded(),
+                        job.after,
+                        job.standings,
+                        job.attempts
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a job fits an empty region: there is one node with A100 and two or one with H100.
+fn is_possible(job: &Job) -> bool {
+    let terms = &job.order.terms;
+    let offered = |gpu_type: &str, region: &str| {
+        job.order.offers.iter().any(|offer| offer.gpu_type == gpu_type && offer.region == region)
+    };
+    terms.nodes == 1
+        || offered("H100", "east")
+        || (terms.nodes == 2 && offered("H100", "west") && offered("A100", "west"))
+}
