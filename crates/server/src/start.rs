@@ -96,12 +96,15 @@ impl Drop for Temporary {
     }
 }
 
+/// The journals of cells, by the name of their region.
+type CellJournals = Vec<(Name, Arc<dyn Journal>)>;
+
 /// The journals, and where files are kept.
 struct Storage {
     ledger: Arc<dyn Journal>,
     directory: Arc<dyn Journal>,
     /// One for each region, by name.
-    cells: Vec<(Name, Arc<dyn Journal>)>,
+    cells: CellJournals,
     folder: PathBuf,
     _temporary: Option<Temporary>,
 }
@@ -153,7 +156,7 @@ fn open_cells(
     directory: &dyn Journal,
     config: &Config,
     open: impl Fn(&str) -> Result<Arc<dyn Journal>, StartError>,
-) -> Result<Vec<(Name, Arc<dyn Journal>)>, StartError> {
+) -> Result<CellJournals, StartError> {
     let known = replay(directory, &DirectoryCodec).map_err(wrong)?.machine;
     let mut regions: Vec<Name> = config.region_names().into_iter().map(Name::from).collect();
     regions.extend(known.regions().cloned());

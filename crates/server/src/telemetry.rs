@@ -37,9 +37,9 @@ struct Machine {
 }
 
 /// The ledger's name in metrics.
-pub const LEDGER: &str = "ledger-0";
+pub const LEDGER: &str = "Ledger";
 /// The directory's name in metrics.
-pub const DIRECTORY: &str = "directory";
+pub const DIRECTORY: &str = "Directory";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct InRegion {

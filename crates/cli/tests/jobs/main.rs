@@ -10,4 +10,5 @@ mod queueing;
 mod server;
 mod submitting;
 mod usage;
+mod wall_clock;
 mod world;

@@ -303,6 +303,12 @@ async fn jobs_show_in_the_feed_the_rankings_and_the_metrics() {
     agent.beat(&server).await;
     agent.run(&server, 60).await;
     agent.finish(&server, "j", 0).await;
+    let entries = server.get("/v1/accounts/acme/entries").await;
+    let of_job = entries["data"].as_array().expect("a list").iter().filter(|e| e["job"] == "j");
+    assert!(of_job.count() >= 3, "{entries}");
+    let audit = server.get("/v1/audit?job=j").await;
+    let mut commands = audit["data"].as_array().expect("a list").iter().map(|one| &one["command"]);
+    assert_eq!(commands.next_back(), Some(&json!("submit_job")), "{audit}");
     let top = server.get("/v1/top?kind=job&by=spent").await;
     assert_eq!(top["data"][0]["id"], "j");
     assert_eq!(top["data"][0]["value"], job(&server, "j").await["charged"]);

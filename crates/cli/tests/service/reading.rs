@@ -177,5 +177,5 @@ async fn the_price_book_has_versions_that_count_from_their_instant() {
     server.call("PUT", "/v1/classes/burst", class).await.expect(200);
     let classes = server.get("/v1/classes").await;
     assert_eq!(classes["data"].as_array().map(Vec::len), Some(5));
-    assert_eq!(server.get("/v1/regions").await["data"], json!([{ "id": "default" }]));
+    assert_eq!(server.get("/v1/regions").await["data"][0]["id"], "default");
 }

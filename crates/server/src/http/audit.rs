@@ -12,17 +12,21 @@ use bursar_api::audit::{
     AuditQuery, AuditRecord, Checkpoint, EventsQuery, FeedEvent, Proof, ProofQuery,
 };
 use bursar_api::list::List;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::JobNo;
+use bursar_core::ledger::refusal::Resource;
 use bursar_history::query::{AuditEntry, AuditFilter};
 use futures_util::stream;
 use tokio::sync::mpsc;
 
-use super::change::{Answer, json};
+use super::change::{Answer, json, named};
 use super::extract::{Caller, Params};
 use super::list::page_size;
 use crate::app::App;
-use crate::auth::Principal;
+use crate::auth::{Principal, tenant_of};
 use crate::checkpoint::{self, Proven};
 use crate::feed::{Behind, Place, read_event_id};
+use crate::operation::find;
 use crate::problem::Failure;
 use crate::render::time;
 
@@ -36,6 +40,17 @@ fn record(entry: AuditEntry) -> AuditRecord {
         refusal: entry.refusal.map(|refusal| refusal.name().to_owned()),
         events: entry.events,
     }
+}
+
+/// A job that the caller sees.
+async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure> {
+    let id = named("job", id)?;
+    let account = find(app, caller, Resource::Job, &id, &[]).await?;
+    let missing = Failure::not_found("job", &id);
+    let look = move |ledger: &Ledger| {
+        ledger.find_account(tenant_of(&account)).and_then(|tenant| ledger.find_job(tenant, &id))
+    };
+    app.ledger.peek(look).await?.ok_or(missing)
 }
 
 /// Decisions, newest first: who asked for what, and what came of it.
@@ -60,12 +75,16 @@ pub(super) async fn list(
     let scope = caller.principal.scope.as_ref().map(ToString::to_string);
     let account = app.listed_account(&caller, query.account.or(scope)).await?;
     caller.principal.require("list_audit")?;
-    if let Some(job) = query.job {
-        return Err(Failure::not_found("job", &job));
-    }
+    let job = match query.job {
+        Some(job) => Some(job_of(&app, &caller, job).await?),
+        None => None,
+    };
     let seen = app.read(move |ledger| account.and_then(|path| ledger.find_account(&path))).await?;
-    let filter =
-        seen.value.map_or(AuditFilter::Everything, |number| AuditFilter::Account(number.0));
+    let filter = match (job, seen.value) {
+        (Some(job), _) => AuditFilter::Job(job),
+        (None, Some(account)) => AuditFilter::Account(account.0),
+        (None, None) => AuditFilter::Everything,
+    };
     let limit = u32::try_from(size).unwrap_or(100);
     let ask = app.history.ask(seen.position, move |history| history.audit(filter, cursor, limit));
     let (page, position) = ask.await?;

@@ -87,7 +87,7 @@ fn entry(entry: bursar_history::Entry) -> Entry {
         amount: Sum::from_micros(entry.amount),
         grant: entry.grant,
         hold: entry.hold,
-        job: None,
+        job: entry.job,
         balance_after: Sum::from_micros(entry.available_after),
     }
 }
