@@ -25,7 +25,10 @@ use crate::report;
 use crate::runner::{Observed, Runner};
 
 /// The longest that a report waits for orders, whatever the server's rhythm.
-const LONGEST_WAIT: u32 = 30;
+const LONGEST_WAIT: u32 = 25;
+/// The pause before registering again where another agent did under the same name: two of them
+/// take turns then, and should not do so all the time.
+const RIVALRY: u32 = 4;
 /// The pause after an answer with orders that are under way, unless something happens here.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 /// The pause after any other answer, against servers that do not wait.
@@ -191,7 +194,8 @@ impl Agent {
                 attempts: observed.iter().filter_map(report::of).collect(),
             };
             let sent = BootTime::now();
-            let call = nodes::heartbeat_and_wait(&self.options.offer.id, &beat, wait_seconds);
+            let call = nodes::heartbeat_and_wait(&self.options.offer.id, &beat, wait_seconds)
+                .with_timeout(patience(&term.registration, wait_seconds));
             let answer = tokio::select! {
                 answer = self.options.client.send(call) => answer,
                 // Something happened here: it is reported at once, and the answer comes at once.
@@ -209,12 +213,12 @@ impl Agent {
                     let pause = self.obey(&answer.value, &observed).await?;
                     // What happens during the pause is reported at once, too.
                     let happened = tokio::time::timeout(pause, woken(&self.wake)).await.is_ok();
-                    let rhythm = term.registration.heartbeat_seconds.clamp(1, LONGEST_WAIT);
                     let orders = !answer.value.orders.is_empty();
-                    wait_seconds = if happened || orders { 0 } else { rhythm };
+                    wait_seconds = if happened || orders { 0 } else { rhythm(&term.registration) };
                 }
                 Err(error) if is_over(&error) => {
                     tracing::warn!(%error, "the registration does not count any more");
+                    tokio::time::sleep(pause(RIVALRY, random())).await;
                     return Ok(());
                 }
                 Err(error) => {
@@ -263,8 +267,9 @@ impl Agent {
         let attempt = order.attempt.as_str();
         match step {
             Step::Launch => {
-                let launch = self.launch_of(order)?;
-                self.runner.launch(&launch)
+                let launched = self.launch_of(order).and_then(|launch| self.runner.launch(&launch));
+                // The attempt has failed then, not the agent.
+                launched.or_else(|error| self.runner.fail(attempt, &error.to_string()))
             }
             Step::Decline => self.runner.decline(attempt),
             Step::Stop => {
@@ -329,23 +334,19 @@ impl Agent {
     /// the output sees all of it. Not for ever: the end is worth more.
     async fn ship_ended(&mut self, incarnation: u32, observed: &[Observed]) {
         let ended = observed.iter().filter(|one| one.local == Local::Ended);
-        for one in ended {
-            if !self.shipped.insert(one.attempt.clone()) {
-                continue;
-            }
-            let folder = self.runner.output(&one.attempt);
-            let logs = Arc::clone(&self.logs);
-            let send = async {
-                let mut logs = logs.lock().await;
-                logs.ship(incarnation, &one.attempt, &folder).await
-            };
-            match tokio::time::timeout(OUTPUT_LIMIT, send).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => {
-                    let attempt = &one.attempt;
-                    tracing::warn!(attempt, "its end is reported before all of its output");
+        let fresh: Vec<&String> =
+            ended.map(|one| &one.attempt).filter(|id| self.shipped.insert((*id).clone())).collect();
+        let send = async {
+            for attempt in fresh {
+                let folder = self.runner.output(attempt);
+                let mut logs = self.logs.lock().await;
+                if let Err(error) = logs.ship(incarnation, attempt, &folder).await {
+                    tracing::warn!(attempt, %error, "its output was not sent before its end");
                 }
             }
+        };
+        if tokio::time::timeout(OUTPUT_LIMIT, send).await.is_err() {
+            tracing::warn!("ends are reported before all output was sent");
         }
     }
 
@@ -358,7 +359,7 @@ impl Agent {
             metrics::Heartbeat::Unanswered
         };
         self.metrics.heartbeat(outcome);
-        let pause = pause(self.failures, getrandom::u64().unwrap_or(0));
+        let pause = pause(self.failures, random());
         tracing::warn!(%error, failures = self.failures, ?pause, "no good answer");
         tokio::time::sleep(pause).await;
     }
@@ -376,6 +377,24 @@ fn wish(order: &Order) -> Wish {
 /// Whether the node must register again: another agent did, or the server forgot the node.
 fn is_over(error: &ClientError) -> bool {
     matches!(error.code(), Some(Code::StaleIncarnation | Code::NotFound))
+}
+
+/// How long a report waits for orders. Often enough within a lease that a connection which hangs is
+/// noticed, and replaced, before the lease runs out.
+fn rhythm(registration: &Registration) -> u32 {
+    let often = registration.heartbeat_seconds.min(registration.lease_seconds / 6);
+    often.clamp(1, LONGEST_WAIT)
+}
+
+/// How long the answer to a report may take.
+fn patience(registration: &Registration, wait_seconds: u32) -> Duration {
+    let slack = (registration.lease_seconds / 12).clamp(1, 10);
+    Duration::from_secs(u64::from(wait_seconds + slack))
+}
+
+fn random() -> u64 {
+    // Without a source of randomness every agent pauses equally long, which is no reason to fail.
+    getrandom::u64().unwrap_or(0)
 }
 
 /// Between half of and the whole of a time that doubles with each failure.
@@ -415,6 +434,25 @@ mod tests {
         }
         assert!(pause(2, 0) > pause(1, 0));
         assert_ne!(pause(1, 0), pause(1, 50));
+    }
+
+    #[test]
+    fn a_hanging_report_is_noticed_and_repeated_within_the_lease() {
+        for (heartbeat_seconds, lease_seconds) in [(30, 90), (1, 4), (60, 600), (10, 30)] {
+            let registration = Registration {
+                node: "n1".into(),
+                incarnation: 1,
+                heartbeat_seconds,
+                lease_seconds,
+                lease_until: bursar_api::Time::from_millis(0),
+            };
+            let wait = rhythm(&registration);
+            assert!((1..=LONGEST_WAIT).contains(&wait));
+            // One report is answered when it has waited; the next one hangs.
+            let noticed = Duration::from_secs(wait.into()) + patience(&registration, wait);
+            let stop = Duration::from_secs(lease_seconds.into()) / 3 * 2;
+            assert!(noticed < stop || lease_seconds < 6, "{lease_seconds}: {noticed:?} {stop:?}");
+        }
     }
 
     #[tokio::test]

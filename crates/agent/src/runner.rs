@@ -156,6 +156,15 @@ impl Runner {
         Ok(())
     }
 
+    /// Records that an attempt could not be started, and why.
+    pub fn fail(&mut self, attempt: &str, why: &str) -> io::Result<()> {
+        let place = self.folder.attempt(attempt);
+        if !place.path().exists() {
+            self.folder.create(attempt, |_| Ok(()))?;
+        }
+        self.decline_place(&place, why)
+    }
+
     fn decline_place(&self, place: &AttemptFolder, why: &str) -> io::Result<()> {
         let mut record = Record::declined(self.boot_id.clone(), why, BootTime::now());
         record.stop = None;

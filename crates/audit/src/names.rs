@@ -77,6 +77,25 @@ pub(crate) const EVENTS: &[Named] = &[
     ("credits_denied", &["account", "refusal"]),
     ("forgotten", &["answers", "holds", "movements", "buckets"]),
     ("hold_revived", &["hold", "record"]),
+    ("region_opened", &["cell", "region", "shard"]),
+    ("quota_set", &["account", "region", "quota"]),
+    ("quota_removed", &["account", "region"]),
+    ("job_submitted", &["job", "order", "after"]),
+    ("hold_pinned", &["hold", "rate", "returned", "expires_at"]),
+    (
+        "attempt_confirmed",
+        &["job", "cell", "number", "gpu_type", "members", "per_gpu_hour", "funded_ms"],
+    ),
+    ("attempt_started", &["job"]),
+    ("attempt_funded", &["job", "funded_ms", "overdraft"]),
+    ("attempt_stopping", &["job"]),
+    ("attempt_ended", &["job", "end"]),
+    ("cancel_asked", &["job"]),
+    ("dependencies_met", &["job", "met"]),
+    ("job_ended", &["job", "state"]),
+    ("held_up_reviewed", &["tenant", "next"]),
+    ("cell_told", &["cell", "number", "message"]),
+    ("message_received", &["cell", "number", "position"]),
 ];
 
 /// Commands by number.
@@ -100,6 +119,13 @@ pub(crate) const COMMANDS: &[&str] = &[
     "set_budget",
     "remove_budget",
     "revive_hold",
+    "open_region",
+    "set_quota",
+    "remove_quota",
+    "submit_job",
+    "cancel_job",
+    "report_usage",
+    "receive",
 ];
 
 /// Refusals by number.
@@ -115,7 +141,51 @@ pub(crate) const REFUSALS: &[&str] = &[
     "conflict",
     "insufficient_credits",
     "budget_exceeded",
+    "quota_exceeded",
 ];
 
 /// Kinds of records by number.
 pub(crate) const KINDS: &[&str] = &["barrier", "decision", "due", "group"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/journal-format.md");
+
+    /// The rows of the table of the ledger's events: the first one with this heading.
+    fn documented() -> Vec<(String, usize)> {
+        let table = PAGE.lines().skip_while(|line| !line.starts_with("| Tag | Event | Fields |"));
+        let rows = table.skip(2).take_while(|line| line.starts_with("| "));
+        let row = |line: &str| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            (cells[2].trim_matches('`').to_owned(), cells[1].parse().expect("a tag"))
+        };
+        rows.map(row).collect()
+    }
+
+    #[test]
+    fn every_event_that_is_documented_has_its_name_here() {
+        let documented = documented();
+        assert!(documented.len() > 40, "{documented:?}");
+        for (name, tag) in documented {
+            assert_eq!(EVENTS.get(tag).map(|(known, _)| *known), Some(name.as_str()), "tag {tag}");
+        }
+    }
+
+    #[test]
+    fn commands_and_refusals_are_numbered_as_documented() {
+        let page = PAGE.replace('\n', " ");
+        let listed = |heading: &str| {
+            let (_, list) = page.split_once(heading).expect("the page lists them");
+            let list = list.split_once('.').map_or(list, |(list, _)| list);
+            list.split(',').map(|entry| entry.trim().to_owned()).collect::<Vec<String>>()
+        };
+        let numbered = |names: &[&str]| {
+            let entries = names.iter().enumerate().map(|(number, name)| format!("{number} {name}"));
+            entries.collect::<Vec<String>>()
+        };
+        assert_eq!(listed("Commands:"), numbered(COMMANDS));
+        assert_eq!(listed("Refusals:"), numbered(REFUSALS));
+    }
+}

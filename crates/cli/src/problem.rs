@@ -55,7 +55,10 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
              --server URL --key-file FILE"
         }
         Code::Forbidden => "use a key with a role that may: bursar key create --role ROLE …",
-        Code::NotFound => "check the name; bursar account ls lists what this key can see",
+        Code::NotFound => {
+            "check the name; bursar account ls, bursar ls and bursar node ls list what this key can \
+             see"
+        }
         Code::AlreadyExists => "choose another --id, or leave it out",
         Code::AmbiguousId => "say in which tenant: --tenant NAME",
         Code::IdempotencyKeyReused => "choose another --idempotency-key, or leave it out",

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
+use bursar_client::api::BlockerType;
 use bursar_client::api::job::{Job, SubmitJob};
 use bursar_client::api::quote::Quote;
 use bursar_client::jobs;
@@ -63,7 +64,10 @@ pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<()
 /// Why it would not be accepted, with a way out of each.
 fn refusal(job: &SubmitJob, quote: &Quote) -> Failure {
     let why = format!("this job of {} would not be accepted now", job.account);
-    let mut failure = Failure::because(Exit::Insufficient, why);
+    let money = |kind| matches!(kind, BlockerType::Credits | BlockerType::Budget);
+    let lacks_money = quote.blockers.iter().any(|blocker| money(blocker.kind));
+    let exit = if lacks_money { Exit::Insufficient } else { Exit::Refused };
+    let mut failure = Failure::because(exit, why);
     for blocker in &quote.blockers {
         failure = failure.with_particular(format!("- {}", blocker.detail));
     }

@@ -44,7 +44,7 @@ const WORK: [Work; 8] = [
     Work {
         array: Some(4),
         class: "batch",
-        ..Work::new("umbra:control", "sweep", &["L40S", "A100"], 1, (10, 30), 2)
+        ..Work::new("umbra:control", "sweep", &["L40S", "A100"], 1, (10, 30), 1)
     },
     Work { class: "urgent", ..Work::new("umbra:control", "hotfix", &["H100"], 8, (10, 20), 1) },
 ];
@@ -90,7 +90,7 @@ impl Work {
         let spread = usize::try_from(longest - shortest).unwrap_or(0);
         let seconds = shortest + dice.below(spread + 1) as u64;
         let types = self.types.iter().map(|kind| (*kind).to_owned()).collect();
-        let group = self.array.map(|_| ConcurrencyGroup { name: self.name.into(), limit: 2 });
+        let group = self.array.map(|_| ConcurrencyGroup { name: self.name.into(), limit: 4 });
         SubmitJob {
             account: self.account.into(),
             name: Some(self.name.into()),

@@ -54,6 +54,11 @@ fn a_job_that_fails_passes_its_exit_code_on() {
     assert_eq!(code, Some(127), "{errors}");
     assert!(output.contains("`no-such-program` is not on this node"), "{output}");
     assert_eq!(world.output(&["wait", "bad"]).status.code(), Some(7));
+    // Nobody is there to say yes: nothing is submitted.
+    let asked = world.output(&["run", "--id", "unasked", "-a", "acme", "-t", "1m", "--", "true"]);
+    assert_eq!(asked.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("next: repeat it with --yes"));
+    assert_eq!(world.output(&["job", "show", "unasked"]).status.code(), Some(4));
     assert_eq!(ends(&world.job("bad")), ["failed"]);
     world.check_books(&["bad", "missing"]);
 }
@@ -145,7 +150,7 @@ fn a_server_that_is_killed_finds_the_job_still_running() {
 
 #[test]
 fn a_job_whose_node_falls_silent_ends_there_before_it_starts_elsewhere() {
-    let mut world = World::new(4);
+    let mut world = World::new(8);
     world.start_agent("n1");
     // Each start writes where it is; each end that is asked for, too.
     let script = "echo start $BURSAR_NODE >> story; \

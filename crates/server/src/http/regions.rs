@@ -111,8 +111,8 @@ fn share(share: FairShare) -> ShareEntry {
     let millionths = |ppm: u64| Sum::from_micros(ppm.into());
     ShareEntry {
         account: share.account.to_string(),
-        // Cells know weights in thousandths.
-        weight: gpus(share.weight),
+        // Cells count whole weights.
+        weight: Sum::from_micros(i128::from(share.weight) * 1_000_000),
         usage: Sum::from_micros(i128::try_from(share.usage_micros).unwrap_or(i128::MAX)),
         entitled: millionths(share.entitled_ppm),
         received: millionths(share.received_ppm),
