@@ -7,7 +7,7 @@ use bursar_core::ledger::command::Command;
 use bursar_core::ledger::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
-use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused};
+use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused, Reply};
 use bursar_engine::{Seen, Urgency};
 use bursar_history::query::Archived;
 use serde_json::Value;
@@ -169,15 +169,16 @@ pub async fn find(
     if own.is_some() && asked.is_some() && own != asked {
         return Err(missing());
     }
+    // What the same batch creates is meant, and need not be looked for.
+    let created = promised.iter().find(|(what, name, _)| *what == resource && name == id);
+    if let Some((_, _, account)) = created {
+        return Ok(account.clone());
+    }
     let wanted = id.clone();
     let tenant = own.or(asked);
     let found =
         app.ledger.peek(move |ledger| accounts_of(ledger, tenant.as_deref(), resource, &wanted));
     let mut found = found.await?;
-    if found.is_empty() {
-        let promised = promised.iter().find(|(what, name, _)| *what == resource && name == id);
-        found.extend(promised.map(|(_, _, account)| account.clone()));
-    }
     found.retain(|account| caller.principal.sees(account));
     match found.as_slice() {
         [account] => Ok(account.clone()),
@@ -419,35 +420,64 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// The answer to an accepted change.
-    pub async fn done(
-        self,
-        app: &App,
-        accepted: Accepted,
-        existed: bool,
-        position: u64,
-    ) -> Result<Done, Failure> {
+    /// An accepted change whose answer is not in words yet.
+    pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
         let status = match (&self.shape, self.creates) {
             (Shape::Nothing, _) => 204,
             (_, true) if !existed || accepted.replayed => 201,
             (_, true | false) => 200,
         };
-        let replayed = accepted.replayed;
-        let shape = self.shape;
-        let body = match shape {
-            Shape::Nothing => None,
-            shape => {
-                let read = move |ledger: &Ledger| render::reply(ledger, &accepted.reply, &shape);
-                Some(app.ledger.peek(read).await?)
-            }
-        };
-        Ok(Done { status, body, replayed, position })
+        let Accepted { reply, replayed } = accepted;
+        Settled { reply, shape: self.shape, status, replayed, position }
     }
 }
 
+/// An accepted change whose answer is not in words yet.
+pub struct Settled {
+    reply: Reply,
+    shape: Shape,
+    status: u16,
+    replayed: bool,
+    position: u64,
+}
+
+impl Settled {
+    fn done(self, ledger: &Ledger) -> Done {
+        let body = match &self.shape {
+            Shape::Nothing => None,
+            shape => Some(render::reply(ledger, &self.reply, shape)),
+        };
+        Done { status: self.status, body, replayed: self.replayed, position: self.position }
+    }
+}
+
+/// Answers that are put into words in one look: enough to share its cost, few enough that nobody
+/// waits long behind it.
+const AT_ONCE: usize = 64;
+
+/// Puts answers into words.
+pub async fn show(app: &App, settled: Vec<Settled>) -> Result<Vec<Done>, Failure> {
+    let mut shown = Vec::with_capacity(settled.len());
+    let mut looks = Vec::new();
+    let mut left = settled.into_iter();
+    loop {
+        let some: Vec<Settled> = left.by_ref().take(AT_ONCE).collect();
+        if some.is_empty() {
+            break;
+        }
+        looks.push(app.ledger.post_peek(move |ledger| {
+            some.into_iter().map(|settled| settled.done(ledger)).collect::<Vec<Done>>()
+        }));
+    }
+    for look in looks {
+        shown.extend(look.seen().await?);
+    }
+    Ok(shown)
+}
+
 impl Running {
-    /// Waits for the answer and puts it into words.
-    pub async fn done(self, app: &App) -> Result<Done, Failure> {
+    /// Waits for the answer.
+    pub async fn settled(self) -> Result<Settled, Failure> {
         let seen = self.answer.answer().await?;
         let accepted = seen.value?;
         let existed = match self.existed {
@@ -455,7 +485,13 @@ impl Running {
             None => false,
         };
         let finish = Finish { shape: self.shape, creates: self.creates };
-        finish.done(app, accepted, existed, seen.position).await
+        Ok(finish.settled(accepted, existed, seen.position))
+    }
+
+    /// Waits for the answer and puts it into words.
+    pub async fn done(self, app: &App) -> Result<Done, Failure> {
+        let settled = self.settled().await?;
+        app.ledger.peek(move |ledger| settled.done(ledger)).await
     }
 }
 

@@ -18,7 +18,7 @@ use super::change::{Answer, json};
 use super::extract::{Caller, Tree, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
-use crate::operation::{Done, Plan, Ready, Running, fingerprint};
+use crate::operation::{Done, Plan, Ready, Running, fingerprint, show};
 use crate::problem::Failure;
 
 /// The change that an operation asks for.
@@ -189,12 +189,28 @@ async fn separate(
         let ready = prepare(app, caller, place, operation, print, &mut promises).await;
         running.push(ready.map(|ready| ready.post(app)));
     }
-    let mut results = Vec::with_capacity(running.len());
-    let mut all_replayed = true;
-    for (operation, running) in operations.iter().zip(running) {
-        let done = match running {
-            Ok(running) => running.done(app).await,
+    let mut settled = Vec::with_capacity(running.len());
+    let mut failures = Vec::new();
+    for running in running {
+        let outcome = match running {
+            Ok(running) => running.settled().await,
             Err(failure) => Err(failure),
+        };
+        match outcome {
+            Ok(outcome) => {
+                settled.push(outcome);
+                failures.push(None);
+            }
+            Err(failure) => failures.push(Some(failure)),
+        }
+    }
+    let mut shown = show(app, settled).await?.into_iter();
+    let mut results = Vec::with_capacity(failures.len());
+    let mut all_replayed = true;
+    for (operation, failure) in operations.iter().zip(failures) {
+        let done = match failure {
+            Some(failure) => Err(failure),
+            None => Ok(shown.next().expect("one for each that was accepted")),
         };
         let derived = operation.idempotency_key.is_none() && caller.idempotency_key.is_some();
         match &done {

@@ -153,8 +153,7 @@ impl Soak {
     pub(super) fn words(&self) -> String {
         format!(
             "{:.0} s at {:.0} requests/s, half of the peak: {} requests, p99 {:.2} ms\n\
-             resident {} at the start, {} at the end: {:.0} bytes for each pair, which is \
-             remembered for 35 days\nall accounted for; load {:.1}",
+             resident {} at the start, {} at the end: {:.0} bytes for each pair\nall accounted for; load {:.1}",
             self.seconds,
             self.requests_per_second,
             self.requests,

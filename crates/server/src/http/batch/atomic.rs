@@ -19,7 +19,7 @@ use super::{Promises, failed, finished, prepare, result};
 use crate::app::App;
 use crate::gateway::Peeked;
 use crate::http::meta;
-use crate::operation::{Finish, key_hash};
+use crate::operation::{Finish, key_hash, show};
 use crate::problem::Failure;
 
 /// What is kept of a batch that came to nothing: which operation failed, and how.
@@ -138,7 +138,7 @@ async fn finish(
     finishes: Vec<(Finish, Option<Peeked<bool>>)>,
     position: u64,
 ) -> Answer {
-    let mut results = Vec::with_capacity(finishes.len());
+    let mut settled = Vec::with_capacity(finishes.len());
     let mut all_replayed = true;
     for (accepted, (finish, existed)) in accepted.zip(finishes) {
         let existed = match existed {
@@ -146,9 +146,10 @@ async fn finish(
             None => false,
         };
         all_replayed &= accepted.replayed;
-        results.push(result(finish.done(app, accepted, existed, position).await));
+        settled.push(finish.settled(accepted, existed, position));
     }
-    Ok(finished(results, all_replayed))
+    let shown = show(app, settled).await?;
+    Ok(finished(shown.into_iter().map(|done| result(Ok(done))).collect(), all_replayed))
 }
 
 /// The answer when one operation made all fail, kept for the batch's key if it has one. None if the
