@@ -8,6 +8,7 @@ mod queueing;
 #[path = "../service/server.rs"]
 #[allow(dead_code, reason = "the other test binary uses the rest of it")]
 mod server;
+mod stores;
 mod submitting;
 mod usage;
 mod wall_clock;
