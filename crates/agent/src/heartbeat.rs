@@ -321,7 +321,7 @@ impl Agent {
             loop {
                 for (attempt, place) in folder.all_attempts().unwrap_or_default() {
                     let mut logs = logs.lock().await;
-                    if let Err(error) = logs.ship(incarnation, &attempt, place.path()).await {
+                    if let Err(error) = logs.ship(incarnation, &attempt, &place).await {
                         tracing::debug!(attempt, %error, "its output was not sent");
                     }
                 }
@@ -338,9 +338,9 @@ impl Agent {
             ended.map(|one| &one.attempt).filter(|id| self.shipped.insert((*id).clone())).collect();
         let send = async {
             for attempt in fresh {
-                let folder = self.runner.output(attempt);
+                let place = self.runner.folder().attempt(attempt);
                 let mut logs = self.logs.lock().await;
-                if let Err(error) = logs.ship(incarnation, attempt, &folder).await {
+                if let Err(error) = logs.ship(incarnation, attempt, &place).await {
                     tracing::warn!(attempt, %error, "its output was not sent before its end");
                 }
             }

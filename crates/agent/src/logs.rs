@@ -1,14 +1,15 @@
 //! Sends what attempts print to the server, in order, from where the server left off.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bursar_api::node::LogChunk;
 use bursar_client::{Client, ClientError, nodes};
 
+use crate::folder::{AttemptFolder, read_json};
 use crate::output;
+use crate::record::Launch;
 
 /// The most bytes that are sent at once.
 const PIECE: usize = 256 * 1024;
@@ -36,13 +37,18 @@ impl LogShipper {
         LogShipper { client, node, sent: BTreeMap::new() }
     }
 
-    /// Sends everything that an attempt has printed so far.
+    /// Sends everything that an attempt has printed so far. The server keeps one stream for each
+    /// attempt: of a gang it is that of the first node, the others' output stays where it is.
     pub async fn ship(
         &mut self,
         incarnation: u32,
         attempt: &str,
-        folder: &Path,
+        place: &AttemptFolder,
     ) -> Result<(), ClientError> {
+        let folder = place.path();
+        if read_json::<Launch>(&place.launch()).is_ok_and(|launch| launch.rank > 0) {
+            return Ok(());
+        }
         let mut sent = match self.sent.get(attempt) {
             Some(sent) => *sent,
             None if output::read(folder, 0, 1).is_ok_and(|(_, bytes)| bytes.is_empty()) => {

@@ -120,10 +120,11 @@ mod tests {
             position: 1,
         };
         expect_test::expect![[r#"
+            plan:
               H100 in eu: 10 credits an hour, starts at once
               holds 20 for all of 2 hours; what is not used comes back
               80 can still be spent afterwards"#]]
-        .assert_eq(&plan(&quote, Some(7200), None));
+        .assert_eq(&format!("plan:\n{}", plan(&quote, Some(7200), None)));
     }
 
     #[test]

@@ -196,6 +196,30 @@ fn output_is_followed_while_it_is_printed() {
 }
 
 #[test]
+fn a_gang_runs_on_all_of_its_nodes_at_once() {
+    let mut world = World::new(30);
+    world.start_agent("n1");
+    world.start_agent("n2");
+    // Each waits for the other: neither ends alone.
+    let script = "echo $BURSAR_NODE of $BURSAR_NODES > rank$BURSAR_RANK; echo rank $BURSAR_RANK; \
+        while [ ! -e rank0 ] || [ ! -e rank1 ]; do sleep 0.02; done";
+    let arguments =
+        ["run", "--id", "gang", "-a", "acme", "-g", "H100:2", "--nodes", "2", "-t", "5m"];
+    let mut all = arguments.to_vec();
+    all.extend(["--yes", "--", "bash", "-c", script]);
+    assert_eq!(world.done(&all), "rank 0\n");
+    let job = world.wait_for("gang", "succeeded");
+    let nodes = job["attempts"][0]["nodes"].as_array().expect("a list");
+    assert_eq!(nodes.len(), 2);
+    let mut said = [world.read("rank0"), world.read("rank1")];
+    said.sort();
+    let names: Vec<&str> = nodes.iter().map(|node| node.as_str().expect("a name")).collect();
+    let expected = |node: &str| format!("{node} of {}\n", names.join(","));
+    assert_eq!(said, [expected("n1"), expected("n2")]);
+    world.check_books(&["gang"]);
+}
+
+#[test]
 fn a_job_that_waits_says_why_and_starts_when_there_is_room() {
     let mut world = World::new(30);
     world.start_agent("n1");
