@@ -75,7 +75,8 @@ fn ledger_words(ledger: &Ledger, job: JobNo, event: &Event) -> Words {
             Words::of_hold(placed.hold, "credits set aside").slices(ledger, &placed.pieces)
         }
         Event::HoldExtended { hold, pieces, .. } => {
-            Words::of_hold(*hold, "more credits set aside").slices(ledger, pieces)
+            let what = if pieces.is_empty() { "lease renewed" } else { "more credits set aside" };
+            Words::of_hold(*hold, what).slices(ledger, pieces)
         }
         Event::HoldPinned { hold, rate, returned, .. } => {
             let back = returned.iter().map(|part| part.amount).sum();
