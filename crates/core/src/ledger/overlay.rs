@@ -22,6 +22,9 @@ pub(super) struct Overlay {
     pub(super) drawn: Pieces,
     /// What budgets are relieved of: when it was drawn, credits, and GPU time.
     pub(super) relief: SmallVec<[(Timestamp, i128, i128); 2]>,
+    /// Whether some of what came back has expired and may be issued anew: only a look after this
+    /// decision sees all there is to draw.
+    pub(super) expired: bool,
 }
 
 impl Overlay {

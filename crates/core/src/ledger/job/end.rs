@@ -127,6 +127,7 @@ impl Ledger {
         if gone.is_empty() {
             overlay.returned.extend(back.iter().copied());
         }
+        overlay.expired = !gone.is_empty();
         for piece in back {
             let of_it = hold
                 .slices
@@ -159,7 +160,8 @@ impl Ledger {
         let (need, gpu_ms) = (job.order.need(), job.next_gpu_ms());
         let gpu = gpu_time(gpu_ms, job.order.terms.rate(Credits::ZERO).share_milli);
         let credits = i128::from(need.micros());
-        let blocked = self.require_thawed(&path).is_err()
+        let blocked = overlay.expired
+            || self.require_thawed(&path).is_err()
             || !self.blocking_after(now, &path, credits, gpu, &overlay.relief).is_empty();
         let pieces = if blocked { None } else { self.draw_after(overlay, request, need.length()) };
         let Some(pieces) = pieces else {
