@@ -51,31 +51,43 @@ pub struct Cells {
     couriers: Mutex<Vec<JoinHandle<Result<(), CourierError>>>>,
 }
 
-/// What starting a cell needs.
-pub struct CellSetup {
+/// A cell whose writer runs and that the ledger does not know yet. Started by an ordinary thread: a
+/// journal must not be opened or read inside the asynchronous runtime.
+pub struct StartedCell {
+    region: Name,
+    journal: Arc<dyn Journal>,
+    engine: Engine<CellCodec>,
+    snapshots: Follower,
+}
+
+impl StartedCell {
+    /// Starts the writer of a cell, and a follower that puts snapshots away.
+    pub fn start(
+        region: Name,
+        journal: Arc<dyn Journal>,
+        clock: Arc<dyn Clock>,
+        options: EngineOptions,
+        snapshot_every: u64,
+    ) -> Result<StartedCell, String> {
+        let codec = Arc::new(CellCodec);
+        // Before the writer takes the journal over: it reopens it.
+        let snapshots = Snapshotter::new(Arc::clone(&journal), Arc::clone(&codec), snapshot_every);
+        let snapshots = snapshots.map_err(|error| error.to_string())?;
+        let engine = Engine::start(Arc::clone(&journal), Arc::clone(&codec), clock, options);
+        let snapshots = Follower::start(Arc::clone(&journal), codec, engine.durable(), snapshots);
+        Ok(StartedCell { region, journal, engine, snapshots })
+    }
+
     /// The region.
-    pub region: Name,
-    /// The ledger's number for it.
-    pub number: CellNo,
-    /// Its journal, measured.
-    pub journal: Arc<dyn Journal>,
-    /// Where time comes from.
-    pub clock: Arc<dyn Clock>,
-    /// How its writer works.
-    pub options: EngineOptions,
-    /// Records between two snapshots.
-    pub snapshot_every: u64,
+    pub fn region(&self) -> &Name {
+        &self.region
+    }
 }
 
 impl CellService {
-    /// Starts the writer of a cell.
-    pub fn start(setup: CellSetup) -> Result<CellService, String> {
-        let CellSetup { region, number, journal, clock, options, snapshot_every } = setup;
-        let codec = Arc::new(CellCodec);
-        let engine = Engine::start(Arc::clone(&journal), Arc::clone(&codec), clock, options);
-        let snapshots = Snapshotter::new(Arc::clone(&journal), Arc::clone(&codec), snapshot_every);
-        let snapshots = snapshots.map_err(|error| error.to_string())?;
-        let snapshots = Follower::start(Arc::clone(&journal), codec, engine.durable(), snapshots);
+    /// The cell under the number that the ledger gave it.
+    pub fn new(started: StartedCell, number: CellNo) -> Result<CellService, String> {
+        let StartedCell { region, journal, engine, snapshots } = started;
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
         let watching = move || {

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::cells::{CellService, CellSetup, Cells, SHARD};
+use crate::cells::{CellService, Cells, SHARD, StartedCell};
 use crate::codec::{DirectoryCodec, LedgerCodec};
 use crate::config::{ClockKind, Config, ConfigError};
 use crate::directory::DirectoryService;
@@ -228,6 +228,14 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         Arc::clone(&clock),
         options.clone(),
     ));
+    let mut started = Vec::new();
+    for (region, journal) in &storage.cells {
+        let journal = timed(journal, &metrics, &format!("cell-{region}"));
+        let (clock, options) = (Arc::clone(&clock), options.clone());
+        let cell =
+            StartedCell::start(region.clone(), journal, clock, options, config.snapshot_every);
+        started.push(cell.map_err(StartError::Other)?);
+    }
     // Whoever follows the ledger's journal shares its connections: the writer opens them first.
     until_serving(&ledger)?;
     let history = HistoryService::start(
@@ -257,16 +265,9 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let ledger_gateway = Gateway::new(ledger.handle());
         until_ready(|| ledger_gateway.read(|_| ()), &ledger).await?;
         let mut cells = Vec::new();
-        for (region, journal) in &storage.cells {
-            let setup = CellSetup {
-                region: region.clone(),
-                number: open_region(&ledger_gateway, region).await?,
-                journal: timed(journal, &metrics, &format!("cell-{region}")),
-                clock: Arc::clone(&clock),
-                options: options.clone(),
-                snapshot_every: config.snapshot_every,
-            };
-            cells.push(CellService::start(setup).map_err(StartError::Other)?);
+        for cell in started {
+            let number = open_region(&ledger_gateway, cell.region()).await?;
+            cells.push(CellService::new(cell, number).map_err(StartError::Other)?);
         }
         let cells = Cells::start(cells, &ledger, &storage.ledger);
         let (stopping, stopped) = watch::channel(false);
