@@ -9,5 +9,6 @@ mod idempotency;
 mod keys;
 mod problems;
 mod reading;
+#[allow(dead_code, reason = "the tests of jobs use the rest of it")]
 mod server;
 mod system;

@@ -71,6 +71,19 @@ impl Server {
         Server { child, url, root, client: client(), data, _folder: Some(folder) }
     }
 
+    /// A server with a manual clock on a PostgreSQL store.
+    pub(crate) fn on_store(store: &str) -> Server {
+        let folder = TempDir::new().expect("a temporary folder");
+        let data = folder.path().join("data");
+        let mut command = serve("127.0.0.1:0");
+        command.args(["--clock", "manual", "--unsafe-single-postgres", "--store", store]);
+        let file = folder.path().join("root.key");
+        command.arg("--root-key-file").arg(&file);
+        let (child, url, _) = ready(command);
+        let root = std::fs::read_to_string(file).expect("it was written").trim().to_owned();
+        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+    }
+
     /// Kills the process as a power cut would, and starts it again at the same address.
     pub(crate) fn crash_and_restart(&mut self, flags: &[&str]) {
         self.crash();
@@ -184,20 +197,29 @@ pub(crate) async fn read(response: reqwest::Response) -> Answer {
 }
 
 fn launch(listen: &str, data: &std::path::Path, flags: &[&str]) -> (Child, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
-        .args(["serve", "--dev", "--listen", listen, "--data"])
-        .arg(data)
-        .args(flags)
-        .env("BURSAR_LOG", "error")
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the binary is there");
+    let mut command = serve(listen);
+    command.arg("--data").arg(data).args(flags);
+    ready(command)
+}
+
+fn serve(listen: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(["serve", "--dev", "--listen", listen]);
+    command.env("BURSAR_LOG", "error").stdout(Stdio::piped());
+    command
+}
+
+/// Starts a server and waits until it says where it listens.
+fn ready(mut command: Command) -> (Child, String, String) {
+    let mut child = command.spawn().expect("the binary is there");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let mut line = |start: &str| {
+    let mut root = String::new();
+    loop {
         let line = lines.next().expect("a line").expect("text");
-        line.strip_prefix(start).unwrap_or_else(|| panic!("{line}")).to_owned()
-    };
-    let root = line("root key: ");
-    let url = line("listening on ");
-    (child, url, root)
+        if let Some(url) = line.strip_prefix("listening on ") {
+            return (child, url.to_owned(), root);
+        }
+        let key = line.strip_prefix("root key: ");
+        root = key.unwrap_or_else(|| panic!("{line}")).to_owned();
+    }
 }
