@@ -213,13 +213,12 @@ fn serve(listen: &str) -> Command {
 fn ready(mut command: Command) -> (Child, String, String) {
     let mut child = command.spawn().expect("the binary is there");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let mut root = String::new();
-    loop {
-        let line = lines.next().expect("a line").expect("text");
-        if let Some(url) = line.strip_prefix("listening on ") {
-            return (child, url.to_owned(), root);
-        }
-        let key = line.strip_prefix("root key: ");
-        root = key.unwrap_or_else(|| panic!("{line}")).to_owned();
-    }
+    let mut read = || lines.next().expect("a line").expect("text");
+    let first = read();
+    let (root, last) = match first.strip_prefix("root key: ") {
+        Some(root) => (root.to_owned(), read()),
+        None => (String::new(), first),
+    };
+    let url = last.strip_prefix("listening on ").unwrap_or_else(|| panic!("{last}"));
+    (child, url.to_owned(), root)
 }
