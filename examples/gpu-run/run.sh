@@ -45,7 +45,7 @@ run "bursar node show gpu-1"
 run "bursar quote -a lab:vision -g H200 -t 10m"
 run "bursar run --id train -a lab:vision -g H200 -t 10m --grace 60s --yes --detach -- $(command -v python3) $here/train.py $work/model.pt ${STEPS:-12000}"
 until_state train running
-for _ in $(seq 300); do bursar logs train 2>/dev/null | grep -q 'step 500' && break; sleep 0.2; done
+for _ in $(seq 300); do bursar logs train 2>/dev/null | grep -q 'step 2000' && break; sleep 0.2; done
 run "bursar logs train"
 run "bursar ls"
 run "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"

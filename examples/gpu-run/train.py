@@ -17,12 +17,12 @@ checkpoint, steps = sys.argv[1], int(sys.argv[2])
 device = torch.device("cuda")
 torch.manual_seed(7)
 
-width, batch = 4096, 8192
+width, batch = 2048, 16384
 model = torch.nn.Sequential(
     torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, width)
-).to(device, torch.bfloat16)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
-target = torch.randn(width, width, device=device, dtype=torch.bfloat16) / width**0.5
+).to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+target = torch.randn(width, width, device=device) / width**0.5
 
 first = 0
 if os.path.exists(checkpoint):
@@ -55,12 +55,13 @@ def save(step):
 
 began = time.monotonic()
 for step in range(first, steps):
-    inputs = torch.randn(batch, width, device=device, dtype=torch.bfloat16)
-    loss = torch.nn.functional.mse_loss(model(inputs), inputs @ target)
+    inputs = torch.randn(batch, width, device=device)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = torch.nn.functional.mse_loss(model(inputs), inputs @ target)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
-    if step % 500 == 0:
+    if step % 1000 == 0:
         print(f"step {step} loss {loss.item():.5f}", flush=True)
     if stopping:
         save(step + 1)

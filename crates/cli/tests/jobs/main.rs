@@ -4,6 +4,7 @@ mod agent;
 mod ends;
 mod failures;
 mod funds;
+mod postgres;
 mod queueing;
 #[path = "../service/server.rs"]
 #[allow(dead_code, reason = "the other test binary uses the rest of it")]

@@ -16,10 +16,15 @@ pub(crate) async fn priced(flags: &[&str]) -> Server {
     let mut all = vec!["--clock", "manual"];
     all.extend(flags);
     let server = Server::with(&all);
-    prices(&server).await;
+    furnish(&server).await;
+    server
+}
+
+/// Prices, two tenants, and money for one of them.
+pub(crate) async fn furnish(server: &Server) {
+    prices(server).await;
     server.tree().await;
     server.grant("funds", "acme", "1000").await;
-    server
 }
 
 async fn prices(server: &Server) {

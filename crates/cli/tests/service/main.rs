@@ -17,6 +17,7 @@ mod postgres_serve;
 mod problems;
 mod reading;
 mod self_check;
+#[allow(dead_code, reason = "the tests of jobs use the rest of it")]
 mod server;
 mod storage;
 mod system;

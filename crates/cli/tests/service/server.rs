@@ -151,6 +151,18 @@ impl Server {
         }
     }
 
+    /// A server with a manual clock on a PostgreSQL store, with its root key in a folder of its own.
+    pub(crate) fn on_manual_store(store: &str) -> Server {
+        let folder = TempDir::new().expect("a temporary folder");
+        let file = folder.path().join("root.key");
+        let file = file.to_str().expect("a plain path");
+        let clock = ["--clock", "manual", "--unsafe-single-postgres"];
+        let place = ["--store", store, "--root-key-file", file];
+        let mut server = Server::on_store(&[&clock[..], &place[..]].concat());
+        server._folder = Some(folder);
+        server
+    }
+
     /// Kills the process as a power cut would, and starts it again at the same address.
     pub(crate) fn crash_and_restart(&mut self, flags: &[&str]) {
         self.crash();
