@@ -57,7 +57,10 @@ impl Process {
     }
 
     /// A server with its journal in `folder` that handles at most `in_flight` requests at once.
-    pub(in crate::bench) fn server(folder: &Path, in_flight: Option<u32>) -> Result<Process, Failure> {
+    pub(in crate::bench) fn server(
+        folder: &Path,
+        in_flight: Option<u32>,
+    ) -> Result<Process, Failure> {
         let config = folder.join("bench.toml");
         let limits = in_flight.map_or(String::new(), |n| format!("[limits]\nin_flight = {n}\n"));
         std::fs::write(&config, limits)?;
