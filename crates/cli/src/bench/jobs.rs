@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bursar_bench::load_average;
+use bursar_engine::{Clock, WallClock};
 use bursar_journal::Journal;
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use clap::Args;
@@ -128,12 +129,12 @@ async fn measure(folder: &Path, arguments: &JobsArguments) -> Result<Report, Fai
 
     let data = folder.join("data");
     let (processor, start) = (server.processor_seconds(), Instant::now());
-    let from = wall_millis()?;
+    let from = wall_millis();
     let (time, interval) =
         (Duration::from_secs(arguments.seconds), Duration::from_secs(arguments.interval));
     let (workers, mut micros_taken) = steadily(workers, start, time, interval).await?;
     let elapsed = start.elapsed().as_secs_f64();
-    let until = wall_millis()?;
+    let until = wall_millis();
     let cores = (server.processor_seconds() - processor) / elapsed;
     let resident_bytes = server.resident_bytes();
 
@@ -174,10 +175,9 @@ async fn measure(folder: &Path, arguments: &JobsArguments) -> Result<Report, Fai
     })
 }
 
-fn wall_millis() -> Result<i64, Failure> {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let millis = since.map_err(wrong)?.as_millis();
-    i64::try_from(millis).map_err(wrong)
+/// The server's time: both read the clock of this machine.
+fn wall_millis() -> i64 {
+    WallClock::new().now().millis()
 }
 
 /// Bytes and durable writes of a journal in a time.

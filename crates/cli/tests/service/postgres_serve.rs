@@ -1,29 +1,12 @@
 //! The service on a real PostgreSQL: the main flow, a restart, and a crash.
 
-#[allow(dead_code, unreachable_pub, reason = "other tests use more of it")]
-#[path = "../../../journal/tests/support/postgres.rs"]
-mod database;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use database::TestPostgres;
 use serde_json::{Value, json};
 
+use crate::journal_support::postgres::TestPostgres;
 use crate::server::Server;
-
-/// A folder for the database, gone at the end.
-pub(crate) struct TempDir(tempfile::TempDir);
-
-impl TempDir {
-    pub(crate) fn new() -> TempDir {
-        TempDir(tempfile::TempDir::new().expect("a temporary folder"))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
 
 /// The address of a database whose socket lies in a folder.
 fn address(database: &TestPostgres) -> String {

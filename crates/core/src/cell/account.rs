@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::bits::Bits;
+use super::command::USUAL_WEIGHT;
 use super::ids::{AccountId, ClassRank};
 use super::intern::InternedId;
 use super::queue::Lane;
@@ -88,7 +89,7 @@ impl Accounts {
             path,
             parent,
             children: Vec::new(),
-            weight: 1,
+            weight: USUAL_WEIGHT,
             frozen: false,
             quota: Quota::default(),
             in_use: InUse::default(),

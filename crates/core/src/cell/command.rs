@@ -138,13 +138,16 @@ pub enum Command {
     },
 }
 
+/// The weight of an account that says nothing.
+pub const USUAL_WEIGHT: u32 = 1000;
+
 /// What the cell must know of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountPolicy {
     /// Its path, such as `acme:nlp`.
     pub path: CompactString,
-    /// Its fair-share weight. Only the ratio between siblings counts. Zero: what nobody else
-    /// wants.
+    /// Its fair-share weight, in thousandths. Only the ratio between siblings counts. Zero: what
+    /// nobody else wants.
     pub weight: u32,
     /// Whether nothing new may start below it.
     pub frozen: bool,
@@ -155,7 +158,8 @@ pub struct AccountPolicy {
 impl AccountPolicy {
     /// The default policy of an account.
     pub fn new(path: impl Into<CompactString>) -> AccountPolicy {
-        AccountPolicy { path: path.into(), weight: 1, frozen: false, quota: QuotaSpec::default() }
+        let (path, quota) = (path.into(), QuotaSpec::default());
+        AccountPolicy { path, weight: USUAL_WEIGHT, frozen: false, quota }
     }
 }
 

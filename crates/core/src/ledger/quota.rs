@@ -12,7 +12,7 @@ use super::event::Event;
 use super::id::{AccountNo, CellNo, Name};
 use super::refusal::{Blocker, Refusal, Resource};
 use super::state::Ledger;
-use crate::cell::command::{AccountPolicy, QuotaSpec};
+use crate::cell::command::{AccountPolicy, QuotaSpec, USUAL_WEIGHT};
 use crate::message::ToCell;
 
 /// How much of the machines an account may use at once.
@@ -34,9 +34,6 @@ pub(super) struct PolicyChange<'a> {
     /// The region of a quota, and the quota unless it is removed.
     pub(super) quota: Option<(Option<&'a Name>, Option<&'a Quota>)>,
 }
-
-/// The weight of an account that says nothing, in thousandths.
-const USUAL_WEIGHT: u32 = 1000;
 
 impl Quota {
     /// What a cell enforces of it. Waiting jobs were counted here, at submission.
@@ -123,7 +120,6 @@ impl Ledger {
     /// Tells every cell the weight of an account that is being opened.
     pub(super) fn push_new_policy(&self, path: &Name, weight: u32, events: &mut Vec<Event>) {
         for (cell, _) in self.cells() {
-            let weight = in_cell_weight(weight);
             let policy = AccountPolicy { weight, ..AccountPolicy::new(path.clone()) };
             self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
         }
@@ -150,7 +146,7 @@ impl Ledger {
         let quota = of(Some(region)).or_else(|| of(None));
         AccountPolicy {
             path: own.path.clone(),
-            weight: weight.map_or(1, in_cell_weight),
+            weight: weight.unwrap_or(USUAL_WEIGHT),
             frozen: change.and_then(|change| change.frozen).unwrap_or(own.frozen),
             quota: quota.map(Quota::in_cell).unwrap_or_default(),
         }
@@ -211,9 +207,4 @@ impl Ledger {
             (Err(_), None) => {}
         }
     }
-}
-
-/// The weight as a cell counts it: whole, and one for an account that says nothing.
-fn in_cell_weight(milli: u32) -> u32 {
-    (milli.saturating_add(USUAL_WEIGHT / 2) / USUAL_WEIGHT).max(1)
 }

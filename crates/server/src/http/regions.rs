@@ -112,7 +112,7 @@ fn share(share: FairShare) -> ShareEntry {
     ShareEntry {
         account: share.account.to_string(),
         // Cells count whole weights.
-        weight: Sum::from_micros(i128::from(share.weight) * 1_000_000),
+        weight: Sum::from_micros(i128::from(share.weight) * 1_000),
         usage: Sum::from_micros(i128::try_from(share.usage_micros).unwrap_or(i128::MAX)),
         entitled: millionths(share.entitled_ppm),
         received: millionths(share.received_ppm),
