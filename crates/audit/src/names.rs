@@ -126,6 +126,7 @@ pub(crate) const COMMANDS: &[&str] = &[
     "cancel_job",
     "report_usage",
     "receive",
+    "keep_batch",
 ];
 
 /// Refusals by number.
@@ -142,6 +143,7 @@ pub(crate) const REFUSALS: &[&str] = &[
     "insufficient_credits",
     "budget_exceeded",
     "quota_exceeded",
+    "batch_aborted",
 ];
 
 /// Kinds of records by number.

@@ -113,13 +113,13 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
         }
         (Reply::Budget(reply), Shape::Budget) => value(budget_as(ledger, reply)),
         (Reply::Jobs { first, count }, Shape::Job) => {
-            let mut shown = render_job::job(ledger, *first);
+            let mut shown = render_job::submitted(ledger, *first);
             if let Some(shown) = shown.as_mut().filter(|_| *count > 1) {
                 let numbers = (0..u64::from(*count)).map(|place| JobNo(first.0 + place));
                 let jobs = numbers.filter_map(|number| ledger.job(number));
                 shown.array = Some(jobs.map(|job| job.order.id.to_string()).collect());
             }
-            shown.map_or(Value::Null, |shown| value(at(ledger, shown)))
+            shown.map_or(Value::Null, value)
         }
         (Reply::Job { job, state }, Shape::Job) => {
             let shown = render_job::job(ledger, *job).map(|mut shown| {

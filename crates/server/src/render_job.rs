@@ -192,6 +192,29 @@ pub(crate) fn job(ledger: &Ledger, number: JobNo) -> Option<Job> {
     })
 }
 
+/// A job as it was when it was submitted: what the first answer says, and every repeat of it.
+pub(crate) fn submitted(ledger: &Ledger, number: JobNo) -> Option<Job> {
+    let own = ledger.job(number)?;
+    let need = own.order.need();
+    let hold = (!need.is_zero()).then(|| JobHold {
+        id: own.order.hold.to_string(),
+        amount: sum(need),
+        captured: sum(Credits::ZERO),
+    });
+    Some(Job {
+        state: job::JobState::Queued,
+        region: None,
+        hold,
+        attempts: Vec::new(),
+        charged: sum(Credits::ZERO),
+        returned: sum(Credits::ZERO),
+        uncollected: sum(Credits::ZERO),
+        blockers: None,
+        ended_at: None,
+        ..job(ledger, number)?
+    })
+}
+
 /// Adds what agents had to say about the ends of attempts.
 pub(crate) fn add_messages(logs: &LogStore, job: &mut Job) {
     for attempt in job.attempts.iter_mut().filter(|attempt| attempt.ended_at.is_some()) {

@@ -45,7 +45,7 @@ impl Account {
 
     /// The place of its own jobs among its children: as a child of weight one.
     pub(crate) fn own_key(&self) -> ShareKey {
-        ShareKey::new(self.own_usage, 1)
+        ShareKey::new(self.own_usage, USUAL_WEIGHT)
     }
 
     pub(crate) fn lane(&self, class: ClassRank) -> Option<&Lane> {

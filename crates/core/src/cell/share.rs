@@ -6,6 +6,7 @@
 //! that nobody touches costs nothing. Before the factor becomes large, everything is shifted down
 //! together and the epoch moves on. Only integers are used, so every machine gets the same numbers.
 
+use super::command::USUAL_WEIGHT;
 use crate::time::Timestamp;
 
 /// A usage in micro-credits, scaled up by 2^32 and by the factor of its instant.
@@ -107,7 +108,9 @@ pub struct ShareKey {
 impl ShareKey {
     /// The place of a usage with a weight.
     pub fn new(usage: ScaledUsage, weight: u32) -> ShareKey {
-        ShareKey { weightless: weight == 0, usage: usage / u128::from(weight.max(1)) }
+        // Weights are in thousandths; so is the usual one, which leaves the usage as it is.
+        let usage = usage.saturating_mul(USUAL_WEIGHT.into()) / u128::from(weight.max(1));
+        ShareKey { weightless: weight == 0, usage }
     }
 }
 

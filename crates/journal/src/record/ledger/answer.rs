@@ -26,8 +26,8 @@ stored_enum!(Reply {
     8 Job { 0 job, 1 state };
     9 Region(cell);
     10 Received { 0 taken };
-    40 Account(account);
-    41 Budget(budget);
+    11 Account(account);
+    12 Budget(budget);
 });
 
 stored_struct!(AccountReply {
@@ -152,7 +152,7 @@ impl Stored for Refusal {
                 write_fields!(out, { 0 blockers });
             }
             Refusal::BatchAborted { told } => {
-                out.unsigned(40);
+                out.unsigned(12);
                 write_fields!(out, { 0 told });
             }
         }
@@ -202,7 +202,7 @@ impl Stored for Refusal {
                 read_fields!(input, "QuotaExceeded", { 0 blockers });
                 Ok(Refusal::QuotaExceeded { blockers })
             }
-            40 => {
+            12 => {
                 read_fields!(input, "BatchAborted", { 0 told });
                 Ok(Refusal::BatchAborted { told })
             }

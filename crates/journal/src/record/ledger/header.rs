@@ -89,7 +89,7 @@ pinned_names!(
         23 CancelJob "cancel_job",
         24 ReportUsage "report_usage",
         25 Receive "receive",
-        40 KeepBatch "keep_batch",
+        26 KeepBatch "keep_batch",
     }
 );
 
@@ -108,7 +108,7 @@ pinned_names!(
         9 InsufficientCredits "insufficient_credits",
         10 BudgetExceeded "budget_exceeded",
         11 QuotaExceeded "quota_exceeded",
-        40 BatchAborted "batch_aborted",
+        12 BatchAborted "batch_aborted",
     }
 );
 
