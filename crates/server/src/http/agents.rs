@@ -38,6 +38,8 @@ use crate::render::time;
 const MOST_GPUS: usize = 64;
 /// The most attempts of one report.
 const MOST_REPORTS: usize = 1024;
+/// The longest wait that may be asked for.
+const MOST_WAIT_SECONDS: u32 = 60;
 /// Longer waits are answered after this: a handler has thirty seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 /// The model of a node without GPUs.
@@ -335,6 +337,9 @@ pub(super) async fn heartbeat(
     Tree(body): Tree,
 ) -> Answer {
     let beat: Heartbeat = convert(body)?;
+    if query.wait_seconds.is_some_and(|seconds| seconds > MOST_WAIT_SECONDS) {
+        return Err(Failure::invalid("wait_seconds", "must be at most 60"));
+    }
     caller.principal.require("heartbeat_node")?;
     let id = named("node", id)?;
     let cell = cell_of(&app, &id).await?;
