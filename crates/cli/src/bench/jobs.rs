@@ -89,7 +89,8 @@ struct Attempt {
     id: String,
     job: String,
     gpu: String,
-    started: Instant,
+    /// Set with the first report: the server credits no more than it has seen.
+    started: Option<Instant>,
     gpu_ms: u64,
 }
 
@@ -302,7 +303,8 @@ impl Worker {
         let present = &mut self.nodes[node];
         present.seq += 1;
         for attempt in &mut present.attempts {
-            attempt.gpu_ms = u64::try_from(attempt.started.elapsed().as_millis()).map_err(wrong)?;
+            let started = *attempt.started.get_or_insert_with(Instant::now);
+            attempt.gpu_ms = u64::try_from(started.elapsed().as_millis()).map_err(wrong)?;
         }
         let attempts: Vec<Value> = present
             .attempts
@@ -329,7 +331,7 @@ impl Worker {
         let known = attempts.iter().any(|attempt| attempt.id == id);
         if order["type"] == "start" && !known {
             let (job, gpu) = (text(&order["job"]), text(&order["gpus"][0]));
-            attempts.push(Attempt { id, job, gpu, started: Instant::now(), gpu_ms: 0 });
+            attempts.push(Attempt { id, job, gpu, started: None, gpu_ms: 0 });
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The rows written are the same however records are grouped into transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::hold::Hold;
@@ -21,12 +21,46 @@ const MOST_KEPT: usize = 200_000;
 #[derive(Default)]
 pub(super) struct Cache {
     pub(super) progress: Progress,
-    accounts: BTreeMap<u32, AccountRow>,
-    buckets: BTreeMap<u32, BucketRow>,
-    holds: BTreeMap<u32, LiveHold>,
+    accounts: Kept<AccountRow>,
+    buckets: Kept<BucketRow>,
+    holds: Kept<LiveHold>,
     pub(super) usage: BTreeMap<(i64, u32), UsageRow>,
     pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
     pub(super) levels: Levels,
+}
+
+/// Rows by number, and which of them were looked at since they were last written: writing costs what
+/// changed, not what is kept.
+struct Kept<T> {
+    rows: BTreeMap<u32, T>,
+    touched: BTreeSet<u32>,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Kept<T> {
+        Kept { rows: BTreeMap::new(), touched: BTreeSet::new() }
+    }
+}
+
+impl<T> Kept<T> {
+    fn insert(&mut self, number: u32, row: T) {
+        self.touched.insert(number);
+        self.rows.insert(number, row);
+    }
+
+    /// A row that is there, to be changed.
+    fn touch(&mut self, number: u32) -> &mut T {
+        self.touched.insert(number);
+        self.rows.get_mut(&number).expect("it was just put there")
+    }
+
+    /// Forgets everything if that is more than is kept. Only what was written may be forgotten.
+    fn trim(&mut self) {
+        if self.rows.len() > MOST_KEPT {
+            self.rows.clear();
+            self.touched.clear();
+        }
+    }
 }
 
 #[derive(Copy, Clone, Default)]
@@ -76,15 +110,9 @@ pub(super) struct UsageRow {
 impl Cache {
     /// Forgets what was written if there is too much of it.
     pub(super) fn trim(&mut self) {
-        if self.accounts.len() > MOST_KEPT {
-            self.accounts.clear();
-        }
-        if self.buckets.len() > MOST_KEPT {
-            self.buckets.clear();
-        }
-        if self.holds.len() > MOST_KEPT {
-            self.holds.clear();
-        }
+        self.accounts.trim();
+        self.buckets.trim();
+        self.holds.trim();
     }
 
     pub(super) fn insert_account(&mut self, number: u32, row: AccountRow) {
@@ -118,7 +146,7 @@ impl<D: Database> History<D> {
     }
 
     pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
-        if !self.cache.accounts.contains_key(&number) {
+        if !self.cache.accounts.rows.contains_key(&number) {
             let rows = self.database.query(
                 "SELECT kind, parent, tenant, available, held, uncollected FROM accounts
                  WHERE number = ?1",
@@ -137,11 +165,11 @@ impl<D: Database> History<D> {
             };
             self.cache.accounts.insert(number, loaded);
         }
-        Ok(self.cache.accounts.get_mut(&number).expect("it was just put there"))
+        Ok(self.cache.accounts.touch(number))
     }
 
     pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
-        if !self.cache.buckets.contains_key(&number) {
+        if !self.cache.buckets.rows.contains_key(&number) {
             let rows = self.database.query(
                 "SELECT account, expired, grants, length, free FROM buckets WHERE number = ?1",
                 &[number.into()],
@@ -158,11 +186,11 @@ impl<D: Database> History<D> {
             };
             self.cache.buckets.insert(number, loaded);
         }
-        Ok(self.cache.buckets.get_mut(&number).expect("it was just put there"))
+        Ok(self.cache.buckets.touch(number))
     }
 
     pub(super) fn live_hold(&mut self, number: u32) -> Result<&mut LiveHold, HistoryError> {
-        if !self.cache.holds.contains_key(&number) {
+        if !self.cache.holds.rows.contains_key(&number) {
             let rows = self.database.query(
                 "SELECT holds.hold, holds.record FROM live_holds
                  JOIN holds ON holds.hold = live_holds.hold WHERE live_holds.number = ?1",
@@ -174,25 +202,29 @@ impl<D: Database> History<D> {
             let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
             self.cache.holds.insert(number, LiveHold { hold, record, dirty: false });
         }
-        Ok(self.cache.holds.get_mut(&number).expect("it was just put there"))
+        Ok(self.cache.holds.touch(number))
     }
 
     /// Writes everything that changed.
     pub(super) fn flush(&mut self) -> Result<(), HistoryError> {
         let database = &self.database;
-        for (number, row) in self.cache.accounts.iter_mut().filter(|(_, row)| row.dirty) {
+        for number in std::mem::take(&mut self.cache.accounts.touched) {
+            let row = self.cache.accounts.rows.get_mut(&number).filter(|row| row.dirty);
+            let Some(row) = row else { continue };
             database.execute(
                 "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4 WHERE number = ?1",
-                &[(*number).into(), row.available.into(), row.held.into(), row.uncollected.into()],
+                &[number.into(), row.available.into(), row.held.into(), row.uncollected.into()],
             )?;
             row.dirty = false;
         }
-        for (number, row) in self.cache.buckets.iter_mut().filter(|(_, row)| row.dirty) {
+        for number in std::mem::take(&mut self.cache.buckets.touched) {
+            let row = self.cache.buckets.rows.get_mut(&number).filter(|row| row.dirty);
+            let Some(row) = row else { continue };
             database.execute(
                 "UPDATE buckets SET expired = ?2, grants = ?3, length = ?4, free = ?5
                  WHERE number = ?1",
                 &[
-                    (*number).into(),
+                    number.into(),
                     i64::from(row.expired).into(),
                     row.grants.into(),
                     row.length.into(),
@@ -220,7 +252,9 @@ impl<D: Database> History<D> {
     }
 
     fn flush_holds(&mut self) -> Result<(), HistoryError> {
-        for live in self.cache.holds.values_mut().filter(|live| live.dirty) {
+        for number in std::mem::take(&mut self.cache.holds.touched) {
+            let live = self.cache.holds.rows.get_mut(&number).filter(|live| live.dirty);
+            let Some(live) = live else { continue };
             write_hold(&self.database, live.hold, &live.record)?;
             live.dirty = false;
         }
@@ -230,7 +264,7 @@ impl<D: Database> History<D> {
     /// Lets go of all holds, because from now on their numbers may mean others.
     pub(super) fn drop_holds(&mut self) -> Result<(), HistoryError> {
         self.flush_holds()?;
-        self.cache.holds.clear();
+        self.cache.holds.rows.clear();
         Ok(())
     }
 }
