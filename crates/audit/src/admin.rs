@@ -78,12 +78,30 @@ pub fn backup(
     target: &Path,
     mut progress: impl FnMut(Step),
 ) -> Result<Report, AdminError> {
+    backup_with(journal, target, &mut progress, verified)
+}
+
+/// Copies a cell's journal into one new file, consistent as of one instant, and verifies its chain.
+pub fn backup_cell(
+    journal: &Path,
+    target: &Path,
+    mut progress: impl FnMut(Step),
+) -> Result<Report, AdminError> {
+    backup_with(journal, target, &mut progress, chained)
+}
+
+fn backup_with<P: FnMut(Step)>(
+    journal: &Path,
+    target: &Path,
+    progress: &mut P,
+    check: impl FnOnce(&Path, &mut P) -> Result<Report, AdminError>,
+) -> Result<Report, AdminError> {
     if target.exists() {
         return Err(AdminError::NotEmpty(target.to_owned()));
     }
     let partial = beside(target, ".partial");
-    let copied = copy_database(journal, &partial, &mut progress)
-        .and_then(|()| verified(&partial, &mut progress))
+    let copied = copy_database(journal, &partial, &mut *progress)
+        .and_then(|()| check(&partial, &mut *progress))
         .and_then(|report| {
             sync(&partial)?;
             fs::rename(&partial, target).map_err(file_error("naming", target))?;
@@ -156,31 +174,6 @@ fn check_database(journal: &Path) -> Result<(), AdminError> {
         });
     }
     Ok(())
-}
-
-/// Copies a cell's journal into one new file, consistent as of one instant, and verifies its chain.
-pub fn backup_cell(
-    journal: &Path,
-    target: &Path,
-    mut progress: impl FnMut(Step),
-) -> Result<Report, AdminError> {
-    if target.exists() {
-        return Err(AdminError::NotEmpty(target.to_owned()));
-    }
-    let partial = beside(target, ".partial");
-    let copied = copy_database(journal, &partial, &mut progress)
-        .and_then(|()| chained(&partial, &mut progress))
-        .and_then(|report| {
-            sync(&partial)?;
-            fs::rename(&partial, target).map_err(file_error("naming", target))?;
-            sync_parent(target)?;
-            Ok(report)
-        });
-    if copied.is_err() {
-        // As for the ledger.
-        let _ = fs::remove_file(&partial);
-    }
-    copied
 }
 
 /// Checks a cell's file as a database and the chain of the journal in it.

@@ -1,6 +1,6 @@
 //! Everything that can be asked of the directory, and what it can answer.
 
-use super::state::{ApiKey, Class, Quota};
+use super::state::{ApiKey, Class};
 use crate::credits::Credits;
 use crate::ledger::id::Name;
 use crate::time::Timestamp;
@@ -50,24 +50,8 @@ pub enum Command {
         /// Its terms.
         class: Box<Class>,
     },
-    /// Sets or replaces a quota.
-    SetQuota {
-        /// The account.
-        account: Name,
-        /// The region; each if absent.
-        region: Option<Name>,
-        /// Its numbers.
-        quota: Box<Quota>,
-    },
     /// Writes the present instant down, so that a manual clock goes on from there.
     NoteClock,
-    /// Removes a quota.
-    RemoveQuota {
-        /// The account.
-        account: Name,
-        /// The region; the quota for each if absent.
-        region: Option<Name>,
-    },
 }
 
 /// An accepted command's answer.
@@ -103,7 +87,7 @@ pub enum Refusal {
     },
     /// The idempotency key was used for another request.
     IdempotencyKeyReused,
-    /// There is no such key or quota.
+    /// There is no such key.
     NotFound,
     /// The id is taken by something that was created differently.
     AlreadyExists,

@@ -51,7 +51,7 @@ pub enum Event {
         /// Its terms.
         class: Box<Class>,
     },
-    /// A quota was set or replaced.
+    /// A quota was set or replaced. Only in journals of before quotas belonged to the ledger.
     QuotaSet {
         /// The account.
         account: Name,
@@ -60,7 +60,7 @@ pub enum Event {
         /// Its numbers.
         quota: Box<Quota>,
     },
-    /// A quota was removed.
+    /// A quota was removed. Only in journals of before quotas belonged to the ledger.
     QuotaRemoved {
         /// The account.
         account: Name,

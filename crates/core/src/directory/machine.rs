@@ -3,7 +3,7 @@
 use super::command::{Accepted, Command, Refusal, Refused, Reply};
 use super::event::Event;
 use super::price::PriceVersion;
-use super::state::{ApiKey, Class, Directory, KeptAnswer, Quota};
+use super::state::{ApiKey, Class, Directory, KeptAnswer};
 use crate::digest::Digest;
 use crate::ledger::command::Envelope;
 use crate::ledger::id::{Name, is_valid_name, is_valid_path, is_valid_segment};
@@ -192,21 +192,8 @@ impl Directory {
                 }
                 Ok(Reply::Done)
             }
-            Command::SetQuota { account, region, quota } => {
-                let (account, region) = (account.clone(), region.clone());
-                events.push(Event::QuotaSet { account, region, quota: quota.clone() });
-                Ok(Reply::Done)
-            }
             Command::NoteClock => {
                 events.push(Event::ClockNoted);
-                Ok(Reply::Done)
-            }
-            Command::RemoveQuota { account, region } => {
-                let (account, region) = (account.clone(), region.clone());
-                if !self.quotas.contains_key(&(account.clone(), region.clone())) {
-                    return Err(Refusal::NotFound);
-                }
-                events.push(Event::QuotaRemoved { account, region });
                 Ok(Reply::Done)
             }
         }
@@ -267,16 +254,7 @@ impl Command {
                 require(is_valid_name(name), "name", NAME_FORM)?;
                 validate_class(class)
             }
-            Command::SetQuota { account, region, quota } => {
-                require(is_valid_path(account), "account", "must be an account path")?;
-                optional_name(region.as_ref(), "region")?;
-                validate_quota(quota)
-            }
             Command::NoteClock => Ok(()),
-            Command::RemoveQuota { account, region } => {
-                require(is_valid_path(account), "account", "must be an account path")?;
-                optional_name(region.as_ref(), "region")
-            }
         }
     }
 }
@@ -299,11 +277,6 @@ fn validate_class(class: &Class) -> Result<(), Refusal> {
     require(class.grace_seconds <= 86_400, "grace_seconds", "must be at most 86400")?;
     let multiplier = (1..=1_000_000).contains(&class.price_multiplier_milli);
     require(multiplier, "price_multiplier", "must be between 0.001 and 1000")
-}
-
-fn validate_quota(quota: &Quota) -> Result<(), Refusal> {
-    let names = quota.gpus.keys().all(|name| name == "*" || is_valid_name(name));
-    require(names && quota.gpus.len() <= 64, "gpus", "must be at most 64 GPU types")
 }
 
 #[cfg(test)]

@@ -163,14 +163,6 @@ impl Directory {
         self.classes.iter()
     }
 
-    /// The quotas of an account: the one for each region first, then by region.
-    pub fn quotas(&self, account: &str) -> impl Iterator<Item = (Option<&Name>, &Quota)> {
-        let from = (Name::from(account), None);
-        let own = self.quotas.range(from.clone()..);
-        own.take_while(move |((owner, _), _)| *owner == from.0)
-            .map(|((_, region), quota)| (region.as_ref(), quota))
-    }
-
     pub(super) fn state_digest(&self) -> Digest {
         let mut digester = Digester::new();
         digester.integer(self.now.millis().into());
