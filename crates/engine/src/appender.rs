@@ -1,7 +1,7 @@
 //! The thread that makes loads durable and gives the answers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use bursar_core::machine::Machine;
@@ -10,6 +10,7 @@ use bursar_journal::{AppendError, Epoch, Head, Journal, Pending};
 use crate::durable::Durable;
 use crate::handoff::{Handoff, Load, Waiting, reject_all};
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
+use crate::rhythm::Rhythm;
 use crate::writer::Counters;
 
 /// Which part of a write's time may be spent on waiting for more to write.
@@ -43,13 +44,13 @@ pub(crate) struct Appender<M: Machine> {
     pub(crate) stopwatch: SystemMonotonic,
     /// How many appends may be under way at once; at least one.
     pub(crate) depth: usize,
-    /// The head once everything under way has landed.
-    pub(crate) expected: Head,
+    /// The head once everything under way has landed. Whoever appends has it locked.
+    pub(crate) expected: Mutex<Head>,
 }
 
 impl<M: Machine> Appender<M> {
     /// Works until the handoff is closed and empty, or until the first failure.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(&self) {
         // If a responder panics, nobody may wait for this thread for ever.
         let _guard = PanicGuard(Arc::clone(&self.handoff));
         let depth = self.depth;
@@ -59,11 +60,11 @@ impl<M: Machine> Appender<M> {
             if flying.len() < depth
                 && let Some(load) = self.handoff.take(flying.is_empty())
             {
-                flying.push_back(self.begin(load));
+                flying.push_back(self.begin(load, &mut self.expected()));
                 continue;
             }
             let Some(oldest) = flying.pop_front() else { return };
-            let gathering = match self.land(oldest) {
+            let gathering = match self.land(oldest, &mut self.expected()) {
                 Ok(gathering) => gathering,
                 Err((failure, waiting)) => {
                     reject_all(waiting, &failure);
@@ -86,28 +87,63 @@ impl<M: Machine> Appender<M> {
         gathering.answers < 2 || self.handoff.gather(gathering.answers, limit)
     }
 
-    fn begin(&mut self, load: Load<M>) -> Flying<M> {
+    fn expected(&self) -> MutexGuard<'_, Head> {
+        // A head is replaced whole.
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a load on the thread of the writer and gives its answers; gives it back if something
+    /// is under way. With nothing else to decide, handing over to another thread only costs time.
+    pub(crate) fn append_here(&self, load: Load<M>, rhythm: &mut Rhythm) -> Option<Load<M>> {
+        if self.depth > 1 {
+            return Some(load);
+        }
+        let mut expected = match self.expected.try_lock() {
+            Ok(expected) => expected,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // The appender is still putting the log in order.
+            Err(TryLockError::WouldBlock) => return Some(load),
+        };
+        if !self.handoff.begin_here() {
+            return Some(load);
+        }
+        let flying = self.begin(load, &mut expected);
+        match self.land(flying, &mut expected) {
+            Ok(gathering) => rhythm.answered(gathering.answers, gathering.write_time),
+            Err((failure, waiting)) => {
+                reject_all(waiting, &failure);
+                self.handoff.fail(failure);
+            }
+        }
+        None
+    }
+
+    fn begin(&self, load: Load<M>, expected: &mut Head) -> Flying<M> {
         let Load { records, waiting } = load;
         let begun = self.stopwatch.elapsed();
         let pending = records.finish().map(|batch| {
             self.counters.batch(&batch);
-            let expected = self.expected;
+            let after = *expected;
             if self.depth > 1 {
                 // The next may be begun before this one has landed and says its head.
-                self.expected = expected.after(self.epoch, &batch);
+                *expected = after.after(self.epoch, &batch);
             }
-            self.journal.begin_append(self.epoch, expected, batch)
+            self.journal.begin_append(self.epoch, after, batch)
         });
         Flying { pending, waiting, begun }
     }
 
     /// Waits for one append and gives its answers.
-    fn land(&mut self, oldest: Flying<M>) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
+    fn land(
+        &self,
+        oldest: Flying<M>,
+        expected: &mut Head,
+    ) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
         let Flying { pending, mut waiting, begun } = oldest;
         match pending.map(Pending::wait) {
             Some(Ok(head)) => {
                 if self.depth == 1 {
-                    self.expected = head;
+                    *expected = head;
                 }
                 self.durable.publish(head);
             }

@@ -49,6 +49,28 @@ pub(crate) type ReadRelease = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
 pub(crate) type Query<M> =
     Box<dyn FnOnce(Result<View<'_, M>, EngineError>) -> Option<ReadRelease> + Send>;
 
+/// A machine while its writer attends to one message: every look and every decision is at the same
+/// instant, with nobody else in between.
+pub trait Attended<M: Machine> {
+    /// The state, with everything that was decided so far.
+    fn machine(&self) -> &M;
+
+    /// The last record that was decided.
+    fn position(&self) -> u64;
+
+    /// Decides a command. It stands once the answer to the whole message is given, whatever else the
+    /// message asks for.
+    fn execute(
+        &mut self,
+        envelope: &M::Envelope,
+        command: &M::Command,
+    ) -> Result<M::Reply, M::Refusal>;
+}
+
+/// Looks and decides; without a machine it answers at once.
+pub(crate) type Work<M> =
+    Box<dyn FnOnce(Result<&mut dyn Attended<M>, EngineError>) -> Option<ReadRelease> + Send>;
+
 /// What a query gets to see.
 pub(crate) struct View<'a, M> {
     pub(crate) machine: &'a M,
@@ -67,6 +89,7 @@ pub(crate) enum Message<M: Machine> {
         respond: Responder<GroupAnswer<M>>,
     },
     Query(Query<M>),
+    Work(Work<M>),
     /// Look around: a lease or an append was lost.
     Wake,
     Stop,
@@ -81,6 +104,10 @@ impl<M: Machine> Message<M> {
             Message::Query(query) => {
                 let none = query(Err(error.clone()));
                 debug_assert!(none.is_none(), "a query without a state has nothing to wait for");
+            }
+            Message::Work(work) => {
+                let none = work(Err(error.clone()));
+                debug_assert!(none.is_none(), "without a machine there is nothing to wait for");
             }
             Message::Wake | Message::Stop => {}
         }
@@ -139,6 +166,29 @@ impl<M: Hosted> Handle<M> {
             Ok(view) => {
                 let value = read(view.machine);
                 let seen = Seen { value, position: view.position, at: view.at };
+                Some(Box::new(move |durable: Result<(), EngineError>| {
+                    respond(durable.map(|()| seen));
+                }))
+            }
+            Err(error) => {
+                respond(Err(error));
+                None
+            }
+        })));
+    }
+
+    /// Lets `work` look at the state and decide commands, all at one instant. `respond` gets what it
+    /// returned once everything that it saw and decided is durable.
+    pub fn attend<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Attended<M>) -> T + Send + 'static,
+        respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,
+    ) {
+        self.post(Message::Work(Box::new(move |attended| match attended {
+            Ok(attended) => {
+                let value = work(&mut *attended);
+                let (position, at) = (attended.position(), attended.machine().now());
+                let seen = Seen { value, position, at };
                 Some(Box::new(move |durable: Result<(), EngineError>| {
                     respond(durable.map(|()| seen));
                 }))

@@ -25,7 +25,11 @@ pub(crate) enum Waiting<M: Machine> {
         answer: GroupAnswer<M>,
         wrote: bool,
     },
-    Read(ReadRelease),
+    /// What was seen, and whether anything was written on the way.
+    Read {
+        release: ReadRelease,
+        wrote: bool,
+    },
 }
 
 impl<M: Machine> Waiting<M> {
@@ -40,7 +44,9 @@ impl<M: Machine> Waiting<M> {
             Waiting::Group { respond, answer, wrote } => {
                 respond(if wrote || owner { answer } else { Err(not_owner()) });
             }
-            Waiting::Read(release) => release(if owner { Ok(()) } else { Err(not_owner()) }),
+            Waiting::Read { release, wrote } => {
+                release(if wrote || owner { Ok(()) } else { Err(not_owner()) });
+            }
         }
     }
 
@@ -53,7 +59,7 @@ impl<M: Machine> Waiting<M> {
             Waiting::Group { respond, wrote, .. } => {
                 respond(Err(if wrote { written } else { read }));
             }
-            Waiting::Read(release) => release(Err(read)),
+            Waiting::Read { release, wrote } => release(Err(if wrote { written } else { read })),
         }
     }
 }
@@ -176,6 +182,17 @@ impl<M: Machine> Handoff<M> {
             slot = self.changed.wait(slot).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(None)
+    }
+
+    /// The writer takes the appender's place for one load, if nothing is under way and nothing waits.
+    pub(crate) fn begin_here(&self) -> bool {
+        let mut slot = self.slot();
+        let idle = slot.in_flight == 0 && slot.load.is_none() && slot.failure.is_none();
+        if idle {
+            slot.in_flight = 1;
+            slot.taken_back = 0;
+        }
+        idle
     }
 
     /// Whether an append failed.

@@ -5,6 +5,7 @@
 //! goes first, but never takes every place: the others keep an eighth each, so that nobody starves.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,12 +38,16 @@ struct Lanes<M: Machine> {
     signals: VecDeque<Message<M>>,
     /// The writer waits to be told.
     sleeping: bool,
+    /// How many messages it waits for.
+    wanted: usize,
     /// The writer is gone.
     closed: bool,
 }
 
 struct Shared<M: Machine> {
     lanes: Mutex<Lanes<M>>,
+    /// Messages that were ever put in, for who looks without the lock.
+    posted: AtomicUsize,
     arrived: Condvar,
     capacity: usize,
 }
@@ -76,7 +81,7 @@ impl<M: Machine> Post<M> {
         if lanes.closed {
             return Err(NotPosted::Gone(message));
         }
-        let waiting: usize = lanes.waiting.iter().map(VecDeque::len).sum();
+        let waiting = lanes.count();
         let reserve = match urgency {
             Urgency::Urgent => self.0.capacity / 8,
             Urgency::Ordinary | Urgency::Patient => 0,
@@ -85,7 +90,10 @@ impl<M: Machine> Post<M> {
             return Err(NotPosted::Full(message));
         }
         lanes.waiting[urgency as usize].push_back(message);
-        self.wake(lanes);
+        self.0.posted.fetch_add(1, Ordering::Release);
+        if waiting + 1 >= lanes.wanted {
+            self.wake(lanes);
+        }
         Ok(())
     }
 
@@ -94,6 +102,7 @@ impl<M: Machine> Post<M> {
         let mut lanes = self.0.lanes();
         if !lanes.closed {
             lanes.signals.push_back(message);
+            self.0.posted.fetch_add(1, Ordering::Release);
             self.wake(lanes);
         }
     }
@@ -119,10 +128,12 @@ pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
         waiting: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
         signals: VecDeque::new(),
         sleeping: false,
+        wanted: 1,
         closed: false,
     };
     let lanes = Mutex::new(lanes);
-    let shared = Arc::new(Shared { lanes, arrived: Condvar::new(), capacity });
+    let shared =
+        Arc::new(Shared { lanes, posted: AtomicUsize::new(0), arrived: Condvar::new(), capacity });
     let mailbox = Mailbox { shared: Arc::clone(&shared), taken: Mutex::default() };
     (Post(shared), mailbox)
 }
@@ -170,6 +181,32 @@ impl<M: Machine> Mailbox<M> {
         taken.pop_front()
     }
 
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken().is_empty() && self.shared.lanes().is_empty()
+    }
+
+    /// Messages that were ever put in.
+    pub(crate) fn posted(&self) -> usize {
+        self.shared.posted.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until so many messages wait, or anything that needs no place, but no longer than
+    /// `limit`. Says whether they came.
+    pub(crate) fn gather(&self, messages: usize, limit: Duration) -> bool {
+        let fewer = |lanes: &mut Lanes<M>| {
+            lanes.sleeping = lanes.signals.is_empty() && lanes.count() < messages;
+            lanes.sleeping
+        };
+        let mut lanes = self.shared.lanes();
+        lanes.wanted = messages;
+        let gathered = self.shared.arrived.wait_timeout_while(lanes, limit, fewer);
+        let (mut lanes, waited) = gathered.unwrap_or_else(PoisonError::into_inner);
+        lanes.wanted = 1;
+        lanes.sleeping = false;
+        !waited.timed_out()
+    }
+
     /// Takes nothing more; whoever sends finds nobody. What waits is handed out still.
     pub(crate) fn close(&self) {
         self.shared.lanes().closed = true;
@@ -177,6 +214,10 @@ impl<M: Machine> Mailbox<M> {
 }
 
 impl<M: Machine> Lanes<M> {
+    fn count(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum()
+    }
+
     fn is_empty(&self) -> bool {
         self.signals.is_empty() && self.waiting.iter().all(VecDeque::is_empty)
     }

@@ -7,13 +7,15 @@ use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, RecordKind};
 
+use crate::appender::Appender;
 use crate::clock::Clock;
 use crate::codec::{Codec, Origin};
-use crate::handle::{Aborted, Message, Seen, View};
+use crate::handle::{Aborted, Attended, Message, Seen, View};
 use crate::handoff::{Handoff, Load, Waiting};
 use crate::lease::LeaseTrust;
 use crate::mailbox::Mailbox;
 use crate::replay::write_group_item;
+use crate::rhythm::Rhythm;
 
 /// Messages decided before the appender gets a chance to take what there is.
 const CHUNK: usize = 256;
@@ -31,6 +33,8 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) clock: &'a dyn Clock,
     pub(crate) mailbox: &'a Mailbox<C::Machine>,
     pub(crate) handoff: Arc<Handoff<C::Machine>>,
+    pub(crate) appender: Arc<Appender<C::Machine>>,
+    pub(crate) rhythm: Rhythm,
     pub(crate) trust: Arc<LeaseTrust>,
     pub(crate) machine: C::Machine,
     /// The last record that was applied.
@@ -43,6 +47,10 @@ impl<C: Codec> Session<'_, C> {
     /// Decides until told to stop or until something fails.
     pub(crate) fn run(&mut self) -> End {
         loop {
+            // One that failed on this thread woke nobody up.
+            if let Some(failure) = self.handoff.failure() {
+                return End::Failed(failure);
+            }
             let first = self.wait();
             if let Some(failure) = self.failure() {
                 // Not decided, so not lost: whoever comes next answers it.
@@ -54,14 +62,24 @@ impl<C: Codec> Session<'_, C> {
             let mut load = self.handoff.take_back();
             let now = machine_time(&self.machine, self.clock.now());
             let stopped = self.handle_all(first, now, &mut load);
-            // A load that is rejected for a failure says so by itself; the next round ends.
-            if let Ok(Some(unsent)) = self.handoff.offer(load, self.batch_bytes) {
-                let owner = self.trust.holds();
-                unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
-            }
+            self.hand_over(load);
             if stopped {
                 return End::Stopped;
             }
+        }
+    }
+
+    /// Has the load written: here and now if there is nothing else to decide meanwhile, by the appender
+    /// otherwise.
+    fn hand_over(&mut self, load: Load<C::Machine>) {
+        let alone = load.records.records() > 0 && self.mailbox.is_empty();
+        let load =
+            if alone { self.appender.append_here(load, &mut self.rhythm) } else { Some(load) };
+        let Some(load) = load else { return };
+        // A load that is rejected for a failure says so by itself; the next round ends.
+        if let Ok(Some(unsent)) = self.handoff.offer(load, self.batch_bytes) {
+            let owner = self.trust.holds();
+            unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
         }
     }
 
@@ -74,7 +92,8 @@ impl<C: Codec> Session<'_, C> {
     }
 
     /// The next message, or nothing when something is due.
-    fn wait(&self) -> Option<Message<C::Machine>> {
+    fn wait(&mut self) -> Option<Message<C::Machine>> {
+        self.rhythm.linger(self.mailbox);
         let sleep = self.machine.next_deadline().and_then(|deadline| {
             // The machine's own time may be ahead of a clock that was set back: what is due by it
             // does not wait for the clock.
@@ -131,7 +150,15 @@ impl<C: Codec> Session<'_, C> {
             Message::Query(query) => {
                 self.advance(now, load);
                 let view = View { machine: &self.machine, position: self.position, at: now };
-                load.waiting.extend(query(Ok(view)).map(Waiting::Read));
+                let read = |release| Waiting::Read { release, wrote: false };
+                load.waiting.extend(query(Ok(view)).map(read));
+            }
+            Message::Work(work) => {
+                self.advance(now, load);
+                let mut desk = Desk { session: self, load: &mut *load, now, wrote: false };
+                let release = work(Ok(&mut desk));
+                let wrote = desk.wrote;
+                load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
             }
             Message::Wake | Message::Stop => {}
         }
@@ -203,5 +230,33 @@ impl<C: Codec> Session<'_, C> {
             self.position += 1;
         }
         (Ok(replies), wrote)
+    }
+}
+
+/// The machine, for one message.
+struct Desk<'a, 'b, C: Codec> {
+    session: &'a mut Session<'b, C>,
+    load: &'a mut Load<C::Machine>,
+    now: Timestamp,
+    wrote: bool,
+}
+
+impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
+    fn machine(&self) -> &C::Machine {
+        &self.session.machine
+    }
+
+    fn position(&self) -> u64 {
+        self.session.position
+    }
+
+    fn execute(
+        &mut self,
+        envelope: &<C::Machine as Machine>::Envelope,
+        command: &<C::Machine as Machine>::Command,
+    ) -> Result<<C::Machine as Machine>::Reply, <C::Machine as Machine>::Refusal> {
+        let (answer, wrote) = self.session.decide(envelope, command, self.now, self.load);
+        self.wrote |= wrote;
+        answer
     }
 }

@@ -19,6 +19,7 @@ use crate::handoff::{Handoff, Waiting};
 use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
 use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::replay::{Replayed, replay};
+use crate::rhythm::Rhythm;
 use crate::session::{End, Session};
 
 /// How to run a machine.
@@ -312,7 +313,8 @@ impl<C: Codec> Writer<C> {
         self.durable.publish(head);
         self.show(Status::Serving);
         let handoff = Arc::new(Handoff::new());
-        let appender = Appender {
+        let depth = self.journal.pipeline_depth().max(1);
+        let appender = Arc::new(Appender {
             journal: Arc::clone(&self.journal),
             handoff: Arc::clone(&handoff),
             durable: Arc::clone(&self.durable),
@@ -320,14 +322,16 @@ impl<C: Codec> Writer<C> {
             trust: Arc::clone(trust),
             epoch: trust.lease().epoch,
             stopwatch: SystemMonotonic::new(),
-            depth: self.journal.pipeline_depth().max(1),
-            expected: head,
-        };
+            depth,
+            expected: Mutex::new(head),
+        });
         let mut session = Session {
             codec: &*self.codec,
             clock: &*self.clock,
             mailbox: &self.mailbox,
             handoff: Arc::clone(&handoff),
+            appender: Arc::clone(&appender),
+            rhythm: Rhythm::new(),
             trust: Arc::clone(trust),
             machine: replayed.machine,
             position: head.position,
@@ -397,11 +401,13 @@ impl<C: Codec> Writer<C> {
                 let at = replayed.machine.now();
                 let position = replayed.head.position;
                 let view = View { machine: &replayed.machine, position, at };
-                let waiting = query(Ok(view)).map(Waiting::<C::Machine>::Read);
+                let read = |release| Waiting::<C::Machine>::Read { release, wrote: false };
+                let waiting = query(Ok(view)).map(read);
                 waiting.into_iter().for_each(|waiting| waiting.release(trust.holds()));
             }
             other @ (Message::Command { .. }
             | Message::Group { .. }
+            | Message::Work(_)
             | Message::Wake
             | Message::Stop) => other.reject(&EngineError::StorageFull),
         })
