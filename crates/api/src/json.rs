@@ -71,7 +71,7 @@ pub fn canonical(value: &Value, out: &mut Vec<u8>) {
             keys.sort();
             out.push(b'{');
             for key in keys {
-                canonical(&Value::String(key.clone()), out);
+                plain(key, out);
                 out.push(b':');
                 canonical(&map[key], out);
                 out.push(b',');
@@ -87,9 +87,13 @@ pub fn canonical(value: &Value, out: &mut Vec<u8>) {
             out.push(b']');
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            out.extend_from_slice(value.to_string().as_bytes());
+            plain(value, out);
         }
     }
+}
+
+fn plain(value: &impl serde::Serialize, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("writing to memory never fails");
 }
 
 struct Strict {

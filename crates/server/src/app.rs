@@ -19,7 +19,6 @@ use crate::http::meta;
 use crate::ids::IdMaker;
 use crate::limits::{Limits, Load};
 use crate::logs::LogStore;
-use crate::operation::Stripes;
 use crate::problem::Failure;
 use crate::telemetry::Metrics;
 
@@ -58,8 +57,6 @@ pub struct App {
     pub manual: Option<Arc<ManualClock>>,
     /// Makes ids.
     pub ids: IdMaker,
-    /// Keeps the order of equal creations.
-    pub stripes: Stripes,
     /// Rate limits.
     pub limits: Limits,
     /// What is being handled, for shedding.

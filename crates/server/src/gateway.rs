@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar_api::Code;
 use bursar_core::machine::Machine;
-use bursar_engine::{EngineError, GroupAnswer, Handle, Hosted, Seen, Urgency};
+use bursar_engine::{Attended, EngineError, GroupAnswer, Handle, Hosted, Seen, Urgency};
 use tokio::sync::oneshot;
 
 use crate::problem::Failure;
@@ -83,6 +83,21 @@ impl<M: Hosted> Gateway<M> {
             drop(waiting);
             // Whoever asked may have gone away; the command stands all the same.
             let _ = sender.send(answer);
+        });
+        Posted { receiver }
+    }
+
+    /// Posts work that looks at the state and decides commands, all at one instant.
+    pub fn attend<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Attended<M>) -> T + Send + 'static,
+    ) -> Posted<Seen<T>> {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Waiting::begin(&self.waiting);
+        self.handle.attend(work, move |seen| {
+            drop(waiting);
+            // Whoever asked may have gone away; what was decided stands all the same.
+            let _ = sender.send(seen);
         });
         Posted { receiver }
     }

@@ -16,7 +16,7 @@ use bursar_engine::EngineError;
 use crate::http::meta;
 
 /// A failed request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// What the caller is told.
     pub problem: Box<Problem>,

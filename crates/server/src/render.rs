@@ -83,8 +83,40 @@ fn value(body: impl Serialize) -> Value {
     serde_json::to_value(body).expect("the bodies have only plain fields and string keys")
 }
 
+/// The body of an answer, in words but not yet in bytes: what is asked for most is not turned into a
+/// tree first.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Shown {
+    /// A hold.
+    Hold(Box<hold::Hold>),
+    /// A charge.
+    Charge(Box<charge::Charge>),
+    /// Anything else.
+    Other(Value),
+}
+
 /// The body of an accepted change.
-pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
+pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Shown {
+    let shown = match (reply, shape) {
+        (Reply::Hold(reply), Shape::Hold { closing }) => {
+            hold_reply(ledger, reply, *closing).map(|hold| Shown::Hold(Box::new(hold)))
+        }
+        (Reply::Charge { hold, requested, charged, spendable_after }, Shape::Charge) => {
+            ledger.hold(*hold).map(|made| {
+                let mut shown = charge(ledger, made);
+                shown.requested = sum(*requested);
+                shown.charged = sum(*charged);
+                shown.spendable_after = Sum::from_micros(*spendable_after);
+                Shown::Charge(Box::new(shown))
+            })
+        }
+        (other, shape) => Some(Shown::Other(other_reply(ledger, other, shape))),
+    };
+    shown.unwrap_or(Shown::Other(Value::Null))
+}
+
+fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
     match (reply, shape) {
         (Reply::Account(reply), Shape::Account) => value(account_as(
             ledger,
@@ -97,15 +129,6 @@ pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
             // A first answer that is given again knows nothing of a later revocation.
             let taken = parts[Part::Revoked as usize] > 0;
             shown.is_revoked = *revoked || (shown.is_revoked && taken);
-            value(shown)
-        }
-        (Reply::Hold(reply), Shape::Hold { closing }) => value(hold_reply(ledger, reply, *closing)),
-        (Reply::Charge { hold, requested, charged, spendable_after }, Shape::Charge) => {
-            let Some(made) = ledger.hold(*hold) else { return Value::Null };
-            let mut shown = charge(ledger, made);
-            shown.requested = sum(*requested);
-            shown.charged = sum(*charged);
-            shown.spendable_after = Sum::from_micros(*spendable_after);
             value(shown)
         }
         (Reply::Movement { movement, amount }, shape) => {

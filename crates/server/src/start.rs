@@ -35,7 +35,6 @@ use crate::http::router::router;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::limits::{Limits, Load};
 use crate::logs::LogStore;
-use crate::operation::Stripes;
 use crate::problem::Failure;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::timed::TimedJournal;
@@ -286,7 +285,6 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             clock,
             manual,
             ids: IdMaker::new(0),
-            stripes: Stripes::default(),
             limits: Limits::new(config.limits),
             load: Load::new(config.limits),
             metrics,

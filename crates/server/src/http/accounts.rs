@@ -100,8 +100,9 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, F
         (status = 201, description = "The account was opened", body = Account),
         (status = 200, description = "The same request had opened it before", body = Account)))]
 pub(super) async fn open(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
-    let plan = plan_open(&app, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_open(&app, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Changes what is given; the rest stays.
@@ -115,8 +116,9 @@ pub(super) async fn patch(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_change(&app, id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_change(&app, id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Stops new spending at and below an account. What is held stays capturable.
@@ -130,8 +132,9 @@ pub(super) async fn freeze(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_freeze(id, true, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_freeze(id, true, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Allows spending again.
@@ -145,8 +148,9 @@ pub(super) async fn unfreeze(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_freeze(id, false, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_freeze(id, false, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Repays uncollected usage from what can be spent.
@@ -161,8 +165,9 @@ pub(super) async fn collect(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_collect(&app, id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_collect(&app, id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// The number of an account that the caller may read.

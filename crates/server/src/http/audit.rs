@@ -45,7 +45,7 @@ fn record(entry: AuditEntry) -> AuditRecord {
 /// A job that the caller sees.
 async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure> {
     let id = named("job", id)?;
-    let account = find(app, caller, Resource::Job, &id, &[]).await?;
+    let account = find(app, caller, Resource::Job, &id).await?;
     let missing = Failure::not_found("job", &id);
     let look = move |ledger: &Ledger| {
         ledger.find_account(tenant_of(&account)).and_then(|tenant| ledger.find_job(tenant, &id))

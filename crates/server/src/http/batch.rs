@@ -12,14 +12,16 @@ use bursar_api::json::convert;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::change::{Answer, json};
 use super::extract::{Caller, Tree, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
-use crate::operation::{Done, Plan, Ready, Running, fingerprint, show};
+use crate::operation::{Done, Order, Plan, fingerprint};
 use crate::problem::Failure;
+use crate::render::Shown;
 
 /// The change that an operation asks for.
 fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Result<Plan, Failure> {
@@ -119,29 +121,44 @@ fn promise(command: &Command, promises: &mut Promises) {
     promises.push((made.0, made.1.clone(), made.2.clone()));
 }
 
-async fn prepare(
+fn prepare(
     app: &App,
     caller: &Caller,
     place: usize,
     operation: &Operation,
     print: Option<u128>,
-    promises: &mut Promises,
-) -> Result<Ready, Failure> {
+) -> Result<Order, Failure> {
     let own = caller_of(caller, place, operation)?;
     let body = operation.body.clone().unwrap_or_else(|| Value::Object(Map::new()));
     // Under the batch's own key an operation stands for the whole batch.
-    let alone = fingerprint(&operation.method, &operation.path, &body);
-    let print = print.filter(|_| operation.idempotency_key.is_none()).unwrap_or(alone);
-    let plan = plan(app, &own, operation, body)?;
-    let ready = plan.resolve(app, &own, print, promises).await?;
-    promise(&ready.command, promises);
-    Ok(ready)
+    let alone = || fingerprint(&operation.method, &operation.path, &body);
+    let print = print.filter(|_| operation.idempotency_key.is_none()).unwrap_or_else(alone);
+    Ok(plan(app, &own, operation, body)?.ordered_by(&own, print))
 }
 
-pub(super) fn result(done: Result<Done, Failure>) -> OperationResult {
+/// What one operation came to.
+#[derive(Serialize)]
+pub(super) struct Outcome {
+    status: u16,
+    body: Shown,
+}
+
+/// What all came to, in order.
+#[derive(Serialize)]
+pub(super) struct Outcomes {
+    pub(super) results: Vec<Outcome>,
+}
+
+pub(super) fn outcome(done: Result<Done, Failure>) -> Outcome {
     match done {
-        Ok(done) => OperationResult { status: done.status, body: done.body.unwrap_or(Value::Null) },
-        Err(failure) => failed(failure),
+        Ok(done) => {
+            let body = done.body.unwrap_or(Shown::Other(Value::Null));
+            Outcome { status: done.status, body }
+        }
+        Err(failure) => {
+            let OperationResult { status, body } = failed(failure);
+            Outcome { status, body: Shown::Other(body) }
+        }
     }
 }
 
@@ -149,6 +166,46 @@ fn failed(failure: Failure) -> OperationResult {
     let problem = failure.into_problem();
     let body = serde_json::to_value(&problem).expect("a problem has only plain fields");
     OperationResult { status: problem.status, body }
+}
+
+/// Orders that are decided in one go: enough to share its cost, few enough that nobody waits long
+/// behind it.
+const AT_ONCE: usize = 64;
+
+/// Decides orders one after the other, in their order.
+pub(super) async fn decide_all(
+    app: &App,
+    caller: &Caller,
+    orders: Vec<Result<Order, Failure>>,
+) -> Vec<Result<Done, Failure>> {
+    let mut ready = Vec::with_capacity(orders.len());
+    for order in orders {
+        ready.push(match order {
+            Ok(order) => order.recall(app, caller).await.map(|()| order),
+            Err(failure) => Err(failure),
+        });
+    }
+    // Posted without waiting for each other's answers: the mailbox keeps the order.
+    let mut posted = Vec::new();
+    let mut left = ready.into_iter().peekable();
+    while left.peek().is_some() {
+        let some: Vec<Result<Order, Failure>> = left.by_ref().take(AT_ONCE).collect();
+        let count = some.len();
+        let decided = app.ledger.attend(move |ledger| {
+            let decide =
+                |order: Result<Order, Failure>| order.and_then(|order| order.decide(ledger));
+            some.into_iter().map(decide).collect::<Vec<_>>()
+        });
+        posted.push((count, decided));
+    }
+    let mut all = Vec::new();
+    for (count, decided) in posted {
+        match decided.answer().await {
+            Ok(seen) => all.extend(seen.value),
+            Err(failure) => all.extend((0..count).map(|_| Err(failure.clone()))),
+        }
+    }
+    all
 }
 
 /// Runs changes of ledger resources in order.
@@ -182,36 +239,12 @@ async fn separate(
     operations: &[Operation],
     print: Option<u128>,
 ) -> Answer {
-    // Posted without waiting for each other's answers: the mailbox keeps the order.
-    let mut running: Vec<Result<Running, Failure>> = Vec::with_capacity(operations.len());
-    let mut promises = Promises::new();
-    for (place, operation) in operations.iter().enumerate() {
-        let ready = prepare(app, caller, place, operation, print, &mut promises).await;
-        running.push(ready.map(|ready| ready.post(app)));
-    }
-    let mut settled = Vec::with_capacity(running.len());
-    let mut failures = Vec::new();
-    for running in running {
-        let outcome = match running {
-            Ok(running) => running.settled().await,
-            Err(failure) => Err(failure),
-        };
-        match outcome {
-            Ok(outcome) => {
-                settled.push(outcome);
-                failures.push(None);
-            }
-            Err(failure) => failures.push(Some(failure)),
-        }
-    }
-    let mut shown = show(app, settled).await?.into_iter();
-    let mut results = Vec::with_capacity(failures.len());
+    let orders = operations.iter().enumerate();
+    let orders = orders.map(|(place, operation)| prepare(app, caller, place, operation, print));
+    let decided = decide_all(app, caller, orders.collect()).await;
+    let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
-    for (operation, failure) in operations.iter().zip(failures) {
-        let done = match failure {
-            Some(failure) => Err(failure),
-            None => Ok(shown.next().expect("one for each that was accepted")),
-        };
+    for (operation, done) in operations.iter().zip(decided) {
         let derived = operation.idempotency_key.is_none() && caller.idempotency_key.is_some();
         match &done {
             Ok(done) => all_replayed &= done.replayed,
@@ -220,13 +253,13 @@ async fn separate(
             }
             Err(failure) => all_replayed &= failure.replayed,
         }
-        results.push(result(done));
+        results.push(outcome(done));
     }
     Ok(finished(results, all_replayed))
 }
 
-fn finished(results: Vec<OperationResult>, replayed: bool) -> axum::response::Response {
-    let mut response = json(StatusCode::OK, &BatchResults { results });
+fn finished(results: Vec<Outcome>, replayed: bool) -> axum::response::Response {
+    let mut response = json(StatusCode::OK, &Outcomes { results });
     if replayed {
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
     }

@@ -60,8 +60,9 @@ pub(super) async fn set(
     Path((id, name)): Path<(String, String)>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_set(id, name, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_set(id, name, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Removes a budget.
@@ -76,8 +77,9 @@ pub(super) async fn remove(
     Path((id, name)): Path<(String, String)>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_remove(id, name, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_remove(id, name, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 async fn all(app: &App, caller: &Caller, id: String, operation: &str) -> Result<Budgets, Failure> {

@@ -5,21 +5,20 @@ use axum::response::{IntoResponse, Response};
 use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
 use bursar_core::ledger::refusal::Resource;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::extract::Caller;
 use crate::app::App;
-use crate::operation::{Done, Plan, fingerprint};
+use crate::operation::{Done, Plan};
 use crate::problem::Failure;
 
 /// What a handler gives.
 pub(super) type Answer = Result<Response, Failure>;
 
 /// Runs one change of the ledger.
-pub(super) async fn change(app: &App, caller: &Caller, body: &Value, plan: Plan) -> Answer {
-    let print = fingerprint(caller.method.as_str(), &caller.path, body);
-    let ready = plan.resolve(app, caller, print, &[]).await?;
-    Ok(respond(ready.post_alone(app).done(app).await?))
+pub(super) async fn change(app: &App, caller: &Caller, print: u128, plan: Plan) -> Answer {
+    let order = plan.ordered_by(caller, print);
+    order.recall(app, caller).await?;
+    Ok(respond(order.post(app).answer().await?.value?))
 }
 
 /// The response to a finished change.

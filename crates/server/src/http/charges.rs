@@ -100,8 +100,9 @@ pub(super) async fn charge(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_charge(&app, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_charge(&app, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Returns spent credits to the grants they came from.
@@ -114,8 +115,9 @@ pub(super) async fn refund(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_refund(&app, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_refund(&app, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Moves credits from one account of a tenant to another.
@@ -128,8 +130,9 @@ pub(super) async fn transfer(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_transfer(&app, &caller, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_transfer(&app, &caller, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// A charge.

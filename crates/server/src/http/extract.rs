@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::meta;
 use crate::auth::Principal;
+use crate::operation::fingerprint;
 use crate::problem::Failure;
 
 /// A body larger than [`MAX_BODY`] is read on up to here, so that the client sees the answer.
@@ -46,6 +47,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
             idempotency_key: idempotency_key(&parts.headers)?,
             tenant: tenant(&parts.headers)?,
         })
+    }
+}
+
+impl Caller {
+    /// The hash of this request with its body: equal requests have equal ones.
+    pub fn print(&self, body: &Value) -> u128 {
+        fingerprint(self.method.as_str(), &self.path, body)
     }
 }
 

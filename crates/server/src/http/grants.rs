@@ -67,8 +67,9 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
         (status = 201, description = "The grant was issued", body = Grant),
         (status = 200, description = "The same request had issued it before", body = Grant)))]
 pub(super) async fn issue(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
-    let plan = plan_issue(&app, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_issue(&app, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Takes back what is left of a grant, now and whenever a part of it comes back.
@@ -81,8 +82,9 @@ pub(super) async fn revoke(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_revoke(id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_revoke(id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// A grant and what became of it.
@@ -95,7 +97,7 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("grant", id)?;
-    let account = find(&app, &caller, Resource::Grant, &id, &[]).await?;
+    let account = find(&app, &caller, Resource::Grant, &id).await?;
     caller.principal.require("get_grant")?;
     let wanted = id.clone();
     let read = move |ledger: &Ledger| {

@@ -125,8 +125,9 @@ pub(super) fn plan_release(id: String, body: Value) -> Result<Plan, Failure> {
         (status = 201, description = "The hold was placed", body = Hold),
         (status = 200, description = "The same request had placed it before", body = Hold)))]
 pub(super) async fn place(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
-    let plan = plan_place(&app, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_place(&app, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Spends what was used so far. The total is cumulative: repeats and reordering change nothing.
@@ -139,8 +140,9 @@ pub(super) async fn capture(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_capture(id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_capture(id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Sets more aside, for longer, or both.
@@ -153,8 +155,9 @@ pub(super) async fn extend(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_extend(id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_extend(id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Spends the final usage and returns the rest.
@@ -167,8 +170,9 @@ pub(super) async fn settle(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_settle(id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_settle(id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Returns all that was not captured.
@@ -181,8 +185,9 @@ pub(super) async fn release(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_release(id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_release(id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// A hold.
@@ -215,7 +220,7 @@ pub(super) async fn look<T: Send + 'static>(
         HoldKind::Hold => (Resource::Hold, "hold"),
         HoldKind::Charge => (Resource::Charge, "charge"),
     };
-    let account = match find(app, caller, resource, id, &[]).await {
+    let account = match find(app, caller, resource, id).await {
         Ok(account) => account,
         Err(failure) if failure.problem.code == Code::NotFound => {
             let hold = only_forgotten(app, caller, resource, id).await?;

@@ -123,7 +123,7 @@ pub(super) async fn get(
     Params(query): Params<LogQuery>,
 ) -> Answer {
     let id = named("job", id)?;
-    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("get_job_logs")?;
     let source = source(&app, &account, &id, query.attempt).await?;
     let follow = query.follow.unwrap_or(false);

@@ -69,8 +69,9 @@ pub(super) async fn submit(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_submit(&app, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_submit(&app, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// Asks a job to end. One that has not started ends at once.
@@ -83,8 +84,9 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_cancel(id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_cancel(id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// A job as the ledger has it, and what its cells must be asked.
@@ -143,7 +145,7 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("job", id)?;
-    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("get_job")?;
     let looked = look(&app, &account, &id).await?;
     let job = complete(&app, &caller.principal, looked).await?;
@@ -160,7 +162,7 @@ pub(super) async fn why(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("job", id)?;
-    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("explain_job")?;
     let looked = look(&app, &account, &id).await?;
     let job = complete(&app, &caller.principal, looked).await?;
@@ -230,7 +232,7 @@ pub(super) async fn preempt(
 ) -> Answer {
     let PreemptJob {} = convert(body)?;
     let id = named("job", id)?;
-    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("preempt_job")?;
     let (tenant, wanted) = (Name::from(tenant_of(&account)), id.clone());
     let read = move |ledger: &Ledger| {

@@ -82,8 +82,9 @@ pub(super) async fn set(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan = plan_set(id, body.clone())?;
-    change(&app, &caller, &body, plan).await
+    let print = caller.print(&body);
+    let plan = plan_set(id, body)?;
+    change(&app, &caller, print, plan).await
 }
 
 /// The quotas of an account.
@@ -132,6 +133,7 @@ pub(super) async fn remove(
     Tree(body): Tree,
 ) -> Answer {
     let asked = value!({ "region": query.region });
+    let print = caller.print(&asked);
     let plan = plan_remove(id, query.region, body)?;
-    change(&app, &caller, &asked, plan).await
+    change(&app, &caller, print, plan).await
 }

@@ -298,7 +298,7 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("job", id)?;
-    let account = find(&app, &caller, Resource::Job, &id, &[]).await?;
+    let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("get_job_timeline")?;
     let (tenant, wanted) = (Name::from(tenant_of(&account)), id.clone());
     let read = move |ledger: &Ledger| {

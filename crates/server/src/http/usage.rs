@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use bursar_api::batch::OperationResult;
 use bursar_api::json::convert;
 use bursar_api::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
 use bursar_core::ledger::command::{Command, Usage, UsageOf};
 use bursar_core::ledger::refusal::Resource;
 
-use super::batch::result;
+use super::batch::{Outcomes, decide_all, outcome};
 use super::change::{Answer, json, named};
 use super::convert::credits;
 use super::extract::{Caller, Tree};
 use crate::app::App;
-use crate::operation::{Plan, Running, Target};
+use crate::operation::{Plan, Target};
 use crate::problem::Failure;
 use crate::render::Shape;
 
@@ -55,13 +54,6 @@ fn plan(record: UsageRecord) -> Result<Plan, Failure> {
     })
 }
 
-async fn post(app: &App, caller: &Caller, record: UsageRecord) -> Result<Running, Failure> {
-    // Cumulative totals need no key of their own.
-    let caller = Caller { idempotency_key: None, ..caller.clone() };
-    let ready = plan(record)?.resolve(app, &caller, 0, &[]).await?;
-    Ok(ready.post(app))
-}
-
 /// Reports usage that others measured, such as Slurm or Kubernetes.
 ///
 /// Totals are cumulative. Each record is answered like a request of its own.
@@ -78,16 +70,10 @@ pub(super) async fn report(
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
         return Err(Failure::invalid("records", "must have 1 to 1000 records"));
     }
-    let mut running: Vec<Result<Running, Failure>> = Vec::with_capacity(report.records.len());
-    for record in report.records {
-        running.push(post(&app, &caller, record).await);
-    }
-    let mut results: Vec<OperationResult> = Vec::with_capacity(running.len());
-    for running in running {
-        results.push(result(match running {
-            Ok(running) => running.done(&app).await,
-            Err(failure) => Err(failure),
-        }));
-    }
-    Ok(json(StatusCode::OK, &UsageResults { results }))
+    // Cumulative totals need no key of their own.
+    let caller = Caller { idempotency_key: None, ..caller };
+    let orders = report.records.into_iter().map(|record| Ok(plan(record)?.ordered_by(&caller, 0)));
+    let decided = decide_all(&app, &caller, orders.collect()).await;
+    let results = decided.into_iter().map(outcome).collect();
+    Ok(json(StatusCode::OK, &Outcomes { results }))
 }

@@ -15,11 +15,10 @@ use serde_json::Value;
 
 use super::super::change::Answer;
 use super::super::extract::Caller;
-use super::{Promises, failed, finished, prepare, result};
+use super::{Promises, failed, finished, outcome, prepare, promise};
 use crate::app::App;
-use crate::gateway::Peeked;
 use crate::http::meta;
-use crate::operation::{Finish, key_hash, show};
+use crate::operation::{Finish, Ready, key_hash};
 use crate::problem::Failure;
 
 /// What is kept of a batch that came to nothing: which operation failed, and how.
@@ -33,7 +32,8 @@ struct Told {
 /// A batch whose operations are all ready.
 struct Prepared {
     items: Vec<(Envelope, Command)>,
-    finishes: Vec<(Finish, Option<Peeked<bool>>)>,
+    /// How to answer each, and whether what it creates was there already.
+    finishes: Vec<(Finish, bool)>,
 }
 
 /// Why a batch does not happen.
@@ -93,7 +93,7 @@ async fn attempt(
     };
     match seen.value {
         Ok(accepted) => {
-            let accepted = accepted.into_iter().skip(leading);
+            let accepted = accepted.into_iter().skip(leading).collect();
             Some(finish(app, accepted, finishes, seen.position).await)
         }
         Err(stopped) => match stopped.index.checked_sub(leading) {
@@ -113,43 +113,64 @@ async fn gather(
     print: Option<u128>,
     tenant: &mut Option<Name>,
 ) -> Result<Prepared, Stopped> {
-    let mut prepared = Prepared { items: Vec::new(), finishes: Vec::new() };
-    let mut promises = Promises::new();
+    let mut orders = Vec::with_capacity(operations.len());
+    let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
-        let ready = prepare(app, caller, place, operation, print, &mut promises).await;
-        let ready = ready.map_err(|failure| Stopped::By(place, failure))?;
+        match prepare(app, caller, place, operation, print) {
+            Ok(order) => match order.recall(app, caller).await {
+                Ok(()) => orders.push(order),
+                Err(error) => failure = Some((place, error)),
+            },
+            Err(error) => failure = Some((place, error)),
+        }
+        if failure.is_some() {
+            break;
+        }
+    }
+    let seen = app.ledger.read(move |ledger| {
+        let mut promises = Promises::new();
+        let ready = orders.into_iter().map(|order| {
+            let ready = order.ready(ledger, &promises)?;
+            promise(&ready.command, &mut promises);
+            let existed = ready.existed(ledger);
+            Ok((ready, existed))
+        });
+        ready.collect::<Vec<Result<(Ready, bool), Failure>>>()
+    });
+    let mut prepared = Prepared { items: Vec::new(), finishes: Vec::new() };
+    for (place, ready) in seen.await.map_err(Stopped::Whole)?.value.into_iter().enumerate() {
+        let (ready, existed) = ready.map_err(|failure| Stopped::By(place, failure))?;
         let own = ready.tenant().clone();
         if tenant.get_or_insert_with(|| own.clone()) != &own {
             let reason = "an atomic batch stays inside one tenant";
             let field = format!("operations[{place}].path");
             return Err(Stopped::Whole(Failure::invalid(field, reason)));
         }
-        let existed = ready.post_existed(&app.ledger);
         let (envelope, command, finish) = ready.into_parts();
         prepared.items.push((envelope, command));
         prepared.finishes.push((finish, existed));
     }
-    Ok(prepared)
+    match failure {
+        Some((place, failure)) => Err(Stopped::By(place, failure)),
+        None => Ok(prepared),
+    }
 }
 
+/// The answer to a batch that happened, in words.
 async fn finish(
     app: &App,
-    accepted: impl Iterator<Item = Accepted>,
-    finishes: Vec<(Finish, Option<Peeked<bool>>)>,
+    accepted: Vec<Accepted>,
+    finishes: Vec<(Finish, bool)>,
     position: u64,
 ) -> Answer {
-    let mut settled = Vec::with_capacity(finishes.len());
-    let mut all_replayed = true;
-    for (accepted, (finish, existed)) in accepted.zip(finishes) {
-        let existed = match existed {
-            Some(existed) => existed.seen().await?,
-            None => false,
-        };
-        all_replayed &= accepted.replayed;
-        settled.push(finish.settled(accepted, existed, position));
-    }
-    let shown = show(app, settled).await?;
-    Ok(finished(shown.into_iter().map(|done| result(Ok(done))).collect(), all_replayed))
+    let all_replayed = accepted.iter().all(|accepted| accepted.replayed);
+    let shown = app.ledger.peek(move |ledger| {
+        let finished = accepted.into_iter().zip(finishes).map(|(accepted, (finish, existed))| {
+            outcome(Ok(finish.settled(accepted, existed, position).done(ledger)))
+        });
+        finished.collect()
+    });
+    Ok(finished(shown.await?, all_replayed))
 }
 
 /// The answer when one operation made all fail, kept for the batch's key if it has one. None if the
