@@ -12,6 +12,7 @@
 pub mod database;
 pub mod entry;
 mod error;
+mod lists;
 pub mod project;
 pub mod query;
 pub mod schema;

@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 2;
+pub const SCHEMA_VERSION: i64 = 3;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -21,17 +21,19 @@ CREATE TABLE records (
   position INTEGER NOT NULL, item INTEGER NOT NULL, at INTEGER NOT NULL, actor TEXT,
   fingerprint BLOB, key BLOB, command INTEGER, refusal INTEGER, events TEXT NOT NULL,
   PRIMARY KEY (position, item)) STRICT, WITHOUT ROWID;
--- Which decisions concern which accounts: those that are touched, and all above them.
-CREATE TABLE record_accounts (
-  account INTEGER NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL,
-  PRIMARY KEY (account, position, item)) STRICT, WITHOUT ROWID;
+-- Lists of numbers, in parts: which entries an account has, which decisions concern it, and so on
+-- (see the module of lists). A part holds what one transaction added, ascending from its first.
+CREATE TABLE lists (
+  list INTEGER NOT NULL, first INTEGER NOT NULL, numbers BLOB NOT NULL,
+  PRIMARY KEY (list, first)) STRICT, WITHOUT ROWID;
 
 CREATE TABLE accounts (
   number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, kind INTEGER NOT NULL, parent INTEGER,
   tenant INTEGER NOT NULL, available BLOB NOT NULL, held BLOB NOT NULL,
-  uncollected BLOB NOT NULL) STRICT;
-CREATE INDEX accounts_by_available ON accounts (kind, available);
-CREATE INDEX accounts_by_held ON accounts (kind, held);
+  uncollected BLOB NOT NULL, available_class INTEGER NOT NULL, held_class INTEGER NOT NULL) STRICT;
+-- By the leading digits only, so that most changes leave the index alone.
+CREATE INDEX accounts_by_available ON accounts (kind, available_class);
+CREATE INDEX accounts_by_held ON accounts (kind, held_class);
 
 CREATE TABLE grants (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, account INTEGER NOT NULL, kind INTEGER NOT NULL,
@@ -62,19 +64,15 @@ CREATE TABLE holds (
   record BLOB NOT NULL, digest BLOB, job INTEGER) STRICT;
 CREATE INDEX holds_by_job ON holds (job, hold) WHERE job IS NOT NULL;
 CREATE INDEX holds_by_name ON holds (tenant, kind, name, hold);
-CREATE INDEX holds_by_account ON holds (account, hold);
 -- Which hold has a number of the ledger now.
 CREATE TABLE live_holds (number INTEGER PRIMARY KEY, hold INTEGER NOT NULL) STRICT;
 
+-- Numbered densely from 1, in the order of time.
 CREATE TABLE entries (
   entry INTEGER PRIMARY KEY, position INTEGER NOT NULL, at INTEGER NOT NULL,
   account INTEGER NOT NULL, type INTEGER NOT NULL, amount BLOB NOT NULL, grant_number INTEGER,
   hold INTEGER, spender INTEGER, movement TEXT, available_after BLOB NOT NULL,
   held_after BLOB NOT NULL) STRICT;
-CREATE INDEX entries_by_account ON entries (account, at, entry);
-CREATE INDEX entries_by_spender ON entries (spender, at, entry);
-CREATE INDEX entries_by_hold ON entries (hold, entry);
-CREATE INDEX entries_by_time ON entries (at, entry);
 
 -- Per account and hour. spent, drawn, gpu_ms: by the subtree; burned: of the account's own grants.
 CREATE TABLE usage_hours (

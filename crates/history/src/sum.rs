@@ -21,6 +21,12 @@ pub fn encode(sum: i128) -> Vec<u8> {
     bytes
 }
 
+/// The leading digits of a sum, as a number: sums of different classes sort like their classes.
+pub fn class(sum: i128) -> i64 {
+    let bytes = encode(sum);
+    i64::from(bytes[0]) << 8 | i64::from(bytes.get(1).copied().unwrap_or(0))
+}
+
 /// The inverse of [`encode`]; `None` if the bytes are no sum.
 pub fn decode(bytes: &[u8]) -> Option<i128> {
     let (first, digits) = bytes.split_first()?;
@@ -55,6 +61,7 @@ mod tests {
             assert_eq!(decode(bytes), Some(*sum));
         }
         sums.sort_unstable();
+        assert!(sums.is_sorted_by_key(|sum| class(*sum)), "classes sort like their sums");
         encoded.sort_unstable();
         assert_eq!(encoded, sums.iter().map(|sum| encode(*sum)).collect::<Vec<_>>());
     }

@@ -94,6 +94,31 @@ fn all_entries(history: &History<Sqlite>, of: EntriesOf, limit: u32) -> Vec<Entr
 }
 
 /// Everything in the file, table by table.
+/// The numbers of each list, whatever parts they are stored in: parts are what transactions added.
+fn lists(connection: &rusqlite::Connection) -> Vec<String> {
+    let mut rows = connection
+        .prepare("SELECT list, first, numbers FROM lists ORDER BY list, first")
+        .expect("a table");
+    let parts: rusqlite::Result<Vec<(i64, i64, Vec<u8>)>> = rows
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .and_then(Iterator::collect);
+    let mut lines = Vec::new();
+    for (list, first, bytes) in parts.expect("rows") {
+        let (mut number, mut step, mut shift) = (first, 0i64, 0);
+        lines.push(format!("lists {list} {number}"));
+        for byte in bytes {
+            step |= i64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                number += step;
+                lines.push(format!("lists {list} {number}"));
+                (step, shift) = (0, 0);
+            }
+        }
+    }
+    lines
+}
+
 fn dump(file: &Path) -> Vec<String> {
     let connection = rusqlite::Connection::open(file).expect("the file is there");
     let mut tables = connection
@@ -103,8 +128,8 @@ fn dump(file: &Path) -> Vec<String> {
         .query_map([], |row| row.get(0))
         .and_then(Iterator::collect)
         .expect("names of tables");
-    let mut lines = Vec::new();
-    for name in names {
+    let mut lines = lists(&connection);
+    for name in names.into_iter().filter(|name| name != "lists") {
         let mut rows = connection.prepare(&format!("SELECT * FROM {name}")).expect("a table");
         let columns = rows.column_count();
         let content: rusqlite::Result<Vec<String>> = rows

@@ -21,6 +21,10 @@ use crate::problem::Failure;
 /// Batches that are fed in one transaction.
 const CHUNK: usize = 256;
 
+/// How long to let the journal grow before the next transaction, if nobody asks: a row that changes
+/// several times meanwhile is written once.
+const PACE: Duration = Duration::from_millis(20);
+
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,6 +33,7 @@ pub struct HistoryService {
     journal: Arc<dyn Journal>,
     path: PathBuf,
     fed: watch::Receiver<u64>,
+    feeding: std::thread::Thread,
     idle: Arc<Mutex<Vec<History<Sqlite>>>>,
     prover: Arc<Mutex<Prover>>,
 }
@@ -44,13 +49,14 @@ impl HistoryService {
         let position = history.position().map_err(|error| error.to_string())?;
         let (told, fed) = watch::channel(position);
         let feeder = Feeder { journal: Arc::clone(&journal), history, told };
-        std::thread::Builder::new()
+        let feeding = std::thread::Builder::new()
             .name("bursar-history".into())
             .spawn(move || feeder.run(&durable))
             .map_err(|error| error.to_string())?;
+        let feeding = feeding.thread().clone();
         let (path, idle) = (path.to_owned(), Arc::default());
         let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
-        Ok(HistoryService { journal, path, fed, idle, prover })
+        Ok(HistoryService { journal, path, fed, feeding, idle, prover })
     }
 
     /// The last position that history has.
@@ -65,6 +71,9 @@ impl HistoryService {
         ask: impl FnOnce(&History<Sqlite>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<(T, u64), Failure> {
         let mut fed = self.fed.clone();
+        if *fed.borrow() < position {
+            self.feeding.unpark();
+        }
         let reached = fed.wait_for(|fed| *fed >= position);
         if !matches!(tokio::time::timeout(PATIENCE, reached).await, Ok(Ok(_))) {
             let detail = "history has not come so far yet; try again";
@@ -169,7 +178,10 @@ impl Feeder {
         while durable.wait_beyond(head.sequence) {
             let Some(until) = durable.head() else { continue };
             match self.feed(head, until) {
-                Ok(reached) => head = reached,
+                Ok(reached) => {
+                    head = reached;
+                    std::thread::park_timeout(PACE);
+                }
                 Err(reason) => {
                     tracing::warn!(%reason, "history could not be fed; trying again");
                     durable.pause(Duration::from_secs(1));

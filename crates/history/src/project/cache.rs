@@ -1,6 +1,7 @@
 //! What is read again and again while feeding, kept in memory and written once a transaction.
 //!
-//! The rows written are the same however records are grouped into transactions.
+//! What is written is the same however records are grouped into transactions; only lists are divided
+//! as they were.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,8 @@ use super::levels::Levels;
 use super::{History, no_progress};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
+use crate::lists::Added;
+use crate::sum;
 
 /// More things than this are not kept between transactions.
 const MOST_KEPT: usize = 200_000;
@@ -24,7 +27,10 @@ pub(super) struct Cache {
     accounts: Kept<AccountRow>,
     buckets: Kept<BucketRow>,
     holds: Kept<LiveHold>,
+    pub(super) lists: Added,
     pub(super) usage: BTreeMap<(i64, u32), UsageRow>,
+    /// What is written of these hours, so that it need not be read to be added to.
+    pub(super) usage_written: BTreeMap<(i64, u32), UsageRow>,
     pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
     pub(super) levels: Levels,
 }
@@ -79,6 +85,8 @@ pub(super) struct AccountRow {
     pub(super) available: i128,
     pub(super) held: i128,
     pub(super) uncollected: i128,
+    /// The classes that are written.
+    pub(super) classes: (i64, i64),
     pub(super) dirty: bool,
 }
 
@@ -88,6 +96,8 @@ pub(super) struct BucketRow {
     pub(super) grants: u32,
     pub(super) length: i128,
     pub(super) free: i128,
+    /// The grant that owns all units, if there is only one and it is known.
+    pub(super) sole_grant: Option<u32>,
     pub(super) dirty: bool,
 }
 
@@ -95,6 +105,8 @@ pub(super) struct LiveHold {
     /// Its number here.
     pub(super) hold: i64,
     pub(super) record: Hold,
+    /// Whether there is a row to be changed.
+    pub(super) stored: bool,
     pub(super) dirty: bool,
 }
 
@@ -113,6 +125,9 @@ impl Cache {
         self.accounts.trim();
         self.buckets.trim();
         self.holds.trim();
+        if self.usage_written.len() > MOST_KEPT {
+            self.usage_written.clear();
+        }
     }
 
     pub(super) fn insert_account(&mut self, number: u32, row: AccountRow) {
@@ -148,8 +163,8 @@ impl<D: Database> History<D> {
     pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
         if !self.cache.accounts.rows.contains_key(&number) {
             let rows = self.database.query(
-                "SELECT kind, parent, tenant, available, held, uncollected FROM accounts
-                 WHERE number = ?1",
+                "SELECT kind, parent, tenant, available, held, uncollected, available_class,
+                 held_class FROM accounts WHERE number = ?1",
                 &[number.into()],
             )?;
             let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
@@ -161,6 +176,7 @@ impl<D: Database> History<D> {
                 available: row.sum()?,
                 held: row.sum()?,
                 uncollected: row.sum()?,
+                classes: (row.integer()?, row.integer()?),
                 dirty: false,
             };
             self.cache.accounts.insert(number, loaded);
@@ -182,6 +198,7 @@ impl<D: Database> History<D> {
                 grants: row.number()?,
                 length: row.sum()?,
                 free: row.sum()?,
+                sole_grant: None,
                 dirty: false,
             };
             self.cache.buckets.insert(number, loaded);
@@ -200,7 +217,7 @@ impl<D: Database> History<D> {
             let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
             let hold = row.integer()?;
             let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
-            self.cache.holds.insert(number, LiveHold { hold, record, dirty: false });
+            self.cache.holds.insert(number, LiveHold { hold, record, stored: true, dirty: false });
         }
         Ok(self.cache.holds.touch(number))
     }
@@ -215,6 +232,14 @@ impl<D: Database> History<D> {
                 "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4 WHERE number = ?1",
                 &[number.into(), row.available.into(), row.held.into(), row.uncollected.into()],
             )?;
+            let classes = (sum::class(row.available), sum::class(row.held));
+            if classes != row.classes {
+                database.execute(
+                    "UPDATE accounts SET available_class = ?2, held_class = ?3 WHERE number = ?1",
+                    &[number.into(), classes.0.into(), classes.1.into()],
+                )?;
+                row.classes = classes;
+            }
             row.dirty = false;
         }
         for number in std::mem::take(&mut self.cache.buckets.touched) {
@@ -233,6 +258,7 @@ impl<D: Database> History<D> {
             )?;
             row.dirty = false;
         }
+        self.cache.lists.flush(database)?;
         self.flush_levels()?;
         self.flush_holds()?;
         self.flush_usage()?;
@@ -251,12 +277,19 @@ impl<D: Database> History<D> {
         )
     }
 
-    fn flush_holds(&mut self) -> Result<(), HistoryError> {
+    pub(super) fn flush_holds(&mut self) -> Result<(), HistoryError> {
         for number in std::mem::take(&mut self.cache.holds.touched) {
             let live = self.cache.holds.rows.get_mut(&number).filter(|live| live.dirty);
             let Some(live) = live else { continue };
-            write_hold(&self.database, live.hold, &live.record)?;
             live.dirty = false;
+            if std::mem::replace(&mut live.stored, true) {
+                write_hold(&self.database, live.hold, &live.record)?;
+                continue;
+            }
+            let (hold, record) = (live.hold, live.record.clone());
+            let tenant = self.account(record.account.0)?.tenant;
+            insert_hold(&self.database, hold, tenant, record)?;
+            self.name_live(number, hold)?;
         }
         Ok(())
     }
@@ -267,6 +300,33 @@ impl<D: Database> History<D> {
         self.cache.holds.rows.clear();
         Ok(())
     }
+}
+
+/// Writes a hold for the first time.
+fn insert_hold(
+    database: &impl Database,
+    hold: i64,
+    tenant: u32,
+    record: Hold,
+) -> Result<(), HistoryError> {
+    let archived = ArchivedHold { hold: record };
+    let record = &archived.hold;
+    let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
+    database.execute(
+        "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        &[
+            hold.into(),
+            tenant.into(),
+            (record.kind as u32).into(),
+            record.id.as_str().into(),
+            record.account.0.into(),
+            (record.state as u32).into(),
+            record.placed_at.millis().into(),
+            encode_archived(&archived).into(),
+            digest.into(),
+            record.job().map(|job| job.0.cast_signed()).into(),
+        ],
+    )
 }
 
 /// Writes a hold as it is now; a closed one gets the digest with which it can be brought back.

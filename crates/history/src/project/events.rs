@@ -12,6 +12,7 @@ use super::{History, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
+use crate::sum;
 
 impl<D: Database> History<D> {
     pub(super) fn apply_event(
@@ -189,11 +190,20 @@ impl<D: Database> History<D> {
             Some(parent) => self.account(parent)?.tenant,
         };
         self.database.execute(
-            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6)",
-            &[number.into(), path.into(), kind.into(), parent.into(), tenant.into(), 0i128.into()],
+            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, ?7, ?7)",
+            &[
+                number.into(),
+                path.into(),
+                kind.into(),
+                parent.into(),
+                tenant.into(),
+                0i128.into(),
+                sum::class(0).into(),
+            ],
         )?;
         let (available, held, uncollected, dirty) = (0, 0, 0, false);
-        let row = AccountRow { kind, parent, tenant, available, held, uncollected, dirty };
+        let classes = (sum::class(0), sum::class(0));
+        let row = AccountRow { kind, parent, tenant, available, held, uncollected, classes, dirty };
         self.cache.insert_account(number, row);
         Ok(())
     }

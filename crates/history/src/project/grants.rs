@@ -129,6 +129,7 @@ impl<D: Database> History<D> {
         let bucket = self.bucket(number)?;
         bucket.length += amount;
         bucket.grants += 1;
+        bucket.sole_grant = None;
         bucket.dirty = true;
         self.shift(at, number, amount)?;
         self.database.execute(
@@ -158,7 +159,15 @@ impl<D: Database> History<D> {
     ) -> Result<u32, HistoryError> {
         let number = self.cache.progress.buckets;
         self.cache.progress.buckets += 1;
-        let row = BucketRow { account, expired: false, grants: 0, length: 0, free: 0, dirty: true };
+        let row = BucketRow {
+            account,
+            expired: false,
+            grants: 0,
+            length: 0,
+            free: 0,
+            sole_grant: None,
+            dirty: true,
+        };
         self.database.execute(
             "INSERT INTO buckets VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?5)",
             &[
@@ -219,11 +228,18 @@ impl<D: Database> History<D> {
     pub(super) fn owners(&mut self, pieces: &[Piece]) -> Result<Vec<Owned>, HistoryError> {
         let mut owners: Vec<Owned> = Vec::new();
         for piece in pieces {
-            let account = self.bucket(piece.bucket.0)?.account;
-            let of_one = self
-                .grant_at(piece.bucket.0, piece.span.start)?
-                .filter(|(_, end)| i128::from(piece.span.end) <= *end)
-                .map(|(grant, _)| grant);
+            let bucket = self.bucket(piece.bucket.0)?;
+            let (account, alone, sole) = (bucket.account, bucket.grants == 1, bucket.sole_grant);
+            let of_one = match sole {
+                Some(grant) => Some(grant),
+                None => self
+                    .grant_at(piece.bucket.0, piece.span.start)?
+                    .filter(|(_, end)| i128::from(piece.span.end) <= *end)
+                    .map(|(grant, _)| grant),
+            };
+            if alone {
+                self.bucket(piece.bucket.0)?.sole_grant = of_one;
+            }
             let amount = i128::from(piece.span.len());
             match owners.iter_mut().find(|owner| owner.account == account) {
                 Some(owner) => {

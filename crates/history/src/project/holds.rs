@@ -5,7 +5,6 @@ use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, Slic
 use bursar_core::ledger::hold::Hold;
 use bursar_core::ledger::price::Rate;
 use bursar_core::time::Timestamp;
-use bursar_journal::record::ledger::encode_archived;
 
 use super::cache::{LiveHold, UsageRow};
 use super::hold_record::{self, Capture, Drawn};
@@ -75,34 +74,16 @@ impl<D: Database> History<D> {
         self.use_subtree(at, spender, usage)
     }
 
-    /// Adds a hold or charge under a number of its own.
-    fn add_hold(&mut self, number: u32, record: Hold) -> Result<i64, HistoryError> {
+    /// Adds a hold or charge under a number of its own. It is written at the end of the transaction:
+    /// most are settled in the same one.
+    fn add_hold(&mut self, number: u32, record: Hold) -> i64 {
         self.cache.progress.holds += 1;
         let hold = self.cache.progress.holds;
-        let tenant = self.account(record.account.0)?.tenant;
-        let archived = ArchivedHold { hold: record };
-        let record = &archived.hold;
-        self.database.execute(
-            "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL, ?9)",
-            &[
-                hold.into(),
-                tenant.into(),
-                (record.kind as u32).into(),
-                record.id.as_str().into(),
-                record.account.0.into(),
-                (record.state as u32).into(),
-                record.placed_at.millis().into(),
-                encode_archived(&archived).into(),
-                record.job().map(|job| job.0.cast_signed()).into(),
-            ],
-        )?;
-        self.name_live(number, hold)?;
-        let live = LiveHold { hold, record: archived.hold, dirty: true };
-        self.cache.insert_hold(number, live);
-        Ok(hold)
+        self.cache.insert_hold(number, LiveHold { hold, record, stored: false, dirty: true });
+        hold
     }
 
-    fn name_live(&self, number: u32, hold: i64) -> Result<(), HistoryError> {
+    pub(super) fn name_live(&self, number: u32, hold: i64) -> Result<(), HistoryError> {
         self.database.execute(
             "INSERT INTO live_holds VALUES (?1, ?2)
              ON CONFLICT (number) DO UPDATE SET hold = excluded.hold",
@@ -127,7 +108,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         placed: &HoldPlaced,
     ) -> Result<(), HistoryError> {
-        let hold = self.add_hold(placed.hold.0, hold_record::placed(step.at, placed))?;
+        let hold = self.add_hold(placed.hold.0, hold_record::placed(step.at, placed));
         step.jobs.extend(placed.job);
         self.drew(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
     }
@@ -258,7 +239,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         charged: &Charged,
     ) -> Result<(), HistoryError> {
-        let hold = self.add_hold(charged.hold.0, hold_record::charged(step.at, charged))?;
+        let hold = self.add_hold(charged.hold.0, hold_record::charged(step.at, charged));
         let spender = charged.account.0;
         self.drew(step, EntryType::Charged, hold, spender, &charged.pieces)?;
         let total = charged.pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
@@ -297,6 +278,7 @@ impl<D: Database> History<D> {
         record.rare.get_or_insert_default().revived = true;
         let tenant = self.account(record.account.0)?.tenant;
         step.touched.insert(record.account.0);
+        self.flush_holds()?;
         let rows = self.database.query(
             "SELECT hold FROM holds WHERE tenant = ?1 AND kind = ?2 AND name = ?3
              ORDER BY hold DESC LIMIT 1",
@@ -305,7 +287,7 @@ impl<D: Database> History<D> {
         let missing = || HistoryError::inconsistent("a revived hold was never there");
         let hold = Columns::of(rows.into_iter().next().ok_or_else(missing)?).integer()?;
         self.name_live(number, hold)?;
-        self.cache.insert_hold(number, LiveHold { hold, record, dirty: true });
+        self.cache.insert_hold(number, LiveHold { hold, record, stored: true, dirty: true });
         Ok(())
     }
 }

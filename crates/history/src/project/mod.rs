@@ -19,6 +19,7 @@ use bursar_journal::record::ledger::{LedgerBody, Outcome, event_name};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
+use crate::lists::{ListOf, decision};
 use cache::Cache;
 pub(crate) use usage::hour_of;
 
@@ -164,11 +165,9 @@ impl<D: Database> History<D> {
                 events.join(" ").as_str().into(),
             ],
         )?;
-        for account in &self.with_those_above(&step.touched)? {
-            self.database.execute(
-                "INSERT INTO record_accounts VALUES (?1, ?2, ?3)",
-                &[(*account).into(), key.0.into(), key.1.into()],
-            )?;
+        for account in self.with_those_above(&step.touched)? {
+            let number = decision(step.position, step.item);
+            self.cache.lists.push(ListOf::Decisions(account), number);
         }
         for job in &step.jobs {
             self.database.execute(
@@ -195,6 +194,20 @@ impl<D: Database> History<D> {
         let (available, held) = (own.available, own.held);
         self.cache.progress.entries += 1;
         let entry = self.cache.progress.entries;
+        let lists = &mut self.cache.lists;
+        match spender {
+            None => lists.push(ListOf::Unspent(account), entry),
+            Some(spender) if spender == account => {
+                lists.push(ListOf::SpentOfOwn(account), entry);
+            }
+            Some(spender) => {
+                lists.push(ListOf::SpentByOthers(account), entry);
+                lists.push(ListOf::SpentOfOthers(spender), entry);
+            }
+        }
+        if let Some(hold) = hold {
+            lists.push(ListOf::Hold(hold), entry);
+        }
         self.database.execute(
             "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             &[

@@ -39,32 +39,41 @@ impl<D: Database> History<D> {
         self.cache.usage.entry((hour_of(at), account)).or_default().burned += amount;
     }
 
+    /// What is written of an hour.
+    fn usage_of(&self, kind: u32, hour: i64, account: u32) -> Result<UsageRow, HistoryError> {
+        let rows = self.database.query(
+            "SELECT spent, drawn, gpu_ms, burned FROM usage_hours
+             WHERE kind = ?1 AND hour = ?2 AND account = ?3",
+            &[kind.into(), hour.into(), account.into()],
+        )?;
+        let Some(row) = rows.into_iter().next() else { return Ok(UsageRow::default()) };
+        let mut row = Columns::of(row);
+        let (spent, drawn) = (row.sum()?, row.sum()?);
+        Ok(UsageRow { spent, drawn, gpu_ms: row.sum()?, burned: row.sum()? })
+    }
+
     pub(super) fn flush_usage(&mut self) -> Result<(), HistoryError> {
         for ((hour, account), added) in std::mem::take(&mut self.cache.usage) {
             let kind = self.account(account)?.kind;
-            let key = [kind.into(), hour.into(), account.into()];
-            let rows = self.database.query(
-                "SELECT spent, drawn, gpu_ms, burned FROM usage_hours
-                 WHERE kind = ?1 AND hour = ?2 AND account = ?3",
-                &key,
-            )?;
-            let mut sums = added;
-            if let Some(row) = rows.into_iter().next() {
-                let mut row = Columns::of(row);
-                sums.spent += row.sum()?;
-                sums.drawn += row.sum()?;
-                sums.gpu_ms += row.sum()?;
-                sums.burned += row.sum()?;
-            }
-            let [kind, hour, account] = key;
+            let written = match self.cache.usage_written.get(&(hour, account)) {
+                Some(written) => *written,
+                None => self.usage_of(kind, hour, account)?,
+            };
+            let sums = UsageRow {
+                spent: written.spent + added.spent,
+                drawn: written.drawn + added.drawn,
+                gpu_ms: written.gpu_ms + added.gpu_ms,
+                burned: written.burned + added.burned,
+            };
+            self.cache.usage_written.insert((hour, account), sums);
             self.database.execute(
                 "INSERT INTO usage_hours VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                  ON CONFLICT (kind, hour, account) DO UPDATE SET spent = excluded.spent,
                  drawn = excluded.drawn, gpu_ms = excluded.gpu_ms, burned = excluded.burned",
                 &[
-                    kind,
-                    hour,
-                    account,
+                    kind.into(),
+                    hour.into(),
+                    account.into(),
                     sums.spent.into(),
                     sums.drawn.into(),
                     sums.gpu_ms.into(),

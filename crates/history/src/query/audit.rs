@@ -7,6 +7,7 @@ use bursar_journal::record::ledger::{CommandKind, RefusalCode};
 use super::{Cursor, MOST_ROWS, Page};
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
+use crate::lists::{ListOf, decision, decision_parts, newest};
 use crate::project::History;
 
 /// One decision.
@@ -52,14 +53,7 @@ impl<D: Database> History<D> {
         let limit = limit.clamp(1, MOST_ROWS);
         let after = after.unwrap_or(Cursor::START);
         let (sql, key): (&'static str, i64) = match filter {
-            AuditFilter::Account(account) => (
-                "SELECT r.position, r.item, r.at, r.actor, r.command, r.refusal, r.events
-                 FROM record_accounts a
-                 JOIN records r ON r.position = a.position AND r.item = a.item
-                 WHERE a.account = ?1 AND (a.position, a.item) < (?2, ?3)
-                 ORDER BY a.position DESC, a.item DESC LIMIT ?4",
-                account.into(),
-            ),
+            AuditFilter::Account(account) => return self.audit_of_account(account, after, limit),
             AuditFilter::Job(job) => (
                 "SELECT r.position, r.item, r.at, r.actor, r.command, r.refusal, r.events
                  FROM record_jobs j
@@ -84,15 +78,46 @@ impl<D: Database> History<D> {
         let bounds =
             [key.into(), after.major.into(), after.minor.into(), i64::from(limit + 1).into()];
         let rows = self.database.query(sql, &bounds)?;
-        let mut data = rows.into_iter().map(audit_entry).collect::<Result<Vec<_>, _>>()?;
-        let more = data.len() > limit as usize;
-        data.truncate(limit as usize);
-        let next = data
-            .last()
-            .filter(|_| more)
-            .map(|last| Cursor { major: last.position.cast_signed(), minor: last.item.into() });
-        Ok(Page { data, next })
+        audit_page(rows, limit)
     }
+
+    fn audit_of_account(
+        &self,
+        account: u32,
+        after: Cursor,
+        limit: u32,
+    ) -> Result<Page<AuditEntry>, HistoryError> {
+        let below = match u64::try_from(after.major) {
+            Ok(position) if after != Cursor::START => {
+                decision(position, u32::try_from(after.minor).unwrap_or(u32::MAX))
+            }
+            _ => i64::MAX,
+        };
+        let list = [ListOf::Decisions(account)];
+        let numbers = newest(&self.database, &list, (0, below), limit as usize + 1)?;
+        let mut rows = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let (position, item) = decision_parts(number);
+            rows.extend(self.database.query(
+                "SELECT position, item, at, actor, command, refusal, events FROM records
+                 WHERE position = ?1 AND item = ?2",
+                &[position.into(), item.into()],
+            )?);
+        }
+        audit_page(rows, limit)
+    }
+}
+
+/// A page out of one row more than it has, if there are more.
+fn audit_page(rows: Vec<Row>, limit: u32) -> Result<Page<AuditEntry>, HistoryError> {
+    let mut data = rows.into_iter().map(audit_entry).collect::<Result<Vec<_>, _>>()?;
+    let more = data.len() > limit as usize;
+    data.truncate(limit as usize);
+    let next = data
+        .last()
+        .filter(|_| more)
+        .map(|last| Cursor { major: last.position.cast_signed(), minor: last.item.into() });
+    Ok(Page { data, next })
 }
 
 fn audit_entry(row: Row) -> Result<AuditEntry, HistoryError> {

@@ -4,9 +4,10 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
 use super::{Cursor, MOST_ROWS, Page};
-use crate::database::{Columns, Database, Row, Value};
+use crate::database::{Columns, Database, Row};
 use crate::entry::{Entry, EntryType};
 use crate::error::HistoryError;
+use crate::lists::{ListOf, newest};
 use crate::project::History;
 
 /// Whose entries.
@@ -24,22 +25,17 @@ pub enum EntriesOf {
     Everything,
 }
 
-macro_rules! select {
-    ($conditions:literal) => {
-        concat!(
-            "SELECT e.entry, e.position, e.at, a.path, e.type, e.amount, g.name, h.name, j.name,
-                    s.path, e.movement, e.available_after, e.held_after
-             FROM entries e
-             JOIN accounts a ON a.number = e.account
-             LEFT JOIN grants g ON g.number = e.grant_number
-             LEFT JOIN holds h ON h.hold = e.hold
-             LEFT JOIN jobs j ON j.number = h.job
-             LEFT JOIN accounts s ON s.number = e.spender
-             WHERE ",
-            $conditions
-        )
-    };
-}
+/// One entry, with the names of what it is about.
+const ENTRY: &str =
+    "SELECT e.entry, e.position, e.at, a.path, e.type, e.amount, g.name, h.name, j.name,
+            s.path, e.movement, e.available_after, e.held_after
+     FROM entries e
+     JOIN accounts a ON a.number = e.account
+     LEFT JOIN grants g ON g.number = e.grant_number
+     LEFT JOIN holds h ON h.hold = e.hold
+     LEFT JOIN jobs j ON j.number = h.job
+     LEFT JOIN accounts s ON s.number = e.spender
+     WHERE e.entry = ?1";
 
 impl<D: Database> History<D> {
     /// Entries from `from` to `to`, both included, newest first.
@@ -50,66 +46,90 @@ impl<D: Database> History<D> {
         after: Option<Cursor>,
         limit: u32,
     ) -> Result<Page<Entry>, HistoryError> {
-        let limit = limit.clamp(1, MOST_ROWS);
+        let limit = limit.clamp(1, MOST_ROWS) as usize;
         // Cursors and ends are both upper bounds: the lower one counts.
-        let after = after.unwrap_or(Cursor::START);
-        let end = Cursor { major: to.millis(), minor: i64::MAX };
-        let below = if (after.major, after.minor) < (end.major, end.minor) { after } else { end };
-        let bounds: [Value; 4] = [
-            from.millis().into(),
-            below.major.into(),
-            below.minor.into(),
-            i64::from(limit + 1).into(),
-        ];
-        let [from, major, minor, rows] = bounds;
-        let (sql, key): (&'static str, Value) = match of {
-            EntriesOf::Account(account) => (
-                select!(
-                    "e.account = ?1 AND e.at >= ?2 AND (e.at, e.entry) < (?3, ?4)
-                     ORDER BY e.at DESC, e.entry DESC LIMIT ?5"
-                ),
-                account.into(),
-            ),
-            EntriesOf::Spender(account) => (
-                select!(
-                    "e.spender = ?1 AND e.at >= ?2 AND (e.at, e.entry) < (?3, ?4)
-                     ORDER BY e.at DESC, e.entry DESC LIMIT ?5"
-                ),
-                account.into(),
-            ),
-            // Entries of one hold are few, and are in the order of time by their numbers.
-            EntriesOf::Hold(hold) => (
-                select!(
-                    "e.hold = ?1 AND e.at >= ?2 AND e.at <= ?3 AND e.entry < ?4
-                     ORDER BY e.entry DESC LIMIT ?5"
-                ),
-                hold.into(),
-            ),
-            EntriesOf::Job(job) => (
-                select!(
-                    "e.hold IN (SELECT hold FROM holds WHERE job = ?1)
-                     AND e.at >= ?2 AND e.at <= ?3 AND e.entry < ?4
-                     ORDER BY e.entry DESC LIMIT ?5"
-                ),
-                job.0.cast_signed().into(),
-            ),
-            EntriesOf::Everything => (
-                select!(
-                    "?1 = 0 AND e.at >= ?2 AND (e.at, e.entry) < (?3, ?4)
-                     ORDER BY e.at DESC, e.entry DESC LIMIT ?5"
-                ),
-                0i64.into(),
-            ),
+        let below = self.entries_up_to(to)?.saturating_add(1);
+        let below = after.map_or(below, |after| below.min(after.minor));
+        let low = self.entries_up_to(from.plus_millis(-1))?.saturating_add(1);
+        let numbers = self.entry_numbers(of, (low, below), limit + 1)?;
+        let more = numbers.len() > limit;
+        let one = |number: &i64| -> Result<Entry, HistoryError> {
+            let row = self.database.query(ENTRY, &[(*number).into()])?.pop();
+            entry(row.ok_or_else(|| no_entry(*number))?)
         };
-        let found = self.database.query(sql, &[key, from, major, minor, rows])?;
-        let mut data = found.into_iter().map(entry).collect::<Result<Vec<Entry>, _>>()?;
-        let more = data.len() > limit as usize;
-        data.truncate(limit as usize);
+        let data = numbers.iter().take(limit).map(one).collect::<Result<Vec<Entry>, _>>()?;
         let last = data.last().filter(|_| more);
         let next =
             last.map(|last| Cursor { major: last.at.millis(), minor: last.entry.cast_signed() });
         Ok(Page { data, next })
     }
+
+    fn entry_numbers(
+        &self,
+        of: EntriesOf,
+        bounds: (i64, i64),
+        limit: usize,
+    ) -> Result<Vec<i64>, HistoryError> {
+        let lists = match of {
+            EntriesOf::Account(account) => {
+                vec![
+                    ListOf::Unspent(account),
+                    ListOf::SpentOfOwn(account),
+                    ListOf::SpentByOthers(account),
+                ]
+            }
+            EntriesOf::Spender(account) => {
+                vec![ListOf::SpentOfOwn(account), ListOf::SpentOfOthers(account)]
+            }
+            EntriesOf::Hold(hold) => vec![ListOf::Hold(hold)],
+            EntriesOf::Job(job) => {
+                let rows = self.database.query(
+                    "SELECT hold FROM holds WHERE job = ?1",
+                    &[job.0.cast_signed().into()],
+                )?;
+                let holds =
+                    rows.into_iter().map(|row| Columns::of(row).integer().map(ListOf::Hold));
+                holds.collect::<Result<Vec<ListOf>, _>>()?
+            }
+            EntriesOf::Everything => {
+                let first = bounds.0.max(bounds.1.saturating_sub(count(limit))).max(1);
+                return Ok((first..bounds.1).rev().collect());
+            }
+        };
+        newest(&self.database, &lists, bounds, limit)
+    }
+
+    /// The last entry at or before an instant, 0 before the first. Searched by halves: entries are
+    /// in the order of time.
+    pub(super) fn entries_up_to(&self, at: Timestamp) -> Result<i64, HistoryError> {
+        let rows = self.database.query("SELECT entries FROM progress WHERE only = 1", &[])?;
+        let missing = || HistoryError::inconsistent("it does not say how far it has come");
+        let mut high = Columns::of(rows.into_iter().next().ok_or_else(missing)?).integer()?;
+        let mut low = 0;
+        // Most ask for everything up to now, or from the beginning.
+        let mut middle = high;
+        while low < high {
+            let row = self
+                .database
+                .query("SELECT at FROM entries WHERE entry = ?1", &[middle.into()])?
+                .pop();
+            if Columns::of(row.ok_or_else(|| no_entry(middle))?).integer()? <= at.millis() {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+            middle = low + (high - low + 1) / 2;
+        }
+        Ok(low)
+    }
+}
+
+fn count(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+pub(super) fn no_entry(number: i64) -> HistoryError {
+    HistoryError::inconsistent(format!("there is no entry {number}"))
 }
 
 fn entry(row: Row) -> Result<Entry, HistoryError> {

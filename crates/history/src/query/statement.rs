@@ -2,10 +2,11 @@
 
 use bursar_core::time::Timestamp;
 
-use super::entries::entry_type;
+use super::entries::{entry_type, no_entry};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
+use crate::lists::{ListOf, newest};
 use crate::project::History;
 
 /// What an account had at an instant, after everything that happened at it.
@@ -41,16 +42,28 @@ impl Statement {
     }
 }
 
+/// Entries that are looked up at once.
+const AT_ONCE: usize = 1024;
+
+/// The lists of an account's own entries.
+fn of_account(account: u32) -> [ListOf; 3] {
+    [ListOf::Unspent(account), ListOf::SpentOfOwn(account), ListOf::SpentByOthers(account)]
+}
+
 impl<D: Database> History<D> {
     /// What an account had at `at`.
     pub fn balance_as_of(&self, account: u32, at: Timestamp) -> Result<AsOf, HistoryError> {
-        let rows = self.database.query(
-            "SELECT available_after, held_after FROM entries WHERE account = ?1 AND at <= ?2
-             ORDER BY at DESC, entry DESC LIMIT 1",
-            &[account.into(), at.millis().into()],
-        )?;
-        let Some(row) = rows.into_iter().next() else { return Ok(AsOf::default()) };
-        let mut row = Columns::of(row);
+        let below = self.entries_up_to(at)?.saturating_add(1);
+        let last = newest(&self.database, &of_account(account), (0, below), 1)?;
+        let Some(last) = last.first() else { return Ok(AsOf::default()) };
+        let row = self
+            .database
+            .query(
+                "SELECT available_after, held_after FROM entries WHERE entry = ?1",
+                &[(*last).into()],
+            )?
+            .pop();
+        let mut row = Columns::of(row.ok_or_else(|| no_entry(*last))?);
         Ok(AsOf { available: row.sum()?, held: row.sum()? })
     }
 
@@ -63,16 +76,23 @@ impl<D: Database> History<D> {
     ) -> Result<Statement, HistoryError> {
         let opening = self.balance_as_of(account, from.plus_millis(-1))?;
         let closing = self.balance_as_of(account, to)?;
-        let rows = self.database.query(
-            "SELECT type, amount FROM entries WHERE account = ?1 AND at >= ?2 AND at <= ?3",
-            &[account.into(), from.millis().into(), to.millis().into()],
-        )?;
+        let low = self.entries_up_to(from.plus_millis(-1))?.saturating_add(1);
+        let mut below = self.entries_up_to(to)?.saturating_add(1);
         let mut sums = [(0u64, 0i128); EntryType::ALL.len()];
-        for row in rows {
-            let mut row = Columns::of(row);
-            let (count, sum) = &mut sums[entry_type(row.number()?)? as usize];
-            *count += 1;
-            *sum += row.sum()?;
+        loop {
+            let numbers = newest(&self.database, &of_account(account), (low, below), AT_ONCE)?;
+            let Some(oldest) = numbers.last() else { break };
+            below = *oldest;
+            for number in numbers {
+                let row = self
+                    .database
+                    .query("SELECT type, amount FROM entries WHERE entry = ?1", &[number.into()])?
+                    .pop();
+                let mut row = Columns::of(row.ok_or_else(|| no_entry(number))?);
+                let (count, sum) = &mut sums[entry_type(row.number()?)? as usize];
+                *count += 1;
+                *sum += row.sum()?;
+            }
         }
         let movements = EntryType::ALL.into_iter().zip(sums).filter(|(_, (count, _))| *count > 0);
         let movements = movements.map(|(kind, (count, sum))| (kind, count, sum)).collect();

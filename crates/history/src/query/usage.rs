@@ -113,14 +113,18 @@ impl<D: Database> History<D> {
     ) -> Result<Vec<Ranked>, HistoryError> {
         match by {
             TopBy::Available => self.top_now(
-                "SELECT path, available FROM accounts WHERE kind = ?1
-                 ORDER BY available DESC, number LIMIT ?2",
+                "SELECT available_class FROM accounts WHERE kind = ?1
+                 ORDER BY available_class DESC LIMIT ?2",
+                "SELECT path, available FROM accounts WHERE kind = ?1 AND available_class >= ?2
+                 ORDER BY available DESC, number LIMIT ?3",
                 kind,
                 k,
             ),
             TopBy::Held => self.top_now(
-                "SELECT path, held FROM accounts WHERE kind = ?1
-                 ORDER BY held DESC, number LIMIT ?2",
+                "SELECT held_class FROM accounts WHERE kind = ?1
+                 ORDER BY held_class DESC LIMIT ?2",
+                "SELECT path, held FROM accounts WHERE kind = ?1 AND held_class >= ?2
+                 ORDER BY held DESC, number LIMIT ?3",
                 kind,
                 k,
             ),
@@ -177,13 +181,20 @@ impl<D: Database> History<D> {
         Ok(RankedJob { job, name: row.text()?, account: row.text()?, value })
     }
 
+    /// The `k` accounts with the most now: by the class of the last of them, and then exactly.
     fn top_now(
         &self,
-        sql: &'static str,
+        classes: &'static str,
+        exact: &'static str,
         kind: AccountKind,
         k: u32,
     ) -> Result<Vec<Ranked>, HistoryError> {
-        let rows = self.database.query(sql, &[(kind as u32).into(), k.into()])?;
+        let kind = kind as u32;
+        let Some(last) = self.database.query(classes, &[kind.into(), k.into()])?.pop() else {
+            return Ok(Vec::new());
+        };
+        let least = Columns::of(last).integer()?;
+        let rows = self.database.query(exact, &[kind.into(), least.into(), k.into()])?;
         let ranked = |row: Row| {
             let mut row = Columns::of(row);
             Ok(Ranked { account: row.text()?, value: row.sum()? })
