@@ -38,8 +38,6 @@ struct Lanes<M: Machine> {
     signals: VecDeque<Message<M>>,
     /// The writer waits to be told.
     sleeping: bool,
-    /// How many messages it waits for.
-    wanted: usize,
     /// The writer is gone.
     closed: bool,
 }
@@ -91,9 +89,7 @@ impl<M: Machine> Post<M> {
         }
         lanes.waiting[urgency as usize].push_back(message);
         self.0.posted.fetch_add(1, Ordering::Release);
-        if waiting + 1 >= lanes.wanted {
-            self.wake(lanes);
-        }
+        self.wake(lanes);
         Ok(())
     }
 
@@ -128,7 +124,6 @@ pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
         waiting: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
         signals: VecDeque::new(),
         sleeping: false,
-        wanted: 1,
         closed: false,
     };
     let lanes = Mutex::new(lanes);
@@ -189,22 +184,6 @@ impl<M: Machine> Mailbox<M> {
     /// Messages that were ever put in.
     pub(crate) fn posted(&self) -> usize {
         self.shared.posted.load(Ordering::Acquire)
-    }
-
-    /// Sleeps until so many messages wait, or anything that needs no place, but no longer than
-    /// `limit`. Says whether they came.
-    pub(crate) fn gather(&self, messages: usize, limit: Duration) -> bool {
-        let fewer = |lanes: &mut Lanes<M>| {
-            lanes.sleeping = lanes.signals.is_empty() && lanes.count() < messages;
-            lanes.sleeping
-        };
-        let mut lanes = self.shared.lanes();
-        lanes.wanted = messages;
-        let gathered = self.shared.arrived.wait_timeout_while(lanes, limit, fewer);
-        let (mut lanes, waited) = gathered.unwrap_or_else(PoisonError::into_inner);
-        lanes.wanted = 1;
-        lanes.sleeping = false;
-        !waited.timed_out()
     }
 
     /// Takes nothing more; whoever sends finds nobody. What waits is handed out still.

@@ -1,8 +1,8 @@
-//! How the writer waits for the next messages when it has written a batch itself.
+//! How long the writer waits for more before it writes a batch itself.
 //!
 //! Those who were just answered tend to ask again at once. Two threads that put each other to sleep
 //! and wake each other up spend more time on that than a fast disk takes to write; so the writer looks
-//! a moment longer before it sleeps, and sleeps until as many have come as it answered.
+//! a moment longer before it sleeps, and decides as many as it answered before it writes.
 
 use std::time::Duration;
 
@@ -21,8 +21,10 @@ const IMPATIENT_BATCHES: u32 = 4;
 /// What is known of the last batch.
 pub(crate) struct Rhythm {
     clock: SystemMonotonic,
-    /// Answers that were given and not waited for yet.
+    /// Answers that the writer itself gave at last.
     answered: usize,
+    /// When it had given them.
+    since: Duration,
     write_time: Duration,
     impatient: u32,
 }
@@ -30,46 +32,46 @@ pub(crate) struct Rhythm {
 impl Rhythm {
     pub(crate) fn new() -> Rhythm {
         let clock = SystemMonotonic::new();
-        Rhythm { clock, answered: 0, write_time: Duration::ZERO, impatient: 0 }
+        let (since, write_time) = (Duration::ZERO, Duration::ZERO);
+        Rhythm { clock, answered: 0, since, write_time, impatient: 0 }
     }
 
     /// Notes that the writer itself has just given so many answers.
     pub(crate) fn answered(&mut self, answers: usize, write_time: Duration) {
         (self.answered, self.write_time) = (answers, write_time);
+        self.since = self.clock.elapsed();
+        self.impatient = self.impatient.saturating_sub(1);
     }
 
-    /// Waits a moment for those who were just answered, if they tend to come back.
+    /// Looks for the next message before the writer sleeps.
     pub(crate) fn linger<M: Machine>(&mut self, mailbox: &Mailbox<M>) {
-        let answered = std::mem::take(&mut self.answered);
-        if answered == 0 {
-            return;
+        if self.answered > 0 {
+            let limit = (self.write_time / 2).min(LONGEST_LOOK);
+            self.look(mailbox, limit);
         }
-        if self.impatient > 0 {
-            self.impatient -= 1;
-            return;
-        }
-        let came = if answered == 1 {
-            self.look(mailbox)
-        } else {
-            mailbox.gather(answered, self.write_time / PATIENCE)
-        };
-        if !came {
-            self.impatient = IMPATIENT_BATCHES;
-        }
+    }
+
+    /// Waits for another message if fewer are decided than were answered before. Says whether there
+    /// is one.
+    pub(crate) fn more<M: Machine>(&mut self, mailbox: &Mailbox<M>, decided: usize) -> bool {
+        decided < self.answered && self.look(mailbox, self.write_time / PATIENCE)
     }
 
     /// Looks for a message without sleeping, but lets others run.
-    fn look<M: Machine>(&self, mailbox: &Mailbox<M>) -> bool {
-        let limit = (self.write_time / 2).min(LONGEST_LOOK);
-        let (before, begun) = (mailbox.posted(), self.clock.elapsed());
+    fn look<M: Machine>(&mut self, mailbox: &Mailbox<M>, limit: Duration) -> bool {
+        let before = mailbox.posted();
         if !mailbox.is_empty() {
             return true;
+        }
+        if self.impatient > 0 {
+            return false;
         }
         loop {
             if mailbox.posted() != before {
                 return true;
             }
-            if self.clock.elapsed().saturating_sub(begun) >= limit {
+            if self.clock.elapsed().saturating_sub(self.since) >= limit {
+                self.impatient = IMPATIENT_BATCHES;
                 return false;
             }
             std::thread::yield_now();

@@ -60,8 +60,14 @@ impl<C: Codec> Session<'_, C> {
                 return End::Failed(failure);
             }
             let mut load = self.handoff.take_back();
-            let now = machine_time(&self.machine, self.clock.now());
-            let stopped = self.handle_all(first, now, &mut load);
+            let mut stopped = self.handle_all(first, &mut load);
+            while !stopped
+                && load.records.bytes() < self.batch_bytes
+                && self.rhythm.more(self.mailbox, load.waiting.len())
+            {
+                let next = self.mailbox.try_next();
+                stopped = self.handle_all(next, &mut load);
+            }
             self.hand_over(load);
             if stopped {
                 return End::Stopped;
@@ -107,9 +113,9 @@ impl<C: Codec> Session<'_, C> {
     fn handle_all(
         &mut self,
         first: Option<Message<C::Machine>>,
-        now: Timestamp,
         load: &mut Load<C::Machine>,
     ) -> bool {
+        let now = machine_time(&self.machine, self.clock.now());
         self.advance(now, load);
         let mut next = first;
         let mut handled = 0;
