@@ -109,6 +109,11 @@ impl BareLoop {
         }
     }
 
+    /// Checks the laws, and that exactly `settled` pairs were charged.
+    pub(crate) fn check_sums(&self, settled: u64) -> Result<(), BenchError> {
+        check_sums(&self.ledger, self.orgs.len(), settled.into())
+    }
+
     /// The records since the last call.
     pub(crate) fn take_records(&mut self) -> Option<Batch> {
         std::mem::take(&mut self.records).finish()
@@ -339,19 +344,13 @@ impl LoadedEngine {
                 self.answer()?;
             }
         }
-        let live = self.engine.handle().read(|ledger: &Ledger| {
-            let accounts = (0..ledger.account_count()).map(AccountNo);
-            let available: i128 = accounts.map(|number| ledger.account(number).available).sum();
-            (available, invariant::check(ledger), ledger.digest())
-        })?;
-        let (available, laws, digest) = live.value;
-        laws.map_err(|broken| BenchError::Wrong(format!("{broken:?}")))?;
-        let endowed = i128::from(ENDOWED) * self.orgs.len() as i128;
-        let charged = i128::from(CHARGED) * i128::from(self.settled);
-        if available + charged != endowed {
-            let wrong = format!("of {endowed} were charged {charged} and {available} are left");
-            return Err(BenchError::Wrong(wrong));
-        }
+        let (orgs, settled) = (self.orgs.len(), self.settled.into());
+        let live = self
+            .engine
+            .handle()
+            .read(move |ledger: &Ledger| (check_sums(ledger, orgs, settled), ledger.digest()))?;
+        let (sums, digest) = live.value;
+        sums?;
         self.engine.stop();
         let replayed = replay_from_genesis(&*self.journal, &LedgerCodec)?;
         if replayed.machine.digest() != digest {
@@ -359,4 +358,18 @@ impl LoadedEngine {
         }
         Ok(())
     }
+}
+
+/// Checks the laws, and that so many pairs were charged to so many orgs and nothing else was.
+fn check_sums(ledger: &Ledger, orgs: usize, settled: i128) -> Result<(), BenchError> {
+    invariant::check(ledger).map_err(|broken| BenchError::Wrong(format!("{broken:?}")))?;
+    let accounts = (0..ledger.account_count()).map(AccountNo);
+    let available: i128 = accounts.map(|number| ledger.account(number).available).sum();
+    let endowed = i128::from(ENDOWED) * orgs as i128;
+    let charged = i128::from(CHARGED) * settled;
+    if available + charged != endowed {
+        let wrong = format!("of {endowed} were charged {charged} and {available} are left");
+        return Err(BenchError::Wrong(wrong));
+    }
+    Ok(())
 }

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use bursar_core::ledger::command::Policy;
+use bursar_core::time::Timestamp;
 use serde::Serialize;
 
 use crate::BenchError;
-use crate::figure::{load_average, resident_bytes};
-use crate::load::LoadedEngine;
+use crate::figure::{load_average, now, resident_bytes};
+use crate::load::{BareLoop, LoadedEngine};
 
 /// How a long run stands.
 #[derive(Copy, Clone, Debug, Serialize)]
@@ -35,22 +36,66 @@ pub struct LongRun {
     pub step: u64,
     /// How long answers and closed holds are remembered.
     pub retention_ms: i64,
+    /// Whether records are written. If not, they are encoded and dropped by one thread, without the
+    /// engine: for runs that are longer than the disk.
+    pub written: bool,
 }
 
-/// Runs durable pairs, of which each takes two milliseconds of the ledger's time whatever the disk
-/// does, and calls `each` after every step. The ledger forgets at full minutes: 30 000 pairs.
+impl LongRun {
+    fn policy(&self) -> Policy {
+        let (idempotency_ttl_ms, retention_ms) = (self.retention_ms, self.retention_ms);
+        Policy { idempotency_ttl_ms, retention_ms, ..Policy::default() }
+    }
+}
+
+/// 2026-01-01T00:00:00Z
+const START: i64 = 1_767_225_600_000;
+
+/// Runs pairs, of which each takes two milliseconds of the ledger's time whatever the disk does, and
+/// calls `each` after every step. The ledger forgets at full minutes: 30 000 pairs.
 pub fn long_run(
+    directory: &Path,
+    run: LongRun,
+    each: impl FnMut(MemoryStep),
+) -> Result<(), BenchError> {
+    if run.written { written(directory, run, each) } else { unwritten(run, each) }
+}
+
+/// Through the machine alone.
+fn unwritten(run: LongRun, mut each: impl FnMut(MemoryStep)) -> Result<(), BenchError> {
+    let mut time = Timestamp::from_millis(START);
+    let mut bare = BareLoop::new(run.accounts, run.policy(), time);
+    let mut done = 0;
+    while done < run.pairs {
+        let start = now();
+        let end = run.pairs.min(done + run.step);
+        let pairs = end - done;
+        while done < end {
+            let wave = (end - done).min(run.in_flight as u64);
+            time = time.plus_millis(2 * wave as i64);
+            bare.pairs(wave as usize, time);
+            drop(bare.take_records());
+            done += wave;
+        }
+        each(MemoryStep {
+            pairs: done,
+            resident_bytes: resident_bytes(),
+            pairs_per_second: pairs as f64 / start.elapsed().as_secs_f64(),
+            load: load_average(),
+        });
+    }
+    bare.check_sums(done)
+}
+
+/// Through the engine, durably.
+fn written(
     directory: &Path,
     run: LongRun,
     mut each: impl FnMut(MemoryStep),
 ) -> Result<(), BenchError> {
-    let policy = Policy {
-        idempotency_ttl_ms: run.retention_ms,
-        retention_ms: run.retention_ms,
-        ..Policy::default()
-    };
     let file = directory.join("long.db");
-    let mut loaded = LoadedEngine::in_quick_motion(&file, run.accounts, run.in_flight, policy)?;
+    let mut loaded =
+        LoadedEngine::in_quick_motion(&file, run.accounts, run.in_flight, run.policy())?;
     let mut done = 0;
     while done < run.pairs {
         let turn = loaded.run_commands(2 * run.step.min(run.pairs - done))?;

@@ -30,12 +30,16 @@ pub(crate) struct ServeArguments {
     /// The folder for journals and history.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// A PostgreSQL that keeps the journals instead.
+    /// A PostgreSQL that keeps the journals instead; on another machine it is encrypted and its
+    /// certificate checked (sslmode, sslrootcert).
     #[arg(long, value_name = "URL", env = "BURSAR_STORE", conflicts_with = "data")]
     store: Option<String>,
     /// Accept a PostgreSQL without a synchronous standby: its loss loses acknowledged changes.
     #[arg(long)]
     unsafe_single_postgres: bool,
+    /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
+    #[arg(long)]
+    unsafe_plaintext_postgres: bool,
     /// A region; repeat for several. One called `default` if none is given.
     #[arg(long = "region", value_name = "NAME")]
     regions: Vec<String>,
@@ -75,6 +79,7 @@ impl ServeArguments {
         config.data = self.data.or(config.data);
         config.store = self.store.or(config.store);
         config.unsafe_single_postgres |= self.unsafe_single_postgres;
+        config.unsafe_plaintext_postgres |= self.unsafe_plaintext_postgres;
         if !self.regions.is_empty() {
             config.regions = self.regions;
         }

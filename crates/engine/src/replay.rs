@@ -1,7 +1,10 @@
 //! From journal to state, through the same `apply` that runs live.
 
+use std::sync::mpsc::{channel, sync_channel};
+
 use bursar_core::machine::Machine;
-use bursar_journal::{Head, Journal, JournalError, Record, RecordKind, StoredBatch};
+use bursar_core::time::Timestamp;
+use bursar_journal::{BatchReader, Head, Journal, JournalError, Record, RecordKind, StoredBatch};
 
 use crate::codec::Codec;
 use crate::error::ReplayError;
@@ -72,19 +75,105 @@ fn catch_up<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
     mut machine: C::Machine,
+    head: Head,
+) -> Result<(C::Machine, Head), ReplayError> {
+    let mut reader = journal.read(head)?;
+    let mut first = Chunk::new(head);
+    let more = first.fill(codec, &mut reader)?;
+    first.apply_to(&mut machine);
+    let head = first.head;
+    // Most starts are over with one chunk; only a long way is worth a second thread.
+    if more { follow(codec, reader, machine, head) } else { Ok((machine, head)) }
+}
+
+/// Applies what another thread reads, verifies and decodes meanwhile.
+fn follow<C: Codec>(
+    codec: &C,
+    mut reader: BatchReader,
+    mut machine: C::Machine,
     mut head: Head,
 ) -> Result<(C::Machine, Head), ReplayError> {
-    let mut decoder = Decoder::new();
-    for batch in journal.read(head)? {
-        let batch = batch?;
-        decoder.batch(codec, &batch, |record, events| {
-            for event in events {
-                machine.apply(record.time, event);
+    let (filled, chunks) = sync_channel(CHUNKS_AHEAD);
+    let (spent, empty) = channel::<Chunk<_>>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut more = true;
+            while more {
+                // Emptied here, so that what this thread allocated it also frees.
+                let mut chunk = empty.try_recv().unwrap_or_else(|_| Chunk::new(head));
+                chunk.clear();
+                let outcome = chunk.fill(codec, &mut reader);
+                more = *outcome.as_ref().unwrap_or(&false);
+                // Nobody receives once the other thread has given up.
+                if filled.send(outcome.map(|_| chunk)).is_err() {
+                    return;
+                }
             }
-        })?;
-        head = batch.head();
+        });
+        for chunk in chunks {
+            let chunk = chunk?;
+            chunk.apply_to(&mut machine);
+            head = chunk.head;
+            // The reader may be done already and need no more room.
+            let _ = spent.send(chunk);
+        }
+        Ok((machine, head))
+    })
+}
+
+/// Events of one chunk; the batch that exceeds it still belongs to it.
+const CHUNK_EVENTS: usize = 8192;
+/// Chunks that are decoded ahead of what is applied.
+const CHUNKS_AHEAD: usize = 2;
+
+/// The events of consecutive batches.
+struct Chunk<E> {
+    events: Vec<E>,
+    /// The time of each record, and where its events end.
+    records: Vec<(Timestamp, usize)>,
+    /// Everything up to here is in it.
+    head: Head,
+}
+
+impl<E> Chunk<E> {
+    fn new(head: Head) -> Chunk<E> {
+        Chunk { events: Vec::new(), records: Vec::new(), head }
     }
-    Ok((machine, head))
+
+    fn clear(&mut self) {
+        self.events.clear();
+        self.records.clear();
+    }
+
+    /// Takes batches until it is full. Says whether there may be more.
+    fn fill<C>(&mut self, codec: &C, reader: &mut BatchReader) -> Result<bool, ReplayError>
+    where
+        C: Codec<Machine: Machine<Event = E>>,
+    {
+        let mut more = true;
+        while more && self.events.len() < CHUNK_EVENTS {
+            let batch = reader.next().transpose()?;
+            for record in batch.iter().flat_map(StoredBatch::frames) {
+                let record = record?;
+                decode_record(codec, &record, &mut self.events)?;
+                self.records.push((record.time, self.events.len()));
+            }
+            more = batch.is_some();
+        }
+        self.head = reader.head();
+        Ok(more)
+    }
+
+    fn apply_to(&self, machine: &mut impl Machine<Event = E>) {
+        let mut events = self.events.iter();
+        let mut done = 0;
+        for (time, end) in &self.records {
+            for event in events.by_ref().take(end - done) {
+                machine.apply(*time, event);
+            }
+            done = *end;
+        }
+    }
 }
 
 /// Takes batches apart into events, in memory that is used again.
@@ -110,22 +199,26 @@ impl<E> Decoder<E> {
         for record in batch.frames() {
             let record = record?;
             self.events.clear();
-            let body = |reason| ReplayError::Body { position: record.position, reason };
-            match record.kind {
-                RecordKind::Barrier => {}
-                RecordKind::Decision | RecordKind::Due => {
-                    codec.decode(record.body, &mut self.events).map_err(body)?;
-                }
-                RecordKind::Group => {
-                    for item in group_items(record.body) {
-                        let item = item.map_err(body)?;
-                        codec.decode(item, &mut self.events).map_err(body)?;
-                    }
-                }
-            }
+            decode_record(codec, &record, &mut self.events)?;
             each(&record, &self.events);
         }
         Ok(())
+    }
+}
+
+/// Puts the events of a record behind what is in `events`.
+fn decode_record<C: Codec>(
+    codec: &C,
+    record: &Record<'_>,
+    events: &mut Vec<<C::Machine as Machine>::Event>,
+) -> Result<(), ReplayError> {
+    let body = |reason| ReplayError::Body { position: record.position, reason };
+    match record.kind {
+        RecordKind::Barrier => Ok(()),
+        RecordKind::Decision | RecordKind::Due => codec.decode(record.body, events).map_err(body),
+        RecordKind::Group => {
+            group_items(record.body).try_for_each(|item| codec.decode(item?, events)).map_err(body)
+        }
     }
 }
 

@@ -7,8 +7,8 @@
 //! * [`Timeline`] takes the same operations in any order of time.
 //! * [`Line`] is one bucket of a pool: packs of equal rank laid end to end on a line of units, so
 //!   that a million small packs cost a handful of interval operations.
-//! * [`SmallMap`] is the ordered map they are made of: inline while it has one entry, a sorted
-//!   vector while it is small, a B-tree beyond.
+//! * [`SmallMap`] is the ordered map they are made of: inline while it has very few entries,
+//!   a sorted vector while it is small, a B-tree beyond.
 //!
 //! # Why nothing can go stale
 //!

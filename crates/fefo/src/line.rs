@@ -82,12 +82,16 @@ enum Packs<P> {
     Many(Vec<(u64, P)>),
 }
 
+/// As many runs as a line has while one hold after the other draws from it, and one more: spent,
+/// held, free.
+const RUNS: usize = 4;
+
 #[derive(Clone, Debug)]
 struct Detail {
     /// Where each run starts, and what its units are. Runs are maximal: neighbours differ.
-    runs: SmallMap<u64, Part>,
+    runs: SmallMap<u64, Part, RUNS>,
     /// The free runs again, start to end, so that the lowest free unit is found at once.
-    free: SmallMap<u64, u64>,
+    free: SmallMap<u64, u64, 2>,
 }
 
 impl<P: Copy> Line<P> {
@@ -263,8 +267,8 @@ impl<P: Copy> Line<P> {
         let line_end = self.end();
         let detail = self.detail.get_or_insert_with(|| {
             Box::new(Detail {
-                runs: SmallMap::One(0, Part::Free),
-                free: SmallMap::One(0, line_end),
+                runs: SmallMap::with(0, Part::Free),
+                free: SmallMap::with(0, line_end),
             })
         });
         let (run, part) = detail

@@ -6,8 +6,10 @@
 //! Hence: appends have a deadline of ours, and its passing, any WARNING and any broken connection
 //! make the outcome unknown. A cancel request is never sent.
 
+mod address;
 mod schema;
 mod session;
+mod tls;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +34,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// How to open a PostgreSQL journal.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// Where, in libpq's words or as a `postgres://` address.
+    /// Where, in libpq's words or as a `postgres://` address, with `sslmode` and `sslrootcert`.
+    /// Without `sslmode`, the way to another machine is encrypted and its certificate checked.
     pub url: String,
     /// The name of the machine whose journal this is; one database holds many.
     pub machine: String,
@@ -43,6 +46,8 @@ pub struct PostgresOptions {
     /// Accept a server without a synchronous standby: its loss is then the loss of
     /// acknowledged batches.
     pub unsafe_single: bool,
+    /// Accept `sslmode=disable` to another machine: whoever is in between reads and changes all.
+    pub unsafe_plaintext: bool,
 }
 
 impl PostgresOptions {
@@ -54,6 +59,7 @@ impl PostgresOptions {
             append_deadline: Duration::from_secs(5),
             query_deadline: Duration::from_secs(30),
             unsafe_single: false,
+            unsafe_plaintext: false,
         }
     }
 }

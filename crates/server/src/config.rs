@@ -58,6 +58,8 @@ pub struct Config {
     pub store: Option<String>,
     /// Accept a PostgreSQL without a synchronous standby.
     pub unsafe_single_postgres: bool,
+    /// Accept a PostgreSQL on another machine without encryption.
+    pub unsafe_plaintext_postgres: bool,
     /// The regions; one called `default` if none are given.
     pub regions: Vec<String>,
     /// Where time comes from.
@@ -95,6 +97,7 @@ impl Default for Config {
             data: None,
             store: None,
             unsafe_single_postgres: false,
+            unsafe_plaintext_postgres: false,
             regions: Vec::new(),
             clock: ClockKind::Wall,
             dev: false,

@@ -136,6 +136,7 @@ impl Storage {
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
             let mut options = PostgresOptions::new(url, machine);
             options.unsafe_single = config.unsafe_single_postgres;
+            options.unsafe_plaintext = config.unsafe_plaintext_postgres;
             let journal = PostgresJournal::open(options)
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
             Ok(Arc::new(journal))

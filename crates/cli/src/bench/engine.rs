@@ -46,6 +46,9 @@ pub(crate) struct EngineArguments {
     /// How long the long run remembers answers and closed holds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..))]
     retention_ms: i64,
+    /// Let the long run drop its records instead of writing them, without the engine.
+    #[arg(long)]
+    unwritten: bool,
     #[command(flatten)]
     place: Place,
     /// Print JSON and nothing else on standard output.
@@ -121,8 +124,14 @@ fn measure(
         }
         Part::Memory => {
             let EngineArguments { pairs, step, retention_ms, .. } = *arguments;
-            let run =
-                LongRun { accounts: effort.accounts, in_flight: 1_000, pairs, step, retention_ms };
+            let run = LongRun {
+                accounts: effort.accounts,
+                in_flight: 1_000,
+                pairs,
+                step,
+                retention_ms,
+                written: !arguments.unwritten,
+            };
             long_run(folder, run, |at| {
                 // A closed output is noticed by the lines that follow.
                 let _ = say(memory_line(&at));

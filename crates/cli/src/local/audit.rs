@@ -68,6 +68,9 @@ pub(crate) struct VerifyArguments {
     /// The address of a PostgreSQL store.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
+    #[arg(long, requires = "store")]
+    unsafe_plaintext_postgres: bool,
     #[command(flatten)]
     remote: RemoteArguments,
 }
@@ -76,7 +79,9 @@ impl LocalAudit {
     /// What to ask a server for, if that is what is meant.
     pub(crate) fn remote(&self) -> Option<&RemoteArguments> {
         match self {
-            LocalAudit::Verify(VerifyArguments { data: None, store: None, remote }) => Some(remote),
+            LocalAudit::Verify(VerifyArguments { data: None, store: None, remote, .. }) => {
+                Some(remote)
+            }
             LocalAudit::Verify(_) | LocalAudit::Prove { .. } | LocalAudit::Check { .. } => None,
         }
     }
@@ -103,12 +108,21 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             }
             Ok(())
         }
-        LocalAudit::Verify(VerifyArguments { data: None, store, .. }) => {
+        LocalAudit::Verify(VerifyArguments {
+            data: None,
+            store,
+            unsafe_plaintext_postgres,
+            ..
+        }) => {
             let url = store.unwrap_or_default();
-            let mut options = PostgresOptions::new(url.clone(), "ledger-0");
-            // Nothing is written, so nothing can be lost with the only server.
-            options.unsafe_single = true;
-            let journal = PostgresJournal::open(options)?;
+            let open = |machine: &str| {
+                let mut options = PostgresOptions::new(url.clone(), machine);
+                // Nothing is written, so nothing can be lost with the only server.
+                options.unsafe_single = true;
+                options.unsafe_plaintext = unsafe_plaintext_postgres;
+                PostgresJournal::open(options)
+            };
+            let journal = open("ledger-0")?;
             let source = JournalSource::new(&journal)?;
             // A journal that is broken has no state to compare with.
             let live = verify(&source, None, |_| {}).problem.is_none();
@@ -116,10 +130,7 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             conclude(&verify_with_bar(&source, live.as_ref()), format)?;
             let ledger = replay_from_genesis(&journal, &LedgerCodec)?.machine;
             for (_, book) in ledger.cells() {
-                let machine = format!("cell-{}", book.region);
-                let mut options = PostgresOptions::new(url.clone(), machine);
-                options.unsafe_single = true;
-                let journal = PostgresJournal::open(options)?;
+                let journal = open(&format!("cell-{}", book.region))?;
                 let report = verify_chain(&JournalSource::new(&journal)?, |_| {});
                 cells::conclude(&book.region, &report)?;
                 cells::check(&book.region, &journal, &ledger)?;

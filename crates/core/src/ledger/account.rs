@@ -4,7 +4,7 @@ use fefo::SmallMap;
 use smallvec::SmallVec;
 
 use super::answer::{AccountReply, Reply};
-use super::bucket::Rank;
+use super::bucket::{Bucket, Rank};
 use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, Envelope};
 use super::event::Event;
@@ -16,6 +16,33 @@ use super::undo::Undo;
 
 /// Buckets in the order in which they are spent.
 pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
+
+/// The bucket that an account spends first, where nothing has to be looked at to know it: it is
+/// restricted in no way, and no other has its rank. Kept beside the order itself, which is another
+/// place in memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Front(u32);
+
+impl Front {
+    /// There is none, or it takes a look.
+    pub const UNKNOWN: Front = Front(u32::MAX);
+
+    /// The front of these buckets.
+    pub(super) fn of(open: &BucketOrder, buckets: &[Bucket]) -> Front {
+        let mut entries = open.iter().map(|((rank, bucket), ())| (*rank, *bucket));
+        let Some((rank, first)) = entries.next() else { return Front::UNKNOWN };
+        let rivalled = entries.next().is_some_and(|(next, _)| next == rank);
+        if rivalled || buckets[first.index()].restriction.is_some() {
+            return Front::UNKNOWN;
+        }
+        Front(first.0)
+    }
+
+    /// The bucket, if it is known.
+    pub fn bucket(self) -> Option<BucketNo> {
+        (self != Front::UNKNOWN).then_some(BucketNo(self.0))
+    }
+}
 
 /// One account.
 #[derive(Clone, Debug)]
@@ -42,6 +69,8 @@ pub struct Account {
     pub open: BucketOrder,
     /// How many of the open ones are restricted in some way.
     pub restricted_open: u32,
+    /// The first of the open ones.
+    pub front: Front,
     /// What few accounts have.
     pub rare: Option<Box<AccountRare>>,
 }
@@ -293,6 +322,7 @@ impl Ledger {
             held: 0,
             open: BucketOrder::new(),
             restricted_open: 0,
+            front: Front::UNKNOWN,
             rare,
         });
         let accounts = &self.accounts;

@@ -7,7 +7,7 @@
 use fefo::Span;
 use smallvec::SmallVec;
 
-use super::account::{BucketOrder, Path};
+use super::account::{Account, Path};
 use super::bucket::{Rank, share_of};
 use super::command::Context;
 use super::event::{Piece, Pieces};
@@ -105,24 +105,24 @@ impl Ledger {
 
     /// The common case: the first bucket of all is plain, unrivalled, and has enough in one piece.
     fn draw_from_first(&self, request: Request<'_>, amount: u64) -> Option<Piece> {
-        let mut first: Option<(Rank, BucketNo, &BucketOrder)> = None;
-        for account in request.path {
-            let open = &self.account(*account).open;
-            if let Some(((rank, bucket), ())) = open.first()
-                && first.is_none_or(|(nearer, _, _)| *rank < nearer)
-            {
-                first = Some((*rank, *bucket, open));
-            }
-        }
-        let (rank, number, open) = first?;
-        let bucket = self.bucket(number);
-        let rivalled = open.iter().nth(1).is_some_and(|((next, _), ())| *next == rank);
-        if bucket.restriction.is_some() || rivalled {
-            return None;
-        }
-        let free = bucket.line.first_free().filter(|free| free.len() >= amount)?;
+        let number = self.first_account(request.path)?.front.bucket()?;
+        let free = self.bucket(number).line.first_free().filter(|free| free.len() >= amount)?;
         let span = Span::new(free.start, free.start + amount);
         Some(Piece { bucket: number, span })
+    }
+
+    /// The account whose first bucket is spent first of all on the path.
+    fn first_account(&self, path: &Path) -> Option<&Account> {
+        let mut accounts =
+            path.iter().map(|account| self.account(*account)).filter(|own| !own.open.is_empty());
+        let mut first = accounts.next()?;
+        for other in accounts {
+            let rank = |account: &Account| account.open.first().map(|((rank, _), ())| *rank);
+            if rank(other) < rank(first) {
+                first = other;
+            }
+        }
+        Some(first)
     }
 
     /// The most that one draw of a hold with `total` in all may take from a bucket.

@@ -6,6 +6,7 @@ use std::fmt;
 
 use fefo::Part;
 
+use super::account::Front;
 use super::hold::HoldState;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
 use super::state::Ledger;
@@ -67,6 +68,10 @@ pub fn check_account(ledger: &Ledger, account: AccountNo) -> Check {
     let kept = (own.available, own.plain, own.restricted_open);
     holds(sums == kept && available >= 0, "L2", Some(own.tenant), || {
         format!("{} keeps {kept:?} but its open buckets have {sums:?}", own.path)
+    })?;
+    let front = Front::of(&own.open, &ledger.buckets);
+    holds(own.front == front, "index", Some(own.tenant), || {
+        format!("{} would spend {:?} first, not {front:?}", own.path, own.front)
     })?;
     holds(own.uncollected() >= 0, "L2", Some(own.tenant), || {
         format!("{} has uncollected {}", own.path, own.uncollected())

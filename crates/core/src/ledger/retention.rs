@@ -1,7 +1,7 @@
 //! Forgetting: what is closed stays for a while, then only in history.
 
 use super::event::Event;
-use super::id::HoldNo;
+use super::id::{AccountNo, HoldNo};
 use super::state::Ledger;
 use super::timer::earlier;
 use crate::time::Timestamp;
@@ -58,9 +58,12 @@ impl Ledger {
         for (_, key) in self.aging.answers.drain(..answers as usize) {
             self.answers.remove(&key);
         }
-        let looked_at: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
-        for (_, number) in looked_at {
-            self.forget_hold(at, number);
+        let old: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
+        // All are looked up before any is taken out: waiting for memory then overlaps.
+        let tenant = |number| self.account(self.live_hold(number).account).tenant;
+        let looked_at: Vec<_> = old.iter().map(|(_, hold)| (*hold, tenant(*hold))).collect();
+        for (number, tenant) in looked_at {
+            self.forget_hold(at, number, tenant);
         }
         for (_, number) in self.aging.movements.drain(..movements as usize) {
             let Some(made) = self.movements.remove(number) else { continue };
@@ -79,13 +82,12 @@ impl Ledger {
     }
 
     /// Forgets a closed hold, or queues it again if it has moved since it was queued.
-    fn forget_hold(&mut self, at: Timestamp, number: HoldNo) {
+    fn forget_hold(&mut self, at: Timestamp, number: HoldNo, tenant: AccountNo) {
         let hold = self.live_hold(number);
         if hold.moved_at.plus_millis(self.policy.retention_ms) >= at {
             self.aging.holds.push_back((hold.moved_at, number));
             return;
         }
-        let tenant = self.account(hold.account).tenant;
         let hold = self.holds.remove(number.0).expect("it was just looked at");
         self.hold_names.remove((tenant, hold.kind, hold.id.as_str()), number.0);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fefo::{Line, Part};
 use rustc_hash::FxHashMap;
 
-use super::account::Account;
+use super::account::{Account, Front};
 use super::answer::Answer;
 use super::bucket::{Bucket, Rank};
 use super::command::{Policy, Restriction};
@@ -169,6 +169,7 @@ impl Ledger {
             account.open.remove(&key);
             account.restricted_open -= u32::from(restricted);
         }
+        account.front = Front::of(&account.open, &self.buckets);
     }
 
     /// Lays a grant on the line of its bucket; its units are free from now on.

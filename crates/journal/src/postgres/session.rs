@@ -10,11 +10,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket, Statement};
 
-use super::{PIPELINE_DEPTH, PostgresOptions};
+use super::address::Address;
+use super::{PIPELINE_DEPTH, PostgresOptions, tls};
 use crate::chain::{Epoch, Head};
 use crate::error::{AppendError, JournalError};
 use crate::journal::Pending;
@@ -34,23 +35,12 @@ pub(super) struct Session {
 impl Session {
     /// Connects, and sets what this journal relies on.
     pub(super) async fn open(options: &PostgresOptions) -> Result<Session, JournalError> {
-        let config = config(&options.url)?;
-        let (client, mut connection) = config
-            .connect(NoTls)
-            .await
-            .map_err(|error| described("connecting to PostgreSQL", &error))?;
+        let address = Address::read(&options.url, options.unsafe_plaintext)?;
         let warned = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&warned);
-        tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                if let AsyncMessage::Notice(notice) = message
-                    && notice.severity() == "WARNING"
-                {
-                    // Set before the answer that follows on the wire is handed out.
-                    seen.store(true, Ordering::SeqCst);
-                }
-            }
-        });
+        let client = match tls::connector(&address)? {
+            None => connect(&address.config, NoTls, &warned).await?,
+            Some(tls) => connect(&address.config, tls, &warned).await?,
+        };
         client
             .batch_execute(
                 "SET lc_messages = 'C'; SET synchronous_commit = on; SET client_min_messages = warning;
@@ -82,26 +72,40 @@ impl Session {
     }
 }
 
-/// How to connect. An address that asks for encryption is refused: better none than one that only
-/// looks protected.
-fn config(url: &str) -> Result<Config, JournalError> {
-    let config: Config =
-        url.parse().map_err(|error| described("reading the address of PostgreSQL", &error))?;
-    if matches!(config.get_ssl_mode(), SslMode::Require) {
-        return Err(JournalError::Refused(
-            "the address asks for sslmode=require, and connections of this build to PostgreSQL are \
-             not encrypted: use a Unix socket, a private network or a tunnel, and sslmode=disable"
-                .into(),
-        ));
-    }
-    Ok(config)
+/// Connects, and watches for warnings from then on.
+async fn connect<T>(
+    config: &Config,
+    tls: T,
+    warned: &Arc<AtomicBool>,
+) -> Result<Client, JournalError>
+where
+    T: MakeTlsConnect<Socket, Stream: Send + 'static>,
+{
+    let (client, mut connection) = config.connect(tls).await.map_err(|error| {
+        tls::distrust(&error).unwrap_or_else(|| described("connecting to PostgreSQL", &error))
+    })?;
+    let seen = Arc::clone(warned);
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notice(notice) = message
+                && notice.severity() == "WARNING"
+            {
+                // Set before the answer that follows on the wire is handed out.
+                seen.store(true, Ordering::SeqCst);
+            }
+        }
+    });
+    Ok(client)
 }
 
 /// The server's own words, which the driver keeps behind `source`.
 pub(super) fn described(doing: &'static str, error: &tokio_postgres::Error) -> JournalError {
     match error.as_db_error() {
         Some(reason) => JournalError::storage(doing, reason),
-        None => JournalError::storage(doing, error),
+        None => match std::error::Error::source(error) {
+            Some(cause) => JournalError::storage(doing, format!("{error}: {cause}")),
+            None => JournalError::storage(doing, error),
+        },
     }
 }
 

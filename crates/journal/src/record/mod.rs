@@ -5,10 +5,12 @@
 //! to write a record, so decoding and encoding again gives the same bytes.
 
 mod batch;
+mod body;
 pub mod cell;
 mod frame;
 pub mod ledger;
 mod message;
 
 pub use batch::{Batch, BatchBuilder};
+pub use body::Body;
 pub use frame::{FORMAT_VERSION, Frames, MAX_BODY_BYTES, Record, RecordError, RecordKind, frames};

@@ -43,6 +43,12 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
+/// A port that nobody listens on.
+fn free_port() -> u32 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it is bound").port().into()
+}
+
 fn run(command: &mut Command) {
     let output = command.output().expect("the program starts");
     let text = String::from_utf8_lossy(&output.stderr);
@@ -52,6 +58,34 @@ fn run(command: &mut Command) {
 impl TestPostgres {
     /// A new, empty primary with `fsync` on.
     pub fn start() -> TestPostgres {
+        Self::launch(Self::initialized(), &["-h", ""])
+    }
+
+    /// The same, on a port of this machine, where it encrypts if it has a certificate and its key.
+    pub fn on_a_port(certified: Option<(&str, &str)>) -> TestPostgres {
+        let directory = Self::initialized();
+        let mut arguments = vec!["-h", "localhost,127.0.0.1"];
+        if let Some((certificate, key)) = certified {
+            let data = directory.path().join("data");
+            Self::put(&data.join("server.crt"), certificate);
+            Self::put(&data.join("server.key"), key);
+            arguments.extend(["-c", "ssl=on"]);
+        }
+        Self::launch(directory, &arguments)
+    }
+
+    /// A file that only the server's user may read.
+    fn put(path: &Path, text: &str) {
+        fs::write(path, text).expect("the directory is ours");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+        if nix::unistd::geteuid().is_root() {
+            let user = nix::unistd::User::from_name("postgres").expect("users can be looked up");
+            let user = user.expect("the package has made this user");
+            nix::unistd::chown(path, Some(user.uid), Some(user.gid)).expect("root may do this");
+        }
+    }
+
+    fn initialized() -> TempDir {
         let directory = Self::open_directory();
         let data = directory.path().join("data");
         run(unprivileged(&binaries().join("initdb")).arg("-D").arg(&data).args([
@@ -61,7 +95,7 @@ impl TestPostgres {
             "--no-locale",
             "--no-sync",
         ]));
-        Self::launch(directory)
+        directory
     }
 
     /// A standby of this server, named `name` in `synchronous_standby_names`.
@@ -77,7 +111,7 @@ impl TestPostgres {
             .arg(directory.path().join("data"))
             .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
             .args(["--dbname", &source]));
-        Self::launch(directory)
+        Self::launch(directory, &["-h", ""])
     }
 
     fn open_directory() -> TempDir {
@@ -87,15 +121,19 @@ impl TestPostgres {
         directory
     }
 
-    fn launch(directory: TempDir) -> TestPostgres {
-        let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
+    fn launch(directory: TempDir, arguments: &[&str]) -> TestPostgres {
+        let port = match arguments {
+            ["-h", ""] => NEXT_PORT.fetch_add(1, Ordering::Relaxed),
+            _ => free_port(),
+        };
         let log = fs::File::create(directory.path().join("log")).expect("the directory is ours");
         let server = unprivileged(&binaries().join("postgres"))
             .arg("-D")
             .arg(directory.path().join("data"))
             .arg("-k")
             .arg(directory.path())
-            .args(["-p", &port.to_string(), "-h", "", "-c", "max_connections=50"])
+            .args(["-p", &port.to_string(), "-c", "max_connections=50"])
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -116,6 +154,11 @@ impl TestPostgres {
             assert!(tries < 1_000, "the server does not come up:\n{log}");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+
+    /// How to connect over TCP, in libpq's words.
+    pub fn url_by_port(&self, host: &str) -> String {
+        format!("host={host} port={} user=bursar dbname=postgres", self.port)
     }
 
     /// How to connect, in libpq's words.

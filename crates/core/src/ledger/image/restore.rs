@@ -4,7 +4,7 @@ use fefo::{Line, Part, Span};
 use smallvec::SmallVec;
 
 use super::{AccountImage, AnswerImage, BucketImage, GrantImage, Image, ImageError};
-use crate::ledger::account::{Account, AccountRare, BucketOrder};
+use crate::ledger::account::{Account, AccountRare, BucketOrder, Front};
 use crate::ledger::bucket::Bucket;
 use crate::ledger::event::{NamedMovement, Pieces};
 use crate::ledger::grant::{Grant, PendingTerms};
@@ -115,6 +115,7 @@ impl Ledger {
             held: 0,
             open: BucketOrder::new(),
             restricted_open: 0,
+            front: Front::UNKNOWN,
             rare: (!rare.is_idle()).then(|| Box::new(rare)),
         });
         let accounts = &self.accounts;

@@ -12,6 +12,7 @@ use bursar_core::cell::shape::{LabelId, ModelId, Shape, ShapeId};
 use smallvec::SmallVec;
 
 use super::event::stored_number;
+use crate::record::body;
 use crate::record::ledger::FormatError;
 use crate::record::ledger::wire::{Reader, Stored, Writer, stored_enum, stored_struct};
 use crate::record::message::stored_small_list;
@@ -160,23 +161,10 @@ stored_enum!(Timer {
 
 /// The image as bytes: `[version, image]`.
 pub fn encode_image(image: &Image) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut out = Writer::new(&mut bytes);
-    out.array(2);
-    out.unsigned(IMAGE_VERSION);
-    image.write(&mut out);
-    bytes
+    body::encode_image(IMAGE_VERSION, image)
 }
 
 /// Reads [`encode_image`].
 pub fn decode_image(bytes: &[u8]) -> Result<Image, FormatError> {
-    let mut input = Reader::new(bytes);
-    input.array_of("an image", 2)?;
-    match input.unsigned()? {
-        IMAGE_VERSION => {}
-        version => return Err(FormatError::UnknownVersion { what: "the image", version }),
-    }
-    let image = Image::read(&mut input)?;
-    input.finish()?;
-    Ok(image)
+    body::decode_image(IMAGE_VERSION, bytes)
 }

@@ -11,8 +11,8 @@ mod job;
 
 use bursar_core::cell::event::Event;
 
+use super::body::{self, Body};
 use super::ledger::FormatError;
-use super::ledger::wire::{Reader, Stored, Writer};
 pub use event::event_name;
 pub use header::{AuditHeader, Author, CommandKind, Outcome};
 pub use image::{IMAGE_VERSION, decode_image, encode_image};
@@ -21,25 +21,11 @@ pub use image::{IMAGE_VERSION, decode_image, encode_image};
 pub const BODY_VERSION: u64 = 1;
 
 /// One body, read back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellBody {
-    /// Who asked for what; `None` if it fell due.
-    pub header: Option<AuditHeader>,
-    /// What happened.
-    pub events: Vec<Event>,
-}
+pub type CellBody = Body<AuditHeader, Event>;
 
 /// Writes one body behind what is in `out`.
 pub fn encode_body(header: Option<&AuditHeader>, events: &[Event], out: &mut Vec<u8>) {
-    let mut out = Writer::new(out);
-    out.array(3);
-    out.unsigned(BODY_VERSION);
-    match header {
-        Some(header) => header.write(&mut out),
-        None => out.null(),
-    }
-    out.array(events.len());
-    events.iter().for_each(|event| event.write(&mut out));
+    body::encode(BODY_VERSION, header, events, out);
 }
 
 /// Reads one body, and nothing but that.
@@ -54,16 +40,5 @@ pub fn decode_body_into(
     bytes: &[u8],
     events: &mut Vec<Event>,
 ) -> Result<Option<AuditHeader>, FormatError> {
-    let mut input = Reader::new(bytes);
-    input.array_of("the body of a record", 3)?;
-    match input.unsigned()? {
-        BODY_VERSION => {}
-        version => return Err(FormatError::UnknownVersion { what: "the body", version }),
-    }
-    let header = if input.skip_null()? { None } else { Some(AuditHeader::read(&mut input)?) };
-    for _ in 0..input.array()? {
-        events.push(Event::read(&mut input)?);
-    }
-    input.finish()?;
-    Ok(header)
+    body::decode_into(BODY_VERSION, bytes, events)
 }

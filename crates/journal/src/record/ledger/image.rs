@@ -10,7 +10,8 @@ use bursar_core::ledger::image::{
 use bursar_core::ledger::state::Movement;
 use fefo::Part;
 
-use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_struct};
+use super::wire::{FormatError, stored_choice, stored_struct};
+use crate::record::body;
 
 /// The version of the image that this build writes and reads. A snapshot of another version is
 /// skipped: the journal says the same, only slower.
@@ -116,23 +117,10 @@ stored_struct!(Movement {
 
 /// The image as bytes: `[version, image]`.
 pub fn encode_image(image: &Image) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut out = Writer::new(&mut bytes);
-    out.array(2);
-    out.unsigned(IMAGE_VERSION);
-    image.write(&mut out);
-    bytes
+    body::encode_image(IMAGE_VERSION, image)
 }
 
 /// Reads [`encode_image`].
 pub fn decode_image(bytes: &[u8]) -> Result<Image, FormatError> {
-    let mut input = Reader::new(bytes);
-    input.array_of("an image", 2)?;
-    match input.unsigned()? {
-        IMAGE_VERSION => {}
-        version => return Err(FormatError::UnknownVersion { what: "the image", version }),
-    }
-    let image = Image::read(&mut input)?;
-    input.finish()?;
-    Ok(image)
+    body::decode_image(IMAGE_VERSION, bytes)
 }

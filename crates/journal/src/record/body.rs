@@ -1,0 +1,81 @@
+//! What the bodies and images of all machines have in common: `[version, header, events]` and
+//! `[version, image]`.
+
+use super::ledger::FormatError;
+use super::ledger::wire::{Reader, Stored, Writer};
+
+/// One body, read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body<H, E> {
+    /// Who asked for what; `None` if it fell due.
+    pub header: Option<H>,
+    /// What happened.
+    pub events: Vec<E>,
+}
+
+/// Writes one body behind what is in `out`.
+pub(super) fn encode<H: Stored, E: Stored>(
+    version: u64,
+    header: Option<&H>,
+    events: &[E],
+    out: &mut Vec<u8>,
+) {
+    let mut out = Writer::new(out);
+    out.array(3);
+    out.unsigned(version);
+    match header {
+        Some(header) => header.write(&mut out),
+        None => out.null(),
+    }
+    out.array(events.len());
+    events.iter().for_each(|event| event.write(&mut out));
+}
+
+/// Reads one body, and nothing but that, and puts its events behind what is in `events`.
+pub(super) fn decode_into<H: Stored, E: Stored>(
+    version: u64,
+    bytes: &[u8],
+    events: &mut Vec<E>,
+) -> Result<Option<H>, FormatError> {
+    let mut input = Reader::new(bytes);
+    input.array_of("the body of a record", 3)?;
+    require_version("the body", version, &mut input)?;
+    let header = if input.skip_null()? { None } else { Some(H::read(&mut input)?) };
+    for _ in 0..input.array()? {
+        events.push(E::read(&mut input)?);
+    }
+    input.finish()?;
+    Ok(header)
+}
+
+/// An image as bytes.
+pub(super) fn encode_image<I: Stored>(version: u64, image: &I) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut out = Writer::new(&mut bytes);
+    out.array(2);
+    out.unsigned(version);
+    image.write(&mut out);
+    bytes
+}
+
+/// Reads [`encode_image`].
+pub(super) fn decode_image<I: Stored>(version: u64, bytes: &[u8]) -> Result<I, FormatError> {
+    let mut input = Reader::new(bytes);
+    input.array_of("an image", 2)?;
+    require_version("the image", version, &mut input)?;
+    let image = I::read(&mut input)?;
+    input.finish()?;
+    Ok(image)
+}
+
+/// Takes the version, which so far is the only one there ever was.
+fn require_version(
+    what: &'static str,
+    known: u64,
+    input: &mut Reader<'_>,
+) -> Result<(), FormatError> {
+    match input.unsigned()? {
+        version if version == known => Ok(()),
+        version => Err(FormatError::UnknownVersion { what, version }),
+    }
+}
