@@ -169,6 +169,7 @@ fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
         Event::JobSubmitted { job: of, .. }
         | Event::AttemptStarted { job: of }
         | Event::AttemptFunded { job: of, .. }
+        | Event::ExhaustionWarned { job: of, .. }
         | Event::AttemptStopping { job: of }
         | Event::AttemptEnded { job: of, .. }
         | Event::CancelAsked { job: of }

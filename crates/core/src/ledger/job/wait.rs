@@ -1,5 +1,6 @@
-//! Jobs that wait here, not in a cell: for credits, for a thaw, or for other jobs. Looked at again
-//! as a step of its own whenever something changed that they wait for.
+//! Jobs that wait here, not in a cell: for credits, for a thaw, or for other jobs; and running ones
+//! that are paid for less than a window. Looked at again as a step of its own whenever something
+//! changed that they wait for.
 
 use super::table::Review;
 use super::{Job, JobState};
@@ -17,14 +18,18 @@ use crate::time::Timestamp;
 const STEP: usize = 256;
 
 impl Ledger {
-    /// Pushes what is due for jobs at `now`: a dependant whose turn has come, or a review.
+    /// Pushes what is due for jobs at `now`: a dependant whose turn has come, a review, a warning.
     pub(in crate::ledger) fn push_due_job(&self, now: Timestamp, events: &mut Vec<Event>) {
         if let Some(number) = self.jobs.index.due.first() {
             return self.push_dependant(now, *number, events);
         }
         let first = self.jobs.index.review_times.first();
         if let Some((_, tenant)) = first.filter(|(at, _)| *at <= now) {
-            self.push_review(now, *tenant, events);
+            return self.push_review(now, *tenant, events);
+        }
+        let first = self.jobs.index.warnings.first();
+        if let Some((_, number)) = first.filter(|(at, _)| *at <= now) {
+            self.push_warning(now, *number, events);
         }
     }
 
@@ -94,6 +99,9 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) -> Result<(), Option<Timestamp>> {
         let job = self.live_job(number);
+        if job.is_short() {
+            return self.push_refill(now, number, events);
+        }
         if job.is_unfunded() {
             let pieces =
                 self.draw_next_hold(now, job).map_err(|refusal| next_period(now, &refusal))?;
@@ -134,7 +142,7 @@ impl Ledger {
 }
 
 /// When a budget that blocks starts anew.
-fn next_period(now: Timestamp, refusal: &Refusal) -> Option<Timestamp> {
+pub(in crate::ledger) fn next_period(now: Timestamp, refusal: &Refusal) -> Option<Timestamp> {
     let ends = refusal.blockers().iter().filter_map(|blocker| match blocker {
         Blocker::Budget { period_end, .. } => *period_end,
         Blocker::Frozen { .. }
