@@ -264,6 +264,7 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
         | Of::LedgerTold { .. }
         | Of::Configured(_)
         | Of::PriceSet { .. }
+        | Of::ClassSet { .. }
         | Of::AccountSet(_)
         | Of::NodeRegistered { .. }
         | Of::NodeReported { .. }

@@ -444,6 +444,7 @@ impl JobOrder {
             job: id,
             account: account.clone(),
             class: terms.rank,
+            class_name: terms.class.clone(),
             gpu: terms.gpu,
             models: self.models_in(region),
             gpu_memory_mib: terms.gpu_memory_mib,

@@ -161,6 +161,8 @@ impl Source {
 
     fn spec(&mut self) -> JobSpec {
         JobSpec {
+            // Came later: a test of its own.
+            class_name: Default::default(),
             job: JobId(self.u64()),
             account: self.name(),
             class: ClassRank(self.u32() as u8),

@@ -234,6 +234,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
         | Of::LedgerTold { .. }
         | Of::Configured(_)
         | Of::PriceSet { .. }
+        | Of::ClassSet { .. }
         | Of::AccountSet(_)
         | Of::NodeRegistered { .. }
         | Of::NodeReported { .. }

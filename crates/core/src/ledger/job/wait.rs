@@ -2,12 +2,14 @@
 //! that are paid for less than a window. Looked at again as a step of its own whenever something
 //! changed that they wait for.
 
+use std::collections::BTreeSet;
+
 use super::table::Review;
 use super::{Job, JobState};
 use crate::credits::Credits;
 use crate::ledger::event::Event;
 use crate::ledger::hold::gpu_time;
-use crate::ledger::id::{AccountNo, HoldNo, JobNo};
+use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo};
 use crate::ledger::job::submit::hold_for;
 use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
@@ -123,6 +125,21 @@ impl Ledger {
 
     pub(in crate::ledger) fn apply_dependencies_met(&mut self, job: JobNo, met: &[JobNo]) {
         self.change_job(job, |job| job.after.retain(|awaited| !met.contains(awaited)));
+    }
+
+    /// Jobs that may run in a cell and that it has not been told of: they wait for credits or for
+    /// other jobs. In the order of their submission.
+    pub fn held_back_from(&self, cell: CellNo) -> Vec<JobNo> {
+        let dependants = self.jobs.index.dependants.iter().map(|(_, waits)| *waits);
+        let held_up = self.jobs.index.held_up.iter().map(|(_, waits)| *waits);
+        let waits: BTreeSet<JobNo> = dependants.chain(held_up).collect();
+        let mut waits: Vec<JobNo> = waits.into_iter().collect();
+        waits.retain(|number| {
+            let job = self.live_job(*number);
+            let told = job.standings.iter().any(|standing| standing.cell == cell);
+            job.state == JobState::Queued && !told && self.cells_of(&job.order).contains(&cell)
+        });
+        waits
     }
 
     /// All that a waiting job waits for here. What it waits for in its cells, those know.
