@@ -1,7 +1,7 @@
 //! What the stored numbers are called, for people.
 
 /// A name and the names of the fields by key; fields that are maps themselves stay numbered.
-type Named = (&'static str, &'static [&'static str]);
+pub(crate) type Named = (&'static str, &'static [&'static str]);
 
 /// Events by tag.
 pub(crate) const EVENTS: &[Named] = &[

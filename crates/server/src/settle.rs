@@ -95,8 +95,6 @@ impl App {
         target: Timestamp,
     ) -> Result<Option<Timestamp>, Failure> {
         let mut earliest = self.ledger.read(|ledger| ledger.next_deadline()).await?.value;
-        let price = self.directory.current().next_price_change(now);
-        earliest = [earliest, price].into_iter().flatten().min();
         let mut busy = false;
         for cell in self.cells.iter() {
             let look = |cell: &bursar_core::cell::Cell| (cell.next_deadline(), cell.job_counts());
@@ -104,6 +102,8 @@ impl App {
             busy |= running > 0 || waiting > 0;
             earliest = [earliest, deadline].into_iter().flatten().min();
         }
-        Ok(earliest.filter(|stop| busy && *stop > now && *stop <= target))
+        let price = self.directory.current().next_price_change(now);
+        let stops = [earliest.filter(|_| busy), price].into_iter().flatten();
+        Ok(stops.filter(|stop| *stop > now && *stop <= target).min())
     }
 }
