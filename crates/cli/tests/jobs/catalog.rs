@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::world::{job, micros, priced, small, state, submit, verify, with};
 
 /// Every line of a region's journal that has an event of a kind.
-fn events(server: &Server, region: &str, kind: &str) -> Vec<(String, Value)> {
+pub(crate) fn events(server: &Server, region: &str, kind: &str) -> Vec<(String, Value)> {
     let output = Command::new(env!("CARGO_BIN_EXE_bursar"))
         .args(["admin", "export", "--region", region, "--data"])
         .arg(server.data())
