@@ -126,6 +126,11 @@ pub struct SubmitJob {
     /// What happens when no more can be paid; `stop` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
+    /// How long before the end of what is paid for an `exhaustion_warned` event tells of it, once a
+    /// rolling reserve could not be filled up; 300 if absent, 0 for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 86400)]
+    pub warn_ahead_seconds: Option<u32>,
     /// The group that it counts in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_group: Option<ConcurrencyGroup>,

@@ -192,14 +192,15 @@ fn chained(path: &Path, progress: &mut impl FnMut(Step)) -> Result<Report, Admin
     }
 }
 
-/// Writes every record as a line of JSON. Returns how many.
+/// Writes every record of a ledger's or a cell's journal as a line of JSON. Returns how many.
 pub fn export(
     journal: &Path,
+    of: crate::export::Of,
     out: &mut dyn Write,
     mut progress: impl FnMut(Step),
 ) -> Result<u64, AdminError> {
     let source = SqliteSource::open(journal).map_err(database_error("opening", journal))?;
-    crate::export::export(&source, out, |records| progress(Step::Verified(records)))
+    crate::export::export(&source, of, out, |records| progress(Step::Verified(records)))
         .map_err(file_error("exporting", journal))
 }
 

@@ -5,11 +5,38 @@ use std::io::{self, Write};
 use bursar_core::time::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::cell_names;
 use crate::chain::{bodies, first_record};
-use crate::names::{COMMANDS, EVENTS, KINDS, REFUSALS};
+use crate::names::{COMMANDS, EVENTS, KINDS, Named, REFUSALS};
 use crate::node::{self, Node};
 use crate::source::{RawBatch, Source};
 use crate::verify::Progress;
+
+/// Whose journal it is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A ledger's.
+    Ledger,
+    /// A cell's.
+    Cell,
+}
+
+impl Of {
+    fn events(self) -> &'static [Named] {
+        match self {
+            Of::Ledger => EVENTS,
+            Of::Cell => cell_names::EVENTS,
+        }
+    }
+
+    /// Who asked for what, and the outcome.
+    fn header(self, header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
+        match self {
+            Of::Ledger => ledger_header(header, line),
+            Of::Cell => cell_header(header, line),
+        }
+    }
+}
 
 /// Writes one line for each record: position, time, kind, and for each decision who asked for what,
 /// the outcome and the events. Returns how many were written.
@@ -18,16 +45,17 @@ use crate::verify::Progress;
 /// If a record cannot be read or a line cannot be written.
 pub fn export(
     source: &dyn Source,
+    of: Of,
     out: &mut dyn Write,
     mut progress: impl FnMut(Progress),
 ) -> io::Result<u64> {
-    let of = source.head().position;
+    let last = source.head().position;
     let mut written = 0;
     let mut failure: Option<io::Error> = None;
-    let read = source.each(&mut |batch| match export_batch(&batch, out) {
+    let read = source.each(&mut |batch| match export_batch(&batch, of, out) {
         Ok(records) => {
             written += records;
-            progress(Progress { records: written, of });
+            progress(Progress { records: written, of: last });
             true
         }
         Err(error) => {
@@ -42,7 +70,7 @@ pub fn export(
     }
 }
 
-fn export_batch(batch: &RawBatch, out: &mut dyn Write) -> io::Result<u64> {
+fn export_batch(batch: &RawBatch, of: Of, out: &mut dyn Write) -> io::Result<u64> {
     let mut rest = &batch.payload[..];
     for offset in 0..u64::from(batch.records) {
         let position = batch.first_position.saturating_add(offset);
@@ -52,7 +80,7 @@ fn export_batch(batch: &RawBatch, out: &mut dyn Write) -> io::Result<u64> {
         let decisions: Result<Vec<Value>, String> = bodies(&record)
             .map_err(wrong)?
             .into_iter()
-            .map(|body| node::read(body).and_then(|body| decision(&body)))
+            .map(|body| node::read(body).and_then(|body| decision(&body, of)))
             .collect();
         let line = json!({
             "position": position,
@@ -66,34 +94,53 @@ fn export_batch(batch: &RawBatch, out: &mut dyn Write) -> io::Result<u64> {
     Ok(batch.records.into())
 }
 
-fn decision(body: &Node) -> Result<Value, String> {
+fn decision(body: &Node, of: Of) -> Result<Value, String> {
     let [_version, header, events] = body.list()? else {
         return Err("a body is [version, header, events]".into());
     };
-    let events: Result<Vec<Value>, String> = events.list()?.iter().map(event).collect();
+    let events = events.list()?.iter().map(|one| event(one, of.events()));
+    let events: Result<Vec<Value>, String> = events.collect();
     let mut line = Map::new();
     if *header != Node::Null {
-        let command = usize::try_from(header.field(3)?.unsigned()?).unwrap_or(usize::MAX);
-        let outcome = match header.get(4) {
-            None => Some("accepted"),
-            Some(outcome) => {
-                let code = usize::try_from(outcome.tagged()?.1.unsigned()?).unwrap_or(usize::MAX);
-                REFUSALS.get(code).copied()
-            }
-        };
-        line.insert("actor".into(), header.field(0)?.text()?.into());
-        line.insert("command".into(), json!(COMMANDS.get(command)));
-        line.insert("outcome".into(), json!(outcome));
-        line.insert("fingerprint".into(), plain(header.field(1)?));
-        line.insert("key".into(), header.get(2).map_or(Value::Null, plain));
+        of.header(header, &mut line)?;
     }
     line.insert("events".into(), Value::Array(events?));
     Ok(Value::Object(line))
 }
 
-fn event(event: &Node) -> Result<Value, String> {
+fn index(number: &Node) -> Result<usize, String> {
+    Ok(usize::try_from(number.unsigned()?).unwrap_or(usize::MAX))
+}
+
+fn ledger_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
+    let outcome = match header.get(4) {
+        None => Some("accepted"),
+        Some(outcome) => REFUSALS.get(index(outcome.tagged()?.1)?).copied(),
+    };
+    line.insert("actor".into(), header.field(0)?.text()?.into());
+    line.insert("command".into(), json!(COMMANDS.get(index(header.field(3)?)?)));
+    line.insert("outcome".into(), json!(outcome));
+    line.insert("fingerprint".into(), plain(header.field(1)?));
+    line.insert("key".into(), header.get(2).map_or(Value::Null, plain));
+    Ok(())
+}
+
+/// A cell is asked by somebody, or told by a ledger.
+fn cell_header(header: &Node, line: &mut Map<String, Value>) -> Result<(), String> {
+    match header.field(0)?.tagged()? {
+        (0, actor) => line.insert("actor".into(), actor.text()?.into()),
+        (_, ledger) => line.insert("ledger".into(), plain(ledger.field(0)?)),
+    };
+    let command = cell_names::COMMANDS.get(index(header.field(1)?)?);
+    line.insert("command".into(), json!(command));
+    let refused = header.get(2).is_some();
+    line.insert("outcome".into(), if refused { "refused" } else { "accepted" }.into());
+    Ok(())
+}
+
+fn event(event: &Node, names: &[Named]) -> Result<Value, String> {
     let (tag, content) = event.tagged()?;
-    let known = usize::try_from(tag).ok().and_then(|tag| EVENTS.get(tag));
+    let known = usize::try_from(tag).ok().and_then(|tag| names.get(tag));
     let (name, fields) = known.ok_or_else(|| format!("an event with the unknown tag {tag}"))?;
     let mut line = Map::from_iter([("type".to_owned(), json!(name))]);
     for (key, field) in (0..).zip(*fields) {

@@ -7,6 +7,7 @@
 
 pub mod admin;
 mod books;
+mod cell_names;
 mod chain;
 pub mod export;
 pub mod live;

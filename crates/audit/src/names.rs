@@ -1,7 +1,7 @@
 //! What the stored numbers are called, for people.
 
 /// A name and the names of the fields by key; fields that are maps themselves stay numbered.
-type Named = (&'static str, &'static [&'static str]);
+pub(crate) type Named = (&'static str, &'static [&'static str]);
 
 /// Events by tag.
 pub(crate) const EVENTS: &[Named] = &[
@@ -87,7 +87,7 @@ pub(crate) const EVENTS: &[Named] = &[
         &["job", "cell", "number", "gpu_type", "members", "per_gpu_hour", "funded_ms"],
     ),
     ("attempt_started", &["job"]),
-    ("attempt_funded", &["job", "funded_ms", "overdraft"]),
+    ("attempt_funded", &["job", "funded_ms", "overdraft", "short", "credits_ms"]),
     ("attempt_stopping", &["job"]),
     ("attempt_ended", &["job", "end"]),
     ("cancel_asked", &["job"]),
@@ -96,6 +96,7 @@ pub(crate) const EVENTS: &[Named] = &[
     ("held_up_reviewed", &["tenant", "next"]),
     ("cell_told", &["cell", "number", "message"]),
     ("message_received", &["cell", "number", "position"]),
+    ("exhaustion_warned", &["job", "ends_at", "then"]),
 ];
 
 /// Commands by number.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bursar_audit::admin::{AdminError, Step, backup, check, export, restore};
+use bursar_audit::export::Of;
 use bursar_audit::{SqliteSource, verify};
 use bursar_journal::Journal;
 use bursar_journal::record::ledger::event_name;
@@ -104,7 +105,7 @@ fn every_record_is_exported_as_a_line_that_names_its_events() {
     let journal = open(&path);
     world.write_to(&journal, 3);
     let mut lines = Vec::new();
-    let written = export(&path, &mut lines, |_| {}).expect("lines");
+    let written = export(&path, Of::Ledger, &mut lines, |_| {}).expect("lines");
     let text = String::from_utf8(lines).expect("JSON is text");
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();

@@ -217,6 +217,7 @@ fn matters(event: &Event) -> bool {
         | Event::QuotaRemoved { .. }
         | Event::AttemptStarted { .. }
         | Event::AttemptFunded { .. }
+        | Event::ExhaustionWarned { .. }
         | Event::AttemptStopping { .. }
         | Event::CancelAsked { .. }
         | Event::DependenciesMet { .. }

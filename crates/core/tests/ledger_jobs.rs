@@ -284,6 +284,7 @@ impl World {
                 },
                 group: None,
                 max_requeues: b % 3,
+                warn_ahead_ms: [0, 300_000, 3_600_000][(c % 3) as usize],
             },
             offers,
             payload: "{}".into(),

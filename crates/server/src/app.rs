@@ -45,6 +45,8 @@ pub struct App {
     pub logs: LogStore,
     /// One move of the manual clock at a time.
     pub moving: tokio::sync::Mutex<()>,
+    /// Rung when a price was set.
+    pub prices_set: tokio::sync::Notify,
     /// What was, for queries.
     pub history: HistoryService,
     /// What happens, as it happens.

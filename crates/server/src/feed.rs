@@ -9,6 +9,7 @@ use bursar_api::audit::FeedEvent;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::{Event, Pieces, total};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
+use bursar_core::ledger::job::OnExhausted;
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
 use bursar_engine::{Codec, Durable, Seen, replay};
@@ -361,6 +362,13 @@ fn particulars(ledger: &Ledger, event: &Event) -> Told {
         | Event::DependenciesMet { job, .. } => on_job(*job, json!({})),
         Event::AttemptFunded { job, funded_ms, .. } => {
             on_job(*job, json!({ "funded_seconds": funded_ms.map(|ms| ms / 1000) }))
+        }
+        Event::ExhaustionWarned { job, ends_at, then } => {
+            let then = match then {
+                OnExhausted::Stop => "stop",
+                OnExhausted::Overdraft => "overdraft",
+            };
+            on_job(*job, json!({ "ends_at": ends_at.to_string(), "then": then }))
         }
         Event::AttemptEnded { job, end } => {
             on_job(*job, json!({ "gpu_ms": end.gpu_ms, "charged": amount(end.charged) }))

@@ -23,6 +23,7 @@ pub mod logs;
 pub mod monotonic;
 pub mod operation;
 pub mod pages;
+mod past_jobs;
 pub mod permissions;
 pub mod problem;
 mod regions;

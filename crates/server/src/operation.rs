@@ -16,6 +16,7 @@ use crate::http::extract::Caller;
 use crate::problem::Failure;
 use crate::render::{self, Shape, Shown};
 use find::{exists, find_in, remember};
+pub(crate) use find::ambiguous;
 pub use find::{find, only_forgotten};
 
 /// What a change is about.

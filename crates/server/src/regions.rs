@@ -1,12 +1,19 @@
 //! What the server does about its regions beside answering for them: prices and counters.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bursar_core::cell::{Cell, Command, Origin};
+use bursar_core::ledger::id::Name;
 
 use crate::app::App;
 use crate::problem::Failure;
 use crate::telemetry::RegionCounts;
+
+/// How long to wait before looking again for a price that begins to count: clocks may stand still,
+/// and cells may be away for a while.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// What a cell has and does.
 fn counts(cell: &Cell) -> RegionCounts {
@@ -47,6 +54,48 @@ impl App {
             }
         }
         Ok(())
+    }
+
+    /// Tells the cells which classes may take from which.
+    pub async fn tell_classes(&self) -> Result<(), Failure> {
+        let directory = self.directory.current();
+        for cell in self.cells.iter() {
+            for (class, _) in directory.classes() {
+                let wanted = directory.preempted_by(class).map(<[Name]>::to_vec);
+                let name = class.clone();
+                let known = move |cell: &Cell| cell.preempted_by(&name).map(<[Name]>::to_vec);
+                if cell.gateway.peek(known).await? != wanted {
+                    let command = Command::SetClass { class: class.clone(), preempts: wanted };
+                    let origin = Origin::component("classes");
+                    cell.gateway.post(origin, command).answer().await?.value?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the cells prices that were set ahead when they begin to count, for as long as the
+    /// server runs. A manual clock does this itself, on its way.
+    pub async fn follow_prices(&self) {
+        let mut told = self.clock.now();
+        loop {
+            let next = self.directory.current().next_price_change(told);
+            let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(LONGEST_WAIT);
+            tokio::select! {
+                () = tokio::time::sleep(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT)) => {}
+                () = self.prices_set.notified() => {}
+            }
+            let now = self.clock.now();
+            if next.is_none_or(|next| next > now) {
+                continue;
+            }
+            match self.tell_prices().await {
+                Ok(()) => told = now,
+                Err(failure) => {
+                    tracing::warn!(detail = %failure.problem.detail, "prices were not told");
+                }
+            }
+        }
     }
 
     /// Brings the counters of the regions and of their writers up to date.

@@ -43,6 +43,22 @@ pub(crate) fn state(state: JobState) -> job::JobState {
     }
 }
 
+/// Whether nothing more happens to a job in this state.
+pub(crate) fn is_over(state: job::JobState) -> bool {
+    match state {
+        job::JobState::Queued
+        | job::JobState::Starting
+        | job::JobState::Running
+        | job::JobState::Stopping => false,
+        job::JobState::Succeeded
+        | job::JobState::Failed
+        | job::JobState::Cancelled
+        | job::JobState::Lost
+        | job::JobState::OutOfCredits
+        | job::JobState::TimedOut => true,
+    }
+}
+
 /// Why an attempt ended.
 pub(crate) fn end_reason(reason: core::EndReason) -> EndReason {
     match reason {
@@ -142,16 +158,15 @@ fn surplus(job: &core::Job, attempt: &core::Attempt) -> u64 {
     need.saturating_sub(pinned).length()
 }
 
-/// What went back to the grants so far, over all holds.
-fn returned(ledger: &Ledger, job: &core::Job) -> u64 {
+/// What went back to the grants so far, over all holds; `last` is the newest of them.
+fn returned(job: &core::Job, last: Option<&Hold>) -> u64 {
     let placed = job.attempts.iter().filter(|attempt| attempt.cell.is_some());
     let surplus: u64 = placed.map(|attempt| surplus(job, attempt)).sum();
     let ended: u64 =
         job.attempts.iter().filter_map(|attempt| attempt.end).map(|e| e.returned).sum();
     // A job that ended before it was placed gave its whole hold back.
-    let last = job.hold_name.as_ref();
-    let unused = last.filter(|name| job.attempts.iter().all(|one| one.hold.as_ref() != Some(name)));
-    let unused = unused.and_then(|name| find_hold(ledger, job, name));
+    let name = job.hold_name.as_ref();
+    let unused = last.filter(|_| job.attempts.iter().all(|one| one.hold.as_ref() != name));
     let unused =
         unused.filter(|hold| !hold.is_open()).map_or(0, |hold| hold.amount - hold.captured);
     surplus + ended + unused
@@ -160,13 +175,18 @@ fn returned(ledger: &Ledger, job: &core::Job) -> u64 {
 /// A job as the ledger has it. `as_of` and the position are for the caller to add.
 pub(crate) fn job(ledger: &Ledger, number: JobNo) -> Option<Job> {
     let own = ledger.job(number)?;
+    let hold = own.hold_name.as_ref().and_then(|name| find_hold(ledger, own, name));
+    Some(render(ledger, number, own, hold))
+}
+
+/// The same of a job and its newest hold, wherever they come from.
+pub(crate) fn render(ledger: &Ledger, number: JobNo, own: &core::Job, hold: Option<&Hold>) -> Job {
     let attempts: Vec<Attempt> =
         own.attempts.iter().map(|one| attempt(ledger, number, own, one)).collect();
-    let hold = own.hold_name.as_ref().and_then(|name| find_hold(ledger, own, name));
     let charged = attempts.iter().map(|attempt| attempt.charged.micros()).sum();
     let uncollected = own.attempts.iter().map(|one| unpaid(ledger, own, one)).sum();
     let blockers: Vec<_> = ledger.job_blockers(own).into_iter().map(blocker).collect();
-    Some(Job {
+    Job {
         id: own.order.id.to_string(),
         account: ledger.account(own.order.account).path.to_string(),
         state: state(own.state),
@@ -179,7 +199,7 @@ pub(crate) fn job(ledger: &Ledger, number: JobNo) -> Option<Job> {
         }),
         attempts,
         charged: Sum::from_micros(charged),
-        returned: units(returned(ledger, own)),
+        returned: units(returned(own, hold)),
         uncollected: units(uncollected),
         position: None,
         estimated_start_at: None,
@@ -189,7 +209,7 @@ pub(crate) fn job(ledger: &Ledger, number: JobNo) -> Option<Job> {
         ended_at: own.ended_at.map(time),
         as_of: time(own.submitted_at),
         ledger_position: 0,
-    })
+    }
 }
 
 /// A job as it was when it was submitted: what the first answer says, and every repeat of it.

@@ -59,20 +59,36 @@ impl App {
     pub async fn move_clock(&self, manual: &ManualClock, target: Timestamp) -> Result<(), Failure> {
         let _one_at_a_time = self.moving.lock().await;
         self.settle().await?;
+        let mut told = manual.now();
         while let Some(stop) = self.next_stop(manual.now(), target).await? {
             // Nobody else moves it, so it does not run back.
             let _earlier = manual.set(stop);
+            told = self.tell_prices_since(told, stop).await?;
             self.settle().await?;
         }
         if let Err(shown) = manual.set(target) {
             let reason = format!("the clock shows {shown} and never runs back");
             return Err(Failure::invalid("now", reason));
         }
+        self.tell_prices_since(told, target).await?;
         self.settle().await
     }
 
+    /// Tells the cells if a price has begun to count in between.
+    async fn tell_prices_since(
+        &self,
+        told: Timestamp,
+        now: Timestamp,
+    ) -> Result<Timestamp, Failure> {
+        let next = self.directory.current().next_price_change(told);
+        if next.is_some_and(|next| next <= now) {
+            self.tell_prices().await?;
+        }
+        Ok(now)
+    }
+
     /// The next instant up to `target` at which a machine has something to do that another one may
-    /// hear of. While no cell has a job there is nothing to tell, and the clock need not stop.
+    /// hear of, or a price begins to count. While no cell has a job there is nothing to tell, and the clock need not stop.
     async fn next_stop(
         &self,
         now: Timestamp,
@@ -86,6 +102,8 @@ impl App {
             busy |= running > 0 || waiting > 0;
             earliest = [earliest, deadline].into_iter().flatten().min();
         }
-        Ok(earliest.filter(|stop| busy && *stop > now && *stop <= target))
+        let price = self.directory.current().next_price_change(now);
+        let stops = [earliest.filter(|_| busy), price].into_iter().flatten();
+        Ok(stops.filter(|stop| *stop > now && *stop <= target).min())
     }
 }

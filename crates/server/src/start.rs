@@ -279,6 +279,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             ledger_journal: Arc::clone(&storage.ledger),
             logs: LogStore::new(storage.folder.join("logs")),
             moving: tokio::sync::Mutex::new(()),
+            prices_set: tokio::sync::Notify::new(),
             directory: service,
             history,
             feed,
@@ -314,9 +315,14 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         }
         let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
         app.tell_prices().await.map_err(failed)?;
+        app.tell_classes().await.map_err(failed)?;
         app.settle_if_manual().await.map_err(failed)?;
         tokio::spawn(selfcheck::run(Arc::clone(&app)));
         tokio::spawn(tidy(Arc::clone(&app)));
+        if app.manual.is_none() {
+            let app = Arc::clone(&app);
+            tokio::spawn(async move { app.follow_prices().await });
+        }
         let root_key = root.show.then(|| root.key.clone());
         ready(&Ready { address, url, root_key });
         let stop = async {

@@ -107,6 +107,45 @@ fn scan<C: Codec>(
     Ok(())
 }
 
+/// The last batch before the one that has a record.
+fn batch_before_record(journal: &dyn Journal, position: u64) -> Result<Head, String> {
+    let words = |error: bursar_journal::JournalError| error.to_string();
+    let mut low = Head::genesis(journal.id());
+    let mut high = journal.head().map_err(words)?.sequence;
+    while low.sequence < high {
+        let middle = low.sequence + (high - low.sequence).div_ceil(2);
+        let head = journal.head_at(middle).map_err(words)?;
+        if head.position < position {
+            low = head;
+        } else {
+            high = middle - 1;
+        }
+    }
+    Ok(low)
+}
+
+/// What happened in single records of the ledger's journal, in the order of the question.
+pub(crate) fn ledger_events_at(
+    journal: &dyn Journal,
+    positions: &[u64],
+) -> Result<Vec<(Timestamp, Event)>, String> {
+    let mut told = Vec::new();
+    for position in positions {
+        let before = batch_before_record(journal, *position)?;
+        let mut batches = journal.read(before).map_err(|error| error.to_string())?;
+        let batch = batches.next().ok_or_else(|| format!("record {position} is not there"))?;
+        let batch = batch.map_err(|error| error.to_string())?;
+        for record in batch.frames() {
+            let record = record.map_err(|error| error.to_string())?;
+            if record.position == *position {
+                let events = events_of(&LedgerCodec, &record)?;
+                told.extend(events.into_iter().map(|event| (record.time, event)));
+            }
+        }
+    }
+    Ok(told)
+}
+
 /// Collects the steps of one machine.
 struct Collecting {
     heard: Vec<(usize, u64)>,
@@ -169,6 +208,7 @@ fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
         Event::JobSubmitted { job: of, .. }
         | Event::AttemptStarted { job: of }
         | Event::AttemptFunded { job: of, .. }
+        | Event::ExhaustionWarned { job: of, .. }
         | Event::AttemptStopping { job: of }
         | Event::AttemptEnded { job: of, .. }
         | Event::CancelAsked { job: of }
@@ -263,6 +303,7 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
         | Of::LedgerTold { .. }
         | Of::Configured(_)
         | Of::PriceSet { .. }
+        | Of::ClassSet { .. }
         | Of::AccountSet(_)
         | Of::NodeRegistered { .. }
         | Of::NodeReported { .. }

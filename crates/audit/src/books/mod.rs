@@ -155,7 +155,7 @@ impl Books {
             31 => self.job_submitted(event),
             32 => self.hold_pinned(at, event),
             33 => self.attempt_confirmed(event),
-            34..=36 | 38 => self.attempt_moved(event),
+            34..=36 | 38 | 44 => self.attempt_moved(event),
             37 => self.attempt_ended(event),
             39 => self.job_waits(event),
             40 => self.job_ended(event),

@@ -68,6 +68,9 @@ pub(crate) struct JobArguments {
     /// What happens when no more can be paid; it is stopped if not given.
     #[arg(long, value_parser = word::<OnExhausted>(ON_EXHAUSTED))]
     on_exhausted: Option<OnExhausted>,
+    /// How long before its credits end it is warned of it, with a rolling reserve; 5m if not given.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    warn_ahead: Option<Duration>,
     /// A group of which only so many jobs run at once.
     #[arg(long, value_name = "NAME=LIMIT", value_parser = group)]
     group: Option<ConcurrencyGroup>,
@@ -121,6 +124,7 @@ impl JobArguments {
             regions: some(&self.regions),
             reserve: self.reserve,
             on_exhausted: self.on_exhausted,
+            warn_ahead_seconds: self.warn_ahead.map(seconds),
             concurrency_group: self.group,
             array: self.array,
             after: some(&self.after),

@@ -1,10 +1,11 @@
-//! `bursar admin`: copies, restores, checks and exports the ledger's journal, also while a server
+//! `bursar admin`: copies, restores, checks and exports the journals of a store, also while a server
 //! has it open.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use bursar_audit::export::Of;
 use bursar_audit::{Report, admin};
 use clap::Subcommand;
 
@@ -45,14 +46,18 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
-    /// Write every record as a line of JSON.
+    /// Write every record of the ledger, or of a region's cell, as a line of JSON.
     #[command(
-        after_help = "Example:\n  bursar admin export --data /var/lib/bursar > records.jsonl"
+        after_help = "Example:\n  bursar admin export --data /var/lib/bursar > ledger.jsonl\n  \
+            bursar admin export --data /var/lib/bursar --region default > cell.jsonl"
     )]
     Export {
         /// The folder of the store.
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
+        /// The region whose cell is exported; the ledger if none is given.
+        #[arg(long, value_name = "NAME")]
+        region: Option<String>,
         /// The file to write; standard output if none is given.
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
@@ -94,13 +99,16 @@ pub(crate) fn run(command: AdminCommand) -> Result<(), Failure> {
             bar.finish();
             conclude(&report)
         }
-        AdminCommand::Export { data, to } => {
-            let journal = ledger_file(&data)?;
+        AdminCommand::Export { data, region, to } => {
+            let (journal, of) = match region {
+                Some(region) => (cells::cell_file(&data, &region)?, Of::Cell),
+                None => (ledger_file(&data)?, Of::Ledger),
+            };
             let mut out: Box<dyn Write> = match &to {
                 Some(path) => Box::new(BufWriter::new(File::create_new(path)?)),
                 None => Box::new(BufWriter::new(std::io::stdout().lock())),
             };
-            let records = admin::export(&journal, &mut out, |step| bar.step(step))?;
+            let records = admin::export(&journal, of, &mut out, |step| bar.step(step))?;
             out.flush()?;
             bar.finish();
             eprintln!("{records} records");

@@ -26,6 +26,21 @@ pub(super) fn cell_files(data: &Path) -> Result<Vec<(String, PathBuf)>, Failure>
     Ok(found)
 }
 
+/// The file of a region's cell.
+pub(super) fn cell_file(data: &Path, region: &str) -> Result<PathBuf, Failure> {
+    let all = cell_files(data)?;
+    let names: Vec<String> = all.iter().map(|(region, _)| region.clone()).collect();
+    let found = all.into_iter().find(|(known, _)| known == region).map(|(_, file)| file);
+    found.ok_or_else(|| {
+        let next = match names.as_slice() {
+            [] => "give --data the folder that `bursar serve --data` was given".to_owned(),
+            names => format!("its regions are: {}", names.join(", ")),
+        };
+        Failure::new(data.display(), format!("there is no region {region} in this folder"))
+            .with_next(next)
+    })
+}
+
 /// Copies the cells of a store, each consistent as of one instant.
 pub(super) fn copy_cells(data: &Path, to: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
     let mut copies = Vec::new();

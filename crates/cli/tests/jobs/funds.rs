@@ -98,20 +98,59 @@ async fn a_rolling_reserve_is_topped_up_while_there_is_money() {
 }
 
 #[tokio::test]
-async fn a_rolling_job_ends_when_the_money_does() {
+async fn a_rolling_job_runs_for_all_the_money_there_is_and_then_ends() {
     let server = with_funds("7").await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, with(rolling("j"), "grace_seconds", json!(30))).await;
     agent.beat(&server).await;
-    agent.run(&server, 3570).await;
-    assert_eq!(state(&server, "j").await, "running");
-    agent.run(&server, 1200).await;
+    agent.run(&server, 4190).await;
+    assert_eq!(state(&server, "j").await, "running", "7 pay for 70 minutes");
+    agent.run(&server, 60).await;
     let ended = job(&server, "j").await;
     assert_eq!(ended["state"], "out_of_credits");
-    assert!(micros(&ended["charged"]) <= 7_000_000, "{ended}");
-    assert!(micros(&ended["charged"]) >= 6_000_000, "{ended}");
-    assert_eq!(ended["uncollected"], "0");
+    assert_eq!((&ended["charged"], &ended["uncollected"]), (&json!("7"), &json!("0")), "{ended}");
+    assert_eq!(ended["attempts"][0]["gpu_ms"], 4_200_000);
     check_books(&server, 7_000_000, &["j"]).await;
+}
+
+/// What the timeline of a job says of warnings.
+async fn warnings(server: &Server, id: &str) -> Vec<String> {
+    let timeline = server.get(&format!("/v1/jobs/{id}/timeline")).await;
+    let steps = timeline["data"].as_array().expect("a list").iter();
+    let warned = steps.filter(|step| step["type"] == "exhaustion_warned");
+    warned.map(|step| format!("{}: {}", step["at"], step["detail"])).collect()
+}
+
+#[tokio::test]
+async fn those_who_follow_a_job_are_warned_once_before_its_credits_end() {
+    let server = with_funds("7").await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, rolling("j")).await;
+    assert_eq!(job(&server, "j").await["spec"]["warn_ahead_seconds"], 300);
+    agent.beat(&server).await;
+    agent.run(&server, 3890).await;
+    assert!(warnings(&server, "j").await.is_empty(), "ten seconds to go");
+    agent.run(&server, 120).await;
+    let warned = warnings(&server, "j").await;
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    let feed = server.client.get(format!("{}/v1/events?after=0", server.url));
+    let mut feed = feed.bearer_auth(&server.root).send().await.expect("an answer");
+    let mut text = String::new();
+    while !text.contains("exhaustion_warned") || !text.ends_with("\n\n") {
+        let piece = feed.chunk().await.expect("a piece").expect("the feed has no end");
+        text.push_str(&String::from_utf8_lossy(&piece));
+    }
+    assert!(text.contains("\"then\":\"stop\""), "{text}");
+    let audit = server.get("/v1/audit?job=j&limit=100").await;
+    assert_eq!(audit.to_string().matches("exhaustion_warned").count(), 1, "{audit}");
+    // More credits end the shortage; the next one has a warning of its own.
+    server.grant("more", "acme", "1").await;
+    agent.run(&server, 600).await;
+    assert_eq!(state(&server, "j").await, "running", "1 pays for ten minutes more");
+    assert_eq!(warnings(&server, "j").await.len(), 2);
+    agent.run(&server, 300).await;
+    assert_eq!(state(&server, "j").await, "out_of_credits");
+    check_books(&server, 8_000_000, &["j"]).await;
 }
 
 #[tokio::test]

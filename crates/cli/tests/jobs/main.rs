@@ -1,6 +1,7 @@
 //! Jobs from outside: the real binary, real HTTP, real journals, and an agent that the test plays.
 
 mod agent;
+mod catalog;
 mod ends;
 mod failures;
 mod funds;

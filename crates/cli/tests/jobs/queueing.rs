@@ -311,3 +311,41 @@ async fn the_queue_shows_each_tenant_its_own_and_the_shares() {
     );
     verify(&server);
 }
+
+/// The jobs of the region's queue, in order, each with what it waits for.
+async fn queue(server: &crate::server::Server) -> Vec<(String, Vec<String>)> {
+    let queue = server.get("/v1/regions/default/queue").await;
+    let entries = queue["data"].as_array().expect("a list").iter();
+    let listed = entries.enumerate().map(|(place, entry)| {
+        assert_eq!(entry["position"], place + 1, "{queue}");
+        (entry["job"].as_str().expect("a job").to_owned(), blocker_types(entry))
+    });
+    listed.collect()
+}
+
+#[tokio::test]
+async fn the_queue_lists_everybody_who_waits_and_all_that_they_wait_for() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 8).await;
+    let group = json!({ "name": "g", "limit": 1 });
+    let sized = |id, count| with(small(id), "gpus", json!({ "types": ["H100"], "count": count }));
+    for id in ["first", "second"] {
+        submit(&server, with(sized(id, 6), "concurrency_group", group.clone())).await;
+    }
+    agent.beat(&server).await;
+    submit(&server, sized("large", 8)).await;
+    submit(&server, with(small("later"), "after", json!(["second"]))).await;
+    let waiting = queue(&server).await;
+    let names: Vec<&str> = waiting.iter().map(|(job, _)| job.as_str()).collect();
+    assert_eq!(names, ["large", "second", "later"], "competing, held by its group, not yet told");
+    assert_eq!(waiting[0].1, ["capacity"]);
+    assert_eq!(waiting[1].1, ["group", "capacity"]);
+    assert_eq!(waiting[2].1, ["dependency"]);
+    let one = server.get("/v1/regions/default/queue?limit=2").await;
+    assert_eq!((one["data"].as_array().map(Vec::len), &one["has_more"]), (Some(2), &json!(true)));
+    server.call("POST", "/v1/accounts/acme:nlp/freeze", json!({})).await.expect(200);
+    let frozen = queue(&server).await;
+    assert_eq!(frozen.len(), 3, "frozen ones wait too");
+    assert!(frozen.iter().all(|(_, types)| types.contains(&"frozen".to_owned())), "{frozen:?}");
+    verify(&server);
+}

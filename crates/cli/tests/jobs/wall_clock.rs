@@ -57,3 +57,23 @@ async fn an_agent_that_waits_is_told_to_start_as_soon_as_a_job_comes() {
     assert!(data.join("cell-default.db").exists());
     verify(&server);
 }
+
+#[tokio::test]
+async fn a_price_set_ahead_reaches_the_cells_by_itself() {
+    let server = Server::with(&[]);
+    let now: bursar_api::Time =
+        serde_json::from_value(server.get("/v1/prices").await["as_of"].clone()).expect("a time");
+    let soon = bursar_api::Time::from_millis(now.millis() + 500);
+    let price = json!({ "per_gpu_hour": "6", "effective_at": soon });
+    server.call("PUT", "/v1/prices/H100", price).await.expect(200);
+    loop {
+        let told = crate::catalog::events(&server, "default", "price_set");
+        if let Some((at, event)) = told.first() {
+            let at: bursar_api::Time = serde_json::from_value(json!(at)).expect("a time");
+            assert!(at >= soon, "not before it counts");
+            assert_eq!(event["price"], 6_000_000);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

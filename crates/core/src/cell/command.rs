@@ -49,6 +49,14 @@ pub enum Command {
         /// Micro-credits per GPU-hour.
         price: u64,
     },
+    /// Sets the classes whose jobs may be stopped for jobs of a class. Those of the same class, and
+    /// those of higher ones, never are.
+    SetClass {
+        /// The class.
+        class: CompactString,
+        /// Those classes. `None`: every lower one.
+        preempts: Option<Vec<CompactString>>,
+    },
     /// Sets what the cell must know of an account. From the ledger: `AccountPolicyChanged`.
     SetAccount(AccountPolicy),
     /// Adds a node, or announces that its agent started again.
@@ -186,6 +194,8 @@ pub struct JobSpec {
     pub account: CompactString,
     /// Its priority class.
     pub class: ClassRank,
+    /// What its class is called. Empty: it was admitted before that was told.
+    pub class_name: CompactString,
     /// GPUs on each of its nodes.
     pub gpu: GpuDemand,
     /// GPU models that will do, the dearest to the user first. Empty: any.
@@ -225,6 +235,7 @@ impl JobSpec {
             job,
             account: account.into(),
             class: ClassRank::NORMAL,
+            class_name: CompactString::const_new("normal"),
             gpu,
             models: SmallVec::new(),
             gpu_memory_mib: 0,

@@ -44,6 +44,13 @@ pub enum Event {
         /// Micro-credits per GPU-hour.
         price: u64,
     },
+    /// The classes that a class may take from changed.
+    ClassSet {
+        /// The class.
+        class: CompactString,
+        /// Those classes. `None`: every lower one.
+        preempts: Option<Vec<CompactString>>,
+    },
     /// What the cell knows of an account changed.
     AccountSet(Box<AccountPolicy>),
 

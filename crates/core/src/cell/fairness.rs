@@ -127,7 +127,8 @@ impl ShareRule {
         attempt: &Attempt,
     ) -> Option<VictimOrder> {
         let takes_back = job.preempted_by == Some(victim.spec.job);
-        if takes_back || !attempt.confirmed || attempt.stop.is_some() {
+        let spared = takes_back || !cell.may_preempt(job, victim);
+        if spared || !attempt.confirmed || attempt.stop.is_some() {
             return None;
         }
         let class = victim.class();

@@ -43,7 +43,7 @@ impl Write for Sink {
 impl Cell {
     pub(crate) fn digest_state(&self) -> Digest {
         let mut sink = Sink { digester: Digester::new(), page: String::with_capacity(2 * PAGE) };
-        sink.part((&self.config, self.now, &self.marks, &self.told, &self.prices));
+        sink.part((&self.config, self.now, &self.marks, &self.told, &self.prices, &self.preempts));
         sink.part((self.models.values(), self.labels.values(), self.racks.values()));
         sink.part((self.shapes.values(), self.requests.values(), &self.demand));
         sink.part(&self.accounts.decay);

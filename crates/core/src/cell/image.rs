@@ -46,6 +46,8 @@ pub struct Image {
     pub racks: Vec<CompactString>,
     /// List prices.
     pub prices: Vec<(ModelId, u64)>,
+    /// The classes that a class may take from.
+    pub preempts: Vec<(CompactString, Vec<CompactString>)>,
     /// Shapes of jobs.
     pub shapes: Vec<Shape>,
     /// Requests of jobs.
@@ -231,6 +233,7 @@ impl Cell {
             labels: self.labels.values().to_vec(),
             racks: self.racks.values().to_vec(),
             prices: self.prices.iter().map(|(model, price)| (*model, *price)).collect(),
+            preempts: self.preempts.clone().into_iter().collect(),
             shapes: self.shapes.values().to_vec(),
             requests: self.requests.values().to_vec(),
             demand: self.demand.image(),

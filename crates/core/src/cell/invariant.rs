@@ -98,7 +98,9 @@ impl Cell {
                 events.iter().filter_map(|event| preempted_for(event, job.spec.job)).collect();
             let firm = victims.iter().find(|victim| {
                 self.live(**victim).is_none_or(|(victim, _)| {
-                    !victim.spec.preemptible || victim.class() > job.class()
+                    !victim.spec.preemptible
+                        || victim.class() > job.class()
+                        || !self.may_preempt(job, victim)
                 })
             });
             if let Some(firm) = firm {

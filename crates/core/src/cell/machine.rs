@@ -50,6 +50,7 @@ impl Machine for Cell {
                 let model = self.models.intern(model.clone());
                 self.prices.insert(model, *price);
             }
+            Event::ClassSet { class, preempts } => self.apply_class_set(class, preempts.as_ref()),
             Event::AccountSet(policy) => self.apply_account_set(policy),
             Event::NodeRegistered { node, offer, incarnation, lease_until } => {
                 self.apply_registered(*node, offer, *incarnation, *lease_until);
@@ -181,6 +182,9 @@ impl Cell {
             }
             Command::SetPrice { model, price } => {
                 events.push(Event::PriceSet { model: model.clone(), price: *price });
+            }
+            Command::SetClass { class, preempts } => {
+                events.push(Event::ClassSet { class: class.clone(), preempts: preempts.clone() });
             }
             Command::SetAccount(policy) => {
                 check_path(&policy.path)?;

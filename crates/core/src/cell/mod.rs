@@ -32,6 +32,7 @@ mod admission;
 mod attempt;
 mod bits;
 mod candidates;
+mod class;
 pub mod command;
 pub mod config;
 pub mod event;

@@ -173,6 +173,7 @@ impl Cell {
             | Event::LedgerTold { .. }
             | Event::Configured(_)
             | Event::PriceSet { .. }
+            | Event::ClassSet { .. }
             | Event::AccountSet(_)
             | Event::NodeRegistered { .. }
             | Event::NodeReported { .. }

@@ -204,7 +204,8 @@ impl Cell {
         let free = profile.by_time(model, whole_gpus(shape)).take_while(|(at, _)| *at <= now);
         let free =
             free.map(|(_, id)| id).take(if wanted > 1 { NODES_LOOKED_AT * wanted } else { 0 });
-        let taken = profile.by_preemption(model, up_to, count).take(NODES_LOOKED_AT * wanted);
+        let taken = profile.by_preemption(model, up_to, count);
+        let taken = taken.filter(|id| self.may_preempt_on(job, *id)).take(NODES_LOOKED_AT * wanted);
         let mut seen = BTreeSet::new();
         let mut plans: Vec<NodePlan> = Vec::new();
         for id in free.chain(taken).filter(|id| seen.insert(*id)) {

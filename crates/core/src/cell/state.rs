@@ -62,6 +62,8 @@ pub struct Cell {
     pub(crate) racks: Interner<CompactString, RackId>,
     /// Micro-credits per GPU-hour, by model.
     pub(crate) prices: BTreeMap<ModelId, u64>,
+    /// The classes that a class may take from; one that is not here takes from every lower one.
+    pub(crate) preempts: BTreeMap<CompactString, Vec<CompactString>>,
     pub(crate) shapes: Shapes,
     pub(crate) requests: Interner<Request, RequestId>,
     pub(crate) demand: Demand,
@@ -110,6 +112,7 @@ impl Cell {
             labels: Interner::new(),
             racks: Interner::new(),
             prices: BTreeMap::new(),
+            preempts: BTreeMap::new(),
             shapes: Shapes::new(),
             requests: Interner::new(),
             demand: Demand::default(),

@@ -1,5 +1,7 @@
 //! Why a job waits: every reason at once, as data; and where accounts stand.
 
+use std::cmp::Reverse;
+
 use compact_str::CompactString;
 
 use super::account::ROOT;
@@ -371,14 +373,36 @@ impl Cell {
         shares
     }
 
-    /// The jobs that compete, in the order in which they would go if all shares stayed as they
-    /// are: at most `limit` of them.
+    /// The jobs that wait, at most `limit` of them: first those for which others are leaving, then
+    /// those that compete, in the order in which they would go if all shares stayed as they are,
+    /// then those that wait for something else than a place.
     pub fn queue(&self, limit: usize) -> Vec<JobId> {
-        let mut jobs = Vec::new();
+        let mut jobs = self.waiting_jobs(limit, |waiting| match waiting {
+            Waiting::Nominated => true,
+            Waiting::Competing
+            | Waiting::Group
+            | Waiting::Funds(_)
+            | Waiting::Delayed(_)
+            | Waiting::Moving => false,
+        });
         for class in self.classes.keys().rev() {
             self.queue_below(ROOT, *class, limit, &mut jobs);
         }
+        let room = limit - jobs.len();
+        jobs.extend(self.waiting_jobs(room, |waiting| match waiting {
+            Waiting::Nominated | Waiting::Competing => false,
+            Waiting::Group | Waiting::Funds(_) | Waiting::Delayed(_) | Waiting::Moving => true,
+        }));
         jobs
+    }
+
+    /// Jobs that wait in some way, the highest class and the earliest submission first.
+    fn waiting_jobs(&self, limit: usize, which: impl Fn(Waiting) -> bool) -> Vec<JobId> {
+        let waiting = self.jobs.values().filter(|job| job.waiting().is_some_and(&which));
+        let mut waiting: Vec<_> =
+            waiting.map(|job| (Reverse(job.class()), job.ticket, job.spec.job)).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().take(limit).map(|(_, _, job)| job).collect()
     }
 
     fn queue_below(&self, id: AccountId, class: ClassRank, limit: usize, jobs: &mut Vec<JobId>) {

@@ -46,6 +46,12 @@ impl Directory {
         prices
     }
 
+    /// The first instant after `at` at which a price that is known already begins to count.
+    pub fn next_price_change(&self, at: Timestamp) -> Option<Timestamp> {
+        let versions = self.prices.values().flatten();
+        versions.map(|version| version.effective_at).filter(|effective| *effective > at).min()
+    }
+
     /// The price of a GPU type in a region at an instant: the region's own, or the general one.
     pub fn price(&self, gpu_type: &str, region: &str, at: Timestamp) -> Option<Credits> {
         let find = |region: Option<Name>| {

@@ -103,21 +103,25 @@ impl Default for Directory {
 const BUILT_IN: [(&str, u32, bool); 4] =
     [("batch", 10, true), ("normal", 20, true), ("high", 30, false), ("urgent", 40, false)];
 
+fn built_in_classes() -> BTreeMap<Name, Class> {
+    let mut classes = BTreeMap::new();
+    for (place, (name, rank, default_preemptible)) in BUILT_IN.into_iter().enumerate() {
+        let lower = BUILT_IN.iter().take(place).map(|(name, _, _)| Name::from(*name));
+        let class = Class {
+            rank,
+            preempts: lower.collect(),
+            grace_seconds: 60,
+            default_preemptible,
+            price_multiplier_milli: 1000,
+        };
+        classes.insert(name.into(), class);
+    }
+    classes
+}
+
 impl Directory {
     /// A directory with the built-in classes and nothing else.
     pub fn new() -> Directory {
-        let mut classes = BTreeMap::new();
-        for (place, (name, rank, default_preemptible)) in BUILT_IN.into_iter().enumerate() {
-            let lower = BUILT_IN.iter().take(place).map(|(name, _, _)| Name::from(*name));
-            let class = Class {
-                rank,
-                preempts: lower.collect(),
-                grace_seconds: 60,
-                default_preemptible,
-                price_multiplier_milli: 1000,
-            };
-            classes.insert(name.into(), class);
-        }
         Directory {
             now: Timestamp::default(),
             regions: BTreeSet::new(),
@@ -125,7 +129,7 @@ impl Directory {
             keys: BTreeMap::new(),
             revoked: BTreeSet::new(),
             prices: BTreeMap::new(),
-            classes,
+            classes: built_in_classes(),
             quotas: BTreeMap::new(),
             answers: BTreeMap::new(),
             aging: VecDeque::new(),
@@ -156,6 +160,13 @@ impl Directory {
     /// A priority class.
     pub fn class(&self, name: &str) -> Option<&Class> {
         self.classes.get(name)
+    }
+
+    /// The classes whose jobs may be stopped for those of a class. `None`: every lower one, as it is
+    /// with a built-in class until it is set anew.
+    pub fn preempted_by(&self, name: &str) -> Option<&[Name]> {
+        let class = self.classes.get(name)?;
+        (built_in_classes().get(name) != Some(class)).then_some(&class.preempts)
     }
 
     /// All priority classes, by name.

@@ -17,7 +17,7 @@ use super::command::{
 use super::hold::HoldState;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo, Name};
 use super::job::table::Review;
-use super::job::{AttemptEnd, JobOrder, JobState};
+use super::job::{AttemptEnd, JobOrder, JobState, OnExhausted};
 use super::price::Rate;
 use super::quota::Quota;
 use super::refusal::Refusal;
@@ -457,6 +457,10 @@ pub enum Event {
         funded_ms: Option<i64>,
         /// What it may leave unpaid in all.
         overdraft: u64,
+        /// Whether that is less than a window more.
+        short: bool,
+        /// The running time that credits pay for, where the rest may stay unpaid.
+        credits_ms: Option<i64>,
     },
     /// An attempt was asked to stop.
     AttemptStopping {
@@ -514,5 +518,14 @@ pub enum Event {
         number: u64,
         /// The record of the cell's journal that it comes from.
         position: u64,
+    },
+    /// What is paid for of a running attempt ends soon. Once, each time that comes near.
+    ExhaustionWarned {
+        /// The job.
+        job: JobNo,
+        /// When it ends, if nothing changes.
+        ends_at: Timestamp,
+        /// What happens then: it is stopped, or it runs on and owes.
+        then: OnExhausted,
     },
 }

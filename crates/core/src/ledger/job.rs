@@ -2,13 +2,14 @@
 //!
 //! The ledger is the linearization point of a job: a cell proposes a placement, the ledger confirms
 //! it once, and what the cells report moves the job's hold. [`submit`] places the first hold,
-//! [`place`] answers proposals, [`meter`] turns usage into captures and pays for more time, [`end`]
-//! closes holds and places the next ones, [`wait`] looks again at jobs that were held up,
-//! [`external`] takes usage that others measured, [`table`] keeps the indexes, [`view`] reads,
-//! `laws` says what must always be true.
+//! [`place`] answers proposals, [`meter`] turns usage into captures, [`fund`] pays for more time and
+//! [`warn`] tells ahead when nobody does, [`end`] closes holds and places the next ones, [`wait`]
+//! looks again at jobs that were held up, [`external`] takes usage that others measured, [`table`]
+//! keeps the indexes, [`view`] reads, `laws` says what must always be true.
 
 pub mod end;
 pub mod external;
+pub mod fund;
 pub(super) mod laws;
 pub mod meter;
 pub mod place;
@@ -16,6 +17,7 @@ pub mod submit;
 pub mod table;
 pub mod view;
 pub mod wait;
+pub mod warn;
 
 use std::sync::Arc;
 
@@ -87,6 +89,9 @@ pub enum Reserve {
 /// The usual window of a rolling reserve.
 pub const ROLLING_WINDOW_MS: i64 = 3_600_000;
 
+/// How long before the end of what is paid for those who follow a job are usually warned.
+pub const WARN_AHEAD_MS: i64 = 300_000;
+
 /// What happens when a rolling reserve cannot be filled up.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OnExhausted {
@@ -143,6 +148,8 @@ pub struct JobTerms {
     pub group: Option<GroupSpec>,
     /// How often it is queued again after a node was lost.
     pub max_requeues: u32,
+    /// How long before the end of what is paid for those who follow it are warned. Zero: never.
+    pub warn_ahead_ms: i64,
 }
 
 /// A job as it was submitted. Never changes.
@@ -231,6 +238,12 @@ pub struct Attempt {
     pub funded_ms: Option<i64>,
     /// What it may leave unpaid.
     pub overdraft: u64,
+    /// Whether the last window could not be filled.
+    pub short: bool,
+    /// The running time that credits pay for, where the rest may stay unpaid.
+    pub credits_ms: Option<i64>,
+    /// What those who follow it were warned of, while that is near.
+    pub warned: Option<OnExhausted>,
     /// How it ended, once it has.
     pub end: Option<AttemptEnd>,
 }
@@ -431,6 +444,7 @@ impl JobOrder {
             job: id,
             account: account.clone(),
             class: terms.rank,
+            class_name: terms.class.clone(),
             gpu: terms.gpu,
             models: self.models_in(region),
             gpu_memory_mib: terms.gpu_memory_mib,
@@ -480,10 +494,17 @@ impl Job {
         !self.state.is_ended() && self.hold.is_none() && !self.order.need().is_zero()
     }
 
-    /// Whether it waits for credits, or a cell waits for its admission.
+    /// Whether it waits for credits, or a cell waits for its admission, or it runs on less than a
+    /// window.
     pub(super) fn is_held_up(&self) -> bool {
         let told = self.standings.iter().any(|standing| standing.waits);
-        self.state == JobState::Queued && (self.is_unfunded() || told)
+        self.state == JobState::Queued && (self.is_unfunded() || told) || self.is_short()
+    }
+
+    /// Whether it runs and its last window could not be filled.
+    pub(super) fn is_short(&self) -> bool {
+        let runs = self.state == JobState::Starting || self.state == JobState::Running;
+        runs && self.live_attempt().is_some_and(|live| live.short)
     }
 
     /// What its attempts were charged.

@@ -342,8 +342,9 @@ impl Ledger {
             }
             Event::AttemptConfirmed(confirmed) => self.apply_attempt_confirmed(at, confirmed),
             Event::AttemptStarted { job } => self.apply_attempt_started(at, *job),
-            Event::AttemptFunded { job, funded_ms, overdraft } => {
-                self.apply_attempt_funded(*job, *funded_ms, *overdraft);
+            Event::AttemptFunded { job, funded_ms, overdraft, short, credits_ms } => {
+                let funded = (*funded_ms, *overdraft);
+                self.apply_attempt_funded(at, *job, funded, (*short, *credits_ms));
             }
             Event::AttemptStopping { job } => self.apply_stopping(*job),
             Event::AttemptEnded { job, end } => self.apply_attempt_ended(*job, *end),
@@ -355,6 +356,7 @@ impl Ledger {
             Event::MessageReceived { cell, number, position } => {
                 self.apply_message_received(*cell, *number, *position);
             }
+            Event::ExhaustionWarned { job, ends_at: _, then } => self.apply_warned(*job, *then),
         }
     }
 
@@ -364,6 +366,10 @@ impl Ledger {
             Event::AccountUnfrozen { account }
             | Event::BudgetSet { account, .. }
             | Event::BudgetRemoved { account, .. } => Some(*account),
+            // A higher limit, or less that is owed, lets those run on that may owe.
+            Event::AccountChanged { account, .. } | Event::UncollectedCollected { account, .. } => {
+                Some(*account).filter(|account| self.has_short(self.account(*account).tenant))
+            }
             Event::GrantIssued(issued) => Some(issued.account),
             Event::GrantActivated { grant } => Some(self.grant(*grant).account),
             Event::HoldClosed { hold, .. }
@@ -371,7 +377,6 @@ impl Ledger {
             | Event::Refunded { hold, .. } => Some(self.live_hold(*hold).account),
             Event::PolicySet(_)
             | Event::AccountOpened { .. }
-            | Event::AccountChanged { .. }
             | Event::AccountFrozen { .. }
             | Event::GrantRevoked { .. }
             | Event::BucketExpired { .. }
@@ -384,7 +389,6 @@ impl Ledger {
             | Event::HoldCut { .. }
             | Event::Charged(_)
             | Event::CreditsMoved { .. }
-            | Event::UncollectedCollected { .. }
             | Event::BudgetThresholdReached { .. }
             | Event::Answered { .. }
             | Event::CreditsDenied { .. }
@@ -404,7 +408,8 @@ impl Ledger {
             | Event::JobEnded { .. }
             | Event::HeldUpReviewed { .. }
             | Event::CellTold { .. }
-            | Event::MessageReceived { .. } => None,
+            | Event::MessageReceived { .. }
+            | Event::ExhaustionWarned { .. } => None,
         }
     }
 }

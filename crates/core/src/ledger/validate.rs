@@ -260,6 +260,8 @@ fn validate_terms(terms: &JobTerms) -> Result<(), Refusal> {
         }
     }
     require((0..=86_400_000).contains(&terms.grace_ms), "grace_seconds", "must be at most 86400")?;
+    let ahead = (0..=86_400_000).contains(&terms.warn_ahead_ms);
+    require(ahead, "warn_ahead_seconds", "must be at most 86400")?;
     let group =
         terms.group.as_ref().is_none_or(|group| group.limit > 0 && is_valid_name(&group.name));
     require(group, "concurrency_group", "must have a name and a limit of at least 1")

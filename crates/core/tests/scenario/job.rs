@@ -10,7 +10,9 @@ use bursar_core::credits::format_micros;
 use bursar_core::ledger::command::{SubmitJob, UsageOf};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::ledger::job::{Job, JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve};
+use bursar_core::ledger::job::{
+    Job, JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
+};
 use bursar_core::ledger::quota::Quota;
 use bursar_core::ledger::{Command, Ledger};
 use bursar_core::message::{ProposedMember, ToCell, ToLedger};
@@ -104,6 +106,7 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
             on_exhausted: stop,
             group: words.value("group").map(|name| GroupSpec { name: name.into(), limit: 1 }),
             max_requeues: number("requeues").map_or(3, u32::from),
+            warn_ahead_ms: words.value("warn").map_or(WARN_AHEAD_MS, duration),
         },
         offers,
         payload: "{}".into(),
@@ -206,7 +209,10 @@ fn credits(micros: impl Into<i128>) -> String {
 }
 
 fn time(ms: i64) -> String {
-    format!("{}s", ms / 1000)
+    match ms % 1000 {
+        0 => format!("{}s", ms / 1000),
+        rest => format!("{}.{rest:03}s", ms / 1000),
+    }
 }
 
 fn funded(funded_ms: Option<i64>) -> String {
@@ -269,10 +275,15 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             )
         }
         Event::AttemptStarted { job } => format!("AttemptStarted {}", name(ledger, *job)),
-        Event::AttemptFunded { job, funded_ms, overdraft } => {
-            let job = name(ledger, *job);
-            let overdraft = credits(*overdraft);
-            format!("AttemptFunded {job} funded {} overdraft {overdraft}", funded(*funded_ms))
+        Event::AttemptFunded { job, funded_ms, overdraft, short, credits_ms } => {
+            let (job, overdraft) = (name(ledger, *job), credits(*overdraft));
+            let paid = credits_ms.map_or(String::new(), |ms| format!(" credits {}", time(ms)));
+            let short = if *short { " short" } else { "" };
+            let time = funded(*funded_ms);
+            format!("AttemptFunded {job} funded {time} overdraft {overdraft}{paid}{short}")
+        }
+        Event::ExhaustionWarned { job, ends_at, then } => {
+            format!("ExhaustionWarned {} ends {ends_at} then {then:?}", name(ledger, *job))
         }
         Event::AttemptStopping { job } => format!("AttemptStopping {}", name(ledger, *job)),
         Event::AttemptEnded { job, end } => format!(

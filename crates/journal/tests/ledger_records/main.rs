@@ -12,7 +12,7 @@ use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::Cause;
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::hold::HoldState;
-use bursar_core::ledger::id::HoldNo;
+use bursar_core::ledger::id::{HoldNo, JobNo};
 use bursar_core::ledger::refusal::Refusal;
 use bursar_journal::RecordKind;
 use bursar_journal::record::ledger::{
@@ -190,6 +190,25 @@ fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
         let read = decode_body(&golden).expect("golden bytes stay readable");
         assert_eq!((read.header, &read.events[..]), (header, &events[..]));
     }
+}
+
+#[test]
+fn fields_that_came_later_are_read_as_they_are_written_and_may_be_absent() {
+    let (job, overdraft, funded_ms) = (JobNo(7), 2, Some(5));
+    let before = Event::AttemptFunded { job, funded_ms, overdraft, short: false, credits_ms: None };
+    // [35, {0: 7, 1: 5, 2: 2}], as it was written before there was more to say.
+    assert_eq!(encoded(None, &[before]), body_of(&[0x82, 0x18, 35, 0xa3, 0, 7, 1, 5, 2, 2]));
+    let later =
+        Event::AttemptFunded { job, funded_ms, overdraft, short: true, credits_ms: Some(4) };
+    let bytes = body_of(&[0x82, 0x18, 35, 0xa5, 0, 7, 1, 5, 2, 2, 3, 0xf5, 4, 4]);
+    assert_eq!(encoded(None, std::slice::from_ref(&later)), bytes);
+    assert_eq!(decode_body(&bytes).expect("just written").events, [later]);
+    let mut submitted = Source::new(4).event(31);
+    if let Event::JobSubmitted { order, .. } = &mut submitted {
+        std::sync::Arc::make_mut(order).terms.warn_ahead_ms = 60_000;
+    }
+    let bytes = encoded(None, std::slice::from_ref(&submitted));
+    assert_eq!(decode_body(&bytes).expect("just written").events, [submitted]);
 }
 
 fn body_of(event: &[u8]) -> Vec<u8> {

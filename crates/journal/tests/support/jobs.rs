@@ -7,7 +7,7 @@ use bursar_core::credits::Credits;
 use bursar_core::ledger::Command;
 use bursar_core::ledger::command::{GrantKind, IssueGrant, SubmitJob};
 use bursar_core::ledger::id::{CellNo, JobNo};
-use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve};
+use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
 use bursar_core::message::ToLedger;
 
 use super::traffic::World;
@@ -72,6 +72,7 @@ fn submit(world: &mut World, number: u32) {
         on_exhausted: OnExhausted::Stop,
         group: None,
         max_requeues: 2,
+        warn_ahead_ms: WARN_AHEAD_MS,
     };
     world.perform(&Command::SubmitJob(Box::new(SubmitJob {
         id: format!("job-{number}").into(),

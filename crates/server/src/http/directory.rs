@@ -61,6 +61,7 @@ pub(super) async fn set_price(
     };
     let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
     app.tell_prices().await?;
+    app.prices_set.notify_one();
     let Reply::Price { version, effective_at } = accepted.reply else {
         unreachable!("a price is answered with its version")
     };
@@ -139,6 +140,7 @@ pub(super) async fn set_class(
     let class_name = Name::from(class_name);
     let command = Command::SetClass { name: class_name.clone(), class: Box::new(stored.clone()) };
     let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
+    app.tell_classes().await?;
     Ok(mark(json(StatusCode::OK, &class(&class_name, &stored)), accepted.replayed))
 }
 

@@ -19,13 +19,14 @@ use serde_json::Value;
 
 use super::change::{Answer, change, json, named};
 use super::extract::{Caller, Params, Tree};
-use super::list::{Step, page_size, walk};
+use super::list::{Step, page_size, read_cursor, walk, write_cursor};
 use super::nodes::origin;
 use super::submission::submission;
 use crate::app::App;
 use crate::auth::{Principal, is_at_or_below, tenant_of};
 use crate::cells::SHARD;
 use crate::operation::{Plan, Target, find};
+use crate::past_jobs::{self, Wanted};
 use crate::problem::Failure;
 use crate::render::{Shape, time};
 use crate::render_job;
@@ -145,7 +146,15 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("job", id)?;
-    let account = find(&app, &caller, Resource::Job, &id).await?;
+    let account = match find(&app, &caller, Resource::Job, &id).await {
+        Ok(account) => account,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let job = past_jobs::only_forgotten(&app, &caller, &id).await?;
+            caller.principal.require("get_job")?;
+            return Ok(json(StatusCode::OK, &job));
+        }
+        Err(failure) => return Err(failure),
+    };
     caller.principal.require("get_job")?;
     let looked = look(&app, &account, &id).await?;
     let job = complete(&app, &caller.principal, looked).await?;
@@ -188,6 +197,24 @@ pub(super) async fn list(
     let size = page_size(filter.limit)?;
     let account = app.listed_account(&caller, filter.account).await?;
     let (principal, state, label) = (caller.principal, filter.state, filter.label);
+    let shown = {
+        let label = label.clone();
+        move |job: &Job| {
+            state.is_none_or(|state| state == job.state)
+                && label.as_deref().is_none_or(|label| has_label(job, label))
+        }
+    };
+    let past =
+        Wanted { principal: principal.clone(), account: account.clone(), shown: Arc::new(shown) };
+    let begun = read_cursor(filter.cursor.as_deref())?.and_then(|place| place.checked_sub(PAST));
+    if let Some(before) = begun {
+        let before = JobNo(u64::try_from(before).unwrap_or(u64::MAX));
+        let seen = app.read(|_| ()).await?;
+        let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+        let (data, has_more, next_cursor) = (Vec::new(), false, None);
+        let empty = List { data, has_more, next_cursor, as_of, position };
+        return Ok(json(StatusCode::OK, &with_past(&app, empty, &past, before, size).await?));
+    }
     let page = walk(&app, size, filter.cursor, move |ledger, before| {
         let before = u64::try_from(before).unwrap_or(u64::MAX);
         Step::over(
@@ -205,11 +232,43 @@ pub(super) async fn list(
         )
     });
     let mut page = page.await?;
+    let over = state.is_none_or(render_job::is_over);
+    if !page.has_more && over {
+        page = with_past(&app, page, &past, JobNo(u64::MAX), size).await?;
+    }
+    stamp(&mut page);
+    Ok(json(StatusCode::OK, &page))
+}
+
+/// Says of every job of a page as of when it is.
+fn stamp(page: &mut List<Job>) {
     for job in &mut page.data {
         job.as_of = page.as_of.unwrap_or(job.as_of);
         job.ledger_position = page.position.unwrap_or(0);
     }
-    Ok(json(StatusCode::OK, &page))
+}
+
+/// Places from here on are those of jobs that the ledger has forgotten: they come behind all others.
+const PAST: u128 = 1 << 100;
+
+/// Fills a page up with jobs that the ledger has forgotten.
+async fn with_past(
+    app: &App,
+    mut page: List<Job>,
+    wanted: &Wanted,
+    before: JobNo,
+    size: usize,
+) -> Result<List<Job>, Failure> {
+    let room = size - page.data.len();
+    let mut found = past_jobs::list_forgotten(app, wanted, before, room + 1).await?;
+    page.has_more = found.len() > room;
+    found.truncate(room);
+    let last = found.last().map_or(before, |(number, _)| *number);
+    let cursor = page.has_more.then(|| write_cursor(PAST + u128::from(last.0)));
+    page.next_cursor = cursor;
+    page.data.extend(found.into_iter().map(|(_, job)| job));
+    stamp(&mut page);
+    Ok(page)
 }
 
 fn has_label(job: &Job, wanted: &str) -> bool {

@@ -52,6 +52,7 @@ fn spec(submit: &Submit, offer: &Offer) -> JobSpec {
     let terms = &submit.terms;
     let mut spec = JobSpec::new(NOBODY, submit.account.clone(), terms.gpu);
     spec.class = terms.rank;
+    spec.class_name = terms.class.clone();
     spec.models = std::iter::once(offer.gpu_type.clone()).collect();
     spec.gpu_memory_mib = terms.gpu_memory_mib;
     spec.cpu_milli = terms.cpu_milli;

@@ -16,8 +16,8 @@ use bursar_api::region::{
 use bursar_core::cell::ids::{JobId, MaintenanceId};
 use bursar_core::cell::why::{FairShare, Why};
 use bursar_core::cell::{Cell, Command};
-use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::{JobNo, Name, is_valid_name};
+use bursar_core::ledger::id::{CellNo, JobNo, Name, is_valid_name};
+use bursar_core::ledger::{self, Ledger};
 
 use super::change::{Answer, json};
 use super::convert::instant;
@@ -28,7 +28,7 @@ use crate::app::App;
 use crate::auth::Principal;
 use crate::blockers::{blocker, gpus};
 use crate::cells::CellService;
-use crate::problem::Failure;
+use crate::problem::{Failure, blocker as ledger_blocker};
 use crate::render::time;
 
 /// A region has one plan at a time.
@@ -137,6 +137,31 @@ pub(super) fn known_jobs(
     known.collect()
 }
 
+/// Jobs that a region will hear of when the ledger has nothing against them any more: behind all
+/// that are there. And whether there are more of them.
+fn held_back(
+    ledger: &Ledger,
+    principal: &Principal,
+    cell: CellNo,
+    room: usize,
+    places: u64,
+) -> (Vec<QueueEntry>, bool) {
+    let jobs = ledger.held_back_from(cell).into_iter().filter_map(|number| ledger.job(number));
+    let path = |job: &ledger::job::Job| ledger.account(job.order.account).path.clone();
+    let mut own = jobs.filter(|job| principal.sees(&path(job)));
+    let entries = own.by_ref().take(room).zip(places + 1..).map(|(job, position)| QueueEntry {
+        position,
+        job: job.order.id.to_string(),
+        account: path(job).to_string(),
+        class: job.order.terms.class.to_string(),
+        created_at: time(job.submitted_at),
+        estimated_start_at: None,
+        blockers: ledger.job_blockers(job).into_iter().map(ledger_blocker).collect(),
+    });
+    let entries = entries.collect();
+    (entries, own.next().is_some())
+}
+
 /// Who waits in a region, in which order and why, and the fair share of each account.
 #[utoipa::path(get, path = "/v1/regions/{id}/queue", tag = "nodes", operation_id = "get_queue",
     params(("id" = String, Path, description = "The region's name"), QueueQuery),
@@ -179,9 +204,19 @@ pub(super) async fn queue(
             blockers: blockers.collect(),
         })
     };
+    let places = waiting.last().map_or(0, |(place, _, _)| *place);
+    let mut data: Vec<QueueEntry> = waiting.into_iter().filter_map(entry).collect();
+    let mut has_more = has_more;
+    if !has_more {
+        let (principal, cell, room) = (caller.principal.clone(), cell.number, size - data.len());
+        let look = move |ledger: &Ledger| held_back(ledger, &principal, cell, room, places);
+        let (held_back, more) = app.ledger.read(look).await?.value;
+        data.extend(held_back);
+        has_more = more;
+    }
     let queue = Queue {
         region: id,
-        data: waiting.into_iter().filter_map(entry).collect(),
+        data,
         has_more,
         next_cursor: None,
         shares: shares.into_iter().map(share).collect(),

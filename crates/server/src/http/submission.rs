@@ -10,7 +10,9 @@ use bursar_core::cell::shape::GpuDemand;
 use bursar_core::directory::{Class, Directory};
 use bursar_core::ledger::command;
 use bursar_core::ledger::id::{Name, is_valid_name};
-use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve};
+use bursar_core::ledger::job::{
+    JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
+};
 use bursar_core::ledger::price::pinned_price;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::Timestamp;
@@ -208,6 +210,9 @@ fn terms(
         },
         group: group(job.concurrency_group.clone())?,
         max_requeues: job.max_requeues.unwrap_or(USUAL_REQUEUES),
+        warn_ahead_ms: job
+            .warn_ahead_seconds
+            .map_or(WARN_AHEAD_MS, |ahead| i64::from(ahead) * 1000),
     })
 }
 
@@ -253,6 +258,7 @@ fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Name]) -> Box<str> {
     job.regions = Some(text(regions));
     job.reserve = Some(job.reserve.unwrap_or_default());
     job.on_exhausted = Some(job.on_exhausted.unwrap_or_default());
+    job.warn_ahead_seconds = u32::try_from(terms.warn_ahead_ms / 1000).ok();
     job.max_requeues = Some(terms.max_requeues);
     let text = serde_json::to_string(&job).expect("a job has only plain fields");
     text.into()

@@ -11,6 +11,7 @@ use bursar_core::cell::{self, AttemptId as CellAttempt};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::{Event, Pieces, total};
 use bursar_core::ledger::id::{HoldNo, JobNo, Name};
+use bursar_core::ledger::job::OnExhausted;
 use bursar_core::ledger::refusal::Resource;
 use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
 
@@ -130,9 +131,16 @@ fn ledger_words(ledger: &Ledger, job: JobNo, event: &Event) -> Words {
             words
         }
         Event::AttemptStarted { .. } => Words::new("runs"),
-        Event::AttemptFunded { funded_ms, .. } => Words::new(match funded_ms {
+        Event::AttemptFunded { funded_ms, short, .. } => Words::new(match funded_ms {
+            Some(funded) if *short => {
+                format!("{} s of running are paid for, and nobody pays for more", funded / 1000)
+            }
             Some(funded) => format!("{} s of running are paid for", funded / 1000),
             None => "all of its running time is paid for".to_owned(),
+        }),
+        Event::ExhaustionWarned { ends_at, then, .. } => Words::new(match then {
+            OnExhausted::Stop => format!("warned: it is stopped at {ends_at} unless more is paid"),
+            OnExhausted::Overdraft => format!("warned: it owes from {ends_at} on"),
         }),
         Event::AttemptStopping { .. } => Words::new("was asked to stop; the meter stands still"),
         Event::AttemptEnded { end, .. } => {
@@ -226,6 +234,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
         | Of::LedgerTold { .. }
         | Of::Configured(_)
         | Of::PriceSet { .. }
+        | Of::ClassSet { .. }
         | Of::AccountSet(_)
         | Of::NodeRegistered { .. }
         | Of::NodeReported { .. }

@@ -137,7 +137,7 @@ pub async fn only_forgotten(
     }
 }
 
-fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>) -> Failure {
+pub(crate) fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>) -> Failure {
     let tenants: Vec<&str> = accounts.map(|account| tenant_of(account)).collect();
     let detail = format!(
         "`{id}` exists in several tenants; repeat with the header Bursar-Tenant: {}",

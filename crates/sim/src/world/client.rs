@@ -9,7 +9,7 @@ use bursar_core::ledger::command::{
     GrantKind, IssueGrant, SubmitJob,
 };
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve};
+use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
 use bursar_core::ledger::quota::Quota;
 use bursar_core::ledger::{Accepted, Command, Reply};
 
@@ -214,6 +214,7 @@ impl World {
             group: (self.dice.below(6) == 0)
                 .then(|| GroupSpec { name: "g".into(), limit: 1 + self.dice.below(2) as u32 }),
             max_requeues: self.dice.below(4) as u32,
+            warn_ahead_ms: WARN_AHEAD_MS,
         }
     }
 

@@ -89,6 +89,7 @@ fn submit(random: &mut Random) -> Command {
             on_exhausted: *random.pick(&[OnExhausted::Stop, OnExhausted::Overdraft]),
             group: random.chance(10).then(|| GroupSpec { name: text(random), limit: 1 }),
             max_requeues: random.bits() as u32 & 3,
+            warn_ahead_ms: if random.chance(90) { 60_000 } else { number(random) },
         },
         offers: if random.chance(95) { offers } else { Vec::new() },
         payload: "{}".into(),

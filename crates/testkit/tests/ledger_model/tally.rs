@@ -171,6 +171,7 @@ fn name_of_event(event: &Event) -> &'static str {
         Event::AttemptConfirmed(_) => "AttemptConfirmed",
         Event::AttemptStarted { .. } => "AttemptStarted",
         Event::AttemptFunded { .. } => "AttemptFunded",
+        Event::ExhaustionWarned { .. } => "ExhaustionWarned",
         Event::AttemptStopping { .. } => "AttemptStopping",
         Event::AttemptEnded { .. } => "AttemptEnded",
         Event::CancelAsked { .. } => "CancelAsked",

@@ -56,6 +56,7 @@ impl Cell {
             labels: interned(image.labels, "a label")?,
             racks: interned(image.racks, "a rack")?,
             prices: image.prices.into_iter().collect(),
+            preempts: image.preempts.into_iter().collect(),
             shapes: interned(image.shapes, "a shape")?,
             requests: interned(image.requests, "a request")?,
             demand: Demand::from_image(image.demand),

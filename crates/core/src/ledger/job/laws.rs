@@ -15,6 +15,7 @@ pub(in crate::ledger) fn check(ledger: &Ledger) -> Check {
         let tenant = Some(ledger.account(job.order.account).tenant);
         check_state(*number, job, tenant)?;
         check_hold(ledger, *number, job, tenant)?;
+        check_funding(ledger, *number, job, tenant)?;
         for attempt in &job.attempts {
             check_charge(ledger, job, attempt, tenant)?;
         }
@@ -65,6 +66,18 @@ fn check_hold(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<AccountN
             holds(free || waits, "L10", tenant, || format!("job {number} runs without a hold"))
         }
     }
+}
+
+/// The running time that is paid for is covered by the hold and what may stay unpaid.
+fn check_funding(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<AccountNo>) -> Check {
+    let hold = job.hold.and_then(|hold| ledger.hold(hold));
+    let live = job.live_attempt().filter(|live| live.cell.is_some());
+    let Some((hold, live)) = hold.zip(live) else { return Ok(()) };
+    let cost = job.order.terms.hold_at(live.per_gpu_hour, live.funded_ms);
+    let covered = cost.is_some_and(|cost| cost.length() <= hold.amount + live.overdraft);
+    holds(covered, "L7", tenant, || {
+        format!("job {number}: {} and {} do not pay {cost:?}", hold.amount, live.overdraft)
+    })
 }
 
 /// L7: what an attempt was charged is its price times what was credited, rounded once.
@@ -129,6 +142,10 @@ fn check_index(ledger: &Ledger) -> Check {
         if job.is_held_up() {
             index.held_up.insert((tenant, *number));
         }
+        if job.live_attempt().is_some_and(|live| live.overdraft > 0) {
+            index.owing.insert((tenant, *number));
+        }
+        index.warnings.extend(job.next_warning().map(|(at, _)| (at, *number)));
         for awaited in &job.after {
             index.dependants.insert((*awaited, *number));
             if ledger.job(*awaited).is_none_or(|awaited| awaited.state.is_ended()) {

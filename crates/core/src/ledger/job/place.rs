@@ -242,6 +242,9 @@ impl Ledger {
                 started_at: None,
                 funded_ms: confirmed.funded_ms,
                 overdraft: 0,
+                short: false,
+                credits_ms: None,
+                warned: None,
                 end: None,
             });
         });

@@ -10,6 +10,7 @@ use crate::cell::command::Verdict;
 use crate::credits::Credits;
 use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
 use crate::ledger::state::Ledger;
+use crate::ledger::timer::earlier;
 use crate::ledger::undo::Undo;
 use crate::message::ToCell;
 use crate::time::Timestamp;
@@ -50,6 +51,10 @@ pub struct JobIndex {
     /// Jobs that wait for one that has ended.
     pub(in crate::ledger) due: BTreeSet<JobNo>,
     pub(in crate::ledger) review_times: BTreeSet<(Timestamp, AccountNo)>,
+    /// Jobs whose live attempt may leave something unpaid, by tenant.
+    pub(in crate::ledger) owing: BTreeSet<(AccountNo, JobNo)>,
+    /// When those who follow a job are to be warned that what is paid for ends.
+    pub(in crate::ledger) warnings: BTreeSet<(Timestamp, JobNo)>,
 }
 
 impl Jobs {
@@ -58,7 +63,8 @@ impl Jobs {
         if !self.index.due.is_empty() {
             return Some(now);
         }
-        self.index.review_times.first().map(|(at, _)| *at)
+        let review = self.index.review_times.first().map(|(at, _)| *at);
+        earlier(review, self.index.warnings.first().map(|(at, _)| *at))
     }
 }
 
@@ -164,8 +170,22 @@ impl Ledger {
         }
         let job = self.live_job(number);
         let (held_up, ended) = (job.is_held_up(), job.state.is_ended());
+        let owing = job.live_attempt().is_some_and(|live| live.overdraft > 0);
+        let warning = job.next_warning().map(|(at, _)| (at, number));
         let after = job.after.clone();
         let index = &mut self.jobs.index;
+        if owing && enter {
+            index.owing.insert((tenant, number));
+        } else {
+            index.owing.remove(&(tenant, number));
+        }
+        if let Some(warning) = warning {
+            if enter {
+                index.warnings.insert(warning);
+            } else {
+                index.warnings.remove(&warning);
+            }
+        }
         if held_up && enter {
             index.held_up.insert((tenant, number));
         } else {

@@ -1,12 +1,15 @@
-//! Jobs that wait here, not in a cell: for credits, for a thaw, or for other jobs. Looked at again
-//! as a step of its own whenever something changed that they wait for.
+//! Jobs that wait here, not in a cell: for credits, for a thaw, or for other jobs; and running ones
+//! that are paid for less than a window. Looked at again as a step of its own whenever something
+//! changed that they wait for.
+
+use std::collections::BTreeSet;
 
 use super::table::Review;
 use super::{Job, JobState};
 use crate::credits::Credits;
 use crate::ledger::event::Event;
 use crate::ledger::hold::gpu_time;
-use crate::ledger::id::{AccountNo, HoldNo, JobNo};
+use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo};
 use crate::ledger::job::submit::hold_for;
 use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
@@ -17,14 +20,18 @@ use crate::time::Timestamp;
 const STEP: usize = 256;
 
 impl Ledger {
-    /// Pushes what is due for jobs at `now`: a dependant whose turn has come, or a review.
+    /// Pushes what is due for jobs at `now`: a dependant whose turn has come, a review, a warning.
     pub(in crate::ledger) fn push_due_job(&self, now: Timestamp, events: &mut Vec<Event>) {
         if let Some(number) = self.jobs.index.due.first() {
             return self.push_dependant(now, *number, events);
         }
         let first = self.jobs.index.review_times.first();
         if let Some((_, tenant)) = first.filter(|(at, _)| *at <= now) {
-            self.push_review(now, *tenant, events);
+            return self.push_review(now, *tenant, events);
+        }
+        let first = self.jobs.index.warnings.first();
+        if let Some((_, number)) = first.filter(|(at, _)| *at <= now) {
+            self.push_warning(now, *number, events);
         }
     }
 
@@ -94,6 +101,9 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) -> Result<(), Option<Timestamp>> {
         let job = self.live_job(number);
+        if job.is_short() {
+            return self.push_refill(now, number, events);
+        }
         if job.is_unfunded() {
             let pieces =
                 self.draw_next_hold(now, job).map_err(|refusal| next_period(now, &refusal))?;
@@ -117,6 +127,21 @@ impl Ledger {
         self.change_job(job, |job| job.after.retain(|awaited| !met.contains(awaited)));
     }
 
+    /// Jobs that may run in a cell and that it has not been told of: they wait for credits or for
+    /// other jobs. In the order of their submission.
+    pub fn held_back_from(&self, cell: CellNo) -> Vec<JobNo> {
+        let dependants = self.jobs.index.dependants.iter().map(|(_, waits)| *waits);
+        let held_up = self.jobs.index.held_up.iter().map(|(_, waits)| *waits);
+        let waits: BTreeSet<JobNo> = dependants.chain(held_up).collect();
+        let mut waits: Vec<JobNo> = waits.into_iter().collect();
+        waits.retain(|number| {
+            let job = self.live_job(*number);
+            let told = job.standings.iter().any(|standing| standing.cell == cell);
+            job.state == JobState::Queued && !told && self.cells_of(&job.order).contains(&cell)
+        });
+        waits
+    }
+
     /// All that a waiting job waits for here. What it waits for in its cells, those know.
     pub fn job_blockers(&self, job: &Job) -> Vec<Blocker> {
         if job.state != JobState::Queued {
@@ -134,7 +159,7 @@ impl Ledger {
 }
 
 /// When a budget that blocks starts anew.
-fn next_period(now: Timestamp, refusal: &Refusal) -> Option<Timestamp> {
+pub(in crate::ledger) fn next_period(now: Timestamp, refusal: &Refusal) -> Option<Timestamp> {
     let ends = refusal.blockers().iter().filter_map(|blocker| match blocker {
         Blocker::Budget { period_end, .. } => *period_end,
         Blocker::Frozen { .. }

@@ -56,6 +56,7 @@ stored_enum!(Event {
     39 ReviewBegan {};
     40 ReviewPassed { 0 class };
     41 PassEnded {};
+    42 ClassSet { 0 class, 1 preempts = None };
 });
 
 macro_rules! stored_number {
@@ -131,6 +132,7 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::LedgerTold { .. } => "ledger_told",
         Event::Configured(_) => "configured",
         Event::PriceSet { .. } => "price_set",
+        Event::ClassSet { .. } => "class_set",
         Event::AccountSet(_) => "account_set",
         Event::NodeRegistered { .. } => "node_registered",
         Event::NodeReported { .. } => "node_reported",

@@ -59,6 +59,7 @@ pinned_names!(
         15 RefusePlacement "refuse_placement",
         16 SetFunding "set_funding",
         17 RefuseFunding "refuse_funding",
+        18 SetClass "set_class",
     }
 );
 
@@ -81,6 +82,7 @@ impl From<&Command> for CommandKind {
             Command::Configure(_) => CommandKind::Configure,
             Command::SetPrice { .. } => CommandKind::SetPrice,
             Command::SetAccount(_) => CommandKind::SetAccount,
+            Command::SetClass { .. } => CommandKind::SetClass,
             Command::RegisterNode(_) => CommandKind::RegisterNode,
             Command::Heartbeat(_) => CommandKind::Heartbeat,
             Command::DrainNode { .. } => CommandKind::DrainNode,

@@ -54,6 +54,7 @@ stored_struct!(Image {
     25 idle,
     26 review_at = None,
     27 victims = 0,
+    28 preempts = Vec::new(),
 });
 
 stored_struct!(Mark { 0 number, 1 position });

@@ -49,7 +49,9 @@ stored_enum!(Event {
     32 HoldPinned { 0 hold, 1 rate, 2 returned = SmallVec::new(), 3 expires_at = None };
     33 AttemptConfirmed(confirmed);
     34 AttemptStarted { 0 job };
-    35 AttemptFunded { 0 job, 1 funded_ms = None, 2 overdraft = 0 };
+    35 AttemptFunded {
+        0 job, 1 funded_ms = None, 2 overdraft = 0, 3 short = false, 4 credits_ms = None,
+    };
     36 AttemptStopping { 0 job };
     37 AttemptEnded { 0 job, 1 end };
     38 CancelAsked { 0 job };
@@ -58,6 +60,7 @@ stored_enum!(Event {
     41 HeldUpReviewed { 0 tenant, 1 next = None };
     42 CellTold { 0 cell, 1 number, 2 message };
     43 MessageReceived { 0 cell, 1 number, 2 position };
+    44 ExhaustionWarned { 0 job, 1 ends_at, 2 then };
 });
 
 stored_struct!(GrantIssued {
@@ -172,5 +175,6 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::HeldUpReviewed { .. } => "held_up_reviewed",
         Event::CellTold { .. } => "cell_told",
         Event::MessageReceived { .. } => "message_received",
+        Event::ExhaustionWarned { .. } => "exhaustion_warned",
     }
 }

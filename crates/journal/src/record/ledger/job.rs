@@ -8,7 +8,7 @@ use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::job::table::Review;
 use bursar_core::ledger::job::{
     Attempt, AttemptEnd, EndReason, Job, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve,
-    Standing,
+    Standing, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::quota::Quota;
 use bursar_core::ledger::region::{CellBook, Mark};
@@ -66,6 +66,7 @@ stored_struct!(JobTerms {
     13 on_exhausted = OnExhausted::Stop,
     14 group = None,
     15 max_requeues = 0,
+    16 warn_ahead_ms = WARN_AHEAD_MS,
 });
 
 stored_struct!(JobOrder {
@@ -113,6 +114,9 @@ stored_struct!(Attempt {
     8 funded_ms = None,
     9 overdraft = 0,
     10 end = None,
+    11 short = false,
+    12 credits_ms = None,
+    13 warned = None,
 });
 
 stored_struct!(AttemptEnd {

@@ -4,6 +4,7 @@ use bursar_core::cell::command::{AccountPolicy, FundsBlocker, JobSpec, QuotaSpec
 use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::message::ToCell;
 use bursar_core::time::Timestamp;
+use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct};
@@ -59,6 +60,7 @@ stored_struct!(JobSpec {
     15 submitted_at = Timestamp::from_millis(0),
     16 attempts_before = 0,
     17 payload = Box::default(),
+    18 class_name = CompactString::default(),
 });
 
 /// `[job, number]`.

@@ -1,0 +1,82 @@
+//! Classes take the places of those that they were told they may take, and of no others.
+
+mod cell_world;
+
+use bursar_core::cell::command::Command;
+use bursar_core::cell::event::{Event, StopReason};
+use bursar_core::cell::{ClassRank, JobId};
+use cell_world::*;
+
+/// Attempts that were asked to leave for others, with who asked.
+fn victims(world: &World) -> Vec<(JobId, JobId)> {
+    let events = world.journal.iter().flat_map(|(_, events)| events);
+    events
+        .filter_map(|event| match event {
+            Event::StopOrdered { attempt, reason: StopReason::Preempted { by, .. }, .. } => {
+                Some((attempt.job, *by))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn named(world: &mut World, gpus: u16, name: &str, rank: ClassRank) -> JobId {
+    let mut spec = class(world.spec("a", gpus, 10 * HOUR), rank);
+    spec.class_name = name.into();
+    world.submit(spec)
+}
+
+fn set(world: &mut World, class: &str, preempts: Option<&[&str]>) {
+    let preempts = preempts.map(|list| list.iter().map(|name| (*name).into()).collect());
+    world.ok(Command::SetClass { class: class.into(), preempts });
+}
+
+#[test]
+fn a_class_takes_only_from_the_classes_on_its_list() {
+    let mut world = World::with_nodes(1, "H100");
+    set(&mut world, "urgent", Some(&["normal"]));
+    set(&mut world, "normal", Some(&[]));
+    let batch = named(&mut world, 4, "batch", ClassRank::BATCH);
+    let normal = named(&mut world, 4, "normal", ClassRank::NORMAL);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let urgent = named(&mut world, 4, "urgent", ClassRank::URGENT);
+    assert_eq!(victims(&world), [(normal, urgent)], "batch is lower, but not on the list");
+    world.pass(2 * MINUTE, 30 * SECOND);
+    let second = named(&mut world, 4, "urgent", ClassRank::URGENT);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(victims(&world).len(), 1, "nobody else is on the list");
+    // A longer list counts for those who wait already, at the next review.
+    set(&mut world, "urgent", Some(&["normal", "batch"]));
+    world.pass(2 * MINUTE, 30 * SECOND);
+    assert_eq!(victims(&world)[1..], [(batch, second)]);
+    world.check_replay();
+}
+
+#[test]
+fn a_class_with_an_empty_list_takes_from_nobody_and_one_without_a_list_from_every_lower_one() {
+    let mut world = World::with_nodes(1, "H100");
+    set(&mut world, "high", Some(&[]));
+    let batch = named(&mut world, 8, "batch", ClassRank::BATCH);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    named(&mut world, 8, "high", ClassRank::HIGH);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(victims(&world), []);
+    let urgent = named(&mut world, 8, "urgent", ClassRank::URGENT);
+    assert_eq!(victims(&world), [(batch, urgent)]);
+    set(&mut world, "high", None);
+    world.pass(2 * MINUTE, 30 * SECOND);
+    world.check_replay();
+}
+
+#[test]
+fn a_list_finds_its_victims_behind_any_number_of_nodes_that_it_spares() {
+    let mut world = World::with_nodes(40, "H100");
+    set(&mut world, "urgent", Some(&["normal"]));
+    for _ in 0..39 {
+        named(&mut world, 8, "batch", ClassRank::BATCH);
+    }
+    let normal = named(&mut world, 8, "normal", ClassRank::NORMAL);
+    world.pass(MINUTE, 30 * SECOND);
+    let urgent = named(&mut world, 8, "urgent", ClassRank::URGENT);
+    assert_eq!(victims(&world), [(normal, urgent)]);
+}

@@ -1,0 +1,254 @@
+//! Jobs that the ledger has forgotten: history knows where they are told of, the journal tells.
+
+use std::sync::Arc;
+
+use bursar_api::job::Job;
+use bursar_core::credits::Credits;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::event::{AttemptConfirmed, Event, total};
+use bursar_core::ledger::hold::{Hold, HoldKind};
+use bursar_core::ledger::id::{AccountNo, JobNo, Name};
+use bursar_core::ledger::job as core;
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_history::query::PastJob;
+use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::Journal;
+
+use crate::app::App;
+use crate::auth::Principal;
+use crate::http::extract::Caller;
+use crate::operation::ambiguous;
+use crate::problem::Failure;
+use crate::render::time;
+use crate::{render_job, timeline};
+
+/// How many jobs are put together in one go.
+const CHUNK: u32 = 100;
+
+/// A job as it was at its end, with its last hold.
+struct Restored {
+    number: JobNo,
+    account: AccountNo,
+    job: core::Job,
+    hold: Option<Hold>,
+}
+
+/// Puts a job together again.
+fn restore(
+    history: &History<Sqlite>,
+    journal: &dyn Journal,
+    past: PastJob,
+) -> Result<Option<Restored>, HistoryError> {
+    let positions = history.milestones(past.job)?;
+    let told =
+        timeline::ledger_events_at(journal, &positions).map_err(HistoryError::Inconsistent)?;
+    let Some(job) = replay(past.job, told) else { return Ok(None) };
+    let hold = match &job.hold_name {
+        Some(name) => history.archived(past.tenant, HoldKind::Hold, name)?,
+        None => None,
+    };
+    let hold = hold.map(|archived| archived.record.hold);
+    Ok(Some(Restored { number: past.job, account: AccountNo(past.account), job, hold }))
+}
+
+/// What the milestones of a job's life come to.
+fn replay(number: JobNo, told: Vec<(Timestamp, Event)>) -> Option<core::Job> {
+    let mut replayed: Option<core::Job> = None;
+    for (at, event) in told {
+        if let Event::JobSubmitted { job, order, .. } = &event
+            && *job == number
+        {
+            replayed = Some(core::Job {
+                order: Arc::clone(order),
+                state: core::JobState::Queued,
+                submitted_at: at,
+                ended_at: None,
+                reserved: Credits::ZERO,
+                hold: None,
+                hold_name: None,
+                holds: 0,
+                after: Vec::new(),
+                standings: Default::default(),
+                attempts: Vec::new(),
+                highest: 0,
+                cancel_asked: false,
+            });
+        }
+        if let Some(job) = &mut replayed {
+            note(number, job, at, event);
+        }
+    }
+    replayed.filter(|job| job.ended_at.is_some())
+}
+
+fn note(number: JobNo, job: &mut core::Job, at: Timestamp, event: Event) {
+    if let Event::HoldPlaced(placed) = event {
+        if placed.job == Some(number) {
+            if job.holds == 0 {
+                job.reserved = Credits::from_length(total(&placed.pieces)).unwrap_or(Credits::MAX);
+            }
+            job.holds += 1;
+            job.hold_name = Some(placed.id);
+        }
+    } else if let Event::AttemptConfirmed(confirmed) = event {
+        if confirmed.job == number {
+            job.attempts.push(attempt(*confirmed, job.hold_name.clone(), at));
+        }
+    } else if let Event::AttemptStarted { job: of } = event
+        && let Some(last) = job.attempts.last_mut().filter(|_| of == number)
+    {
+        last.started_at = Some(at);
+    } else if let Event::AttemptEnded { job: of, end } = event
+        && let Some(last) = job.attempts.last_mut().filter(|_| of == number)
+    {
+        last.end = Some(end);
+    } else if let Event::JobEnded { job: of, state } = event
+        && of == number
+    {
+        (job.state, job.ended_at) = (state, Some(at));
+    }
+}
+
+fn attempt(confirmed: AttemptConfirmed, hold: Option<Name>, at: Timestamp) -> core::Attempt {
+    core::Attempt {
+        cell: confirmed.cell,
+        number: confirmed.number,
+        gpu_type: confirmed.gpu_type,
+        members: confirmed.members,
+        per_gpu_hour: confirmed.per_gpu_hour,
+        hold,
+        confirmed_at: at,
+        started_at: None,
+        funded_ms: confirmed.funded_ms,
+        overdraft: 0,
+        short: false,
+        credits_ms: None,
+        warned: None,
+        end: None,
+    }
+}
+
+fn show(ledger: &Ledger, restored: &Restored) -> Job {
+    render_job::render(ledger, restored.number, &restored.job, restored.hold.as_ref())
+}
+
+/// The one job with this id that the ledger has forgotten and the caller means.
+pub(crate) async fn only_forgotten(app: &App, caller: &Caller, id: &Name) -> Result<Job, Failure> {
+    let tenant = caller.principal.tenant().map(str::to_owned).or_else(|| caller.tenant.clone());
+    let tenants = move |ledger: &Ledger| match tenant {
+        Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
+        None => ledger.tenants().collect::<Vec<AccountNo>>(),
+    };
+    let seen = app.ledger.read(tenants).await?;
+    let (tenants, wanted) = (seen.value, id.clone());
+    let journal = Arc::clone(&app.ledger_journal);
+    let ask = app.history.ask(seen.position, move |history| {
+        let mut found = Vec::new();
+        for tenant in tenants {
+            if let Some(past) = history.past_job(tenant.0, &wanted)? {
+                found.extend(restore(history, &*journal, past)?);
+            }
+        }
+        Ok(found)
+    });
+    let found = ask.await?.0;
+    let principal = caller.principal.clone();
+    let look = move |ledger: &Ledger| {
+        let path = |one: &Restored| ledger.account(one.account).path.clone();
+        let own = found.iter().filter(|one| principal.sees(&path(one)));
+        own.map(|one| (path(one), show(ledger, one))).collect::<Vec<(Name, Job)>>()
+    };
+    let seen = app.read(look).await?;
+    let mut found = seen.value;
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Err(Failure::not_found("job", id)),
+        (Some((_, mut job)), true) => {
+            job.as_of = time(seen.at);
+            job.ledger_position = seen.position;
+            render_job::add_messages(&app.logs, &mut job);
+            Ok(job)
+        }
+        (Some((last, _)), false) => {
+            let accounts: Vec<Name> = found.into_iter().map(|(path, _)| path).collect();
+            Err(ambiguous(id, accounts.iter().chain([&last])))
+        }
+    }
+}
+
+/// Which forgotten jobs a list shows.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    /// Who asks.
+    pub(crate) principal: Principal,
+    /// The account at or below which they were.
+    pub(crate) account: Option<Name>,
+    /// What else is asked of them.
+    pub(crate) shown: Arc<dyn Fn(&Job) -> bool + Send + Sync>,
+}
+
+/// Up to `most` forgotten jobs with a number below `before`, newest first.
+pub(crate) async fn list_forgotten(
+    app: &App,
+    wanted: &Wanted,
+    mut before: JobNo,
+    most: usize,
+) -> Result<Vec<(JobNo, Job)>, Failure> {
+    let tenant = wanted.account.as_deref().or(wanted.principal.scope.as_deref());
+    let tenant = tenant.map(|path| Name::from(crate::auth::tenant_of(path)));
+    let look = move |ledger: &Ledger| {
+        let kept_from = ledger.now().plus_millis(-ledger.policy().retention_ms);
+        (tenant.map(|tenant| ledger.find_account(&tenant)), kept_from)
+    };
+    let seen = app.ledger.read(look).await?;
+    let (tenant, ended_by) = seen.value;
+    // A scope that names no account has no jobs.
+    if tenant == Some(None) {
+        return Ok(Vec::new());
+    }
+    let tenant = tenant.flatten().map(|tenant| tenant.0);
+    let mut found = Vec::new();
+    while found.len() < most {
+        let ask = app
+            .history
+            .ask(seen.position, move |history| history.past_jobs(tenant, before, ended_by, CHUNK));
+        let rows = ask.await?.0;
+        let Some(last) = rows.last().map(|row| row.job) else { break };
+        before = last;
+        found.extend(shown_of(app, wanted, rows).await?);
+    }
+    found.truncate(most);
+    Ok(found)
+}
+
+/// The jobs among these that the ledger has forgotten and that are asked for.
+async fn shown_of(
+    app: &App,
+    wanted: &Wanted,
+    rows: Vec<PastJob>,
+) -> Result<Vec<(JobNo, Job)>, Failure> {
+    let Wanted { principal, account, shown } = wanted.clone();
+    let look = move |ledger: &Ledger| {
+        let mut rows = rows;
+        rows.retain(|row| {
+            let path = &ledger.account(AccountNo(row.account)).path;
+            let below = |account: &Name| crate::auth::is_at_or_below(path, account);
+            let visible = principal.sees(path) && account.as_ref().is_none_or(below);
+            visible && ledger.job(row.job).is_none()
+        });
+        rows
+    };
+    let rows = app.ledger.read(look).await?;
+    let journal = Arc::clone(&app.ledger_journal);
+    let ask = app.history.ask(rows.position, move |history| {
+        let restored = rows.value.into_iter().map(|row| restore(history, &*journal, row));
+        let restored: Result<Vec<Option<Restored>>, HistoryError> = restored.collect();
+        Ok(restored?.into_iter().flatten().collect::<Vec<Restored>>())
+    });
+    let restored = ask.await?.0;
+    let look = move |ledger: &Ledger| {
+        let jobs = restored.iter().map(|one| (one.number, show(ledger, one)));
+        jobs.filter(|(_, job)| shown(job)).collect()
+    };
+    Ok(app.read(look).await?.value)
+}
