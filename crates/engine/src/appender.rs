@@ -11,7 +11,7 @@ use crate::durable::Durable;
 use crate::handoff::{Handoff, Load, Waiting, reject_all};
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::rhythm::Rhythm;
-use crate::writer::Counters;
+use crate::writer::{Counters, Observer, Written};
 
 /// Which part of a write's time may be spent on waiting for more to write.
 const PATIENCE: u32 = 4;
@@ -22,6 +22,7 @@ const IMPATIENT_BATCHES: u32 = 4;
 struct Flying<M: Machine> {
     pending: Option<Pending>,
     waiting: Vec<Waiting<M>>,
+    records: u32,
     /// When it was begun, on the stopwatch.
     begun: Duration,
 }
@@ -42,6 +43,7 @@ pub(crate) struct Appender<M: Machine> {
     pub(crate) trust: Arc<LeaseTrust>,
     pub(crate) epoch: Epoch,
     pub(crate) stopwatch: SystemMonotonic,
+    pub(crate) observer: Observer,
     /// How many appends may be under way at once; at least one.
     pub(crate) depth: usize,
     /// The head once everything under way has landed. Whoever appends has it locked.
@@ -121,8 +123,10 @@ impl<M: Machine> Appender<M> {
     fn begin(&self, load: Load<M>, expected: &mut Head) -> Flying<M> {
         let Load { records, waiting } = load;
         let begun = self.stopwatch.elapsed();
+        let mut written = 0;
         let pending = records.finish().map(|batch| {
             self.counters.batch(&batch);
+            written = batch.records();
             let after = *expected;
             if self.depth > 1 {
                 // The next may be begun before this one has landed and says its head.
@@ -130,7 +134,7 @@ impl<M: Machine> Appender<M> {
             }
             self.journal.begin_append(self.epoch, after, batch)
         });
-        Flying { pending, waiting, begun }
+        Flying { pending, waiting, records: written, begun }
     }
 
     /// Waits for one append and gives its answers.
@@ -139,7 +143,7 @@ impl<M: Machine> Appender<M> {
         oldest: Flying<M>,
         expected: &mut Head,
     ) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
-        let Flying { pending, mut waiting, begun } = oldest;
+        let Flying { pending, mut waiting, records, begun } = oldest;
         match pending.map(Pending::wait) {
             Some(Ok(head)) => {
                 if self.depth == 1 {
@@ -152,6 +156,9 @@ impl<M: Machine> Appender<M> {
         }
         let owner = self.trust.holds();
         let write_time = self.stopwatch.elapsed().saturating_sub(begun);
+        if records > 0 {
+            self.observer.tell(Written { took: write_time, records });
+        }
         let answers = waiting.len() + self.handoff.landed();
         for waiting in waiting.drain(..) {
             waiting.release(owner);

@@ -42,4 +42,4 @@ pub use mailbox::Urgency;
 pub use post::{CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::Snapshotter;
-pub use writer::{Engine, EngineOptions, Stats, Status};
+pub use writer::{Engine, EngineOptions, Observer, Stats, Status, Written};

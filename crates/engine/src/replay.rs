@@ -29,6 +29,15 @@ pub fn replay<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
 ) -> Result<Replayed<C::Machine>, ReplayError> {
+    replay_watched(journal, codec, |_, _| {})
+}
+
+/// The same, and says again and again how far it has come and how far it has to go.
+pub(crate) fn replay_watched<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+    progress: impl Fn(Head, Head),
+) -> Result<Replayed<C::Machine>, ReplayError> {
     let mut skipped = Vec::new();
     let mut start = None;
     for mark in journal.list_snapshots()? {
@@ -42,7 +51,10 @@ pub fn replay<C: Codec>(
     }
     let (machine, head) = start.unwrap_or_else(|| (codec.genesis(), Head::genesis(journal.id())));
     let snapshot = head.sequence;
-    let (machine, head) = catch_up(journal, codec, machine, head)?;
+    let until = journal.head()?;
+    let progress = |head| progress(head, until);
+    progress(head);
+    let (machine, head) = catch_up(journal, codec, machine, head, progress)?;
     Ok(Replayed { machine, head, snapshot, skipped })
 }
 
@@ -52,7 +64,7 @@ pub fn replay_from_genesis<C: Codec>(
     codec: &C,
 ) -> Result<Replayed<C::Machine>, ReplayError> {
     let genesis = Head::genesis(journal.id());
-    let (machine, head) = catch_up(journal, codec, codec.genesis(), genesis)?;
+    let (machine, head) = catch_up(journal, codec, codec.genesis(), genesis, |_| {})?;
     Ok(Replayed { machine, head, snapshot: 0, skipped: Vec::new() })
 }
 
@@ -76,14 +88,16 @@ fn catch_up<C: Codec>(
     codec: &C,
     mut machine: C::Machine,
     head: Head,
+    progress: impl Fn(Head),
 ) -> Result<(C::Machine, Head), ReplayError> {
     let mut reader = journal.read(head)?;
     let mut first = Chunk::new(head);
     let more = first.fill(codec, &mut reader)?;
     first.apply_to(&mut machine);
     let head = first.head;
+    progress(head);
     // Most starts are over with one chunk; only a long way is worth a second thread.
-    if more { follow(codec, reader, machine, head) } else { Ok((machine, head)) }
+    if more { follow(codec, reader, machine, head, progress) } else { Ok((machine, head)) }
 }
 
 /// Applies what another thread reads, verifies and decodes meanwhile.
@@ -92,6 +106,7 @@ fn follow<C: Codec>(
     mut reader: BatchReader,
     mut machine: C::Machine,
     mut head: Head,
+    progress: impl Fn(Head),
 ) -> Result<(C::Machine, Head), ReplayError> {
     let (filled, chunks) = sync_channel(CHUNKS_AHEAD);
     let (spent, empty) = channel::<Chunk<_>>();
@@ -114,6 +129,7 @@ fn follow<C: Codec>(
             let chunk = chunk?;
             chunk.apply_to(&mut machine);
             head = chunk.head;
+            progress(head);
             // The reader may be done already and need no more room.
             let _ = spent.send(chunk);
         }

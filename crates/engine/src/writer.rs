@@ -1,5 +1,6 @@
 //! The life of a machine's writer: take the journal over, rebuild the state, serve, and again.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ use crate::handle::{Handle, Message, View};
 use crate::handoff::{Handoff, Waiting};
 use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
 use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
-use crate::replay::{Replayed, replay};
+use crate::replay::{Replayed, replay_watched};
 use crate::rhythm::Rhythm;
 use crate::session::{End, Session};
 
@@ -35,6 +36,40 @@ pub struct EngineOptions {
     pub batch_bytes: usize,
     /// How long to wait before trying again to take over, or to write when the disk was full.
     pub retry: Duration,
+    /// Told of every durable write.
+    pub observer: Observer,
+}
+
+/// One durable write.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// How long it took.
+    pub took: Duration,
+    /// Records in it.
+    pub records: u32,
+}
+
+/// Told of every durable write, on a thread of the engine: it must not block.
+#[derive(Clone, Default)]
+pub struct Observer(Option<Arc<dyn Fn(Written) + Send + Sync>>);
+
+impl Observer {
+    /// Has `observe` called.
+    pub fn new(observe: impl Fn(Written) + Send + Sync + 'static) -> Observer {
+        Observer(Some(Arc::new(observe)))
+    }
+
+    pub(crate) fn tell(&self, written: Written) {
+        if let Some(observe) = &self.0 {
+            observe(written);
+        }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Default for EngineOptions {
@@ -45,6 +80,7 @@ impl Default for EngineOptions {
             lease_ttl: Duration::from_secs(10),
             batch_bytes: 4 << 20,
             retry: Duration::from_secs(1),
+            observer: Observer::default(),
         }
     }
 }
@@ -77,6 +113,10 @@ pub struct Stats {
     pub largest_batch: u64,
     /// How often the state was built from the journal.
     pub rebuilds: u64,
+    /// How far the state is built, while it is being built.
+    pub replayed: u64,
+    /// How far it has to be built.
+    pub replay_until: u64,
 }
 
 #[derive(Default)]
@@ -86,6 +126,8 @@ pub(crate) struct Counters {
     bytes: AtomicU64,
     largest_batch: AtomicU64,
     rebuilds: AtomicU64,
+    replayed: AtomicU64,
+    replay_until: AtomicU64,
 }
 
 impl Counters {
@@ -175,6 +217,8 @@ impl<C: Codec> Engine<C> {
             bytes: read(&self.counters.bytes),
             largest_batch: read(&self.counters.largest_batch),
             rebuilds: read(&self.counters.rebuilds),
+            replayed: read(&self.counters.replayed),
+            replay_until: read(&self.counters.replay_until),
         }
     }
 
@@ -293,7 +337,11 @@ impl<C: Codec> Writer<C> {
     }
 
     fn rebuild_and_serve(&self, trust: &Arc<LeaseTrust>) -> Next {
-        match replay(&*self.journal, &*self.codec) {
+        let progress = |head: Head, until: Head| {
+            self.counters.replayed.store(head.position, Ordering::Relaxed);
+            self.counters.replay_until.store(until.position, Ordering::Relaxed);
+        };
+        match replay_watched(&*self.journal, &*self.codec, progress) {
             Ok(replayed) => {
                 self.counters.rebuilds.fetch_add(1, Ordering::Relaxed);
                 self.serve(replayed, trust)
@@ -322,6 +370,7 @@ impl<C: Codec> Writer<C> {
             trust: Arc::clone(trust),
             epoch: trust.lease().epoch,
             stopwatch: SystemMonotonic::new(),
+            observer: self.options.observer.clone(),
             depth,
             expected: Mutex::new(head),
         });

@@ -7,7 +7,8 @@ use std::sync::mpsc::channel;
 
 use bursar_core::machine::Machine;
 use bursar_engine::{
-    Aborted, Clock, Engine, EngineError, EngineOptions, Status, replay, replay_from_genesis,
+    Aborted, Clock, Engine, EngineError, EngineOptions, Observer, Status, Written, replay,
+    replay_from_genesis,
 };
 use bursar_journal::memory::{Fault, MemoryJournal, Survivors};
 use bursar_journal::{Batch, BatchBuilder, Head, Journal, RecordKind};
@@ -44,6 +45,28 @@ fn answers_carry_the_position_of_their_record() {
     let refused = handle.execute((), Command::Add { id: 9, amount: -1 }).expect("it serves");
     assert_eq!((refused.value, refused.position), (Err(NegativeAmount), 4));
     assert_replays(&engine, &journal);
+}
+
+#[test]
+fn every_durable_write_is_told_and_so_is_how_far_a_start_has_come() {
+    let journal = memory(1);
+    let (sender, told) = channel();
+    let observer = Observer::new(move |written: Written| drop(sender.send(written.records)));
+    let engine = Engine::start(
+        Arc::new(journal.clone()),
+        Arc::new(TillCodec),
+        manual_clock(),
+        EngineOptions { observer, ..options("test") },
+    );
+    for id in 1..=3 {
+        engine.handle().execute((), add(id)).expect("it serves").value.expect("it is accepted");
+    }
+    assert_eq!(told.iter().take(3).collect::<Vec<_>>(), [1, 1, 1]);
+    engine.stop();
+    let again = till(Arc::new(journal));
+    again.handle().settle().expect("it serves");
+    let stats = again.stats();
+    assert_eq!((stats.replayed, stats.replay_until), (4, 4), "the barrier and three commands");
 }
 
 #[test]

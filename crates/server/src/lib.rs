@@ -36,7 +36,6 @@ mod settle;
 pub mod start;
 mod stored;
 pub mod telemetry;
-pub mod timed;
 mod timeline;
 pub mod trace;
 pub mod unstalled;

@@ -15,8 +15,8 @@ use crate::gateway::Posted;
 use crate::http::extract::Caller;
 use crate::problem::Failure;
 use crate::render::{self, Shape, Shown};
-use find::{exists, find_in, remember};
 pub(crate) use find::ambiguous;
+use find::{exists, find_in, remember};
 pub use find::{find, only_forgotten};
 
 /// What a change is about.

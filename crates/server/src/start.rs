@@ -14,7 +14,8 @@ use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{
-    CellCodec, Clock, Engine, EngineOptions, ManualClock, Status, WallClock, replay,
+    CellCodec, Clock, Engine, EngineOptions, ManualClock, Observer, Stats, Status, WallClock,
+    replay,
 };
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
@@ -35,9 +36,9 @@ use crate::http::router::router;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::limits::{Limits, Load};
 use crate::logs::LogStore;
+use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
-use crate::timed::TimedJournal;
 use crate::{auth, checkpoint, root_key, selfcheck, serve};
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
@@ -200,10 +201,11 @@ fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
     }
 }
 
-fn timed(journal: &Arc<dyn Journal>, metrics: &Arc<Metrics>, name: &str) -> Arc<dyn Journal> {
-    let (metrics, name) = (Arc::clone(metrics), name.to_owned());
-    let observe = Box::new(move |took| metrics.append(&name, took));
-    Arc::new(TimedJournal::new(Arc::clone(journal), observe))
+/// How a machine of this server runs.
+fn options(metrics: &Arc<Metrics>, machine: &str) -> EngineOptions {
+    let (metrics, machine) = (Arc::clone(metrics), machine.to_owned());
+    let observer = Observer::new(move |written| metrics.append(&machine, written));
+    EngineOptions { holder: holder(), observer, ..EngineOptions::default() }
 }
 
 /// Starts a server, tells `ready` when it answers, and returns when it was told to stop and has
@@ -215,23 +217,22 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     let root = root_key::load(&config).map_err(io("the root key"))?;
     let (clock, manual) = clocks(&config, &storage)?;
     let metrics = Arc::new(Metrics::new());
-    let options = EngineOptions { holder: holder(), ..EngineOptions::default() };
     let ledger = Arc::new(Engine::start(
-        timed(&storage.ledger, &metrics, LEDGER),
+        Arc::clone(&storage.ledger),
         Arc::new(LedgerCodec),
         Arc::clone(&clock),
-        options.clone(),
+        options(&metrics, LEDGER),
     ));
     let directory = Arc::new(Engine::start(
-        timed(&storage.directory, &metrics, DIRECTORY),
+        Arc::clone(&storage.directory),
         Arc::new(DirectoryCodec),
         Arc::clone(&clock),
-        options.clone(),
+        options(&metrics, DIRECTORY),
     ));
     let mut started = Vec::new();
     for (region, journal) in &storage.cells {
-        let journal = timed(journal, &metrics, &format!("cell-{region}"));
-        let (clock, options) = (Arc::clone(&clock), options.clone());
+        let options = options(&metrics, &format!("cell-{region}"));
+        let (journal, clock) = (Arc::clone(journal), Arc::clone(&clock));
         let cell =
             StartedCell::start(region.clone(), journal, clock, options, config.snapshot_every);
         started.push(cell.map_err(StartError::Other)?);
@@ -345,6 +346,8 @@ fn holder() -> String {
 
 /// Waits until a writer has taken over its journal; gives up only when the writer has.
 fn until_serving<C: bursar_engine::Codec>(engine: &Engine<C>) -> Result<(), StartError> {
+    let watch = Stopwatch::start();
+    let mut told = Duration::ZERO;
     loop {
         match engine.status() {
             Status::Serving | Status::ReadOnly => return Ok(()),
@@ -352,6 +355,11 @@ fn until_serving<C: bursar_engine::Codec>(engine: &Engine<C>) -> Result<(), Star
             Status::Starting | Status::Waiting(_) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
+        }
+        if watch.elapsed() >= told + Duration::from_secs(1) {
+            told = watch.elapsed();
+            let Stats { replayed, replay_until, .. } = engine.stats();
+            tracing::info!(replayed, replay_until, "reading the journal");
         }
     }
 }

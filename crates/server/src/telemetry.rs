@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bursar_engine::{Stats, Status};
+use bursar_engine::{Stats, Status, Written};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -83,6 +83,9 @@ pub struct Metrics {
     rebuilds: Family<Machine, Gauge>,
     serving: Family<Machine, Gauge>,
     appends: Family<Machine, Histogram>,
+    batch_sizes: Family<Machine, Histogram>,
+    replayed: Family<Machine, Gauge>,
+    replay_until: Family<Machine, Gauge>,
     history_position: Gauge,
     checked: Counter,
     violations: Counter,
@@ -99,6 +102,10 @@ fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.0, 18))
 }
 
+fn sizes() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 2.0, 14))
+}
+
 impl Default for Metrics {
     fn default() -> Metrics {
         Metrics::new()
@@ -110,6 +117,7 @@ impl Metrics {
     pub fn new() -> Metrics {
         let durations = Family::new_with_constructor(seconds as fn() -> Histogram);
         let appends = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let batch_sizes = Family::new_with_constructor(sizes as fn() -> Histogram);
         let heartbeats = Family::new_with_constructor(seconds as fn() -> Histogram);
         let metrics = Metrics {
             registry: Mutex::new(Registry::with_prefix("bursar")),
@@ -125,6 +133,9 @@ impl Metrics {
             rebuilds: Family::default(),
             serving: Family::default(),
             appends,
+            batch_sizes,
+            replayed: Family::default(),
+            replay_until: Family::default(),
             history_position: Gauge::default(),
             checked: Counter::default(),
             violations: Counter::default(),
@@ -185,6 +196,12 @@ impl Metrics {
             Unit::Seconds,
             self.appends.clone(),
         );
+        let help = "Records of one durable write";
+        all.register("journal_batch_records", help, self.batch_sizes.clone());
+        let help = "How far the state was built from the journal at the last start or rebuild";
+        all.register("replay_position", help, self.replayed.clone());
+        let help = "How far it had to be built";
+        all.register("replay_target", help, self.replay_until.clone());
         let help = "The last position that history has";
         all.register("history_position", help, self.history_position.clone());
         let help = "Accounts whose laws were checked while running";
@@ -221,10 +238,11 @@ impl Metrics {
         self.violations.get()
     }
 
-    /// Notes how long a durable write took.
-    pub fn append(&self, machine: &str, took: Duration) {
+    /// Notes how long a durable write took, and how much it wrote.
+    pub fn append(&self, machine: &str, written: Written) {
         let labels = Machine { machine: machine.to_owned() };
-        self.appends.get_or_create(&labels).observe(took.as_secs_f64());
+        self.appends.get_or_create(&labels).observe(written.took.as_secs_f64());
+        self.batch_sizes.get_or_create(&labels).observe(written.records.into());
     }
 
     /// Notes how long a report of a node took, without its wait for orders, and how far its clock
@@ -265,6 +283,8 @@ impl Metrics {
         set(&self.bytes, stats.bytes);
         set(&self.largest_batch, stats.largest_batch);
         set(&self.rebuilds, stats.rebuilds);
+        set(&self.replayed, stats.replayed);
+        set(&self.replay_until, stats.replay_until);
         set(&self.serving, u64::from(*status == Status::Serving));
     }
 
@@ -289,6 +309,9 @@ mod tests {
         metrics.request("POST", "/v1/holds", 201, Duration::from_millis(3));
         metrics.problem("not_found");
         metrics.violation();
+        metrics.append(LEDGER, Written { took: Duration::from_micros(150), records: 3 });
+        let stats = Stats { replayed: 40, replay_until: 90, ..Stats::default() };
+        metrics.machine(LEDGER, 0, &stats, &Status::Starting);
         let text = metrics.text(2, 7);
         for line in [
             "bursar_http_requests_total{method=\"POST\",route=\"/v1/holds\",status=\"201\"} 1",
@@ -296,6 +319,10 @@ mod tests {
             "bursar_self_check_violations_total 1",
             "bursar_http_in_flight 2",
             "bursar_history_position 7",
+            "bursar_journal_append_duration_seconds_count{machine=\"Ledger\"} 1",
+            "bursar_journal_batch_records_sum{machine=\"Ledger\"} 3.0",
+            "bursar_replay_position{machine=\"Ledger\"} 40",
+            "bursar_replay_target{machine=\"Ledger\"} 90",
         ] {
             assert!(text.contains(line), "{line} is missing in:\n{text}");
         }

@@ -64,7 +64,8 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
         min_position: wanted.as_ref().ok().copied().flatten(),
         body_patience: app.body_patience,
     };
-    let span = tracing::info_span!("request", %request_id, %method, %route);
+    let position = tracing::field::Empty;
+    let span = tracing::info_span!("request", %request_id, %method, %route, position);
     let priority = priority(&method, &route);
     let work = async {
         let work = async {
@@ -81,6 +82,10 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
         work.await.unwrap_or_else(Failure::into_response)
     };
     let (mut response, problem) = meta::scope(meta, work.instrument(span.clone())).await;
+    if let Some(position) = response.headers().get("bursar-position") {
+        // Where the decision is in the journal: from the trace of a request to its record.
+        span.record("position", position.to_str().unwrap_or(""));
+    }
     let status = response.status().as_u16();
     let took = watch.elapsed();
     app.metrics.request(method.as_str(), &route, status, took);
