@@ -133,8 +133,24 @@ fn show(ledger: &Ledger, restored: &Restored) -> Job {
     render_job::render(ledger, restored.number, &restored.job, restored.hold.as_ref())
 }
 
+/// A job that the ledger has forgotten.
+pub(crate) struct Forgotten {
+    /// Its number.
+    pub(crate) number: JobNo,
+    /// When it was submitted.
+    pub(crate) submitted_at: Timestamp,
+    /// When it ended.
+    pub(crate) ended_at: Timestamp,
+    /// All of it, as it is shown.
+    pub(crate) job: Job,
+}
+
 /// The one job with this id that the ledger has forgotten and the caller means.
-pub(crate) async fn only_forgotten(app: &App, caller: &Caller, id: &Name) -> Result<Job, Failure> {
+pub(crate) async fn only_forgotten(
+    app: &App,
+    caller: &Caller,
+    id: &Name,
+) -> Result<Forgotten, Failure> {
     let tenant = caller.principal.tenant().map(str::to_owned).or_else(|| caller.tenant.clone());
     let tenants = move |ledger: &Ledger| match tenant {
         Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
@@ -157,17 +173,23 @@ pub(crate) async fn only_forgotten(app: &App, caller: &Caller, id: &Name) -> Res
     let look = move |ledger: &Ledger| {
         let path = |one: &Restored| ledger.account(one.account).path.clone();
         let own = found.iter().filter(|one| principal.sees(&path(one)));
-        own.map(|one| (path(one), show(ledger, one))).collect::<Vec<(Name, Job)>>()
+        let forgotten = |one: &Restored| Forgotten {
+            number: one.number,
+            submitted_at: one.job.submitted_at,
+            ended_at: one.job.ended_at.unwrap_or(one.job.submitted_at),
+            job: show(ledger, one),
+        };
+        own.map(|one| (path(one), forgotten(one))).collect::<Vec<(Name, Forgotten)>>()
     };
     let seen = app.read(look).await?;
     let mut found = seen.value;
     match (found.pop(), found.is_empty()) {
         (None, _) => Err(Failure::not_found("job", id)),
-        (Some((_, mut job)), true) => {
-            job.as_of = time(seen.at);
-            job.ledger_position = seen.position;
-            render_job::add_messages(&app.logs, &mut job);
-            Ok(job)
+        (Some((_, mut found)), true) => {
+            found.job.as_of = time(seen.at);
+            found.job.ledger_position = seen.position;
+            render_job::add_messages(&app.logs, &mut found.job);
+            Ok(found)
         }
         (Some((last, _)), false) => {
             let accounts: Vec<Name> = found.into_iter().map(|(path, _)| path).collect();

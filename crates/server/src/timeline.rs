@@ -1,6 +1,8 @@
 //! What happened to a job, read off the journals of the ledger and of the cells and put into one
 //! order: that of time, and within an instant that of the messages between the machines.
 
+use std::ops::RangeInclusive;
+
 use bursar_core::cell;
 use bursar_core::cell::ids::JobId;
 use bursar_core::ledger::event::Event;
@@ -88,18 +90,24 @@ fn events_of<C: Codec>(codec: &C, record: &Record<'_>) -> Result<Vec<EventOf<C>>
     Ok(events)
 }
 
-/// Reads a journal from an instant on and hands each record's events over.
+/// The instants between which something is looked for, both included.
+pub(crate) type Span = RangeInclusive<Timestamp>;
+
+/// Reads what a journal has of a span of time and hands each record's events over.
 fn scan<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
-    since: Timestamp,
+    span: &Span,
     mut each: impl FnMut(&Record<'_>, Vec<EventOf<C>>),
 ) -> Result<(), String> {
-    let from = batch_before(journal, since)?;
+    let from = batch_before(journal, *span.start())?;
     for batch in journal.read(from).map_err(|error| error.to_string())? {
         let batch = batch.map_err(|error| error.to_string())?;
         for record in batch.frames() {
             let record = record.map_err(|error| error.to_string())?;
+            if record.time > *span.end() {
+                return Ok(());
+            }
             let events = events_of(codec, &record)?;
             each(&record, events);
         }
@@ -174,14 +182,10 @@ impl Collecting {
 
 /// What the ledger's journal says of a job. Streams of cells are numbered from 1 on, in the order of
 /// their numbers.
-pub(crate) fn of_ledger(
-    journal: &dyn Journal,
-    job: JobNo,
-    since: Timestamp,
-) -> Result<Stream, String> {
+pub(crate) fn of_ledger(journal: &dyn Journal, job: JobNo, span: &Span) -> Result<Stream, String> {
     let mut collecting = Collecting::new();
     let mut holds: Vec<HoldNo> = Vec::new();
-    scan(journal, &LedgerCodec, since, |record, events| {
+    scan(journal, &LedgerCodec, span, |record, events| {
         let closes = events
             .iter()
             .any(|event| matches!(event, Event::HoldClosed { hold, .. } if holds.contains(hold)));
@@ -255,13 +259,9 @@ fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
 }
 
 /// What a cell's journal says of a job.
-pub(crate) fn of_cell(
-    journal: &dyn Journal,
-    job: JobId,
-    since: Timestamp,
-) -> Result<Stream, String> {
+pub(crate) fn of_cell(journal: &dyn Journal, job: JobId, span: &Span) -> Result<Stream, String> {
     let mut collecting = Collecting::new();
-    scan(journal, &CellCodec, since, |record, events| {
+    scan(journal, &CellCodec, span, |record, events| {
         for event in events {
             if let cell::Event::MessageReceived { position, .. } = &event {
                 collecting.hear(0, *position);

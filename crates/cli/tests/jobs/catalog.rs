@@ -109,6 +109,14 @@ async fn a_job_stays_readable_after_the_ledger_has_forgotten_it() {
         }
         job
     };
+    let told = async || {
+        let timeline = server.get("/v1/jobs/old/timeline").await;
+        let steps = timeline["data"].as_array().expect("a list").iter();
+        steps.map(|step| (step["type"].clone(), step["position"].clone())).collect::<Vec<_>>()
+    };
+    let audited = async || server.get("/v1/audit?job=old&limit=100").await["data"].clone();
+    let (told_before, audited_before) = (told().await, audited().await);
+    assert!(told_before.len() > 20, "{told_before:?}");
     let before = [plain(job(&server, "old").await), plain(job(&server, "never").await)];
     assert_eq!(before[0]["attempts"].as_array().map(Vec::len), Some(2));
     assert!(micros(&before[0]["charged"]) > 0);
@@ -116,6 +124,8 @@ async fn a_job_stays_readable_after_the_ledger_has_forgotten_it() {
     submit(&server, small("new")).await;
     let after = [plain(job(&server, "old").await), plain(job(&server, "never").await)];
     assert_eq!(after, before, "state, cost and attempts as they were");
+    assert_eq!(told().await, told_before, "every step of it");
+    assert_eq!(audited().await, audited_before, "and every decision");
     let ids = |page: &Value| -> Vec<String> {
         let jobs = page["data"].as_array().expect("a list").iter();
         jobs.map(|job| job["id"].as_str().expect("an id").to_owned()).collect()

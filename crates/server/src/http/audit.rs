@@ -27,6 +27,7 @@ use crate::auth::{Principal, tenant_of};
 use crate::checkpoint::Proven;
 use crate::feed::{Behind, Place, read_event_id};
 use crate::operation::find;
+use crate::past_jobs;
 use crate::problem::Failure;
 use crate::render::time;
 
@@ -45,7 +46,13 @@ fn record(entry: AuditEntry) -> AuditRecord {
 /// A job that the caller sees.
 async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure> {
     let id = named("job", id)?;
-    let account = find(app, caller, Resource::Job, &id).await?;
+    let account = match find(app, caller, Resource::Job, &id).await {
+        Ok(account) => account,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            return Ok(past_jobs::only_forgotten(app, caller, &id).await?.number);
+        }
+        Err(failure) => return Err(failure),
+    };
     let missing = Failure::not_found("job", &id);
     let look = move |ledger: &Ledger| {
         ledger.find_account(tenant_of(&account)).and_then(|tenant| ledger.find_job(tenant, &id))

@@ -149,9 +149,9 @@ pub(super) async fn get(
     let account = match find(&app, &caller, Resource::Job, &id).await {
         Ok(account) => account,
         Err(failure) if failure.problem.code == Code::NotFound => {
-            let job = past_jobs::only_forgotten(&app, &caller, &id).await?;
+            let forgotten = past_jobs::only_forgotten(&app, &caller, &id).await?;
             caller.principal.require("get_job")?;
-            return Ok(json(StatusCode::OK, &job));
+            return Ok(json(StatusCode::OK, &forgotten.job));
         }
         Err(failure) => return Err(failure),
     };

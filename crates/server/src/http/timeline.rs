@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use bursar_api::Code;
 use bursar_api::amount::Sum;
 use bursar_api::timeline::{Slice, Timeline, TimelineEntry};
 use bursar_core::cell::ids::AttemptId;
@@ -13,6 +14,7 @@ use bursar_core::ledger::event::{Event, Pieces, total};
 use bursar_core::ledger::id::{HoldNo, JobNo, Name};
 use bursar_core::ledger::job::OnExhausted;
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::time::{DAY_MS, Timestamp};
 use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
 
 use super::change::{Answer, json, named};
@@ -22,10 +24,11 @@ use crate::auth::tenant_of;
 use crate::cells::SHARD;
 use crate::ids::attempt_id;
 use crate::operation::find;
+use crate::past_jobs;
 use crate::problem::Failure;
 use crate::render::time;
 use crate::render_job;
-use crate::timeline::{Happened, Step, merge, of_cell, of_ledger};
+use crate::timeline::{Happened, Span, Step, merge, of_cell, of_ledger};
 
 fn units(length: u64) -> Sum {
     Sum::from_micros(length.into())
@@ -98,7 +101,9 @@ fn ledger_words(ledger: &Ledger, job: JobNo, event: &Event) -> Words {
         }
         Event::HoldClosed { hold, returned, .. } => {
             let mut words = Words::of_hold(*hold, "the rest returned").amount(*returned);
-            if let Some(own) = ledger.hold(*hold).filter(|own| !own.is_open()) {
+            // Its number may be another hold's by now.
+            let own = ledger.hold(*hold).filter(|own| own.job() == Some(job));
+            if let Some(own) = own.filter(|own| !own.is_open()) {
                 let lots = ledger.returned_lots(own).into_iter();
                 let slices = lots.map(|lot| Slice {
                     grant: ledger.grant(lot.grant).id.to_string(),
@@ -296,6 +301,17 @@ fn entry(
     }
 }
 
+/// The number of a job that the ledger has, and since when there is something to tell of it.
+async fn life(app: &App, account: &str, id: &Name) -> Result<(JobNo, Span), Failure> {
+    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
+        Some((number, ledger.job(number)?.submitted_at..=Timestamp::MAX))
+    };
+    let seen = app.read(read).await?.value;
+    seen.ok_or_else(|| Failure::not_found("job", id))
+}
+
 /// Everything that happened to a job, oldest first.
 #[utoipa::path(get, path = "/v1/jobs/{id}/timeline", tag = "jobs",
     operation_id = "get_job_timeline",
@@ -307,15 +323,16 @@ pub(super) async fn get(
     Path(id): Path<String>,
 ) -> Answer {
     let id = named("job", id)?;
-    let account = find(&app, &caller, Resource::Job, &id).await?;
-    caller.principal.require("get_job_timeline")?;
-    let (tenant, wanted) = (Name::from(tenant_of(&account)), id.clone());
-    let read = move |ledger: &Ledger| {
-        let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
-        Some((number, ledger.job(number)?.submitted_at))
+    let (number, span) = match find(&app, &caller, Resource::Job, &id).await {
+        Ok(account) => life(&app, &account, &id).await?,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let past = past_jobs::only_forgotten(&app, &caller, &id).await?;
+            // Whatever the machines had to say of it they said soon.
+            (past.number, past.submitted_at..=past.ended_at.plus_millis(DAY_MS))
+        }
+        Err(failure) => return Err(failure),
     };
-    let seen = app.read(read).await?.value;
-    let (number, since) = seen.ok_or_else(|| Failure::not_found("job", &id))?;
+    caller.principal.require("get_job_timeline")?;
     let mut sources: Sources = vec![("ledger".to_owned(), 0)];
     let mut cells: Vec<_> = app.cells.iter().collect();
     cells.sort_by_key(|cell| cell.number);
@@ -323,14 +340,14 @@ pub(super) async fn get(
     let journals: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.journal)).collect();
     let ledger = Arc::clone(&app.ledger_journal);
     let collect = move || {
-        let mut streams = vec![of_ledger(&*ledger, number, since)?];
+        let mut streams = vec![of_ledger(&*ledger, number, &span)?];
         for journal in journals {
-            streams.push(of_cell(&*journal, number.in_cell(SHARD), since)?);
+            streams.push(of_cell(&*journal, number.in_cell(SHARD), &span)?);
         }
         Ok::<_, String>(merge(streams))
     };
     let steps = tokio::task::spawn_blocking(collect).await.map_err(|error| error.to_string());
-    let unreadable = |detail: String| Failure::new(bursar_api::Code::Unavailable, detail);
+    let unreadable = |detail: String| Failure::new(Code::Unavailable, detail);
     let steps = steps.and_then(|steps| steps).map_err(unreadable)?;
     let show = move |ledger: &Ledger| {
         let mut holds = Vec::new();

@@ -1,0 +1,279 @@
+//! Running time paid for in portions, under random money: a job that is given less than a window
+//! leaves nothing behind that would pay for another millisecond, what may be owed stays within every
+//! limit on the path, and whoever runs short is warned once before the end.
+
+use bursar_core::cell::ids::{AttemptId, ClassRank};
+use bursar_core::cell::shape::GpuDemand;
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{
+    AccountKind, AccountSettings, GrantKind, IssueGrant, SubmitJob,
+};
+use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::ledger::job::{
+    Attempt, Job, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
+};
+use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
+use bursar_core::machine::{advance, execute};
+use bursar_core::message::{ProposedMember, ToLedger};
+use bursar_core::time::Timestamp;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const HOUR_MS: u128 = 3_600_000;
+const PATHS: [(&str, AccountKind); 3] =
+    [("acme", AccountKind::Org), ("acme:a", AccountKind::Team), ("acme:b", AccountKind::Team)];
+
+struct World {
+    ledger: Ledger,
+    now: Timestamp,
+    limits: [Option<u64>; 3],
+    messages: u64,
+    grants: u32,
+    warned: Vec<(Timestamp, JobNo, Timestamp)>,
+}
+
+impl World {
+    fn new(limits: [Option<u64>; 3]) -> World {
+        let (ledger, now) = (Ledger::new(), Timestamp::from_millis(1_767_225_600_000));
+        let mut world = World { ledger, now, limits, messages: 0, grants: 0, warned: Vec::new() };
+        for ((path, kind), limit) in PATHS.into_iter().zip(limits) {
+            let overdraft_limit = limit.and_then(Credits::from_length);
+            let settings = AccountSettings { overdraft_limit, ..AccountSettings::default() };
+            world.run(&Command::OpenAccount { path: path.into(), kind, settings });
+        }
+        world.run(&Command::OpenRegion { region: "eu".into(), shard: 0 });
+        world
+    }
+
+    fn run(&mut self, command: &Command) -> Vec<Event> {
+        self.settle();
+        let mut events = Vec::new();
+        let envelope = Envelope::default();
+        // What is refused changes nothing; the checks below hold all the same.
+        let _refused = execute(&mut self.ledger, self.now, &envelope, command, &mut events);
+        self.settle();
+        invariant::check(&self.ledger).expect("the laws hold");
+        events
+    }
+
+    fn settle(&mut self) {
+        let warned = &mut self.warned;
+        advance(&mut self.ledger, self.now, |at, events| {
+            for event in events {
+                if let Event::ExhaustionWarned { job, ends_at, .. } = event {
+                    warned.push((at, *job, *ends_at));
+                }
+            }
+        });
+    }
+
+    fn hear(&mut self, message: ToLedger) -> Vec<Event> {
+        self.messages += 1;
+        let (number, position) = (self.messages, self.messages);
+        let message = Box::new(message);
+        self.run(&Command::Receive { cell: CellNo(0), number, position, message })
+    }
+
+    fn grant(&mut self, account: usize, micros: u64) {
+        self.grants += 1;
+        self.run(&Command::IssueGrant(IssueGrant {
+            id: format!("g{}", self.grants).into(),
+            account: PATHS[account].0.into(),
+            amount: Credits::from_length(micros).expect("small"),
+            kind: GrantKind::Purchase,
+            effective_at: None,
+            expires_at: None,
+            priority: 100,
+            restriction: None,
+            reference: None,
+            metadata: None,
+        }));
+    }
+
+    /// A running job with a rolling reserve of `window_ms`, or none if it cannot be paid for.
+    fn start(&mut self, account: usize, price: u64, gpus: u16, window_ms: i64, owes: bool) {
+        let id: Name = format!("j{}", self.ledger.jobs_before(None).count()).into();
+        let on_exhausted = if owes { OnExhausted::Overdraft } else { OnExhausted::Stop };
+        let terms = JobTerms {
+            class: "normal".into(),
+            rank: ClassRank::NORMAL,
+            gpu: GpuDemand::Whole(gpus),
+            gpu_types: vec!["H100".into()],
+            nodes: 1,
+            gpu_memory_mib: 0,
+            cpu_milli: 0,
+            memory_mib: 0,
+            labels: Vec::new(),
+            max_runtime_ms: None,
+            preemptible: true,
+            grace_ms: 0,
+            reserve: Reserve::Rolling { window_ms },
+            on_exhausted,
+            group: None,
+            max_requeues: 0,
+            warn_ahead_ms: WARN_AHEAD_MS,
+        };
+        let (gpu_type, region) = ("H100".into(), "eu".into());
+        let per_gpu_hour = Credits::from_length(price).expect("small");
+        let events = self.run(&Command::SubmitJob(Box::new(SubmitJob {
+            hold: format!("h-{id}").into(),
+            id,
+            account: PATHS[account].0.into(),
+            terms,
+            offers: vec![Offer { gpu_type, region, per_gpu_hour }],
+            payload: "{}".into(),
+            shown: "{}".into(),
+            array: None,
+            after: Vec::new(),
+        })));
+        let submitted = events.iter().find_map(|event| match event {
+            Event::JobSubmitted { job, .. } => Some(*job),
+            _ => None,
+        });
+        let Some(job) = submitted else { return };
+        let attempt = AttemptId { job: job.in_cell(0), number: 1 };
+        let members = [ProposedMember { node: "n".into(), gpus }].into_iter().collect();
+        let gpu_type = Some("H100".into());
+        self.hear(ToLedger::PlacementProposed { attempt, gpu_type, members });
+        self.hear(ToLedger::AttemptStarted { attempt });
+    }
+
+    /// The cell asks for more, as it does when half of what it was given last is left.
+    fn ask(&mut self, pick: usize) {
+        let running: Vec<JobNo> = self.running().map(|(number, ..)| number).collect();
+        let Some(job) = running.get(pick % running.len().max(1)) else { return };
+        let attempt = AttemptId { job: job.in_cell(0), number: 1 };
+        let events = self.hear(ToLedger::FundsNeeded { attempt });
+        let owes = events
+            .iter()
+            .any(|event| matches!(event, Event::AttemptFunded { credits_ms: Some(_), .. }));
+        let more = events.iter().any(|event| matches!(event, Event::HoldExtended { .. }));
+        if owes && more {
+            self.check_limits();
+        }
+    }
+
+    fn running(&self) -> impl Iterator<Item = (JobNo, &Job, &Attempt)> {
+        let all = self.ledger.jobs_before(None);
+        let live = all.filter(|(_, job)| job.state == JobState::Running);
+        live.filter_map(|(number, job)| Some((number, job, job.live_attempt()?)))
+    }
+
+    /// What is owed and may come to be owed at and below an account is within its limit.
+    fn check_limits(&self) {
+        for ((path, _), limit) in PATHS.into_iter().zip(self.limits) {
+            let Some(limit) = limit else { continue };
+            let below =
+                |account: &Name| account == path || account.starts_with(&format!("{path}:"));
+            let path_of = |job: &Job| self.ledger.account(job.order.account).path.clone();
+            let accounts = PATHS.into_iter().filter(|(account, _)| below(&(*account).into()));
+            let owed: i128 = accounts
+                .filter_map(|(account, _)| self.ledger.find_account(account))
+                .map(|account| self.ledger.uncollected(account))
+                .sum();
+            let own = self.running().filter(|(_, job, _)| below(&path_of(job)));
+            let may: u64 = own.map(|(_, job, live)| live.overdraft - self.owed(job)).sum();
+            assert!(
+                owed + i128::from(may) <= i128::from(limit),
+                "{path}: {owed} + {may} > {limit}"
+            );
+        }
+    }
+
+    fn owed(&self, job: &Job) -> u64 {
+        job.hold.and_then(|hold| self.ledger.hold(hold)).map_or(0, |hold| hold.uncollected())
+    }
+
+    /// No short job could be given another millisecond.
+    fn check_nothing_left(&self) {
+        for (number, job, live) in self.running().filter(|(_, _, live)| live.short) {
+            let hold =
+                job.hold.and_then(|hold| self.ledger.hold(hold)).expect("it costs something");
+            let spendable = self.ledger.spendable(job.order.account, &job.order.context());
+            let funded = live.funded_ms.expect("short of a window");
+            let gpu_ms =
+                u128::from(job.order.terms.gpu.devices()) * u128::from(funded.unsigned_abs() + 1);
+            let next = (u128::from(live.per_gpu_hour.length()) * gpu_ms).div_ceil(HOUR_MS);
+            let has =
+                u128::from(hold.amount) + spendable.unsigned_abs() + u128::from(live.overdraft);
+            assert!(has < next, "job {number} stops at {funded} ms with {spendable} unspent");
+        }
+    }
+
+    /// Whoever is short and near the end was warned of that end or an earlier one, and no end was
+    /// told twice.
+    fn check_warnings(&self) {
+        for (number, _, live) in self.running().filter(|(_, _, live)| live.short) {
+            let end = live.started_at.zip(live.funded_ms).map(|(at, ms)| at.plus_millis(ms));
+            let end = end.expect("it runs");
+            if end.plus_millis(-WARN_AHEAD_MS) < self.now {
+                let told = self.warned.iter().any(|(_, job, _)| *job == number);
+                assert!(told, "job {number} ends at {end} and nobody was warned");
+            }
+        }
+        let mut told: Vec<_> = self.warned.iter().map(|(_, job, end)| (job, end)).collect();
+        told.sort_unstable();
+        let all = told.len();
+        told.dedup();
+        assert_eq!(told.len(), all, "an end was told twice: {:?}", self.warned);
+    }
+}
+
+type Step = (u8, usize, u64, u16);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    vec((0u8..8, 0usize..3, 1u64..9_000_000, any::<u16>()), 1..60)
+}
+
+fn limits() -> impl Strategy<Value = [Option<u64>; 3]> {
+    prop::array::uniform3(prop::option::of(0u64..5_000_000))
+}
+
+/// Does what the steps say, checking after each.
+fn live(limits: [Option<u64>; 3], steps: Vec<Step>) -> World {
+    let mut world = World::new(limits);
+    world.grant(0, 8_000_000);
+    for (kind, account, micros, pick) in steps {
+        match kind {
+            0 => world.grant(account, micros),
+            1 | 2 => {
+                let window_ms = 60_000 + i64::from(pick) * 50;
+                world.start(account, micros, 1 + pick % 3, window_ms, pick % 2 == 0);
+            }
+            3 => world.now = world.now.plus_millis(i64::from(pick) * 10),
+            _ => world.ask(usize::from(pick)),
+        }
+        world.settle();
+        world.check_nothing_left();
+        world.check_warnings();
+    }
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn all_the_money_there_is_is_run_and_no_more_is_owed_than_may_be(
+        limits in limits(), steps in steps(),
+    ) {
+        live(limits, steps);
+    }
+}
+
+#[test]
+fn the_generator_makes_jobs_that_run_short_owe_and_are_warned() {
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
+    let mut runner = TestRunner::deterministic();
+    let (mut short, mut owing, mut warned) = (0, 0, 0);
+    for _ in 0..64 {
+        let made = (limits(), steps()).new_tree(&mut runner).expect("a case");
+        let (limits, steps) = made.current();
+        let world = live(limits, steps);
+        short += world.running().filter(|(_, _, live)| live.short).count();
+        owing += world.running().filter(|(_, _, live)| live.overdraft > 0).count();
+        warned += world.warned.len();
+    }
+    assert!(short > 20 && owing > 20 && warned > 20, "{short} short, {owing} owe, {warned} warned");
+}
