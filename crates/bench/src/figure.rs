@@ -58,6 +58,15 @@ pub(crate) fn processor_seconds() -> f64 {
     nanoseconds.unwrap_or(0.0) / 1e9
 }
 
+/// The same for all threads of this process together, in hundredths.
+pub(crate) fn process_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything, come the state and ten numbers, then ours.
+    let numbers = text.rsplit_once(')').map_or("", |(_, numbers)| numbers);
+    let used = numbers.split_whitespace().skip(11).take(2);
+    used.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
 /// How many processes were runnable, on average over the last minute; 0 where nobody knows.
 pub fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

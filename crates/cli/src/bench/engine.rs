@@ -182,7 +182,7 @@ fn snapshot_lines(cost: &SnapshotCost) -> String {
 
 fn replay_lines(speed: &ReplaySpeed) -> String {
     format!(
-        "replay: {} events in {} records, {} on disk, in {} s: {} events/s, {} by processor time\n  \
+        "replay: {} events in {} records, {} on disk, in {} s: {} events/s, {} by the processor time of the busier thread\n  \
          state of {}, load {}",
         speed.events,
         speed.records,
