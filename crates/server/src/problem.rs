@@ -362,6 +362,11 @@ impl From<cell::Refusal> for Failure {
                 let detail = format!("the node's agent started again as {current}; register again");
                 Failure::new(Code::StaleIncarnation, detail)
             }
+            cell::Refusal::NodeScope => {
+                let detail = "a node of this name runs jobs of accounts outside of this key's \
+                              scope; choose another name, or delete that node first";
+                Failure::new(Code::Conflict, detail)
+            }
             cell::Refusal::NodeBusy => {
                 let detail = "something runs on the node; drain it with force and wait";
                 Failure::new(Code::Conflict, detail)

@@ -525,5 +525,6 @@ fn offer(name: &str, model: &str) -> NodeOffer {
         cpu_milli: 64_000,
         memory_mib: 256 << 10,
         labels: Vec::new(),
+        scope: None,
     }
 }

@@ -134,6 +134,7 @@ impl Cell {
     }
 
     pub(crate) fn apply_queued(&mut self, at: Timestamp, spec: &JobSpec) {
+        let account = self.accounts.ensure(&spec.account);
         let mut labels: Vec<_> =
             spec.labels.iter().map(|label| self.labels.intern(label.clone())).collect();
         labels.sort_unstable();
@@ -145,6 +146,7 @@ impl Cell {
             cpu_milli: spec.cpu_milli,
             memory_mib: spec.memory_mib,
             labels: labels.into(),
+            scopes: self.scopes_of(account),
         });
         let request = Request {
             shape,
@@ -155,7 +157,6 @@ impl Cell {
         let request = self.requests.intern(request);
         self.demand.observe(shape, u32::from(spec.nodes));
         self.demand.refresh(&self.shapes);
-        let account = self.accounts.ensure(&spec.account);
         self.accounts.for_path(account, |account| account.in_use.waiting_jobs += 1);
         let tenant = spec.tenant();
         let group =

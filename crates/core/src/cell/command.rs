@@ -295,6 +295,8 @@ pub struct NodeOffer {
     pub memory_mib: u32,
     /// Labels, such as `zone=a`.
     pub labels: Vec<CompactString>,
+    /// The account whose jobs it runs, with all below it. `None`: everybody's.
+    pub scope: Option<CompactString>,
 }
 
 /// An agent's report on everything it runs.
@@ -387,6 +389,8 @@ pub enum Refusal {
         /// The current number.
         current: u32,
     },
+    /// The node belongs to accounts that the agent does not speak for.
+    NodeScope,
     /// The node runs something, so it can neither go away nor change its hardware.
     NodeBusy,
     /// The job was admitted before.
@@ -405,6 +409,7 @@ impl Refusal {
             | Refusal::UnknownJob
             | Refusal::StaleAttempt
             | Refusal::StaleIncarnation { .. }
+            | Refusal::NodeScope
             | Refusal::AlreadyAdmitted
             | Refusal::UnknownMaintenance => false,
         }

@@ -56,6 +56,8 @@ pub struct Image {
     pub decay: (i64, Timestamp),
     /// Accounts; the root is the first.
     pub accounts: Vec<AccountImage>,
+    /// Accounts that nodes are or were kept to.
+    pub scopes: Vec<AccountId>,
     /// Nodes that are here.
     pub nodes: Vec<NodeImage>,
     /// The number that the next new node gets.
@@ -236,6 +238,7 @@ impl Cell {
             demand: self.demand.image(),
             decay: (self.accounts.decay.half_life_ms(), self.accounts.decay.epoch()),
             accounts: self.account_images(),
+            scopes: self.scopes.iter().copied().collect(),
             nodes: self.node_images(),
             next_node: self.inventory.next_id(),
             memory_of_models: self.inventory.supply().memory_of_models(),

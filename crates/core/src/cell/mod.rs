@@ -59,6 +59,7 @@ mod report;
 mod reservation;
 pub mod roster;
 mod schedule;
+pub mod scope;
 pub mod share;
 mod state;
 mod stopping;

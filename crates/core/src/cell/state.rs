@@ -66,6 +66,8 @@ pub struct Cell {
     pub(crate) requests: Interner<Request, RequestId>,
     pub(crate) demand: Demand,
     pub(crate) accounts: Accounts,
+    /// Accounts that nodes are or were kept to.
+    pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
@@ -113,6 +115,7 @@ impl Cell {
             shapes: Shapes::new(),
             requests: Interner::new(),
             demand: Demand::default(),
+            scopes: BTreeSet::new(),
             inventory: Inventory::default(),
             jobs: BTreeMap::new(),
             classes: BTreeMap::new(),

@@ -88,6 +88,13 @@ pub enum Blocker {
         /// The models that will do. Empty: any.
         models: Vec<CompactString>,
     },
+    /// Nodes that would do run jobs of other accounts only.
+    Scope {
+        /// The account that they do not serve.
+        account: CompactString,
+        /// The models that will do. Empty: any.
+        models: Vec<CompactString>,
+    },
     /// Nodes of the right model are all too small, in GPUs, GPU memory, CPU, memory or labels.
     Memory {
         /// Nodes of the right model.
@@ -142,7 +149,7 @@ impl Blocker {
             Blocker::Frozen { .. } => "frozen",
             Blocker::Quota { .. } => "quota",
             Blocker::Group { .. } => "group",
-            Blocker::GpuType { .. } => "gpu_type",
+            Blocker::GpuType { .. } | Blocker::Scope { .. } => "gpu_type",
             Blocker::Memory { .. } => "memory",
             Blocker::Capacity { .. } => "capacity",
             Blocker::Gang { .. } => "gang",
@@ -183,6 +190,8 @@ struct Survey {
     suitable: u32,
     available: u32,
     closed: u32,
+    /// Nodes for other accounts alone that would be suitable.
+    foreign: u32,
     claims: Vec<(Option<JobId>, Timestamp)>,
 }
 
@@ -282,6 +291,10 @@ impl Cell {
         let mut survey = Survey::default();
         for (_, record) in self.inventory.iter() {
             let node = &record.node;
+            if !node.admits(shape) {
+                survey.foreign += u32::from(node.could_serve(shape));
+                continue;
+            }
             survey.of_model += u32::from(shape.allows(node.model()));
             if !node.could_ever_fit(shape) {
                 continue;
@@ -307,9 +320,16 @@ impl Cell {
     fn push_room_blockers(&self, now: Timestamp, job: &Job, blockers: &mut Vec<Blocker>) {
         let survey = self.survey(now, job);
         let wanted = u32::from(job.spec.nodes);
-        let Survey { of_model, suitable, available, closed, claims } = survey;
+        let Survey { of_model, suitable, available, closed, foreign, claims } = survey;
         if available >= wanted {
             return;
+        }
+        if suitable < wanted && foreign > 0 {
+            let (account, models) = (job.spec.account.clone(), job.spec.models.to_vec());
+            blockers.push(Blocker::Scope { account, models });
+            if of_model == 0 {
+                return;
+            }
         }
         if of_model == 0 {
             let models = job.spec.models.to_vec();

@@ -21,29 +21,38 @@ use rand_core::{Rng, SeedableRng};
 pub(crate) const VARIANTS: u32 = 42;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
-pub(crate) struct Source(ChaCha8Rng);
+pub(crate) struct Source {
+    numbers: ChaCha8Rng,
+    /// Whether fields are drawn that came after the first golden bytes were written.
+    later: bool,
+}
 
 impl Source {
     pub(crate) fn new(seed: u64) -> Source {
-        Source(ChaCha8Rng::seed_from_u64(seed))
+        Source { numbers: ChaCha8Rng::seed_from_u64(seed), later: true }
+    }
+
+    /// Draws what could be drawn when the first golden bytes were written.
+    pub(crate) fn first(seed: u64) -> Source {
+        Source { later: false, ..Source::new(seed) }
     }
 
     fn u64(&mut self) -> u64 {
-        let shift = self.0.next_u32() % 64;
-        self.0.next_u64() >> shift
+        let shift = self.numbers.next_u32() % 64;
+        self.numbers.next_u64() >> shift
     }
 
     fn u32(&mut self) -> u32 {
-        self.0.next_u32() >> (self.0.next_u32() % 32)
+        self.numbers.next_u32() >> (self.numbers.next_u32() % 32)
     }
 
     fn u16(&mut self) -> u16 {
         // The shift leaves 16 bits at most.
-        (self.0.next_u32() >> (16 + self.0.next_u32() % 16)) as u16
+        (self.numbers.next_u32() >> (16 + self.numbers.next_u32() % 16)) as u16
     }
 
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
-        self.0.next_u32() % bound
+        self.numbers.next_u32() % bound
     }
 
     fn coin(&mut self) -> bool {
@@ -189,6 +198,7 @@ impl Source {
             cpu_milli: self.u32(),
             memory_mib: self.u32(),
             labels: self.list(Source::name),
+            scope: if self.later { self.maybe(Source::name) } else { None },
         })
     }
 

@@ -26,7 +26,7 @@ use bursar_engine::Seen;
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Tree};
 use super::labels::{label_list, memory_mib};
-use super::nodes::{cell_of, origin};
+use super::nodes::{find_node, origin, owned};
 use crate::app::App;
 use crate::cells::CellService;
 use crate::ids::{attempt_id, read_attempt_id};
@@ -55,7 +55,7 @@ fn check_binding(caller: &Caller, region: &str, node: &str) -> Result<(), Failur
     Err(Failure::forbidden("this key is bound to another region or node"))
 }
 
-fn offer(node: RegisterNode) -> Result<NodeOffer, Failure> {
+fn offer(node: RegisterNode, scope: Option<Name>) -> Result<NodeOffer, Failure> {
     if !is_valid_name(&node.id) {
         let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
         return Err(Failure::invalid("id", reason));
@@ -91,6 +91,7 @@ fn offer(node: RegisterNode) -> Result<NodeOffer, Failure> {
         cpu_milli: cpu_milli.ok_or_else(|| Failure::invalid("cpus", "is too large"))?,
         memory_mib: memory_mib(node.memory_gib, "memory_gib")?,
         labels: label_list(node.labels, "labels")?,
+        scope,
     })
 }
 
@@ -109,12 +110,15 @@ pub(super) async fn register(
     let reason = "there is no such region here";
     let cell = app.cells.of_region(&node.region);
     let cell = cell.ok_or_else(|| Failure::invalid("region", reason))?;
-    let offer = offer(node)?;
+    let offer = offer(node, caller.principal.scope.clone())?;
     let name = offer.name.clone();
-    if let Ok(other) = cell_of(&app, &name).await
+    if let Some((other, scope)) = find_node(&app, &name).await?
         && other.region != cell.region
     {
-        let detail = format!("the node `{name}` is in {}; delete it there first", other.region);
+        let seen = caller.principal.sees_node(scope.as_deref());
+        let place = if seen { other.region.as_str() } else { "another region" };
+        let detail =
+            format!("a node `{name}` is in {place}; delete it there or choose another name");
         return Err(Failure::new(Code::Conflict, detail));
     }
     let seen = cell.gateway.post(origin(&caller), Command::RegisterNode(offer)).answer().await?;
@@ -342,7 +346,7 @@ pub(super) async fn heartbeat(
     }
     caller.principal.require("heartbeat_node")?;
     let id = named("node", id)?;
-    let cell = cell_of(&app, &id).await?;
+    let cell = owned(&app, &caller.principal, &id).await?;
     check_binding(&caller, &cell.region, &id)?;
     let (said, foreign) = report(cell, &id, &beat)?;
     let watch = Stopwatch::start();
@@ -402,7 +406,7 @@ pub(super) async fn logs(
     let chunk: LogChunk = convert(body)?;
     caller.principal.require("send_node_log")?;
     let id = named("node", id)?;
-    let cell = cell_of(&app, &id).await?;
+    let cell = owned(&app, &caller.principal, &id).await?;
     check_binding(&caller, &cell.region, &id)?;
     let data = BASE64.decode(&chunk.data);
     let data = data.map_err(|_| Failure::invalid("data", "must be base64 with padding"))?;

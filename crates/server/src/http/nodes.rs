@@ -26,6 +26,8 @@ use crate::ids::attempt_id;
 use crate::problem::Failure;
 use crate::render::time;
 
+/// The scope of a node that runs everybody's jobs.
+const EVERYBODY: &str = "*";
 /// A whole GPU, in thousandths.
 const WHOLE: u16 = 1000;
 
@@ -71,6 +73,10 @@ impl Showing {
         account.map_or(self.principal.scope.is_none(), |account| self.principal.sees(account))
     }
 
+    fn knows(&self, view: &NodeView<'_>) -> bool {
+        self.principal.sees_node(view.offer.scope.as_deref())
+    }
+
     fn node(&self, all: &Cell, view: &NodeView<'_>) -> Node {
         let offer = view.offer;
         let used = |free: u16| Sum::from_micros(i128::from(WHOLE.saturating_sub(free)) * 1000);
@@ -85,6 +91,7 @@ impl Showing {
             id: offer.name.to_string(),
             region: self.region.to_string(),
             rack: Some(offer.rack.to_string()).filter(|rack| !rack.is_empty()),
+            scope: offer.scope.as_deref().unwrap_or(EVERYBODY).to_owned(),
             state: state(view),
             incarnation: view.incarnation,
             gpus: gpus.collect(),
@@ -97,16 +104,46 @@ impl Showing {
     }
 }
 
-/// The cell that a node is registered in.
-pub(super) async fn cell_of<'a>(app: &'a App, id: &Name) -> Result<&'a CellService, Failure> {
+/// The cell that a node is registered in, and whose jobs it runs.
+pub(super) async fn find_node<'a>(
+    app: &'a App,
+    id: &Name,
+) -> Result<Option<(&'a CellService, Option<Name>)>, Failure> {
     for cell in app.cells.iter() {
         let wanted = id.clone();
-        let known = cell.gateway.read(move |cell| cell.node_named(&wanted).is_some());
-        if known.await?.value {
-            return Ok(cell);
+        let scope =
+            move |cell: &Cell| cell.node_named(&wanted).map(|view| view.offer.scope.clone());
+        if let Some(scope) = cell.gateway.read(scope).await?.value {
+            return Ok(Some((cell, scope)));
         }
     }
-    Err(Failure::not_found("node", id))
+    Ok(None)
+}
+
+/// The cell of a node that somebody may know of.
+async fn visible<'a>(
+    app: &'a App,
+    principal: &Principal,
+    id: &Name,
+) -> Result<(&'a CellService, Option<Name>), Failure> {
+    let found = find_node(app, id).await?;
+    let seen = found.filter(|(_, scope)| principal.sees_node(scope.as_deref()));
+    seen.ok_or_else(|| Failure::not_found("node", id))
+}
+
+/// The cell of a node that somebody may speak for or change.
+pub(super) async fn owned<'a>(
+    app: &'a App,
+    principal: &Principal,
+    id: &Name,
+) -> Result<&'a CellService, Failure> {
+    let (cell, scope) = visible(app, principal, id).await?;
+    if principal.owns_node(scope.as_deref()) {
+        return Ok(cell);
+    }
+    let whose = scope.map_or("everybody".to_owned(), |scope| scope.to_string());
+    let detail = format!("the node runs jobs of {whose}; use a key whose scope covers that");
+    Err(Failure::forbidden(detail))
 }
 
 async fn show(cell: &CellService, id: &Name, principal: &Principal) -> Answer {
@@ -136,7 +173,8 @@ pub(super) async fn list(
         }
         let (showing, after) = (Showing::new(cell, &caller.principal), after.clone());
         let read = move |all: &Cell| {
-            let mut names: Vec<&str> = all.nodes().map(|view| view.offer.name.as_str()).collect();
+            let seen = all.nodes().filter(|view| showing.knows(view));
+            let mut names: Vec<&str> = seen.map(|view| view.offer.name.as_str()).collect();
             names.retain(|name| *name > after.as_str());
             names.sort_unstable();
             let views = names.into_iter().take(size + 1).filter_map(|name| all.node_named(name));
@@ -163,12 +201,13 @@ pub(super) async fn get(
 ) -> Answer {
     caller.principal.require("get_node")?;
     let id = named("node", id)?;
-    show(cell_of(&app, &id).await?, &id, &caller.principal).await
+    let (cell, _) = visible(&app, &caller.principal, &id).await?;
+    show(cell, &id, &caller.principal).await
 }
 
 /// Runs a command about a node and shows it.
 async fn change(app: &App, caller: &Caller, id: &Name, command: Command) -> Answer {
-    let cell = cell_of(app, id).await?;
+    let cell = owned(app, &caller.principal, id).await?;
     cell.gateway.post(origin(caller), command).answer().await?.value?;
     app.settle_if_manual().await?;
     show(cell, id, &caller.principal).await
@@ -220,7 +259,7 @@ pub(super) async fn delete(
     let Release {} = convert(body)?;
     caller.principal.require("delete_node")?;
     let id = named("node", id)?;
-    let cell = cell_of(&app, &id).await?;
+    let cell = owned(&app, &caller.principal, &id).await?;
     let command = Command::RemoveNode { node: id };
     cell.gateway.post(origin(&caller), command).answer().await?.value?;
     app.settle_if_manual().await?;

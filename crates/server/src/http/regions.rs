@@ -14,6 +14,7 @@ use bursar_api::region::{
     Maintenance, PlanMaintenance, Queue, QueueEntry, QueueQuery, Region, RegionGpus, ShareEntry,
 };
 use bursar_core::cell::ids::{JobId, MaintenanceId};
+use bursar_core::cell::roster::NodeView;
 use bursar_core::cell::why::{FairShare, Why};
 use bursar_core::cell::{Cell, Command};
 use bursar_core::ledger::Ledger;
@@ -36,10 +37,12 @@ const THE_PLAN: MaintenanceId = MaintenanceId(1);
 /// How many waiting jobs one look at a cell goes through.
 const MOST_WAITING: usize = 10_000;
 
-fn region(id: &str, cell: &Cell) -> Region {
+/// What a region has for whoever asks: nodes that they may know of.
+fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
     let mut by_type: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
     let (mut nodes, mut ready) = (0, 0);
-    for view in cell.nodes() {
+    let seen = |view: &NodeView<'_>| principal.sees_node(view.offer.scope.as_deref());
+    for view in cell.nodes().filter(seen) {
         nodes += 1;
         ready += u32::from(view.is_open());
         let entry = by_type.entry(view.offer.model.as_str()).or_default();
@@ -75,8 +78,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Answer 
     caller.principal.require("list_regions")?;
     let mut data = Vec::new();
     for cell in app.cells.iter() {
-        let id = cell.region.clone();
-        data.push(cell.gateway.read(move |cell| region(&id, cell)).await?.value);
+        let (id, principal) = (cell.region.clone(), caller.principal.clone());
+        let read = move |cell: &Cell| region(&id, cell, &principal);
+        data.push(cell.gateway.read(read).await?.value);
     }
     let list = List { data, has_more: false, next_cursor: None, as_of: None, position: None };
     Ok(json(StatusCode::OK, &list))
@@ -190,15 +194,20 @@ pub(super) async fn queue(
     Ok(json(StatusCode::OK, &queue))
 }
 
-async fn plan_of(cell: &CellService) -> Result<Option<Maintenance>, Failure> {
-    let region = cell.region.to_string();
+/// The plan, as far as somebody may know of its nodes.
+async fn plan_of(cell: &CellService, caller: &Caller) -> Result<Option<Maintenance>, Failure> {
+    let (region, principal) = (cell.region.to_string(), caller.principal.clone());
     let read = move |cell: &Cell| {
         let window = cell.maintenance_window(THE_PLAN)?;
+        let seen = |name: &&str| {
+            let scope = cell.node_named(name).and_then(|view| view.offer.scope.as_deref());
+            principal.sees_node(scope)
+        };
         Some(Maintenance {
             region,
             from: time(window.from),
             to: time(window.to),
-            nodes: window.nodes.into_iter().map(str::to_owned).collect(),
+            nodes: window.nodes.into_iter().filter(seen).map(str::to_owned).collect(),
         })
     };
     Ok(cell.gateway.read(read).await?.value)
@@ -237,7 +246,8 @@ pub(super) async fn plan(
     cell.gateway.post(origin(&caller), command).answer().await?.value?;
     app.settle_if_manual().await?;
     // A plan that begins and ends at once is over already.
-    let shown = plan_of(cell).await?.ok_or_else(|| Failure::not_found("maintenance", &id))?;
+    let shown =
+        plan_of(cell, &caller).await?.ok_or_else(|| Failure::not_found("maintenance", &id))?;
     Ok(json(StatusCode::OK, &shown))
 }
 
@@ -252,7 +262,7 @@ pub(super) async fn get_plan(
     Path(id): Path<String>,
 ) -> Answer {
     caller.principal.require("get_maintenance")?;
-    let shown = plan_of(cell_of(&app, &id)?).await?;
+    let shown = plan_of(cell_of(&app, &id)?, &caller).await?;
     let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &id))?;
     Ok(json(StatusCode::OK, &shown))
 }

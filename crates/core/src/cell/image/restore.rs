@@ -70,6 +70,10 @@ impl Cell {
         };
         cell.check_tables()?;
         cell.restore_accounts(image.accounts)?;
+        let accounts = cell.accounts.iter().count();
+        let known = image.scopes.iter().all(|scope| scope.index() < accounts);
+        require(known, || "nodes are kept to an unknown account".to_owned())?;
+        cell.scopes = image.scopes.into_iter().collect();
         cell.restore_nodes(image.nodes, image.next_node)?;
         cell.inventory.remember_memory(&image.memory_of_models);
         for GroupImage { tenant, name, limit } in image.groups {

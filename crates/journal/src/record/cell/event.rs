@@ -76,7 +76,7 @@ pub(super) use stored_number;
 
 stored_number!(NodeId, ModelId, AccountId, RequestId, MaintenanceId);
 
-stored_small_list!(Placement; 1, NodeId; 1);
+stored_small_list!(Placement; 1, NodeId; 1, AccountId; 1);
 
 stored_choice!(MemberEnd { 0 Succeeded, 1 Failed, 2 Stopped });
 
@@ -103,6 +103,7 @@ stored_struct!(NodeOffer {
     6 cpu_milli,
     7 memory_mib,
     8 labels = Vec::new(),
+    9 scope = None,
 });
 
 stored_struct!(CellConfig {

@@ -53,6 +53,7 @@ stored_struct!(Image {
     25 idle,
     26 review_at = None,
     27 victims = 0,
+    28 scopes = Vec::new(),
 });
 
 stored_struct!(Mark { 0 number, 1 position });
@@ -64,6 +65,7 @@ stored_struct!(Shape {
     3 cpu_milli = 0,
     4 memory_mib = 0,
     5 labels = SmallVec::new(),
+    6 scopes = SmallVec::new(),
 });
 
 stored_struct!(Request { 0 shape, 1 nodes = 1, 2 occupancy, 3 preemptible = false });
