@@ -149,6 +149,11 @@ impl World {
             let clock_percent = if world.dice.below(4) == 0 { 120 } else { 100 };
             world.agents.push(Agent::new(cell, offer(&name, model), clock_percent));
         }
+        if world.dice.below(2) == 0 {
+            let scope = Some(format!("{}:x", client::tenants(0)[0]).into());
+            let kept = NodeOffer { scope, ..offer("kept", "H100") };
+            world.agents.push(Agent::new(0, kept, 100));
+        }
         world.faults = false;
         world.open();
         world.faults = true;

@@ -5,7 +5,7 @@ use super::config::CellConfig;
 use super::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use super::ids::{AccountId, AttemptId, JobId, RequestId};
 use super::intern::InternedId;
-use super::job::{Job, Phase, Request, Waiting};
+use super::job::{Job, Phase, Request, WHEN_ANSWERED, Waiting};
 use super::quota::Quota;
 use super::shape::Shape;
 use super::state::Cell;
@@ -191,8 +191,16 @@ impl Cell {
 
     pub(crate) fn apply_funded(&mut self, id: JobId, attempts_before: u32) {
         let job = self.job_mut(id);
+        let renumbered = attempts_before > job.attempts;
         job.attempts = job.attempts.max(attempts_before);
-        if matches!(job.waiting(), Some(Waiting::Funds(_))) {
+        let waits = match job.waiting() {
+            Some(Waiting::Funds(_)) => true,
+            // No answer will be to one of the numbers from here on.
+            Some(Waiting::Delayed(until)) => until == WHEN_ANSWERED && renumbered,
+            Some(Waiting::Competing | Waiting::Group | Waiting::Nominated | Waiting::Moving)
+            | None => false,
+        };
+        if waits {
             self.stop_waiting(id);
             self.compete(id);
         }

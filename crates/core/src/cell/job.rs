@@ -87,6 +87,9 @@ pub enum Phase {
     Active(Box<Attempt>),
 }
 
+/// Stands for the instant at which the ledger answers a proposal whose place is gone.
+pub(crate) const WHEN_ANSWERED: Timestamp = Timestamp::MAX;
+
 /// Why a job has no GPUs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
@@ -96,7 +99,8 @@ pub enum Waiting {
     Group,
     /// The ledger does not pay for it now.
     Funds(FundsBlocker),
-    /// An operator preempted it a moment ago.
+    /// An operator preempted it a moment ago; or, at the end of time, the ledger has yet to answer
+    /// a proposal whose place is gone.
     Delayed(Timestamp),
     /// Others are being preempted for it.
     Nominated,

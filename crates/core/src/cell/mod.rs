@@ -48,6 +48,7 @@ mod lease;
 mod machine;
 mod maintenance;
 mod metering;
+pub mod once;
 pub mod order;
 mod placement;
 pub mod post;

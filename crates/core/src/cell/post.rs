@@ -203,7 +203,10 @@ impl Cell {
             | Event::ReservationDropped { .. }
             | Event::ReviewBegan
             | Event::ReviewPassed { .. }
-            | Event::PassEnded => {}
+            | Event::PassEnded
+            | Event::RequestDone { .. }
+            | Event::AnswerKept { .. }
+            | Event::RequestsForgotten { .. } => {}
         }
     }
 }

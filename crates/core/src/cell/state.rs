@@ -15,6 +15,7 @@ use super::inventory::Inventory;
 use super::job::{Job, Phase, Request, Waiting};
 use super::maintenance::Window;
 use super::node::{NodeId, RackId};
+use super::once::Done;
 use super::post::Mark;
 use super::queue::Ticket;
 use super::reservation::Reservation;
@@ -66,6 +67,8 @@ pub struct Cell {
     pub(crate) requests: Interner<Request, RequestId>,
     pub(crate) demand: Demand,
     pub(crate) accounts: Accounts,
+    /// Requests that were made under an idempotency key.
+    pub(crate) requests_done: Done,
     /// Accounts that nodes are or were kept to.
     pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
@@ -115,6 +118,7 @@ impl Cell {
             shapes: Shapes::new(),
             requests: Interner::new(),
             demand: Demand::default(),
+            requests_done: Done::default(),
             scopes: BTreeSet::new(),
             inventory: Inventory::default(),
             jobs: BTreeMap::new(),

@@ -5,7 +5,7 @@ use compact_str::CompactString;
 use super::account::ROOT;
 use super::command::FundsBlocker;
 use super::ids::{AccountId, ClassRank, JobId};
-use super::job::{Job, Waiting};
+use super::job::{Job, WHEN_ANSWERED, Waiting};
 use super::quota::QuotaLimit;
 use super::state::Cell;
 use crate::time::Timestamp;
@@ -247,8 +247,14 @@ impl Cell {
             Waiting::Funds(FundsBlocker::Frozen) => {
                 blockers.push(Blocker::Frozen { account: None });
             }
-            Waiting::Delayed(until) => blockers.push(Blocker::Delayed { until }),
-            Waiting::Competing | Waiting::Group | Waiting::Nominated | Waiting::Moving => {}
+            Waiting::Delayed(until) if until != WHEN_ANSWERED => {
+                blockers.push(Blocker::Delayed { until });
+            }
+            Waiting::Delayed(_)
+            | Waiting::Competing
+            | Waiting::Group
+            | Waiting::Nominated
+            | Waiting::Moving => {}
         }
         for id in self.accounts.path(job.account) {
             let account = self.accounts.get(id);

@@ -1,7 +1,7 @@
 //! Events of every kind with arbitrary content, drawn from a seed.
 
 use bursar_core::cell::command::{
-    AccountPolicy, FundsBlocker, GroupSpec, JobSpec, NodeOffer, QuotaSpec,
+    AccountPolicy, Answer, FundsBlocker, GroupSpec, JobSpec, NodeOffer, QuotaSpec, Request,
 };
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{
@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// How many variants an event has.
-pub(crate) const VARIANTS: u32 = 42;
+pub(crate) const VARIANTS: u32 = 45;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
 pub(crate) struct Source {
@@ -252,9 +252,10 @@ impl Source {
         } else {
             Author::Ledger { shard: self.u16() }
         };
+        let kinds = if self.later { CommandKind::ALL } else { &CommandKind::ALL[..18] };
         AuditHeader {
             author,
-            command: self.pick(CommandKind::ALL),
+            command: self.pick(kinds),
             outcome: self.pick(&[Outcome::Accepted, Outcome::Refused]),
         }
     }
@@ -384,7 +385,18 @@ impl Source {
             38 => Event::ReservationDropped { job: self.job() },
             39 => Event::ReviewBegan,
             40 => Event::ReviewPassed { class: self.class() },
-            _ => Event::PassEnded,
+            41 => Event::PassEnded,
+            42 => Event::RequestDone { request: self.request() },
+            43 => Event::AnswerKept {
+                request: self.request(),
+                answer: Box::new(Answer { status: self.u16(), body: self.maybe(Source::name) }),
+            },
+            _ => Event::RequestsForgotten { requests: self.u32() },
         }
+    }
+
+    fn request(&mut self) -> Request {
+        let mut wide = || u128::from(self.u64()) << 64 | u128::from(self.u64());
+        Request { key: wide(), fingerprint: wide() }
     }
 }

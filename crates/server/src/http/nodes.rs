@@ -15,10 +15,12 @@ use bursar_core::cell::ids::JobId;
 use bursar_core::cell::roster::NodeView;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
+use serde_json::Value;
 
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Tree};
 use super::list::page_size;
+use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::cells::CellService;
@@ -33,7 +35,7 @@ const WHOLE: u16 = 1000;
 
 /// Who asks a cell.
 pub(super) fn origin(caller: &Caller) -> Origin {
-    Origin::Shell { actor: caller.principal.id.clone() }
+    Origin::Shell { actor: caller.principal.id.clone(), request: None }
 }
 
 fn state(node: &NodeView<'_>) -> NodeState {
@@ -201,15 +203,40 @@ pub(super) async fn get(
 ) -> Answer {
     caller.principal.require("get_node")?;
     let id = named("node", id)?;
-    let (cell, _) = visible(&app, &caller.principal, &id).await?;
-    show(cell, &id, &caller.principal).await
+    shown(&app, &caller, &id).await
+}
+
+/// Runs a command about a node, unless the same call did before.
+async fn command(
+    app: &App,
+    caller: &Caller,
+    once: &Once<'_>,
+    id: &Name,
+    command: Command,
+) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let cell = owned(app, &caller.principal, id).await?;
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
 }
 
 /// Runs a command about a node and shows it.
-async fn change(app: &App, caller: &Caller, id: &Name, command: Command) -> Answer {
-    let cell = owned(app, &caller.principal, id).await?;
-    cell.gateway.post(origin(caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
+async fn change(app: &App, caller: &Caller, body: &Value, id: &Name, wanted: Command) -> Answer {
+    let once = match Once::begin(app, caller, reach(&caller.principal), body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match command(app, caller, &once, id, wanted).await {
+        Ok(()) => shown(app, caller, id).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+async fn shown(app: &App, caller: &Caller, id: &Name) -> Answer {
+    let (cell, _) = visible(app, &caller.principal, id).await?;
     show(cell, id, &caller.principal).await
 }
 
@@ -223,11 +250,11 @@ pub(super) async fn drain(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let drain: DrainNode = convert(body)?;
+    let drain: DrainNode = convert(body.clone())?;
     caller.principal.require("drain_node")?;
     let id = named("node", id)?;
     let command = Command::DrainNode { node: id.clone(), force: drain.force.unwrap_or(false) };
-    change(&app, &caller, &id, command).await
+    change(&app, &caller, &body, &id, command).await
 }
 
 /// Places work on a node again.
@@ -240,10 +267,10 @@ pub(super) async fn resume(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let ResumeNode {} = convert(body)?;
+    let ResumeNode {} = convert(body.clone())?;
     caller.principal.require("resume_node")?;
     let id = named("node", id)?;
-    change(&app, &caller, &id, Command::ResumeNode { node: id.clone() }).await
+    change(&app, &caller, &body, &id, Command::ResumeNode { node: id.clone() }).await
 }
 
 /// Forgets a node on which nothing runs.
@@ -256,12 +283,14 @@ pub(super) async fn delete(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let Release {} = convert(body)?;
+    let Release {} = convert(body.clone())?;
     caller.principal.require("delete_node")?;
     let id = named("node", id)?;
-    let cell = owned(&app, &caller.principal, &id).await?;
-    let command = Command::RemoveNode { node: id };
-    cell.gateway.post(origin(&caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let removed = command(&app, &caller, &once, &id, Command::RemoveNode { node: id.clone() });
+    let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
+    once.finish(answer).await
 }

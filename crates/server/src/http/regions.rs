@@ -24,7 +24,7 @@ use super::change::{Answer, json};
 use super::convert::instant;
 use super::extract::{Caller, Params, Tree};
 use super::list::page_size;
-use super::nodes::origin;
+use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::blockers::{blocker, gpus};
@@ -225,9 +225,30 @@ pub(super) async fn plan(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan: PlanMaintenance = convert(body)?;
+    let plan: PlanMaintenance = convert(body.clone())?;
     caller.principal.require("plan_maintenance")?;
     let cell = cell_of(&app, &id)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match begin_plan(&app, cell, &once, plan).await {
+        Ok(()) => show_plan(cell, &caller).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+async fn begin_plan(
+    app: &App,
+    cell: &CellService,
+    once: &Once<'_>,
+    plan: PlanMaintenance,
+) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let id = &cell.region;
     let nodes = plan.nodes.unwrap_or_default();
     for node in &nodes {
         let wanted = Name::from(node.as_str());
@@ -243,11 +264,14 @@ pub(super) async fn plan(
         to: instant(plan.to),
         nodes: nodes.into_iter().map(Name::from).collect(),
     };
-    cell.gateway.post(origin(&caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
+}
+
+async fn show_plan(cell: &CellService, caller: &Caller) -> Answer {
     // A plan that begins and ends at once is over already.
-    let shown =
-        plan_of(cell, &caller).await?.ok_or_else(|| Failure::not_found("maintenance", &id))?;
+    let shown = plan_of(cell, caller).await?;
+    let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &cell.region))?;
     Ok(json(StatusCode::OK, &shown))
 }
 
@@ -262,9 +286,7 @@ pub(super) async fn get_plan(
     Path(id): Path<String>,
 ) -> Answer {
     caller.principal.require("get_maintenance")?;
-    let shown = plan_of(cell_of(&app, &id)?, &caller).await?;
-    let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &id))?;
-    Ok(json(StatusCode::OK, &shown))
+    show_plan(cell_of(&app, &id)?, &caller).await
 }
 
 /// Drops the plan of a region; its nodes work again at once.
@@ -278,11 +300,22 @@ pub(super) async fn cancel_plan(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let Release {} = convert(body)?;
+    let Release {} = convert(body.clone())?;
     caller.principal.require("cancel_maintenance")?;
     let cell = cell_of(&app, &id)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = drop_plan(&app, cell, &once).await;
+    once.finish(answer.map(|()| StatusCode::NO_CONTENT.into_response())).await
+}
+
+async fn drop_plan(app: &App, cell: &CellService, once: &Once<'_>) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
     let command = Command::CancelMaintenance { id: THE_PLAN };
-    cell.gateway.post(origin(&caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
 }

@@ -73,6 +73,11 @@ impl Cell {
         let accounts = cell.accounts.iter().count();
         let known = image.scopes.iter().all(|scope| scope.index() < accounts);
         require(known, || "nodes are kept to an unknown account".to_owned())?;
+        for done in image.requests_done {
+            let known = cell.requests_done.get(done.request.key).is_some();
+            require(!known, || "a request is listed twice".to_owned())?;
+            cell.requests_done.add(done);
+        }
         cell.scopes = image.scopes.into_iter().collect();
         cell.restore_nodes(image.nodes, image.next_node)?;
         cell.inventory.remember_memory(&image.memory_of_models);

@@ -1,7 +1,7 @@
 //! The stored form of events. Tags and keys are never reused; a field that is no longer written
 //! keeps its number.
 
-use bursar_core::cell::command::NodeOffer;
+use bursar_core::cell::command::{Answer, NodeOffer, Request};
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{Event, MemberEnd, Placement};
 use bursar_core::cell::ids::{AccountId, MaintenanceId, RequestId};
@@ -56,6 +56,9 @@ stored_enum!(Event {
     39 ReviewBegan {};
     40 ReviewPassed { 0 class };
     41 PassEnded {};
+    42 RequestDone { 0 request };
+    43 AnswerKept { 0 request, 1 answer };
+    44 RequestsForgotten { 0 requests };
 });
 
 macro_rules! stored_number {
@@ -105,6 +108,10 @@ stored_struct!(NodeOffer {
     8 labels = Vec::new(),
     9 scope = None,
 });
+
+stored_struct!(Request { 0 key, 1 fingerprint });
+
+stored_struct!(Answer { 0 status, 1 body = None });
 
 stored_struct!(CellConfig {
     0 half_life_ms,
@@ -170,5 +177,8 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::ReviewBegan => "review_began",
         Event::ReviewPassed { .. } => "review_passed",
         Event::PassEnded => "pass_ended",
+        Event::RequestDone { .. } => "request_done",
+        Event::AnswerKept { .. } => "answer_kept",
+        Event::RequestsForgotten { .. } => "requests_forgotten",
     }
 }

@@ -4,7 +4,7 @@ use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::demand::{DemandImage, KindImage, MixImage};
 use bursar_core::cell::ids::GroupId;
 use bursar_core::cell::image::{
-    AccountImage, ClassImage, GroupImage, Image, ModelSlot, NodeImage, Quota, Request,
+    AccountImage, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NodeImage, Quota, Request,
     ReservationImage, Timer, Window,
 };
 use bursar_core::cell::post::Mark;
@@ -54,7 +54,10 @@ stored_struct!(Image {
     26 review_at = None,
     27 victims = 0,
     28 scopes = Vec::new(),
+    29 requests_done = Vec::new(),
 });
+
+stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });
 
 stored_struct!(Mark { 0 number, 1 position });
 
@@ -158,6 +161,7 @@ stored_enum!(Timer {
     8 MaintenanceBegin(id);
     9 MaintenanceEnd(id);
     10 Review {};
+    11 Requests {};
 });
 
 /// The image as bytes: `[version, image]`.
