@@ -9,7 +9,7 @@ use super::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, Stop
 use super::funding::Funded;
 use super::ids::{AttemptId, JobId};
 use super::inventory::Held;
-use super::job::{Job, Phase, WHEN_ANSWERED, Waiting};
+use super::job::{Job, Phase, WHEN_ANSWERED, Waiting, when_free};
 use super::node::{GpuSet, NodeId};
 use super::shape::ModelId;
 use super::share::usage_micros;
@@ -417,6 +417,7 @@ impl Cell {
                 held.fenced = true;
                 held.until = until;
             });
+            *self.fences.entry(id.job).or_default() += 1;
         } else {
             self.inventory.give(&self.shapes, node, id);
             self.wake_for(node);
@@ -425,6 +426,17 @@ impl Cell {
 
     pub(crate) fn apply_fence_lifted(&mut self, id: AttemptId, node: NodeId) {
         self.inventory.give(&self.shapes, node, id);
+        if let Some(fences) = self.fences.get_mut(&id.job) {
+            *fences -= 1;
+            if *fences == 0 {
+                self.fences.remove(&id.job);
+            }
+        }
+        let waits = self.jobs.get(&id.job).and_then(Job::waiting);
+        if waits == Some(Waiting::Delayed(when_free())) {
+            // Only if this was the last one.
+            self.compete(id.job);
+        }
         self.wake_for(node);
     }
 }

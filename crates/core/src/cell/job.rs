@@ -87,6 +87,11 @@ pub enum Phase {
     Active(Box<Attempt>),
 }
 
+/// Stands for the instant at which the last node has said that an earlier attempt is gone.
+pub(crate) fn when_free() -> Timestamp {
+    Timestamp::MAX.plus_millis(-1)
+}
+
 /// Stands for the instant at which the ledger answers a proposal whose place is gone.
 pub(crate) const WHEN_ANSWERED: Timestamp = Timestamp::MAX;
 
@@ -99,8 +104,8 @@ pub enum Waiting {
     Group,
     /// The ledger does not pay for it now.
     Funds(FundsBlocker),
-    /// An operator preempted it a moment ago; or, at the end of time, the ledger has yet to answer
-    /// a proposal whose place is gone.
+    /// An operator preempted it a moment ago; or, at the end of time, a node has yet to say that an
+    /// earlier attempt is gone, or the ledger to answer a proposal whose place is gone.
     Delayed(Timestamp),
     /// Others are being preempted for it.
     Nominated,

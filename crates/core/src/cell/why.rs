@@ -5,7 +5,7 @@ use compact_str::CompactString;
 use super::account::ROOT;
 use super::command::FundsBlocker;
 use super::ids::{AccountId, ClassRank, JobId};
-use super::job::{Job, WHEN_ANSWERED, Waiting};
+use super::job::{Job, Waiting, when_free};
 use super::quota::QuotaLimit;
 use super::state::Cell;
 use crate::time::Timestamp;
@@ -247,7 +247,7 @@ impl Cell {
             Waiting::Funds(FundsBlocker::Frozen) => {
                 blockers.push(Blocker::Frozen { account: None });
             }
-            Waiting::Delayed(until) if until != WHEN_ANSWERED => {
+            Waiting::Delayed(until) if until < when_free() => {
                 blockers.push(Blocker::Delayed { until });
             }
             Waiting::Delayed(_)

@@ -154,6 +154,9 @@ impl Cell {
                 let room = record.node.can_take(shape, held.gpus)
                     && !record.members.contains_key(&attempt);
                 require(room, || format!("{attempt} has no room on {node:?}"))?;
+                if held.fenced {
+                    *self.fences.entry(attempt.job).or_default() += 1;
+                }
                 self.inventory.take(&self.shapes, node, attempt, held);
             }
             self.inventory.renew(node, seq, lease_until);
