@@ -59,6 +59,22 @@ fn jump(world: &World, file: &str, seconds: i64) {
     std::fs::rename(world.path("new"), world.path(file)).expect("renamed");
 }
 
+/// What the node then claims to have run is not believed. If its supervisor looks before the agent has
+/// heard of the server again, five minutes seem to have passed without a word: the node gives the GPUs
+/// up, as a machine that slept must, and the job starts again.
+#[test]
+fn a_jump_ahead_is_not_charged() {
+    let world = with_a_job("clock");
+    jump(&world, "clock", SKEW);
+    world.write("go", "");
+    let job = world.wait_for("job", "succeeded");
+    assert!([&["succeeded"][..], &["lost", "succeeded"]].contains(&&ends(&job)[..]), "{job}");
+    let off = SKEW.unsigned_abs() * 1000;
+    assert!(gpu_ms(&job).iter().all(|used| *used < off), "{job}");
+    assert!(world.left(&job).is_empty());
+    world.check_books(&["job"]);
+}
+
 /// Time that was measured before is not lost, and none is made up.
 #[test]
 fn a_jump_back_charges_no_more_than_was_seen() {
