@@ -14,13 +14,13 @@ fn state(world: &World, job: JobId) -> Option<JobState> {
 /// When a gang was promised its place, and whether guests were let in, as it was said last.
 fn promise(world: &World, gang: JobId) -> Option<(i64, bool)> {
     let events = world.journal.iter().flat_map(|(_, events)| events);
-    let promises = events.filter_map(|event| match event {
+    let mut promises = events.filter_map(|event| match event {
         Event::ReservationMade { job, start_at, guests, preempting: false, .. } if *job == gang => {
             Some((start_at.millis(), *guests))
         }
         _ => None,
     });
-    promises.last()
+    promises.next_back()
 }
 
 fn preempted_for(world: &World, gang: JobId) -> Vec<JobId> {

@@ -73,7 +73,6 @@ async fn show_all_ranks(
     let explain = |error: ClientError| session.explain(&error, None);
     let job = session.send(jobs::show(id)).await?.value;
     for rank in 0..job.spec.nodes.unwrap_or(1) {
-        let rank = u32::from(rank);
         let query = LogQuery { follow: Some(false), attempt: attempt.clone(), rank: Some(rank) };
         let mut stream = session.client().stream(jobs::logs(id, &query)).await.map_err(explain)?;
         let mut output = Vec::new();
