@@ -4,6 +4,10 @@
 //! process of the machine reads the same value: what one process wrote down another can go on
 //! counting from.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -22,6 +26,13 @@ impl BootTime {
 
     /// The instant of this call.
     pub fn now() -> BootTime {
+        match OFFSET.get() {
+            None => BootTime::read(),
+            Some(offset) => BootTime(BootTime::read().0.saturating_add_signed(offset.millis())),
+        }
+    }
+
+    fn read() -> BootTime {
         let time = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock");
         let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
         let millis = u64::try_from(time.tv_nsec() / 1_000_000).unwrap_or(0);
@@ -45,6 +56,64 @@ impl BootTime {
     }
 }
 
+/// How far the clock is off, for tests alone: what happens on a node whose clock is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offset {
+    /// By so many seconds.
+    Fixed(i64),
+    /// By as many seconds as a file says at each look; not at all where it says nothing.
+    File(PathBuf),
+}
+
+static OFFSET: OnceLock<Offset> = OnceLock::new();
+
+impl Offset {
+    /// Lets every instant of this process be off from now on.
+    pub fn set(self) {
+        // It is given once, on the command line.
+        let _ = OFFSET.set(self);
+    }
+
+    /// How far this process is off, if it is.
+    pub(crate) fn of_process() -> Option<&'static Offset> {
+        OFFSET.get()
+    }
+
+    fn millis(&self) -> i64 {
+        let seconds = match self {
+            Offset::Fixed(seconds) => *seconds,
+            Offset::File(file) => {
+                let text = std::fs::read_to_string(file).unwrap_or_default();
+                text.trim().parse().unwrap_or(0)
+            }
+        };
+        seconds.saturating_mul(1000)
+    }
+}
+
+impl FromStr for Offset {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Offset, String> {
+        match text.strip_prefix('@') {
+            Some(file) => Ok(Offset::File(file.into())),
+            None => {
+                let seconds = text.parse().map_err(|_| "seconds, or @ and a file with seconds");
+                Ok(Offset::Fixed(seconds?))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Offset::Fixed(seconds) => write!(f, "{seconds}"),
+            Offset::File(file) => write!(f, "@{}", file.display()),
+        }
+    }
+}
+
 /// What names this boot of the machine: instants of another one mean nothing.
 pub fn boot_id() -> std::io::Result<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
@@ -54,6 +123,23 @@ pub fn boot_id() -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offset_is_fixed_or_what_a_file_says_at_each_look() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("offset");
+        let offset: Offset = format!("@{}", file.display()).parse().expect("a file");
+        assert_eq!(offset.millis(), 0);
+        for (text, millis) in [("300", 300_000), ("-7\n", -7000), ("soon", 0)] {
+            std::fs::write(&file, text).expect("written");
+            assert_eq!(offset.millis(), millis, "{text}");
+        }
+        assert_eq!("-300".parse(), Ok(Offset::Fixed(-300)));
+        assert!("soon".parse::<Offset>().is_err());
+        for text in ["-300", "@/some/file"] {
+            assert_eq!(text.parse::<Offset>().expect("an offset").to_string(), text);
+        }
+    }
 
     #[test]
     fn it_never_runs_backward() {

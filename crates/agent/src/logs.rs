@@ -7,9 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use bursar_api::node::LogChunk;
 use bursar_client::{Client, ClientError, nodes};
 
-use crate::folder::{AttemptFolder, read_json};
+use crate::folder::AttemptFolder;
 use crate::output;
-use crate::record::Launch;
 
 /// The most bytes that are sent at once.
 const PIECE: usize = 256 * 1024;
@@ -37,8 +36,8 @@ impl LogShipper {
         LogShipper { client, node, sent: BTreeMap::new() }
     }
 
-    /// Sends everything that an attempt has printed so far. The server keeps one stream for each
-    /// attempt: of a gang it is that of the first node, the others' output stays where it is.
+    /// Sends everything that an attempt has printed here so far. The server keeps one stream for each
+    /// node of a gang.
     pub async fn ship(
         &mut self,
         incarnation: u32,
@@ -46,9 +45,6 @@ impl LogShipper {
         place: &AttemptFolder,
     ) -> Result<(), ClientError> {
         let folder = place.path();
-        if read_json::<Launch>(&place.launch()).is_ok_and(|launch| launch.rank > 0) {
-            return Ok(());
-        }
         let mut sent = match self.sent.get(attempt) {
             Some(sent) => *sent,
             None if output::read(folder, 0, 1).is_ok_and(|(_, bytes)| bytes.is_empty()) => {

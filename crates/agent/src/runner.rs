@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 
-use crate::clock::{BootTime, boot_id};
+use crate::clock::{BootTime, Offset, boot_id};
 use crate::folder::{AttemptFolder, StateFolder, claim_json, read_json, write_json};
 use crate::process::{marked, signal_all};
 use crate::reconcile::Local;
@@ -136,6 +136,9 @@ impl Runner {
         self.launched.insert(launch.attempt.clone(), BootTime::now());
         let mut command = Command::new(&self.program);
         command.arg0("bursar").arg("agent-supervise").arg(place.path());
+        if let Some(offset) = Offset::of_process() {
+            command.arg(format!("--unsafe-clock-offset={offset}"));
+        }
         command.env_clear();
         command.envs(environment::of_machine(|name| std::env::var(name).ok()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -396,6 +396,9 @@ pub struct LogQuery {
     pub follow: Option<bool>,
     /// The attempt; the last one if absent.
     pub attempt: Option<String>,
+    /// Which of a gang's nodes, as `BURSAR_RANK` counts them; the first, 0, if absent.
+    #[param(minimum = 0, maximum = 4095)]
+    pub rank: Option<u32>,
 }
 
 #[cfg(test)]

@@ -288,6 +288,8 @@ pub struct Node {
     pub region: String,
     /// Its rack.
     pub rack: Option<String>,
+    /// The account whose jobs it runs, with all below it; `*` for everybody's.
+    pub scope: String,
     /// Whether it takes work.
     pub state: NodeState,
     /// The number of its agent's last start.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bursar_agent::clock::Offset;
 use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
 use bursar_agent::{cgroup, exec, machine, supervise};
@@ -64,6 +65,10 @@ pub(crate) struct AgentArguments {
     /// Serve metrics for Prometheus on this address of this machine.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
+    /// How far this node's clock is off, in seconds, or @ and a file that says so at each look. For
+    /// tests: leases and usage are measured wrongly.
+    #[arg(long, value_name = "SECONDS", hide = true, allow_hyphen_values = true)]
+    unsafe_clock_offset: Option<Offset>,
 }
 
 #[derive(Args, Debug)]
@@ -73,6 +78,9 @@ pub(crate) struct SuperviseArguments {
     /// Become the job instead of watching over it.
     #[arg(long)]
     exec: bool,
+    /// As the agent was told.
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    unsafe_clock_offset: Option<Offset>,
 }
 
 /// Runs an agent until it is told to end. Its jobs go on.
@@ -84,6 +92,10 @@ pub(crate) fn run(
     let _ = nix::sys::prctl::set_dumpable(false);
     let _tracing = bursar_server::trace::start(None)
         .map_err(|reason| Failure::new("starting the logs", reason))?;
+    if let Some(offset) = arguments.unsafe_clock_offset.clone() {
+        eprintln!("bursar: this node's clock is wrong on purpose: {offset}");
+        offset.set();
+    }
     let options = arguments.into_options(connection)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -167,6 +179,9 @@ pub(crate) fn supervise(arguments: &SuperviseArguments) -> ExitCode {
         let error = exec::run(&arguments.folder);
         eprintln!("bursar: {error}");
         return ExitCode::from(exec::exit_code(&error));
+    }
+    if let Some(offset) = arguments.unsafe_clock_offset.clone() {
+        offset.set();
     }
     match supervise::run(&arguments.folder) {
         Ok(()) => ExitCode::SUCCESS,

@@ -34,6 +34,10 @@ pub(crate) struct ServeArguments {
     /// certificate checked (sslmode, sslrootcert).
     #[arg(long, value_name = "URL", env = "BURSAR_STORE", conflicts_with = "data")]
     store: Option<String>,
+    /// With --store: the folder for what jobs print, which the database does not keep. `state` beside
+    /// the root key if not given. Servers that share a store share the folder.
+    #[arg(long, value_name = "DIR", requires = "store")]
+    state: Option<PathBuf>,
     /// Accept a PostgreSQL without a synchronous standby: its loss loses acknowledged changes.
     #[arg(long)]
     unsafe_single_postgres: bool,
@@ -78,6 +82,7 @@ impl ServeArguments {
         config.listen = self.listen.unwrap_or(config.listen);
         config.data = self.data.or(config.data);
         config.store = self.store.or(config.store);
+        config.state = self.state.or(config.state);
         config.unsafe_single_postgres |= self.unsafe_single_postgres;
         config.unsafe_plaintext_postgres |= self.unsafe_plaintext_postgres;
         if !self.regions.is_empty() {

@@ -317,3 +317,35 @@ fn a_proposal_that_loses_its_node_before_the_ledger_answers_costs_no_requeue() {
     assert_eq!(state(&world, job), Some(JobState::Running));
     world.check_replay();
 }
+
+#[test]
+fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_let_go() {
+    let mut world = World::with_nodes(4, "H100");
+    let mut spec = world.spec("a", 4, 5 * HOUR);
+    spec.nodes = 2;
+    let job = world.submit(spec);
+    world.pass(2 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, job), Some(JobState::Running));
+    let placed = |world: &World| {
+        let events = world.journal.iter().flat_map(|(_, events)| events);
+        events.filter(|event| matches!(event, Event::PlacementProposed { .. })).count()
+    };
+    // One node falls silent for good; the other reports in time and has not been told yet.
+    world.agent("n0").silent = true;
+    let lost = |world: &World| world.cell.node_named("n0").is_some_and(|node| !node.alive);
+    while !lost(&world) {
+        world.now += SECOND;
+        world.settle();
+        if !lost(&world) {
+            world.heartbeat();
+        }
+    }
+    assert_eq!(state(&world, job), Some(JobState::Queued));
+    assert_eq!(placed(&world), 1, "its part on the other node may still run");
+    let why = world.cell.why(job, at(world.now)).expect("it waits");
+    assert!(!why.blockers.is_empty(), "L14");
+    world.pass(2 * MINUTE, 30 * SECOND);
+    assert_eq!(placed(&world), 2);
+    assert_eq!(state(&world, job), Some(JobState::Running));
+    world.check_replay();
+}

@@ -3,7 +3,7 @@
 mod cell_world;
 
 use bursar_core::cell::command::{
-    Command, Heartbeat, NodeOffer, Refusal, Report, ReportState, Verdict,
+    Command, FundsBlocker, Heartbeat, NodeOffer, Refusal, Report, ReportState, Verdict,
 };
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::order::{OrderKind, StartOrder};
@@ -248,4 +248,54 @@ fn gpus_are_named_all_or_none_and_each_once() {
     }
     world.register(&with(&[]));
     world.register(&with(&["a", "b"]));
+}
+
+/// Numbers of attempts that were proposed, in order.
+fn proposed(world: &World) -> Vec<u32> {
+    let events = world.journal.iter().flat_map(|(_, events)| events);
+    let numbers = events.filter_map(|event| match event {
+        Event::PlacementProposed { attempt, .. } => Some(attempt.number),
+        _ => None,
+    });
+    numbers.collect()
+}
+
+/// The ledger gives out numbers anew on the word that at most one proposal is under way. Two would
+/// let it take an answer for one attempt for that of another.
+#[test]
+fn a_job_whose_place_is_lost_proposes_no_other_before_the_ledger_has_answered() {
+    for refused in [None, Some(FundsBlocker::Credits)] {
+        let mut world = World::with_nodes(3, "H100");
+        world.confirms = false;
+        let job = world.run("a", 8, HOUR);
+        world.agent("n0").silent = true;
+        world.pass(5 * MINUTE, 30 * SECOND);
+        assert_eq!(proposed(&world), [1], "its node is gone, and nobody has answered");
+        let why = world.cell.why(job, at(world.now)).expect("it waits");
+        assert!(!why.blockers.is_empty(), "L14");
+        let attempt = AttemptId { job, number: 1 };
+        let other = AttemptId { job, number: 2 };
+        let confirm = |attempt| Command::ConfirmPlacement { attempt, price: 1, funded_ms: None };
+        assert_eq!(world.send(confirm(other)), Err(Refusal::StaleAttempt));
+        world.ok(match refused {
+            None => confirm(attempt),
+            Some(blocker) => Command::RefusePlacement { attempt, verdict: Verdict::Wait(blocker) },
+        });
+        assert_eq!(proposed(&world), [1, 2]);
+        assert_eq!(world.send(confirm(attempt)), Err(Refusal::StaleAttempt));
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_job_that_is_withdrawn_while_its_lost_proposal_is_unanswered_is_gone() {
+    let mut world = World::with_nodes(2, "H100");
+    world.confirms = false;
+    let job = world.run("a", 8, HOUR);
+    world.agent("n0").silent = true;
+    world.pass(5 * MINUTE, 30 * SECOND);
+    let attempt = AttemptId { job, number: 1 };
+    world.ok(Command::RefusePlacement { attempt, verdict: Verdict::Withdraw });
+    assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Withdrawn));
+    world.check_replay();
 }

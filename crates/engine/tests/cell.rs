@@ -35,6 +35,7 @@ fn offer(gpus: u16) -> NodeOffer {
         cpu_milli: 128_000,
         memory_mib: 1 << 20,
         labels: Vec::new(),
+        scope: None,
     }
 }
 

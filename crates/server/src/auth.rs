@@ -6,6 +6,7 @@
 
 use bursar_api::Code;
 use bursar_api::key::Role;
+use bursar_core::cell::scope::covers;
 use bursar_core::directory::{self, ApiKey, Directory};
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
@@ -83,6 +84,18 @@ impl Principal {
     /// Whether an account is in the key's scope.
     pub fn sees(&self, account: &str) -> bool {
         self.scope.as_ref().is_none_or(|scope| is_at_or_below(account, scope))
+    }
+
+    /// Whether a node that is kept to a scope runs jobs of accounts that the key sees, or is below
+    /// them: whether the key may know of it.
+    pub fn sees_node(&self, scope: Option<&str>) -> bool {
+        let own = self.scope.as_deref();
+        covers(own, scope) || covers(scope, own)
+    }
+
+    /// Whether the key speaks for everybody whose jobs a node runs.
+    pub fn owns_node(&self, scope: Option<&str>) -> bool {
+        covers(self.scope.as_deref(), scope)
     }
 
     /// The tenant that the key is bound to.
@@ -190,6 +203,24 @@ pub fn authenticate(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_is_known_to_those_whose_jobs_it_runs_and_belongs_to_those_above_all_of_them() {
+        let mut principal = Principal::root();
+        assert!(principal.owns_node(None) && principal.owns_node(Some("acme")));
+        principal.scope = Some("acme:nlp".into());
+        for (scope, seen, owned) in [
+            (None, true, false),
+            (Some("acme"), true, false),
+            (Some("acme:nlp"), true, true),
+            (Some("acme:nlp:x"), true, true),
+            (Some("acme:vision"), false, false),
+            (Some("zeta"), false, false),
+        ] {
+            let found = (principal.sees_node(scope), principal.owns_node(scope));
+            assert_eq!(found, (seen, owned), "{scope:?}");
+        }
+    }
 
     #[test]
     fn a_key_tells_its_id_and_a_mistyped_one_is_noticed() {

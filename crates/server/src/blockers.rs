@@ -79,6 +79,20 @@ pub(crate) fn blocker(
                 "add another type to gpus.types, allow another region, or wait for such a node",
             )
         }
+        Of::Scope { account, models } => {
+            let wanted = match models.as_slice() {
+                [] => "GPUs".to_owned(),
+                models => models.join(" or "),
+            };
+            of(
+                BlockerType::GpuType,
+                format!("nodes with {wanted} in {region} run no jobs of {account}"),
+                format!(
+                    "allow another type or region, or register a node under an agent key whose \
+                     scope is {account} or above it"
+                ),
+            )
+        }
         Of::Memory { nodes } => of(
             BlockerType::Memory,
             format!(

@@ -56,6 +56,9 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// The address of a PostgreSQL that keeps the journals instead.
     pub store: Option<String>,
+    /// With `store`: the folder for what the database does not keep, the output of jobs. `state`
+    /// beside the root key if absent.
+    pub state: Option<PathBuf>,
     /// Accept a PostgreSQL without a synchronous standby.
     pub unsafe_single_postgres: bool,
     /// Accept a PostgreSQL on another machine without encryption.
@@ -96,6 +99,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 7070)),
             data: None,
             store: None,
+            state: None,
             unsafe_single_postgres: false,
             unsafe_plaintext_postgres: false,
             regions: Vec::new(),
@@ -154,6 +158,13 @@ impl Config {
         if self.regions.is_empty() { vec!["default".into()] } else { self.regions.clone() }
     }
 
+    /// Where files are kept that a database does not keep; `None` without a database.
+    pub fn state_folder(&self) -> Option<PathBuf> {
+        self.store.as_ref()?;
+        let beside = || self.root_key_file.as_ref().map(|file| file.with_file_name("state"));
+        self.state.clone().or_else(beside)
+    }
+
     /// Refuses what cannot work or would be unsafe without saying so.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |reason: &str| Err(ConfigError::Contradiction(reason.to_owned()));
@@ -165,6 +176,9 @@ impl Config {
         }
         if self.store.is_some() && self.root_key_file.is_none() {
             return wrong("with --store the root key needs a file: --root-key-file FILE");
+        }
+        if self.state.is_some() && self.store.is_none() {
+            return wrong("--state goes with --store; without it files lie in the data folder");
         }
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return wrong("TLS needs both: --tls-cert FILE and --tls-key FILE");
@@ -220,6 +234,15 @@ mod tests {
         assert!(with(|config| config.tls_cert = Some("c".into())).is_err());
         assert!(with(|config| config.data = None).is_err());
         assert!(with(|config| config.store = Some("postgres://x".into())).is_err());
+        assert!(with(|config| config.state = Some("state".into())).is_err());
+        let on_store = |state: Option<&str>| {
+            let mut config = Config { store: Some("postgres://x".into()), ..Config::default() };
+            config.root_key_file = Some("keys/root.key".into());
+            config.state = state.map(Into::into);
+            config.check().map(|()| config.state_folder()).map_err(|error| error.to_string())
+        };
+        assert_eq!(on_store(None), Ok(Some("keys/state".into())));
+        assert_eq!(on_store(Some("/srv/state")), Ok(Some("/srv/state".into())));
         assert!(with(|config| config.regions = vec!["a b".into()]).is_err());
         let rhythm = |beat, lease| {
             with(|config| {

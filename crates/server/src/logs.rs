@@ -1,4 +1,4 @@
-//! The output of attempts, in files below the data folder. Bounded: the beginning is kept.
+//! The output of attempts, one file for each of their nodes. Bounded: the beginning is kept.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bursar_core::ledger::id::is_valid_name;
 
-/// The most that is kept of one attempt's output.
+/// The most that is kept of one attempt's output on one node.
 const MOST: u64 = 16 << 20;
 /// The most that is read at once.
 const PIECE: u64 = 64 << 10;
@@ -34,10 +34,24 @@ impl LogStore {
         Ok(self.folder.join(format!("{attempt}.{ending}")))
     }
 
+    /// The file with the output of the node of a rank.
+    fn output(&self, attempt: &str, rank: u32) -> std::io::Result<PathBuf> {
+        match rank {
+            0 => self.path(attempt, "log"),
+            rank => self.path(attempt, &format!("{rank}.log")),
+        }
+    }
+
     /// Adds output that belongs at `offset`; what is there already is not written again. Says where
     /// the next piece belongs. What is beyond the bound is taken and dropped.
-    pub fn append(&self, attempt: &str, offset: u64, data: &[u8]) -> std::io::Result<u64> {
-        let path = self.path(attempt, "log")?;
+    pub fn append(
+        &self,
+        attempt: &str,
+        rank: u32,
+        offset: u64,
+        data: &[u8],
+    ) -> std::io::Result<u64> {
+        let path = self.output(attempt, rank)?;
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         std::fs::create_dir_all(&self.folder)?;
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
@@ -54,14 +68,14 @@ impl LogStore {
     }
 
     /// How much output is kept.
-    pub fn len(&self, attempt: &str) -> u64 {
-        let length = self.path(attempt, "log").and_then(std::fs::metadata);
+    pub fn len(&self, attempt: &str, rank: u32) -> u64 {
+        let length = self.output(attempt, rank).and_then(std::fs::metadata);
         length.map_or(0, |metadata| metadata.len())
     }
 
     /// A piece of the output from `offset` on; empty at its end.
-    pub fn read(&self, attempt: &str, offset: u64) -> std::io::Result<Vec<u8>> {
-        let mut file = match File::open(self.path(attempt, "log")?) {
+    pub fn read(&self, attempt: &str, rank: u32, offset: u64) -> std::io::Result<Vec<u8>> {
+        let mut file = match File::open(self.output(attempt, rank)?) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -102,13 +116,24 @@ mod tests {
     #[test]
     fn a_piece_that_is_sent_twice_is_kept_once_and_a_gap_is_asked_for() {
         let (_folder, store) = store();
-        assert_eq!(store.append("att_1", 0, b"hello ").expect("written"), 6);
-        assert_eq!(store.append("att_1", 0, b"hello ").expect("written"), 6);
-        assert_eq!(store.append("att_1", 3, b"lo world").expect("written"), 11);
-        assert_eq!(store.append("att_1", 20, b"later").expect("answered"), 11);
-        assert_eq!(store.read("att_1", 0).expect("read"), b"hello world");
-        assert_eq!(store.read("att_1", 6).expect("read"), b"world");
-        assert_eq!(store.read("att_2", 0).expect("read"), b"");
+        assert_eq!(store.append("att_1", 0, 0, b"hello ").expect("written"), 6);
+        assert_eq!(store.append("att_1", 0, 0, b"hello ").expect("written"), 6);
+        assert_eq!(store.append("att_1", 0, 3, b"lo world").expect("written"), 11);
+        assert_eq!(store.append("att_1", 0, 20, b"later").expect("answered"), 11);
+        assert_eq!(store.read("att_1", 0, 0).expect("read"), b"hello world");
+        assert_eq!(store.read("att_1", 0, 6).expect("read"), b"world");
+        assert_eq!(store.read("att_2", 0, 0).expect("read"), b"");
+    }
+
+    #[test]
+    fn each_node_of_a_gang_has_its_own_output() {
+        let (_folder, store) = store();
+        for (rank, said) in [(1, "one"), (0, "zero"), (12, "twelve")] {
+            store.append("att_1", rank, 0, said.as_bytes()).expect("written");
+        }
+        for (rank, said) in [(0, "zero"), (1, "one"), (12, "twelve"), (2, "")] {
+            assert_eq!(store.read("att_1", rank, 0).expect("read"), said.as_bytes());
+        }
     }
 
     #[test]
@@ -116,16 +141,16 @@ mod tests {
         let (_folder, store) = store();
         let most = usize::try_from(MOST).expect("fits");
         let large = vec![b'x'; most + 5];
-        assert_eq!(store.append("att_1", 0, &large).expect("written"), MOST + 5);
-        assert_eq!(store.append("att_1", MOST + 5, b"more").expect("taken"), MOST + 9);
-        assert_eq!(store.len("att_1"), MOST);
+        assert_eq!(store.append("att_1", 0, 0, &large).expect("written"), MOST + 5);
+        assert_eq!(store.append("att_1", 0, MOST + 5, b"more").expect("taken"), MOST + 9);
+        assert_eq!(store.len("att_1", 0), MOST);
     }
 
     #[test]
     fn only_an_attempt_names_a_file() {
         let (_folder, store) = store();
         for wrong in ["../att_1", "att_/x", "", "job_1"] {
-            assert!(store.append(wrong, 0, b"x").is_err(), "{wrong}");
+            assert!(store.append(wrong, 0, 0, b"x").is_err(), "{wrong}");
         }
         store.note("att_1", "out of memory").expect("written");
         store.note("att_1", "another word").expect("ignored");

@@ -143,7 +143,8 @@ impl From<directory::Refused> for Failure {
     }
 }
 
-fn reused() -> Failure {
+/// The answer to an idempotency key that came with another request.
+pub(crate) fn reused() -> Failure {
     let detail = "this Idempotency-Key came with another request before; use a new key for a new \
                   request";
     Failure::new(Code::IdempotencyKeyReused, detail)
@@ -361,6 +362,12 @@ impl From<cell::Refusal> for Failure {
             cell::Refusal::StaleIncarnation { current } => {
                 let detail = format!("the node's agent started again as {current}; register again");
                 Failure::new(Code::StaleIncarnation, detail)
+            }
+            cell::Refusal::KeyReused => reused(),
+            cell::Refusal::NodeScope => {
+                let detail = "a node of this name runs jobs of accounts outside of this key's \
+                              scope; choose another name, or delete that node first";
+                Failure::new(Code::Conflict, detail)
             }
             cell::Refusal::NodeBusy => {
                 let detail = "something runs on the node; drain it with force and wait";

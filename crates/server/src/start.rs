@@ -106,6 +106,8 @@ struct Storage {
     /// One for each region, by name.
     cells: CellJournals,
     folder: PathBuf,
+    /// The output of jobs.
+    logs: PathBuf,
     _temporary: Option<Temporary>,
 }
 
@@ -129,10 +131,12 @@ impl Storage {
         let directory = sqlite(&folder.join("directory.db"))?;
         let open = |machine: &str| sqlite(&folder.join(format!("{machine}.db")));
         let cells = open_cells(&*directory, config, open)?;
-        Ok(Storage { ledger, directory, cells, folder, _temporary: temporary })
+        let logs = folder.join("logs");
+        Ok(Storage { ledger, directory, cells, folder, logs, _temporary: temporary })
     }
 
-    /// History stays in files of this machine: it can be dropped and built again.
+    /// History stays in files of this machine: it can be dropped and built again. What jobs print
+    /// cannot, so it lies where it outlives the process.
     fn open_postgres(url: &str, config: &Config) -> Result<Storage, StartError> {
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
             let mut options = PostgresOptions::new(url, machine);
@@ -148,7 +152,9 @@ impl Storage {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
         let temporary = Some(Temporary(folder.clone()));
-        Ok(Storage { ledger, directory, cells, folder, _temporary: temporary })
+        let logs = config.state_folder().unwrap_or_else(|| folder.clone()).join("logs");
+        std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
+        Ok(Storage { ledger, directory, cells, folder, logs, _temporary: temporary })
     }
 }
 
@@ -278,7 +284,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             ledger: ledger_gateway,
             cells,
             ledger_journal: Arc::clone(&storage.ledger),
-            logs: LogStore::new(storage.folder.join("logs")),
+            logs: LogStore::new(storage.logs.clone()),
             moving: tokio::sync::Mutex::new(()),
             prices_set: tokio::sync::Notify::new(),
             directory: service,
@@ -425,7 +431,7 @@ async fn configure(
     if wanted == known {
         return Ok(());
     }
-    let origin = Origin::Shell { actor: "start".into() };
+    let origin = Origin::component("start");
     let posted = cell.gateway.post(origin, cell::Command::Configure(wanted)).answer().await;
     let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
     match seen.value {

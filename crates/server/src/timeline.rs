@@ -320,7 +320,10 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
         | Of::ReservationsDone { .. }
         | Of::ReviewBegan
         | Of::ReviewPassed { .. }
-        | Of::PassEnded => false,
+        | Of::PassEnded
+        | Of::RequestDone { .. }
+        | Of::AnswerKept { .. }
+        | Of::RequestsForgotten { .. } => false,
     }
 }
 

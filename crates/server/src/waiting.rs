@@ -35,6 +35,7 @@ pub(crate) fn kept_for(blocker: &why::Blocker) -> Option<JobId> {
         | why::Blocker::Quota { .. }
         | why::Blocker::Group { .. }
         | why::Blocker::GpuType { .. }
+        | why::Blocker::Scope { .. }
         | why::Blocker::Memory { .. }
         | why::Blocker::Capacity { .. }
         | why::Blocker::Gang { .. }

@@ -86,7 +86,8 @@ impl Auditor {
             ToLedger::AttemptEnded { attempt, outcome, gpu_ms, .. } => {
                 let told = self.told.entry((cell, *attempt)).or_default();
                 if told.ended.is_some() || *gpu_ms < told.metered {
-                    return Err(format!("L7: {attempt} ended twice, or below its meter"));
+                    let at = format!("at {gpu_ms} after {told:?}");
+                    return Err(format!("L7: {attempt} ended twice, or below its meter: {at}"));
                 }
                 told.ended = Some((*outcome, *gpu_ms));
                 if self.confirmed.get(&attempt.job) == Some(&(cell, *attempt)) {

@@ -229,6 +229,7 @@ fn node(row: &NodeRow, models: &mut Interner<String, ModelId>) -> Node {
         cpu_milli: row.cpu_milli,
         memory_mib: row.memory_mib,
         labels: SmallVec::new(),
+        scope: None,
         rack: RackId(0),
     })
     .expect("the reader refuses nodes with too many GPUs")

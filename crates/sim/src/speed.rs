@@ -74,6 +74,7 @@ fn offer(index: usize) -> NodeOffer {
         memory_mib: 384 * 1024,
         uuids: Vec::new(),
         labels: Vec::new(),
+        scope: None,
     }
 }
 

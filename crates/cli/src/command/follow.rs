@@ -19,7 +19,9 @@ const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 #[command(after_help = "Examples:\n  bursar logs job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
-    bursar logs -f job_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+    bursar logs -f job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+    bursar logs --rank 3 job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n\n\
+    Each node of a gang has its own output; that of the first, rank 0, is shown unless you say.")]
 pub(crate) struct LogsArguments {
     /// The job.
     job: String,
@@ -29,6 +31,12 @@ pub(crate) struct LogsArguments {
     /// The attempt; the last one if not given.
     #[arg(long)]
     attempt: Option<String>,
+    /// Which of a gang's nodes, as BURSAR_RANK counts them; the first, 0, if not given.
+    #[arg(long, value_name = "N")]
+    rank: Option<u32>,
+    /// The output of all nodes so far, one after the other, each line behind its rank.
+    #[arg(long, conflicts_with_all = ["rank", "follow"])]
+    all_ranks: bool,
 }
 
 #[derive(Args)]
@@ -43,14 +51,42 @@ pub(crate) struct WaitArguments {
 
 /// Shows the output of a job.
 pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<(), Failure> {
-    let LogsArguments { job, follow, attempt } = arguments;
-    if follow && attempt.is_none() {
+    let LogsArguments { job, follow, attempt, rank, all_ranks } = arguments;
+    if all_ranks {
+        return show_all_ranks(session, &job, attempt).await;
+    }
+    if follow && attempt.is_none() && rank.unwrap_or(0) == 0 {
         let quiet = ProgressBar::hidden();
         return watch(session, &job, Show::OutputOfLast, &quiet).await.map(|_| ());
     }
-    let query = LogQuery { follow: Some(follow), attempt };
+    let query = LogQuery { follow: Some(follow), attempt, rank };
     let shown = show_output(session, &job, &query, &mut 0, None).await;
     shown.map_err(|error| session.explain(&error, None))
+}
+
+/// The output of every node of a job, in the order of their ranks.
+async fn show_all_ranks(
+    session: &Session,
+    id: &str,
+    attempt: Option<String>,
+) -> Result<(), Failure> {
+    let explain = |error: ClientError| session.explain(&error, None);
+    let job = session.send(jobs::show(id)).await?.value;
+    for rank in 0..job.spec.nodes.unwrap_or(1) {
+        let query = LogQuery { follow: Some(false), attempt: attempt.clone(), rank: Some(rank) };
+        let mut stream = session.client().stream(jobs::logs(id, &query)).await.map_err(explain)?;
+        let mut output = Vec::new();
+        while let Some(piece) = stream.next().await.map_err(explain)? {
+            output.extend_from_slice(&piece);
+        }
+        for line in output.split_inclusive(|byte| *byte == b'\n') {
+            write_out(&[format!("[{rank}] ").as_bytes(), line].concat());
+        }
+        if output.last().is_some_and(|last| *last != b'\n') {
+            write_out(b"\n");
+        }
+    }
+    Ok(())
 }
 
 /// Waits for jobs.
@@ -130,14 +166,14 @@ async fn watch(session: &Session, id: &str, show: Show, bar: &ProgressBar) -> Re
             if attempt.is_none() {
                 return Ok(job);
             }
-            let query = LogQuery { follow: Some(false), attempt };
+            let query = LogQuery { follow: Some(false), attempt, rank: None };
             let rest = show_output(session, id, &query, &mut shown, Some(bar)).await;
             rest.map_err(|error| session.explain(&error, None))?;
             (at, shown) = (at + 1, 0);
             continue;
         }
         let is_there = attempt.is_some();
-        let query = LogQuery { follow: Some(true), attempt };
+        let query = LogQuery { follow: Some(true), attempt, rank: None };
         let output = show_output(session, id, &query, &mut shown, Some(bar));
         tokio::pin!(output);
         // One that broke off is taken up again with the next news of the job.

@@ -164,6 +164,7 @@ impl View for Node {
             ("id", Cell::new(&self.id)),
             ("region", Cell::new(&self.region)),
             ("rack", Cell::maybe(self.rack.as_ref())),
+            ("scope", Cell::new(&self.scope)),
             ("state", state_cell(self.state)),
             ("cpus", Cell::new(self.cpus)),
             ("memory_gib", Cell::new(self.memory_gib)),

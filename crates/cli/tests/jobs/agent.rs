@@ -22,9 +22,24 @@ pub(crate) struct Run {
 /// One node.
 pub(crate) struct Agent {
     pub(crate) node: String,
+    /// The key that it speaks under.
+    pub(crate) key: String,
     pub(crate) incarnation: u64,
     pub(crate) seq: u64,
     pub(crate) runs: BTreeMap<String, Run>,
+}
+
+/// What an agent says when it registers a node.
+pub(crate) fn offer(node: &str, region: &str, gpus: &str, count: usize) -> Value {
+    let devices: Vec<Value> = (0..count)
+        .map(|place| {
+            json!({ "uuid": format!("GPU-{node}-{place}"), "type": gpus, "memory_gib": 80 })
+        })
+        .collect();
+    json!({
+        "id": node, "region": region, "rack": "r1", "gpus": devices, "cpus": 64,
+        "memory_gib": 512, "labels": { "zone": "a" }
+    })
 }
 
 impl Agent {
@@ -40,8 +55,25 @@ impl Agent {
         gpus: &str,
         count: usize,
     ) -> Agent {
-        let mut agent =
-            Agent { node: node.to_owned(), incarnation: 0, seq: 0, runs: BTreeMap::new() };
+        Agent::register_under(server, &server.root, region, node, gpus, count).await
+    }
+
+    /// A node whose agent has a key of its own.
+    pub(crate) async fn register_under(
+        server: &Server,
+        key: &str,
+        region: &str,
+        node: &str,
+        gpus: &str,
+        count: usize,
+    ) -> Agent {
+        let mut agent = Agent {
+            node: node.to_owned(),
+            key: key.to_owned(),
+            incarnation: 0,
+            seq: 0,
+            runs: BTreeMap::new(),
+        };
         agent.register_again(server, region, gpus, count).await;
         agent
     }
@@ -54,17 +86,8 @@ impl Agent {
         gpus: &str,
         count: usize,
     ) {
-        let devices: Vec<Value> = (0..count)
-            .map(|place| {
-                json!({ "uuid": format!("GPU-{}-{place}", self.node), "type": gpus,
-                    "memory_gib": 80 })
-            })
-            .collect();
-        let body = json!({
-            "id": self.node, "region": region, "rack": "r1", "gpus": devices, "cpus": 64,
-            "memory_gib": 512, "labels": { "zone": "a" }
-        });
-        let registered = server.call("POST", "/v1/nodes", body).await.expect(201);
+        let body = offer(&self.node, region, gpus, count);
+        let registered = server.send("POST", "/v1/nodes", body, &self.key, &[]).await.expect(201);
         assert_eq!(registered["node"], self.node);
         assert_eq!(
             (&registered["heartbeat_seconds"], &registered["lease_seconds"]),
@@ -98,7 +121,8 @@ impl Agent {
     }
 
     pub(crate) async fn send(&self, server: &Server, report: Value) -> Answer {
-        server.call("POST", &format!("/v1/nodes/{}/heartbeat", self.node), report).await
+        let path = format!("/v1/nodes/{}/heartbeat", self.node);
+        server.send("POST", &path, report, &self.key, &[]).await
     }
 
     /// Reports once and says what it was told, without doing it.

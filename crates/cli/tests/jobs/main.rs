@@ -7,6 +7,8 @@ mod failures;
 mod funds;
 mod postgres;
 mod queueing;
+mod repeats;
+mod scopes;
 #[path = "../service/server.rs"]
 #[allow(dead_code, reason = "the other test binary uses the rest of it")]
 mod server;

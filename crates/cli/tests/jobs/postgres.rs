@@ -24,6 +24,40 @@ impl TempDir {
 #[allow(dead_code, unreachable_pub, reason = "the journal's tests use the rest of it")]
 mod servers;
 
+/// What jobs print, and the key that signs checkpoints, are not in the database.
+#[tokio::test]
+async fn what_jobs_print_outlives_a_server_on_a_postgres_store() {
+    let database = servers::TestPostgres::start();
+    let folder = TempDir::new();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let (root, elsewhere, url) = (place("root.key"), place("elsewhere"), database.url());
+    let manual = ["--clock", "manual", "--unsafe-single-postgres", "--store", url.as_str()];
+    let flags = [&manual[..], &["--root-key-file", root.as_str()]].concat();
+    let signer =
+        async |server: &Server| server.get("/v1/audit/checkpoint").await["public_key"].clone();
+    let server = Server::on_store(&flags);
+    furnish(&server).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    let chunk = serde_json::json!({
+        "incarnation": 1, "attempt": agent.attempt_of("j"), "offset": 0, "data": "aGVsbG8K"
+    });
+    server.call("POST", "/v1/nodes/n1/logs", chunk).await.expect(200);
+    assert_eq!(server.get("/v1/jobs/j/logs").await, "hello\n");
+    let key = signer(&server).await;
+    assert!(key.is_string(), "{key}");
+    assert!(server.terminate().success());
+    assert!(folder.path().join("state/logs").is_dir(), "beside the root key");
+    let server = Server::on_store(&flags);
+    assert_eq!(server.get("/v1/jobs/j/logs").await, "hello\n");
+    assert_eq!(signer(&server).await, key);
+    assert!(server.terminate().success());
+    std::fs::rename(place("state"), &elsewhere).expect("moved");
+    let server = Server::on_store(&[&flags[..], &["--state", elsewhere.as_str()]].concat());
+    assert_eq!(server.get("/v1/jobs/j/logs").await, "hello\n");
+}
+
 #[tokio::test]
 async fn a_job_runs_on_a_postgres_store_and_the_books_verify() {
     let database = servers::TestPostgres::start();

@@ -1,5 +1,6 @@
 //! Jobs end to end: a real server, real agents, real processes, and the books after each.
 
+mod clocks;
 mod world;
 
 use std::io::{BufRead, BufReader};
@@ -216,6 +217,14 @@ fn a_gang_runs_on_all_of_its_nodes_at_once() {
     let names: Vec<&str> = nodes.iter().map(|node| node.as_str().expect("a name")).collect();
     let expected = |node: &str| format!("{node} of {}\n", names.join(","));
     assert_eq!(said, [expected("n1"), expected("n2")]);
+    // Every rank's output is kept; the first one's is what is shown unless somebody asks.
+    until(|| (world.done(&["logs", "gang", "--rank", "1"]) == "rank 1\n").then_some(()));
+    assert_eq!(world.done(&["logs", "gang"]), "rank 0\n");
+    assert_eq!(world.done(&["logs", "gang", "--all-ranks"]), "[0] rank 0\n[1] rank 1\n");
+    assert_eq!(world.done(&["logs", "-f", "gang", "--rank", "1"]), "rank 1\n");
+    let output = world.output(&["logs", "gang", "--rank", "2"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("0 to 1"), "{errors}");
     world.check_books(&["gang"]);
 }
 

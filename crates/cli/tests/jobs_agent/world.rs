@@ -76,11 +76,16 @@ impl World {
 
     /// Starts the agent of a node with two made-up GPUs, and waits until the node takes work.
     pub(crate) fn start_agent(&mut self, node: &str) {
+        self.start_agent_with(node, &[]);
+    }
+
+    /// The same, with more flags.
+    pub(crate) fn start_agent_with(&mut self, node: &str, flags: &[&str]) {
         let mut command = Command::new(BURSAR);
         command.args(["agent", "--server", &self.url, "--region", "default", "--node", node]);
         command.args(["--fake-gpus", "H100:2:80", "--key-file"]).arg(self.path("agent.key"));
         command.arg("--state").arg(self.path(node)).arg("--workdir").arg(self.folder.path());
-        command.env("BURSAR_LOG", "warn").env("HOME", self.folder.path());
+        command.args(flags).env("BURSAR_LOG", "error").env("HOME", self.folder.path());
         let child = command.spawn().expect("the binary is there");
         self.agents.insert(node.to_owned(), child);
         until(|| {

@@ -19,6 +19,11 @@ enum Hidden {
     Empty,
     /// 200 with 404 for each operation inside.
     Inside,
+    /// 404, unless the account is above the key: then the node runs the key's jobs too, is shown, and
+    /// is changed by others alone.
+    Node,
+    /// 409: the name is taken.
+    Taken,
 }
 
 /// A request that is right for whoever may make it.
@@ -29,8 +34,8 @@ struct Sample {
     hidden: Hidden,
 }
 
-fn node() -> Value {
-    json!({ "id": "n1", "region": "default", "gpus": [], "cpus": 1, "memory_gib": 1 })
+fn node(tag: &str) -> Value {
+    json!({ "id": format!("n-{tag}"), "region": "default", "gpus": [], "cpus": 1, "memory_gib": 1 })
 }
 
 fn window() -> Value {
@@ -39,7 +44,7 @@ fn window() -> Value {
 
 /// A request for an operation, about an account and the things in it that the test made.
 fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
-    use Hidden::{Empty, Inside, NotFound};
+    use Hidden::{Empty, Inside, Node, NotFound, Taken};
     let tag = account.replace(':', "-");
     let (grant, hold, charge) = (format!("g-{tag}"), format!("h-{tag}"), format!("c-{tag}"));
     let own = format!("/v1/accounts/{account}");
@@ -58,7 +63,7 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         { "method": "POST", "path": "/v1/charges", "body": amount },
         { "method": "POST", "path": format!("/v1/holds/{hold}/extend"), "body": { "ttl_seconds": 9 } },
     ]});
-    let node = node();
+    let (node, about_node) = (node(&tag), format!("/v1/nodes/n-{tag}"));
     let plan = "/v1/regions/default/maintenance";
     let job = json!({
         "account": account, "gpus": { "types": ["H100"] }, "max_runtime_seconds": 1
@@ -129,20 +134,20 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
             let records = json!([{ "hold": hold, "seq": 1, "amount_total": "0" }]);
             ("POST", "/v1/usage".into(), json!({ "records": records }), Inside)
         }
-        "register_node" => ("POST", "/v1/nodes".into(), node, NotFound),
+        "register_node" => ("POST", "/v1/nodes".into(), node, Taken),
         "heartbeat_node" => {
             let beat = json!({ "incarnation": 1, "seq": 1, "attempts": [] });
-            ("POST", "/v1/nodes/n1/heartbeat".into(), beat, NotFound)
+            ("POST", about_node + "/heartbeat", beat, Node)
         }
         "send_node_log" => {
-            let chunk = json!({ "incarnation": 1, "attempt": "att_1", "offset": 0, "data": "" });
-            ("POST", "/v1/nodes/n1/logs".into(), chunk, NotFound)
+            let chunk = json!({ "incarnation": 1, "attempt": "att_1", "offset": 0, "data": "?" });
+            ("POST", about_node + "/logs", chunk, Node)
         }
         "list_nodes" => ("GET", "/v1/nodes".into(), Value::Null, Empty),
-        "get_node" => ("GET", "/v1/nodes/n1".into(), Value::Null, Empty),
-        "drain_node" => ("POST", "/v1/nodes/n1/drain".into(), json!({}), NotFound),
-        "resume_node" => ("POST", "/v1/nodes/n1/resume".into(), json!({}), NotFound),
-        "delete_node" => ("DELETE", "/v1/nodes/n1".into(), Value::Null, NotFound),
+        "get_node" => ("GET", about_node, Value::Null, Node),
+        "drain_node" => ("POST", about_node + "/drain", json!({}), Node),
+        "resume_node" => ("POST", about_node + "/resume", json!({}), Node),
+        "delete_node" => ("DELETE", about_node, Value::Null, Node),
         "get_queue" => ("GET", "/v1/regions/default/queue".into(), Value::Null, Empty),
         "plan_maintenance" => ("PUT", plan.into(), window(), NotFound),
         "get_maintenance" => ("GET", plan.into(), Value::Null, Empty),
@@ -210,7 +215,6 @@ async fn prepare(server: &Server) {
     server.open("acme:y", "team").await;
     server.open("acme:nlp:y", "project").await;
     server.call("PUT", "/v1/prices/H100", json!({ "per_gpu_hour": "1" })).await.expect(200);
-    server.call("POST", "/v1/nodes", node()).await.expect(201);
     for account in ["acme", "acme:nlp"] {
         let tag = account.replace(':', "-");
         server.grant(&format!("g-{tag}"), account, "100").await;
@@ -248,6 +252,14 @@ async fn refill(server: &Server, operation: &str, account: &str, round: usize) {
             let id = format!("k-{tag}-{round}");
             let body = json!({ "id": id, "role": "viewer", "scope": account, "name": "n" });
             server.call("POST", "/v1/keys", body).await.expect(201);
+        }
+        "register_node" | "heartbeat_node" | "send_node_log" | "get_node" | "drain_node"
+        | "resume_node" | "delete_node" => {
+            let path = format!("/v1/nodes/n-{tag}");
+            let gone = server.call("DELETE", &path, Value::Null).await.status;
+            assert!(matches!(gone, 204 | 404), "{gone}");
+            let key = server.key("agent", account).await;
+            server.send("POST", "/v1/nodes", node(&tag), &key, &[]).await.expect(201);
         }
         _ => {}
     }
@@ -302,6 +314,10 @@ async fn every_operation_refuses_everybody_who_may_not() {
                     let body = answer.expect(200);
                     assert!(!mentions(&body, account), "{id} shows {account}: {body}");
                 }
+                (_, Hidden::Taken) => drop(answer.problem("conflict")),
+                (_, Hidden::Node) if *key != below => drop(answer.problem("not_found")),
+                (_, Hidden::Node) if sample.method == "GET" => drop(answer.expect(200)),
+                (_, Hidden::Node) => drop(answer.problem("forbidden")),
                 (_, Hidden::Inside) => {
                     let body = answer.expect(200);
                     for one in body["results"].as_array().expect("results") {

@@ -5,7 +5,7 @@ use super::config::CellConfig;
 use super::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use super::ids::{AccountId, AttemptId, JobId, RequestId};
 use super::intern::InternedId;
-use super::job::{Job, Phase, Request, Waiting};
+use super::job::{Job, Phase, Request, WHEN_ANSWERED, Waiting};
 use super::quota::Quota;
 use super::shape::Shape;
 use super::state::Cell;
@@ -134,6 +134,7 @@ impl Cell {
     }
 
     pub(crate) fn apply_queued(&mut self, at: Timestamp, spec: &JobSpec) {
+        let account = self.accounts.ensure(&spec.account);
         let mut labels: Vec<_> =
             spec.labels.iter().map(|label| self.labels.intern(label.clone())).collect();
         labels.sort_unstable();
@@ -145,6 +146,7 @@ impl Cell {
             cpu_milli: spec.cpu_milli,
             memory_mib: spec.memory_mib,
             labels: labels.into(),
+            scopes: self.scopes_of(account),
         });
         let request = Request {
             shape,
@@ -155,7 +157,6 @@ impl Cell {
         let request = self.requests.intern(request);
         self.demand.observe(shape, u32::from(spec.nodes));
         self.demand.refresh(&self.shapes);
-        let account = self.accounts.ensure(&spec.account);
         self.accounts.for_path(account, |account| account.in_use.waiting_jobs += 1);
         let tenant = spec.tenant();
         let group =
@@ -190,8 +191,16 @@ impl Cell {
 
     pub(crate) fn apply_funded(&mut self, id: JobId, attempts_before: u32) {
         let job = self.job_mut(id);
+        let renumbered = attempts_before > job.attempts;
         job.attempts = job.attempts.max(attempts_before);
-        if matches!(job.waiting(), Some(Waiting::Funds(_))) {
+        let waits = match job.waiting() {
+            Some(Waiting::Funds(_)) => true,
+            // No answer will be to one of the numbers from here on.
+            Some(Waiting::Delayed(until)) => until == WHEN_ANSWERED && renumbered,
+            Some(Waiting::Competing | Waiting::Group | Waiting::Nominated | Waiting::Moving)
+            | None => false,
+        };
+        if waits {
             self.stop_waiting(id);
             self.compete(id);
         }

@@ -9,7 +9,7 @@ use super::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, Stop
 use super::funding::Funded;
 use super::ids::{AttemptId, JobId};
 use super::inventory::Held;
-use super::job::{Job, Phase, Waiting};
+use super::job::{Job, Phase, WHEN_ANSWERED, Waiting, when_free};
 use super::node::{GpuSet, NodeId};
 use super::shape::ModelId;
 use super::share::usage_micros;
@@ -131,6 +131,9 @@ impl Cell {
     ) {
         let attempt = job.attempt().expect("only attempts that are not over are ended");
         let fate = self.fate(now, job, outcome);
+        // Before the ledger has answered a proposal there is no other: it counts on at most one
+        // being under way when it gives out numbers anew.
+        let fate = fate.map_err(|at| if attempt.confirmed { at } else { WHEN_ANSWERED });
         let gpu_ms = last
             .map_or_else(|| attempt.gpu_ms(), |last| attempt.gpu_ms_with(last.node, last.gpu_ms));
         events.push(Event::AttemptEnded {
@@ -143,6 +146,13 @@ impl Cell {
         if let Ok(outcome) = fate {
             events.push(Event::JobEnded { job: job.spec.job, outcome });
         }
+    }
+
+    /// Whether a job waits for the ledger's answer to a proposal whose place is gone.
+    pub(crate) fn awaits_answer(&self, attempt: AttemptId) -> bool {
+        self.jobs.get(&attempt.job).is_some_and(|job| {
+            job.attempts == attempt.number && job.waiting() == Some(Waiting::Delayed(WHEN_ANSWERED))
+        })
     }
 
     /// How the job ends, or when it may be placed again.
@@ -387,7 +397,9 @@ impl Cell {
         self.unblock(account);
         match requeued {
             Some(release_at) if release_at > at => {
-                self.timers.set(release_at, Timer::Release(id.job));
+                if release_at != WHEN_ANSWERED {
+                    self.timers.set(release_at, Timer::Release(id.job));
+                }
                 self.job_mut(id.job).phase = Phase::Waiting(Waiting::Delayed(release_at));
             }
             Some(_) => self.compete(id.job),
@@ -405,6 +417,7 @@ impl Cell {
                 held.fenced = true;
                 held.until = until;
             });
+            *self.fences.entry(id.job).or_default() += 1;
         } else {
             self.inventory.give(&self.shapes, node, id);
             self.wake_for(node);
@@ -413,6 +426,17 @@ impl Cell {
 
     pub(crate) fn apply_fence_lifted(&mut self, id: AttemptId, node: NodeId) {
         self.inventory.give(&self.shapes, node, id);
+        if let Some(fences) = self.fences.get_mut(&id.job) {
+            *fences -= 1;
+            if *fences == 0 {
+                self.fences.remove(&id.job);
+            }
+        }
+        let waits = self.jobs.get(&id.job).and_then(Job::waiting);
+        if waits == Some(Waiting::Delayed(when_free())) {
+            // Only if this was the last one.
+            self.compete(id.job);
+        }
         self.wake_for(node);
     }
 }

@@ -11,11 +11,12 @@ use crate::time::Timestamp;
 /// Who sends a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// An operator or an agent, through the server. May be repeated: every such command is
-    /// idempotent by nature.
+    /// An operator or an agent, through the server.
     Shell {
         /// The API key or component that asks.
         actor: CompactString,
+        /// The request under an idempotency key, if it has one.
+        request: Option<Request>,
     },
     /// A ledger, through the courier: the next message is taken, one that was taken before changes
     /// nothing, and a later one is refused.
@@ -32,8 +33,17 @@ pub enum Origin {
 impl Origin {
     /// A component of this program that asks on its own account.
     pub fn component(name: &'static str) -> Origin {
-        Origin::Shell { actor: CompactString::const_new(name) }
+        Origin::Shell { actor: CompactString::const_new(name), request: None }
     }
+}
+
+/// A request that is carried out once, however often it is made.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// A hash of the idempotency key and its scope.
+    pub key: u128,
+    /// A hash of the whole request (method, path, body): equal requests have equal ones.
+    pub fingerprint: u128,
 }
 
 /// What may be asked of a cell.
@@ -115,6 +125,8 @@ pub enum Command {
         /// The job.
         job: JobId,
     },
+    /// Keeps what a request was answered with, unless an answer is kept already.
+    KeepAnswer(Answer),
     /// Lets a proposed placement start. From the ledger: `PlacementConfirmed`.
     ConfirmPlacement {
         /// The attempt.
@@ -306,6 +318,8 @@ pub struct NodeOffer {
     pub memory_mib: u32,
     /// Labels, such as `zone=a`.
     pub labels: Vec<CompactString>,
+    /// The account whose jobs it runs, with all below it. `None`: everybody's.
+    pub scope: Option<CompactString>,
 }
 
 /// An agent's report on everything it runs.
@@ -348,6 +362,15 @@ pub enum ReportState {
     Stopped,
 }
 
+/// What a request was answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status of the interface.
+    pub status: u16,
+    /// The body, if there is one.
+    pub body: Option<CompactString>,
+}
+
 /// The answer to a command that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -355,6 +378,8 @@ pub enum Reply {
     Done,
     /// A message from the ledger that was received before.
     Duplicate,
+    /// The request was carried out before, under the same idempotency key.
+    Repeated,
     /// The answer to a registration.
     Registered {
         /// The number that each report must carry.
@@ -380,6 +405,8 @@ pub enum Refusal {
         /// The number that is next.
         expected: u64,
     },
+    /// The idempotency key was used for another request.
+    KeyReused,
     /// A field of the command has no meaning.
     Invalid {
         /// The field.
@@ -398,6 +425,8 @@ pub enum Refusal {
         /// The current number.
         current: u32,
     },
+    /// The node belongs to accounts that the agent does not speak for.
+    NodeScope,
     /// The node runs something, so it can neither go away nor change its hardware.
     NodeBusy,
     /// The job was admitted before.
@@ -416,6 +445,8 @@ impl Refusal {
             | Refusal::UnknownJob
             | Refusal::StaleAttempt
             | Refusal::StaleIncarnation { .. }
+            | Refusal::NodeScope
+            | Refusal::KeyReused
             | Refusal::AlreadyAdmitted
             | Refusal::UnknownMaintenance => false,
         }

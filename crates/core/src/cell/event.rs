@@ -6,7 +6,7 @@
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
-use super::command::{AccountPolicy, FundsBlocker, JobSpec, NodeOffer};
+use super::command::{AccountPolicy, Answer, FundsBlocker, JobSpec, NodeOffer, Request};
 use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
 use super::node::{GpuSet, NodeId};
@@ -312,6 +312,24 @@ pub enum Event {
     },
     /// There is nothing more to place until something changes.
     PassEnded,
+
+    /// A request was carried out under its idempotency key, in the events before this one.
+    RequestDone {
+        /// The request.
+        request: Request,
+    },
+    /// The answer to a request is kept.
+    AnswerKept {
+        /// The request.
+        request: Request,
+        /// What it was answered with.
+        answer: Box<Answer>,
+    },
+    /// The oldest requests under idempotency keys are forgotten.
+    RequestsForgotten {
+        /// How many.
+        requests: u32,
+    },
 }
 
 /// A node and the devices taken there.

@@ -68,8 +68,9 @@ impl Cell {
         }
         sink.part((&self.reservations, &self.hot, &self.ready));
         sink.part((&self.mixed, &self.maintenance, &self.timers, self.idle, self.review_at));
-        sink.part((self.victims, self.inventory.next_id()));
+        sink.part((self.victims, self.inventory.next_id(), &self.scopes));
         sink.part(self.inventory.supply().memory_of_models());
+        sink.part(&self.requests_done);
         sink.flush();
         sink.digester.finish()
     }

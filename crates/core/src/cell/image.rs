@@ -18,6 +18,7 @@ pub use super::inventory::Held;
 pub use super::job::{Job, Occupancy, Phase, Request, Waiting};
 pub use super::maintenance::Window;
 use super::node::NodeId;
+pub use super::once::DoneRequest;
 use super::post::Mark;
 pub use super::quota::Quota;
 use super::shape::{ModelId, Shape};
@@ -58,6 +59,10 @@ pub struct Image {
     pub decay: (i64, Timestamp),
     /// Accounts; the root is the first.
     pub accounts: Vec<AccountImage>,
+    /// Requests under idempotency keys, the oldest first.
+    pub requests_done: Vec<DoneRequest>,
+    /// Accounts that nodes are or were kept to.
+    pub scopes: Vec<AccountId>,
     /// Nodes that are here.
     pub nodes: Vec<NodeImage>,
     /// The number that the next new node gets.
@@ -239,6 +244,8 @@ impl Cell {
             demand: self.demand.image(),
             decay: (self.accounts.decay.half_life_ms(), self.accounts.decay.epoch()),
             accounts: self.account_images(),
+            requests_done: self.requests_done.iter().cloned().collect(),
+            scopes: self.scopes.iter().copied().collect(),
             nodes: self.node_images(),
             next_node: self.inventory.next_id(),
             memory_of_models: self.inventory.supply().memory_of_models(),

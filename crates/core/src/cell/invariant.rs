@@ -12,6 +12,7 @@ use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
 use super::job::{Job, Phase, Waiting};
 use super::quota::InUse;
+use super::scope::covers;
 use super::state::Cell;
 
 /// A law that does not hold, in words.
@@ -62,8 +63,14 @@ impl Cell {
     /// Checks what a step has placed: every quota and group that counts it still holds (L9).
     pub fn check_step(&self, events: &[Event]) -> Result<(), Broken> {
         for event in events {
-            let Event::PlacementProposed { attempt, .. } = event else { continue };
+            let Event::PlacementProposed { attempt, members, .. } = event else { continue };
             let Some((job, live)) = self.live(*attempt) else { continue };
+            let nodes = members.iter().map(|member| self.inventory.node(member.node));
+            for offer in nodes.map(|record| &record.offer) {
+                if !covers(offer.scope.as_deref(), Some(&job.spec.account)) {
+                    return Err(format!("L13: {attempt} is on {}, kept to others", offer.name));
+                }
+            }
             for id in self.accounts.path(job.account) {
                 let account = self.accounts.get(id);
                 let over = |used: u32, limit: Option<u32>| limit.is_some_and(|limit| used > limit);

@@ -16,7 +16,7 @@ use super::candidates::Candidates;
 use super::command::NodeOffer;
 use super::config::CellConfig;
 use super::demand::{DemandMix, Supply};
-use super::ids::{AttemptId, ClassRank, HardwareId, JobId};
+use super::ids::{AccountId, AttemptId, ClassRank, HardwareId, JobId};
 use super::intern::{InternedId, Interner};
 use super::job::Request;
 use super::node::{GpuSet, Node, NodeId, NodeState};
@@ -33,6 +33,7 @@ pub(crate) struct Hardware {
     cpu_milli: u32,
     memory_mib: u32,
     labels: SmallVec<[LabelId; 4]>,
+    scope: Option<AccountId>,
 }
 
 impl Hardware {
@@ -45,6 +46,7 @@ impl Hardware {
             cpu_milli: spec.cpu_milli,
             memory_mib: spec.memory_mib,
             labels: spec.labels.clone(),
+            scope: spec.scope,
         }
     }
 }
@@ -287,9 +289,13 @@ impl Inventory {
                     self.profile_leave(id);
                     let record = self.nodes[id.index()].as_mut().expect("matched above");
                     record.node = node;
-                    record.hardware = hardware;
+                } else {
+                    // What runs there stays: nothing but the scope may differ.
+                    let record = self.nodes[id.index()].as_mut().expect("matched above");
+                    record.node.set_scope(node.spec().scope);
                 }
                 let record = self.nodes[id.index()].as_mut().expect("matched above");
+                record.hardware = hardware;
                 record.offer = offer;
                 record.incarnation = incarnation;
                 record.seq = 0;

@@ -87,6 +87,14 @@ pub enum Phase {
     Active(Box<Attempt>),
 }
 
+/// Stands for the instant at which the last node has said that an earlier attempt is gone.
+pub(crate) fn when_free() -> Timestamp {
+    Timestamp::MAX.plus_millis(-1)
+}
+
+/// Stands for the instant at which the ledger answers a proposal whose place is gone.
+pub(crate) const WHEN_ANSWERED: Timestamp = Timestamp::MAX;
+
 /// Why a job has no GPUs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
@@ -96,7 +104,8 @@ pub enum Waiting {
     Group,
     /// The ledger does not pay for it now.
     Funds(FundsBlocker),
-    /// An operator preempted it a moment ago.
+    /// An operator preempted it a moment ago; or, at the end of time, a node has yet to say that an
+    /// earlier attempt is gone, or the ledger to answer a proposal whose place is gone.
     Delayed(Timestamp),
     /// Others are being preempted for it.
     Nominated,

@@ -7,7 +7,9 @@ use compact_str::CompactString;
 use super::command::{NodeOffer, Refusal};
 use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::AttemptId;
+use super::job::check_path;
 use super::node::{MAX_GPUS, Node, NodeId, NodeSpec};
+use super::scope::covers;
 use super::state::Cell;
 use super::timer::Timer;
 use crate::time::Timestamp;
@@ -27,6 +29,10 @@ impl NodeOffer {
             return invalid("gpus.uuid", "given for every GPU, or for none");
         }
         let distinct: BTreeSet<&CompactString> = self.uuids.iter().collect();
+        if let Some(scope) = &self.scope {
+            check_path(scope)
+                .or(invalid("scope", "an account's path, or none for everybody's jobs"))?;
+        }
         if distinct.len() != named || self.uuids.iter().any(CompactString::is_empty) {
             return invalid("gpus.uuid", "not empty, and each only once");
         }
@@ -49,11 +55,17 @@ impl Cell {
         offer.check()?;
         let known = self.inventory.find(&offer.name);
         let record = known.map(|id| (id, self.inventory.node(id)));
-        if let Some((_, record)) = record
-            && !record.members.is_empty()
-            && *record.offer != *offer
-        {
-            return Err(Refusal::NodeBusy);
+        if let Some((_, record)) = record {
+            // Only whoever speaks for all whose jobs it runs may say what the node is. So its scope
+            // never shrinks below what runs there.
+            if !covers(offer.scope.as_deref(), record.offer.scope.as_deref()) {
+                return Err(Refusal::NodeScope);
+            }
+            let scope = offer.scope.clone();
+            let alike = NodeOffer { scope, ..(*record.offer).clone() } == *offer;
+            if !record.members.is_empty() && !alike {
+                return Err(Refusal::NodeBusy);
+            }
         }
         let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
         events.push(Event::NodeRegistered {
@@ -118,6 +130,7 @@ impl Cell {
     /// The node that an agent offers, with everything free.
     pub(crate) fn make_node(&mut self, offer: &NodeOffer) -> Node {
         let labels = offer.labels.iter().map(|label| self.labels.intern(label.clone())).collect();
+        let scope = offer.scope.as_deref().map(|path| self.open_scope(path));
         let spec = NodeSpec {
             model: self.models.intern(offer.model.clone()),
             gpus: offer.gpus,
@@ -126,6 +139,7 @@ impl Cell {
             memory_mib: offer.memory_mib,
             labels,
             rack: self.racks.intern(offer.rack.clone()),
+            scope,
         };
         Node::new(spec).expect("the number of GPUs was checked")
     }

@@ -1,6 +1,6 @@
 //! The cell as a machine: every command and every event on one screen each.
 
-use super::command::{Command, Origin, Refusal, Reply, Verdict};
+use super::command::{Command, Origin, Refusal, Reply, Request, Verdict};
 use super::event::{Event, JobOutcome, StopReason};
 use super::ids::AttemptId;
 use super::job::{Phase, Waiting, check_path};
@@ -31,7 +31,20 @@ impl Machine for Cell {
         if let Receipt::Duplicate = self.decide_receipt(origin, events)? {
             return Ok(Reply::Duplicate);
         }
-        let reply = self.decide_command(now, command, events)?;
+        let request = match origin {
+            Origin::Shell { request, .. } => *request,
+            Origin::Ledger { .. } => None,
+        };
+        if let Some(request) = request
+            && self.is_done(request)?
+            && !matches!(command, Command::KeepAnswer(_))
+        {
+            return Ok(Reply::Repeated);
+        }
+        let reply = self.decide_command(now, request, command, events)?;
+        if let Some(request) = request.filter(|_| !matches!(command, Command::KeepAnswer(_))) {
+            events.push(Event::RequestDone { request });
+        }
         self.tell_ledgers(first, events);
         Ok(reply)
     }
@@ -45,6 +58,11 @@ impl Machine for Cell {
             Event::LedgerTold { shard, number, message: _ } => {
                 self.told.insert(*shard, *number);
             }
+            Event::RequestDone { request } => self.apply_request_done(at, *request, None),
+            Event::AnswerKept { request, answer } => {
+                self.apply_request_done(at, *request, Some(answer));
+            }
+            Event::RequestsForgotten { requests } => self.apply_requests_forgotten(*requests),
             Event::Configured(config) => self.apply_configured(at, config),
             Event::PriceSet { model, price } => {
                 let model = self.models.intern(model.clone());
@@ -172,6 +190,7 @@ impl Cell {
     fn decide_command(
         &self,
         now: Timestamp,
+        request: Option<Request>,
         command: &Command,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
@@ -189,6 +208,11 @@ impl Cell {
             Command::SetAccount(policy) => {
                 check_path(&policy.path)?;
                 events.push(Event::AccountSet(Box::new(policy.clone())));
+            }
+            Command::KeepAnswer(answer) => {
+                if let Some(request) = request {
+                    self.decide_keep(request, answer, events);
+                }
             }
             Command::RegisterNode(offer) => {
                 let incarnation = self.decide_register(now, offer, events)?;
@@ -252,6 +276,9 @@ impl Cell {
                 let job = self.jobs.get(job).ok_or(Refusal::UnknownJob)?;
                 self.decide_stop(now, job, StopReason::Operator, events);
             }
+            Command::ConfirmPlacement { attempt, .. } if self.awaits_answer(*attempt) => {
+                events.push(Event::JobReleased { job: attempt.job });
+            }
             Command::ConfirmPlacement { attempt, price, funded_ms } => {
                 self.proposed(*attempt)?;
                 events.push(Event::PlacementConfirmed {
@@ -260,8 +287,16 @@ impl Cell {
                     funded_ms: *funded_ms,
                 });
             }
+            Command::RefusePlacement { attempt, verdict: Verdict::Wait(_) }
+                if self.awaits_answer(*attempt) =>
+            {
+                // It will be told so again when it has found another place.
+                events.push(Event::JobReleased { job: attempt.job });
+            }
             Command::RefusePlacement { attempt, verdict } => {
-                self.proposed(*attempt)?;
+                if !self.awaits_answer(*attempt) {
+                    self.proposed(*attempt)?;
+                }
                 let attempt = *attempt;
                 match verdict {
                     Verdict::Withdraw => {
@@ -309,6 +344,10 @@ impl Cell {
             Timer::MaintenanceBegin(id) => self.decide_maintenance_begin(now, id, events),
             Timer::MaintenanceEnd(id) => events.push(Event::MaintenanceEnded { id }),
             Timer::Review => events.push(Event::ReviewBegan),
+            Timer::Requests => {
+                let requests = self.requests_done.due(now);
+                events.push(Event::RequestsForgotten { requests });
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use super::ids::AccountId;
 use super::intern::interned_id;
 use super::shape::{GpuDemand, LabelId, ModelId, Shape, WHOLE_GPU};
 
@@ -151,6 +152,8 @@ pub struct NodeSpec {
     pub labels: SmallVec<[LabelId; 4]>,
     /// Its rack.
     pub rack: RackId,
+    /// The account whose jobs it runs, with all below it. `None`: everybody's.
+    pub scope: Option<AccountId>,
 }
 
 /// A node and what is free on it.
@@ -228,6 +231,16 @@ impl Node {
         self.drained = drained;
     }
 
+    /// Whether it runs jobs of the accounts that a shape comes from.
+    pub fn admits(&self, shape: &Shape) -> bool {
+        self.spec.scope.is_none_or(|scope| shape.scopes.contains(&scope))
+    }
+
+    /// Lets it run other accounts' jobs from now on.
+    pub fn set_scope(&mut self, scope: Option<AccountId>) {
+        self.spec.scope = scope;
+    }
+
     /// What matters of the node when a placement is valued.
     pub fn state(&self) -> NodeState {
         let mut free_gpus = self.free_gpus.clone();
@@ -250,6 +263,10 @@ impl Node {
 
     /// Whether the node is of the kind that a shape asks for, however full it is.
     pub fn accepts(&self, shape: &Shape) -> bool {
+        self.admits(shape) && self.is_of_kind(shape)
+    }
+
+    fn is_of_kind(&self, shape: &Shape) -> bool {
         shape.allows(self.spec.model)
             && self.spec.gpu_memory_mib >= shape.gpu_memory_mib
             && shape.labels.iter().all(|label| self.spec.labels.binary_search(label).is_ok())
@@ -278,7 +295,12 @@ impl Node {
 
     /// Whether a shape could start here if nothing else ran and nothing were drained.
     pub fn could_ever_fit(&self, shape: &Shape) -> bool {
-        self.accepts(shape)
+        self.admits(shape) && self.could_serve(shape)
+    }
+
+    /// Whether the node is large enough and of the right kind, whosoever jobs it runs.
+    pub fn could_serve(&self, shape: &Shape) -> bool {
+        self.is_of_kind(shape)
             && self.spec.cpu_milli >= shape.cpu_milli
             && self.spec.memory_mib >= shape.memory_mib
             && match shape.gpu {
@@ -387,6 +409,7 @@ mod tests {
             memory_mib: 524_288,
             labels: SmallVec::from_slice(&[LabelId(5), LabelId(2)]),
             rack: RackId(0),
+            scope: None,
         })
         .expect("few enough GPUs")
     }

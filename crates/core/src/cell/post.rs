@@ -204,7 +204,10 @@ impl Cell {
             | Event::ReservationDropped { .. }
             | Event::ReviewBegan
             | Event::ReviewPassed { .. }
-            | Event::PassEnded => {}
+            | Event::PassEnded
+            | Event::RequestDone { .. }
+            | Event::AnswerKept { .. }
+            | Event::RequestsForgotten { .. } => {}
         }
     }
 }

@@ -202,9 +202,10 @@ impl Cell {
         };
         let profile = self.inventory.profile();
         let free = profile.by_time(model, whole_gpus(shape)).take_while(|(at, _)| *at <= now);
-        let free =
-            free.map(|(_, id)| id).take(if wanted > 1 { NODES_LOOKED_AT * wanted } else { 0 });
-        let taken = profile.by_preemption(model, up_to, count);
+        let admits = |id: &NodeId| self.inventory.node(*id).node.admits(shape);
+        let free = free.map(|(_, id)| id).filter(admits);
+        let free = free.take(if wanted > 1 { NODES_LOOKED_AT * wanted } else { 0 });
+        let taken = profile.by_preemption(model, up_to, count).filter(admits);
         let taken = taken.filter(|id| self.may_preempt_on(job, *id)).take(NODES_LOOKED_AT * wanted);
         let mut seen = BTreeSet::new();
         let mut plans: Vec<NodePlan> = Vec::new();

@@ -6,6 +6,7 @@
 
 use smallvec::SmallVec;
 
+use super::ids::AccountId;
 use super::intern::{Interner, interned_id};
 
 /// Thousandths in a whole GPU.
@@ -89,6 +90,9 @@ pub struct Shape {
     pub memory_mib: u32,
     /// Labels that the node must carry, in rising order.
     pub labels: SmallVec<[LabelId; 2]>,
+    /// Of the accounts that nodes are kept to, those that the job belongs to, in rising order: it
+    /// may use their nodes besides everybody's.
+    pub scopes: SmallVec<[AccountId; 1]>,
 }
 
 impl Shape {
@@ -101,6 +105,7 @@ impl Shape {
             cpu_milli: 0,
             memory_mib: 0,
             labels: SmallVec::new(),
+            scopes: SmallVec::new(),
         }
     }
 

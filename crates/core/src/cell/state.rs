@@ -12,9 +12,10 @@ use super::group::Groups;
 use super::ids::{AccountId, ClassRank, JobId, MaintenanceId, RequestId};
 use super::intern::{InternedId, Interner};
 use super::inventory::Inventory;
-use super::job::{Job, Phase, Request, Waiting};
+use super::job::{Job, Phase, Request, Waiting, when_free};
 use super::maintenance::Window;
 use super::node::{NodeId, RackId};
+use super::once::Done;
 use super::post::Mark;
 use super::queue::Ticket;
 use super::reservation::Reservation;
@@ -68,6 +69,10 @@ pub struct Cell {
     pub(crate) requests: Interner<Request, RequestId>,
     pub(crate) demand: Demand,
     pub(crate) accounts: Accounts,
+    /// Requests that were made under an idempotency key.
+    pub(crate) requests_done: Done,
+    /// Accounts that nodes are or were kept to.
+    pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
@@ -87,6 +92,8 @@ pub struct Cell {
     pub(crate) review_at: Option<Timestamp>,
     /// Attempts preempted since the last review began.
     pub(crate) victims: u32,
+    /// On how many nodes attempts of a job are over that were not reported gone.
+    pub(crate) fences: BTreeMap<JobId, u32>,
     /// Preemptible attempts that have GPUs, by class.
     pub(crate) preemptible: BTreeMap<ClassRank, u32>,
     pub(crate) saved: Option<Box<Cell>>,
@@ -116,6 +123,8 @@ impl Cell {
             shapes: Shapes::new(),
             requests: Interner::new(),
             demand: Demand::default(),
+            requests_done: Done::default(),
+            scopes: BTreeSet::new(),
             inventory: Inventory::default(),
             jobs: BTreeMap::new(),
             classes: BTreeMap::new(),
@@ -129,6 +138,7 @@ impl Cell {
             idle: true,
             review_at: None,
             victims: 0,
+            fences: BTreeMap::new(),
             preemptible: BTreeMap::new(),
             saved: None,
         }
@@ -154,8 +164,12 @@ impl Cell {
         self.classes.entry(class).or_default()
     }
 
-    /// Lets a job compete.
+    /// Lets a job compete, once nothing of its earlier attempts can run any more.
     pub(crate) fn compete(&mut self, id: JobId) {
+        if self.fences.contains_key(&id) {
+            self.job_mut(id).phase = Phase::Waiting(Waiting::Delayed(when_free()));
+            return;
+        }
         let job = self.job_mut(id);
         job.phase = Phase::Waiting(Waiting::Competing);
         let waiter = job.waiter();

@@ -31,6 +31,8 @@ pub enum Timer {
     MaintenanceEnd(MaintenanceId),
     /// Waiting jobs are looked at again for preemption.
     Review,
+    /// The oldest request under an idempotency key has been kept long enough.
+    Requests,
 }
 
 /// All timers that run.

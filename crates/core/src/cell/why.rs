@@ -7,7 +7,7 @@ use compact_str::CompactString;
 use super::account::ROOT;
 use super::command::FundsBlocker;
 use super::ids::{AccountId, ClassRank, JobId};
-use super::job::{Job, Waiting};
+use super::job::{Job, Waiting, when_free};
 use super::quota::QuotaLimit;
 use super::state::Cell;
 use crate::time::Timestamp;
@@ -90,6 +90,13 @@ pub enum Blocker {
         /// The models that will do. Empty: any.
         models: Vec<CompactString>,
     },
+    /// Nodes that would do run jobs of other accounts only.
+    Scope {
+        /// The account that they do not serve.
+        account: CompactString,
+        /// The models that will do. Empty: any.
+        models: Vec<CompactString>,
+    },
     /// Nodes of the right model are all too small, in GPUs, GPU memory, CPU, memory or labels.
     Memory {
         /// Nodes of the right model.
@@ -144,7 +151,7 @@ impl Blocker {
             Blocker::Frozen { .. } => "frozen",
             Blocker::Quota { .. } => "quota",
             Blocker::Group { .. } => "group",
-            Blocker::GpuType { .. } => "gpu_type",
+            Blocker::GpuType { .. } | Blocker::Scope { .. } => "gpu_type",
             Blocker::Memory { .. } => "memory",
             Blocker::Capacity { .. } => "capacity",
             Blocker::Gang { .. } => "gang",
@@ -185,6 +192,8 @@ struct Survey {
     suitable: u32,
     available: u32,
     closed: u32,
+    /// Nodes for other accounts alone that would be suitable.
+    foreign: u32,
     claims: Vec<(Option<JobId>, Timestamp)>,
 }
 
@@ -240,8 +249,14 @@ impl Cell {
             Waiting::Funds(FundsBlocker::Frozen) => {
                 blockers.push(Blocker::Frozen { account: None });
             }
-            Waiting::Delayed(until) => blockers.push(Blocker::Delayed { until }),
-            Waiting::Competing | Waiting::Group | Waiting::Nominated | Waiting::Moving => {}
+            Waiting::Delayed(until) if until < when_free() => {
+                blockers.push(Blocker::Delayed { until });
+            }
+            Waiting::Delayed(_)
+            | Waiting::Competing
+            | Waiting::Group
+            | Waiting::Nominated
+            | Waiting::Moving => {}
         }
         for id in self.accounts.path(job.account) {
             let account = self.accounts.get(id);
@@ -284,6 +299,10 @@ impl Cell {
         let mut survey = Survey::default();
         for (_, record) in self.inventory.iter() {
             let node = &record.node;
+            if !node.admits(shape) {
+                survey.foreign += u32::from(node.could_serve(shape));
+                continue;
+            }
             survey.of_model += u32::from(shape.allows(node.model()));
             if !node.could_ever_fit(shape) {
                 continue;
@@ -309,9 +328,16 @@ impl Cell {
     fn push_room_blockers(&self, now: Timestamp, job: &Job, blockers: &mut Vec<Blocker>) {
         let survey = self.survey(now, job);
         let wanted = u32::from(job.spec.nodes);
-        let Survey { of_model, suitable, available, closed, claims } = survey;
+        let Survey { of_model, suitable, available, closed, foreign, claims } = survey;
         if available >= wanted {
             return;
+        }
+        if suitable < wanted && foreign > 0 {
+            let (account, models) = (job.spec.account.clone(), job.spec.models.to_vec());
+            blockers.push(Blocker::Scope { account, models });
+            if of_model == 0 {
+                return;
+            }
         }
         if of_model == 0 {
             let models = job.spec.models.to_vec();

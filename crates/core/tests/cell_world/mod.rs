@@ -85,6 +85,7 @@ pub fn offer(name: &str, model: &str, gpus: u16) -> NodeOffer {
         memory_mib: 1024 * 1024,
         uuids: (0..gpus).map(|device| format!("{name}-{device}").into()).collect(),
         labels: Vec::new(),
+        scope: None,
     }
 }
 
@@ -151,6 +152,17 @@ impl World {
             silent: false,
         });
         self.agents.sort_by(|left, right| left.name.cmp(&right.name));
+    }
+
+    /// An agent starts again under another key, and still has all that it ran.
+    pub fn widen(&mut self, name: &str, scope: Option<&str>) {
+        let view = self.cell.node_named(name).expect("a node that is here");
+        let offer = NodeOffer { scope: scope.map(Into::into), ..view.offer.clone() };
+        let reply = self.ok(Command::RegisterNode(offer));
+        let Reply::Registered { incarnation, .. } = reply else { panic!("registered") };
+        let mut agents = self.agents.iter_mut();
+        let agent = agents.find(|agent| agent.name == name).expect("it has an agent");
+        (agent.incarnation, agent.seq) = (incarnation, 0);
     }
 
     /// A job of an account that would run so long, with a longest runtime of the same.

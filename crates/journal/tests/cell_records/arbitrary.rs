@@ -1,7 +1,7 @@
 //! Events of every kind with arbitrary content, drawn from a seed.
 
 use bursar_core::cell::command::{
-    AccountPolicy, FundsBlocker, GroupSpec, JobSpec, NodeOffer, QuotaSpec,
+    AccountPolicy, Answer, FundsBlocker, GroupSpec, JobSpec, NodeOffer, QuotaSpec, Request,
 };
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{
@@ -18,32 +18,41 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// How many variants an event has.
-pub(crate) const VARIANTS: u32 = 43;
+pub(crate) const VARIANTS: u32 = 46;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
-pub(crate) struct Source(ChaCha8Rng);
+pub(crate) struct Source {
+    numbers: ChaCha8Rng,
+    /// Whether fields are drawn that came after the first golden bytes were written.
+    later: bool,
+}
 
 impl Source {
     pub(crate) fn new(seed: u64) -> Source {
-        Source(ChaCha8Rng::seed_from_u64(seed))
+        Source { numbers: ChaCha8Rng::seed_from_u64(seed), later: true }
+    }
+
+    /// Draws what could be drawn when the first golden bytes were written.
+    pub(crate) fn first(seed: u64) -> Source {
+        Source { later: false, ..Source::new(seed) }
     }
 
     fn u64(&mut self) -> u64 {
-        let shift = self.0.next_u32() % 64;
-        self.0.next_u64() >> shift
+        let shift = self.numbers.next_u32() % 64;
+        self.numbers.next_u64() >> shift
     }
 
     fn u32(&mut self) -> u32 {
-        self.0.next_u32() >> (self.0.next_u32() % 32)
+        self.numbers.next_u32() >> (self.numbers.next_u32() % 32)
     }
 
     fn u16(&mut self) -> u16 {
         // The shift leaves 16 bits at most.
-        (self.0.next_u32() >> (16 + self.0.next_u32() % 16)) as u16
+        (self.numbers.next_u32() >> (16 + self.numbers.next_u32() % 16)) as u16
     }
 
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
-        self.0.next_u32() % bound
+        self.numbers.next_u32() % bound
     }
 
     fn coin(&mut self) -> bool {
@@ -191,6 +200,7 @@ impl Source {
             cpu_milli: self.u32(),
             memory_mib: self.u32(),
             labels: self.list(Source::name),
+            scope: if self.later { self.maybe(Source::name) } else { None },
         })
     }
 
@@ -244,10 +254,10 @@ impl Source {
         } else {
             Author::Ledger { shard: self.u16() }
         };
+        let kinds = if self.later { CommandKind::ALL } else { &CommandKind::ALL[..18] };
         AuditHeader {
             author,
-            // The golden bytes were drawn from these many.
-            command: self.pick(&CommandKind::ALL[..18]),
+            command: self.pick(kinds),
             outcome: self.pick(&[Outcome::Accepted, Outcome::Refused]),
         }
     }
@@ -378,10 +388,21 @@ impl Source {
             39 => Event::ReviewBegan,
             40 => Event::ReviewPassed { class: self.class() },
             41 => Event::PassEnded,
-            _ => Event::ClassSet {
+            42 => Event::ClassSet {
                 class: self.name(),
                 preempts: self.maybe(|source| source.list(Source::name)),
             },
+            43 => Event::RequestDone { request: self.request() },
+            44 => Event::AnswerKept {
+                request: self.request(),
+                answer: Box::new(Answer { status: self.u16(), body: self.maybe(Source::name) }),
+            },
+            _ => Event::RequestsForgotten { requests: self.u32() },
         }
+    }
+
+    fn request(&mut self) -> Request {
+        let mut wide = || u128::from(self.u64()) << 64 | u128::from(self.u64());
+        Request { key: wide(), fingerprint: wide() }
     }
 }

@@ -26,7 +26,8 @@ use bursar_engine::Seen;
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Tree};
 use super::labels::{label_list, memory_mib};
-use super::nodes::{cell_of, origin};
+use super::nodes::{find_node, origin, owned};
+use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::cells::CellService;
 use crate::ids::{attempt_id, read_attempt_id};
@@ -55,7 +56,7 @@ fn check_binding(caller: &Caller, region: &str, node: &str) -> Result<(), Failur
     Err(Failure::forbidden("this key is bound to another region or node"))
 }
 
-fn offer(node: RegisterNode) -> Result<NodeOffer, Failure> {
+fn offer(node: RegisterNode, scope: Option<Name>) -> Result<NodeOffer, Failure> {
     if !is_valid_name(&node.id) {
         let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
         return Err(Failure::invalid("id", reason));
@@ -91,6 +92,7 @@ fn offer(node: RegisterNode) -> Result<NodeOffer, Failure> {
         cpu_milli: cpu_milli.ok_or_else(|| Failure::invalid("cpus", "is too large"))?,
         memory_mib: memory_mib(node.memory_gib, "memory_gib")?,
         labels: label_list(node.labels, "labels")?,
+        scope,
     })
 }
 
@@ -103,21 +105,35 @@ pub(super) async fn register(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
-    let node: RegisterNode = convert(body)?;
+    let node: RegisterNode = convert(body.clone())?;
     caller.principal.require("register_node")?;
     check_binding(&caller, &node.region, &node.id)?;
     let reason = "there is no such region here";
     let cell = app.cells.of_region(&node.region);
     let cell = cell.ok_or_else(|| Failure::invalid("region", reason))?;
-    let offer = offer(node)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = start(&app, &caller, cell, node).await;
+    once.finish(answer).await
+}
+
+/// Registers a node. Doing so once more only makes the start before it an older one, so the cell need
+/// not know the request.
+async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNode) -> Answer {
+    let offer = offer(node, caller.principal.scope.clone())?;
     let name = offer.name.clone();
-    if let Ok(other) = cell_of(&app, &name).await
+    if let Some((other, scope)) = find_node(app, &name).await?
         && other.region != cell.region
     {
-        let detail = format!("the node `{name}` is in {}; delete it there first", other.region);
+        let seen = caller.principal.sees_node(scope.as_deref());
+        let place = if seen { other.region.as_str() } else { "another region" };
+        let detail =
+            format!("a node `{name}` is in {place}; delete it there or choose another name");
         return Err(Failure::new(Code::Conflict, detail));
     }
-    let seen = cell.gateway.post(origin(&caller), Command::RegisterNode(offer)).answer().await?;
+    let seen = cell.gateway.post(origin(caller), Command::RegisterNode(offer)).answer().await?;
     let Reply::Registered { incarnation, heartbeat_ms, lease_until } = seen.value? else {
         unreachable!("a registration is answered with its number")
     };
@@ -312,12 +328,17 @@ async fn observed(cell: &CellService, beat: &command::Heartbeat) -> Result<Optio
 }
 
 /// Keeps what came along with the reports; losing it loses no money.
-fn keep_words(app: &App, beat: &Heartbeat) {
+async fn keep_words(app: &App, cell: &CellService, node: &Name, beat: &Heartbeat) {
     for said in &beat.attempts {
-        let kept = said.message.as_deref().map_or(Ok(()), |text| app.logs.note(&said.id, text));
-        let tail = said.log_tail.as_deref().filter(|_| app.logs.len(&said.id) == 0);
-        let tail = tail.map_or(Ok(0), |tail| app.logs.append(&said.id, 0, tail.as_bytes()));
-        if let Err(error) = kept.and(tail.map(drop)) {
+        let mut kept = said.message.as_deref().map_or(Ok(()), |text| app.logs.note(&said.id, text));
+        let attempt = read_attempt_id(&said.id).map(|(_, attempt)| attempt);
+        if let (Some(tail), Some(attempt)) = (said.log_tail.as_deref(), attempt)
+            && let Ok(Some(rank)) = rank_here(app, cell, attempt, node.clone()).await
+            && app.logs.len(&said.id, rank) == 0
+        {
+            kept = kept.and(app.logs.append(&said.id, rank, 0, tail.as_bytes()).map(drop));
+        }
+        if let Err(error) = kept {
             tracing::warn!(%error, attempt = %said.id, "what the agent said was not kept");
         }
     }
@@ -342,7 +363,7 @@ pub(super) async fn heartbeat(
     }
     caller.principal.require("heartbeat_node")?;
     let id = named("node", id)?;
-    let cell = cell_of(&app, &id).await?;
+    let cell = owned(&app, &caller.principal, &id).await?;
     check_binding(&caller, &cell.region, &id)?;
     let (said, foreign) = report(cell, &id, &beat)?;
     let watch = Stopwatch::start();
@@ -353,7 +374,7 @@ pub(super) async fn heartbeat(
         unreachable!("a report is answered with the lease")
     };
     app.metrics.heartbeat(&cell.region, watch.elapsed(), before);
-    keep_words(&app, &beat);
+    keep_words(&app, cell, &said.node, &beat).await;
     app.settle_if_manual().await?;
     let wait = Duration::from_secs(query.wait_seconds.unwrap_or(0).into());
     let wait = if foreign.is_empty() { wait } else { Duration::ZERO };
@@ -370,21 +391,20 @@ pub(super) async fn heartbeat(
     Ok(json(StatusCode::OK, &Orders { orders, lease_until: time(lease_until) }))
 }
 
-/// Whether an attempt has or had a part on a node.
-async fn ran_here(
+/// The rank of a node among those that an attempt has or had a part on.
+async fn rank_here(
     app: &App,
     cell: &CellService,
     attempt: AttemptId,
     node: Name,
-) -> Result<bool, Failure> {
+) -> Result<Option<u32>, Failure> {
     let number = cell.number;
     let look = move |ledger: &Ledger| {
-        let job = ledger.job(JobNo::of_cell(attempt.job));
-        job.into_iter().flat_map(|job| &job.attempts).any(|known| {
-            known.cell == Some(number)
-                && known.number == attempt.number
-                && known.members.iter().any(|member| member.node == node)
-        })
+        let mut attempts = ledger.job(JobNo::of_cell(attempt.job))?.attempts.iter();
+        let known =
+            attempts.find(|known| known.cell == Some(number) && known.number == attempt.number)?;
+        let rank = known.members.iter().position(|member| member.node == node)?;
+        u32::try_from(rank).ok()
     };
     Ok(app.ledger.read(look).await?.value)
 }
@@ -402,7 +422,7 @@ pub(super) async fn logs(
     let chunk: LogChunk = convert(body)?;
     caller.principal.require("send_node_log")?;
     let id = named("node", id)?;
-    let cell = cell_of(&app, &id).await?;
+    let cell = owned(&app, &caller.principal, &id).await?;
     check_binding(&caller, &cell.region, &id)?;
     let data = BASE64.decode(&chunk.data);
     let data = data.map_err(|_| Failure::invalid("data", "must be base64 with padding"))?;
@@ -415,11 +435,10 @@ pub(super) async fn logs(
         let detail = format!("the node's agent started again as {current}; register again");
         return Err(Failure::new(Code::StaleIncarnation, detail));
     }
-    if !ran_here(&app, cell, attempt, node).await? {
-        return Err(Failure::not_found("attempt", &chunk.attempt));
-    }
+    let rank = rank_here(&app, cell, attempt, node).await?;
+    let rank = rank.ok_or_else(|| Failure::not_found("attempt", &chunk.attempt))?;
     let store = Arc::clone(&app);
-    let work = move || store.logs.append(&chunk.attempt, chunk.offset, &data);
+    let work = move || store.logs.append(&chunk.attempt, rank, chunk.offset, &data);
     let kept = tokio::task::spawn_blocking(work).await;
     let kept = kept.map_err(std::io::Error::other).and_then(|kept| kept);
     let next_offset = kept.map_err(|error| Failure::new(Code::StorageFull, error.to_string()))?;

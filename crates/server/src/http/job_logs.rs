@@ -28,6 +28,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 struct Source {
     number: JobNo,
     attempt: Option<String>,
+    rank: u32,
 }
 
 async fn source(
@@ -35,6 +36,7 @@ async fn source(
     account: &Name,
     id: &Name,
     wanted: Option<String>,
+    rank: u32,
 ) -> Result<Source, Failure> {
     let (tenant, job) = (Name::from(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
@@ -42,10 +44,17 @@ async fn source(
         let own = ledger.job(number)?;
         let names: Vec<String> =
             own.attempts.iter().map(|attempt| attempt_name(number, attempt)).collect();
-        Some((number, names))
+        Some((number, names, own.order.terms.nodes))
     };
     let seen = app.read(read).await?;
-    let (number, mut names) = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
+    let (number, mut names, nodes) = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
+    if rank >= u32::from(nodes) {
+        let reason = match nodes {
+            1 => "the job has one node: 0".to_owned(),
+            nodes => format!("the job has {nodes} nodes: 0 to {}", nodes - 1),
+        };
+        return Err(Failure::invalid("rank", reason));
+    }
     let attempt = match wanted {
         Some(wanted) if !names.contains(&wanted) => {
             return Err(Failure::not_found("attempt", &wanted));
@@ -53,7 +62,7 @@ async fn source(
         Some(wanted) => Some(wanted),
         None => names.pop(),
     };
-    Ok(Source { number, attempt })
+    Ok(Source { number, attempt, rank })
 }
 
 /// Where a reader is.
@@ -91,8 +100,9 @@ impl Reading {
             // Looked at first: what is written before the end is read after it.
             let ended = !self.follow || self.has_ended().await;
             if let Some(attempt) = self.attempt().await {
-                let (app, offset) = (Arc::clone(&self.app), self.offset);
-                let read = tokio::task::spawn_blocking(move || app.logs.read(&attempt, offset));
+                let (app, rank, offset) = (Arc::clone(&self.app), self.source.rank, self.offset);
+                let read = move || app.logs.read(&attempt, rank, offset);
+                let read = tokio::task::spawn_blocking(read);
                 let piece = read.await.map_err(std::io::Error::other)??;
                 if !piece.is_empty() {
                     self.offset += piece.len() as u64;
@@ -111,7 +121,8 @@ impl Reading {
     }
 }
 
-/// The output of a job's attempt, as text. With `follow` it goes on until the job has ended.
+/// The output of a job's attempt on one of its nodes, the first unless `rank` says otherwise, as
+/// text. With `follow` it goes on until the job has ended.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", operation_id = "get_job_logs",
     params(("id" = String, Path, description = "The job's id"), LogQuery),
     responses((status = 200, description = "The output", body = String,
@@ -125,7 +136,7 @@ pub(super) async fn get(
     let id = named("job", id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("get_job_logs")?;
-    let source = source(&app, &account, &id, query.attempt).await?;
+    let source = source(&app, &account, &id, query.attempt, query.rank.unwrap_or(0)).await?;
     let follow = query.follow.unwrap_or(false);
     let reading = Reading { app, source, offset: 0, follow };
     let pieces = stream::try_unfold(reading, |mut reading| async move {

@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::change::{Answer, change, json, named};
 use super::extract::{Caller, Params, Tree};
 use super::list::{Step, page_size, read_cursor, walk, write_cursor};
-use super::nodes::origin;
+use super::once::{Begun, Once};
 use super::submission::submission;
 use crate::app::App;
 use crate::auth::{Principal, is_at_or_below, tenant_of};
@@ -289,11 +289,27 @@ pub(super) async fn preempt(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let PreemptJob {} = convert(body)?;
+    let PreemptJob {} = convert(body.clone())?;
     let id = named("job", id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("preempt_job")?;
-    let (tenant, wanted) = (Name::from(tenant_of(&account)), id.clone());
+    let once = match Once::begin(&app, &caller, tenant_of(&account), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match stop(&app, &once, &account, &id).await {
+        Ok(()) => shown(&app, &caller, &account, &id).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+/// Preempts a job, unless the same call did before.
+async fn stop(app: &App, once: &Once<'_>, account: &Name, id: &Name) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
         let own = ledger.job(number)?;
@@ -301,7 +317,7 @@ pub(super) async fn preempt(
         Some((number, cell, own.order.terms.preemptible))
     };
     let seen = app.ledger.read(read).await?;
-    let (number, cell, preemptible) = seen.value.ok_or_else(|| Failure::not_found("job", &id))?;
+    let (number, cell, preemptible) = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
     let conflict = |detail: &str| Failure::new(Code::Conflict, detail);
     if !preemptible {
         let detail = "the job is not preemptible; drain its node with force, or cancel the job";
@@ -310,9 +326,12 @@ pub(super) async fn preempt(
     let cell = cell.and_then(|cell| app.cells.numbered(cell));
     let cell = cell.ok_or_else(|| conflict("the job does not run; there is nothing to preempt"))?;
     let command = cell::Command::PreemptJob { job: cell_id(number) };
-    cell.gateway.post(origin(&caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
-    let looked = look(&app, &account, &id).await?;
-    let job = complete(&app, &caller.principal, looked).await?;
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
+}
+
+async fn shown(app: &App, caller: &Caller, account: &Name, id: &Name) -> Answer {
+    let looked = look(app, account, id).await?;
+    let job = complete(app, &caller.principal, looked).await?;
     Ok(json(StatusCode::OK, &job))
 }

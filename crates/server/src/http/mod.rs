@@ -23,6 +23,7 @@ mod list;
 pub(crate) mod meta;
 mod middleware;
 mod nodes;
+mod once;
 pub mod openapi;
 pub(crate) mod quotas;
 mod quotes;

@@ -15,10 +15,12 @@ use bursar_core::cell::ids::JobId;
 use bursar_core::cell::roster::NodeView;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
+use serde_json::Value;
 
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Tree};
 use super::list::page_size;
+use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::cells::CellService;
@@ -26,12 +28,14 @@ use crate::ids::attempt_id;
 use crate::problem::Failure;
 use crate::render::time;
 
+/// The scope of a node that runs everybody's jobs.
+const EVERYBODY: &str = "*";
 /// A whole GPU, in thousandths.
 const WHOLE: u16 = 1000;
 
 /// Who asks a cell.
 pub(super) fn origin(caller: &Caller) -> Origin {
-    Origin::Shell { actor: caller.principal.id.clone() }
+    Origin::Shell { actor: caller.principal.id.clone(), request: None }
 }
 
 fn state(node: &NodeView<'_>) -> NodeState {
@@ -71,6 +75,10 @@ impl Showing {
         account.map_or(self.principal.scope.is_none(), |account| self.principal.sees(account))
     }
 
+    fn knows(&self, view: &NodeView<'_>) -> bool {
+        self.principal.sees_node(view.offer.scope.as_deref())
+    }
+
     fn node(&self, all: &Cell, view: &NodeView<'_>) -> Node {
         let offer = view.offer;
         let used = |free: u16| Sum::from_micros(i128::from(WHOLE.saturating_sub(free)) * 1000);
@@ -85,6 +93,7 @@ impl Showing {
             id: offer.name.to_string(),
             region: self.region.to_string(),
             rack: Some(offer.rack.to_string()).filter(|rack| !rack.is_empty()),
+            scope: offer.scope.as_deref().unwrap_or(EVERYBODY).to_owned(),
             state: state(view),
             incarnation: view.incarnation,
             gpus: gpus.collect(),
@@ -97,16 +106,46 @@ impl Showing {
     }
 }
 
-/// The cell that a node is registered in.
-pub(super) async fn cell_of<'a>(app: &'a App, id: &Name) -> Result<&'a CellService, Failure> {
+/// The cell that a node is registered in, and whose jobs it runs.
+pub(super) async fn find_node<'a>(
+    app: &'a App,
+    id: &Name,
+) -> Result<Option<(&'a CellService, Option<Name>)>, Failure> {
     for cell in app.cells.iter() {
         let wanted = id.clone();
-        let known = cell.gateway.read(move |cell| cell.node_named(&wanted).is_some());
-        if known.await?.value {
-            return Ok(cell);
+        let scope =
+            move |cell: &Cell| cell.node_named(&wanted).map(|view| view.offer.scope.clone());
+        if let Some(scope) = cell.gateway.read(scope).await?.value {
+            return Ok(Some((cell, scope)));
         }
     }
-    Err(Failure::not_found("node", id))
+    Ok(None)
+}
+
+/// The cell of a node that somebody may know of.
+async fn visible<'a>(
+    app: &'a App,
+    principal: &Principal,
+    id: &Name,
+) -> Result<(&'a CellService, Option<Name>), Failure> {
+    let found = find_node(app, id).await?;
+    let seen = found.filter(|(_, scope)| principal.sees_node(scope.as_deref()));
+    seen.ok_or_else(|| Failure::not_found("node", id))
+}
+
+/// The cell of a node that somebody may speak for or change.
+pub(super) async fn owned<'a>(
+    app: &'a App,
+    principal: &Principal,
+    id: &Name,
+) -> Result<&'a CellService, Failure> {
+    let (cell, scope) = visible(app, principal, id).await?;
+    if principal.owns_node(scope.as_deref()) {
+        return Ok(cell);
+    }
+    let whose = scope.map_or("everybody".to_owned(), |scope| scope.to_string());
+    let detail = format!("the node runs jobs of {whose}; use a key whose scope covers that");
+    Err(Failure::forbidden(detail))
 }
 
 async fn show(cell: &CellService, id: &Name, principal: &Principal) -> Answer {
@@ -136,7 +175,8 @@ pub(super) async fn list(
         }
         let (showing, after) = (Showing::new(cell, &caller.principal), after.clone());
         let read = move |all: &Cell| {
-            let mut names: Vec<&str> = all.nodes().map(|view| view.offer.name.as_str()).collect();
+            let seen = all.nodes().filter(|view| showing.knows(view));
+            let mut names: Vec<&str> = seen.map(|view| view.offer.name.as_str()).collect();
             names.retain(|name| *name > after.as_str());
             names.sort_unstable();
             let views = names.into_iter().take(size + 1).filter_map(|name| all.node_named(name));
@@ -163,14 +203,40 @@ pub(super) async fn get(
 ) -> Answer {
     caller.principal.require("get_node")?;
     let id = named("node", id)?;
-    show(cell_of(&app, &id).await?, &id, &caller.principal).await
+    shown(&app, &caller, &id).await
+}
+
+/// Runs a command about a node, unless the same call did before.
+async fn command(
+    app: &App,
+    caller: &Caller,
+    once: &Once<'_>,
+    id: &Name,
+    command: Command,
+) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let cell = owned(app, &caller.principal, id).await?;
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
 }
 
 /// Runs a command about a node and shows it.
-async fn change(app: &App, caller: &Caller, id: &Name, command: Command) -> Answer {
-    let cell = cell_of(app, id).await?;
-    cell.gateway.post(origin(caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
+async fn change(app: &App, caller: &Caller, body: &Value, id: &Name, wanted: Command) -> Answer {
+    let once = match Once::begin(app, caller, reach(&caller.principal), body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match command(app, caller, &once, id, wanted).await {
+        Ok(()) => shown(app, caller, id).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+async fn shown(app: &App, caller: &Caller, id: &Name) -> Answer {
+    let (cell, _) = visible(app, &caller.principal, id).await?;
     show(cell, id, &caller.principal).await
 }
 
@@ -184,11 +250,11 @@ pub(super) async fn drain(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let drain: DrainNode = convert(body)?;
+    let drain: DrainNode = convert(body.clone())?;
     caller.principal.require("drain_node")?;
     let id = named("node", id)?;
     let command = Command::DrainNode { node: id.clone(), force: drain.force.unwrap_or(false) };
-    change(&app, &caller, &id, command).await
+    change(&app, &caller, &body, &id, command).await
 }
 
 /// Places work on a node again.
@@ -201,10 +267,10 @@ pub(super) async fn resume(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let ResumeNode {} = convert(body)?;
+    let ResumeNode {} = convert(body.clone())?;
     caller.principal.require("resume_node")?;
     let id = named("node", id)?;
-    change(&app, &caller, &id, Command::ResumeNode { node: id.clone() }).await
+    change(&app, &caller, &body, &id, Command::ResumeNode { node: id.clone() }).await
 }
 
 /// Forgets a node on which nothing runs.
@@ -217,12 +283,14 @@ pub(super) async fn delete(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let Release {} = convert(body)?;
+    let Release {} = convert(body.clone())?;
     caller.principal.require("delete_node")?;
     let id = named("node", id)?;
-    let cell = cell_of(&app, &id).await?;
-    let command = Command::RemoveNode { node: id };
-    cell.gateway.post(origin(&caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let removed = command(&app, &caller, &once, &id, Command::RemoveNode { node: id.clone() });
+    let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
+    once.finish(answer).await
 }

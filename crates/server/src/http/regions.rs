@@ -14,6 +14,7 @@ use bursar_api::region::{
     Maintenance, PlanMaintenance, Queue, QueueEntry, QueueQuery, Region, RegionGpus, ShareEntry,
 };
 use bursar_core::cell::ids::{JobId, MaintenanceId};
+use bursar_core::cell::roster::NodeView;
 use bursar_core::cell::why::{FairShare, Why};
 use bursar_core::cell::{Cell, Command};
 use bursar_core::ledger::id::{CellNo, JobNo, Name, is_valid_name};
@@ -23,7 +24,7 @@ use super::change::{Answer, json};
 use super::convert::instant;
 use super::extract::{Caller, Params, Tree};
 use super::list::page_size;
-use super::nodes::origin;
+use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
 use crate::blockers::{blocker, gpus};
@@ -36,10 +37,12 @@ const THE_PLAN: MaintenanceId = MaintenanceId(1);
 /// How many waiting jobs one look at a cell goes through.
 const MOST_WAITING: usize = 10_000;
 
-fn region(id: &str, cell: &Cell) -> Region {
+/// What a region has for whoever asks: nodes that they may know of.
+fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
     let mut by_type: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
     let (mut nodes, mut ready) = (0, 0);
-    for view in cell.nodes() {
+    let seen = |view: &NodeView<'_>| principal.sees_node(view.offer.scope.as_deref());
+    for view in cell.nodes().filter(seen) {
         nodes += 1;
         ready += u32::from(view.is_open());
         let entry = by_type.entry(view.offer.model.as_str()).or_default();
@@ -75,8 +78,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Answer 
     caller.principal.require("list_regions")?;
     let mut data = Vec::new();
     for cell in app.cells.iter() {
-        let id = cell.region.clone();
-        data.push(cell.gateway.read(move |cell| region(&id, cell)).await?.value);
+        let (id, principal) = (cell.region.clone(), caller.principal.clone());
+        let read = move |cell: &Cell| region(&id, cell, &principal);
+        data.push(cell.gateway.read(read).await?.value);
     }
     let list = List { data, has_more: false, next_cursor: None, as_of: None, position: None };
     Ok(json(StatusCode::OK, &list))
@@ -225,15 +229,20 @@ pub(super) async fn queue(
     Ok(json(StatusCode::OK, &queue))
 }
 
-async fn plan_of(cell: &CellService) -> Result<Option<Maintenance>, Failure> {
-    let region = cell.region.to_string();
+/// The plan, as far as somebody may know of its nodes.
+async fn plan_of(cell: &CellService, caller: &Caller) -> Result<Option<Maintenance>, Failure> {
+    let (region, principal) = (cell.region.to_string(), caller.principal.clone());
     let read = move |cell: &Cell| {
         let window = cell.maintenance_window(THE_PLAN)?;
+        let seen = |name: &&str| {
+            let scope = cell.node_named(name).and_then(|view| view.offer.scope.as_deref());
+            principal.sees_node(scope)
+        };
         Some(Maintenance {
             region,
             from: time(window.from),
             to: time(window.to),
-            nodes: window.nodes.into_iter().map(str::to_owned).collect(),
+            nodes: window.nodes.into_iter().filter(seen).map(str::to_owned).collect(),
         })
     };
     Ok(cell.gateway.read(read).await?.value)
@@ -251,9 +260,30 @@ pub(super) async fn plan(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let plan: PlanMaintenance = convert(body)?;
+    let plan: PlanMaintenance = convert(body.clone())?;
     caller.principal.require("plan_maintenance")?;
     let cell = cell_of(&app, &id)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match begin_plan(&app, cell, &once, plan).await {
+        Ok(()) => show_plan(cell, &caller).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+async fn begin_plan(
+    app: &App,
+    cell: &CellService,
+    once: &Once<'_>,
+    plan: PlanMaintenance,
+) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let id = &cell.region;
     let nodes = plan.nodes.unwrap_or_default();
     for node in &nodes {
         let wanted = Name::from(node.as_str());
@@ -269,10 +299,14 @@ pub(super) async fn plan(
         to: instant(plan.to),
         nodes: nodes.into_iter().map(Name::from).collect(),
     };
-    cell.gateway.post(origin(&caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
+}
+
+async fn show_plan(cell: &CellService, caller: &Caller) -> Answer {
     // A plan that begins and ends at once is over already.
-    let shown = plan_of(cell).await?.ok_or_else(|| Failure::not_found("maintenance", &id))?;
+    let shown = plan_of(cell, caller).await?;
+    let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &cell.region))?;
     Ok(json(StatusCode::OK, &shown))
 }
 
@@ -287,9 +321,7 @@ pub(super) async fn get_plan(
     Path(id): Path<String>,
 ) -> Answer {
     caller.principal.require("get_maintenance")?;
-    let shown = plan_of(cell_of(&app, &id)?).await?;
-    let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &id))?;
-    Ok(json(StatusCode::OK, &shown))
+    show_plan(cell_of(&app, &id)?, &caller).await
 }
 
 /// Drops the plan of a region; its nodes work again at once.
@@ -303,11 +335,22 @@ pub(super) async fn cancel_plan(
     Path(id): Path<String>,
     Tree(body): Tree,
 ) -> Answer {
-    let Release {} = convert(body)?;
+    let Release {} = convert(body.clone())?;
     caller.principal.require("cancel_maintenance")?;
     let cell = cell_of(&app, &id)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = drop_plan(&app, cell, &once).await;
+    once.finish(answer.map(|()| StatusCode::NO_CONTENT.into_response())).await
+}
+
+async fn drop_plan(app: &App, cell: &CellService, once: &Once<'_>) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
     let command = Command::CancelMaintenance { id: THE_PLAN };
-    cell.gateway.post(origin(&caller), command).answer().await?.value?;
-    app.settle_if_manual().await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
 }

@@ -256,7 +256,10 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
         | Of::ReservationsDone { .. }
         | Of::ReviewBegan
         | Of::ReviewPassed { .. }
-        | Of::PassEnded => (String::new(), None),
+        | Of::PassEnded
+        | Of::RequestDone { .. }
+        | Of::AnswerKept { .. }
+        | Of::RequestsForgotten { .. } => (String::new(), None),
     }
 }
 

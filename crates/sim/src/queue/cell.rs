@@ -161,6 +161,7 @@ impl<'a> World<'a> {
             memory_mib: 0,
             uuids: Vec::new(),
             labels: Vec::new(),
+            scope: None,
         }));
         // A cell gives the first start of an agent the number 1.
         self.agents.push(Agent { name, incarnation: 1, seq: 0, attempts: BTreeMap::new() });

@@ -306,6 +306,6 @@ impl World {
     }
 }
 
-fn tenants(ledger: usize) -> [String; 2] {
+pub(super) fn tenants(ledger: usize) -> [String; 2] {
     [format!("t{ledger}a"), format!("t{ledger}b")]
 }

@@ -29,6 +29,8 @@ pub(super) struct Host<C: Codec> {
     records: Vec<Stored>,
     /// A snapshot, and how many records are in it.
     snapshot: Option<(usize, Vec<u8>)>,
+    /// Whether anything has happened to the state since it was looked at last.
+    changed: bool,
     /// What became durable and was not looked at yet.
     pub(super) fresh: Vec<Fresh<C>>,
 }
@@ -36,7 +38,13 @@ pub(super) struct Host<C: Codec> {
 impl<C: Codec> Host<C> {
     pub(super) fn new(codec: C) -> Host<C> {
         let machine = codec.genesis();
-        Host { codec, machine, records: Vec::new(), snapshot: None, fresh: Vec::new() }
+        let (records, fresh) = (Vec::new(), Vec::new());
+        Host { codec, machine, records, snapshot: None, changed: true, fresh }
+    }
+
+    /// Whether the laws must be looked at: a state that is as it was obeys them as it did.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// How many records there are.
@@ -48,6 +56,7 @@ impl<C: Codec> Host<C> {
         let mut events = Vec::new();
         self.codec.decode(&body, &mut events).expect("what was just written can be read");
         self.records.push(Stored { time, body });
+        self.changed = true;
         let position = self.records.len() as u64;
         self.fresh.push(Fresh { position, events });
     }
@@ -126,6 +135,7 @@ impl<C: Codec> Host<C> {
             events.iter().for_each(|event| machine.apply(*time, event));
         }
         self.machine = machine;
+        self.changed = true;
     }
 
     /// Makes a snapshot.

@@ -71,6 +71,15 @@ impl Cell {
         };
         cell.check_tables()?;
         cell.restore_accounts(image.accounts)?;
+        let accounts = cell.accounts.iter().count();
+        let known = image.scopes.iter().all(|scope| scope.index() < accounts);
+        require(known, || "nodes are kept to an unknown account".to_owned())?;
+        for done in image.requests_done {
+            let known = cell.requests_done.get(done.request.key).is_some();
+            require(!known, || "a request is listed twice".to_owned())?;
+            cell.requests_done.add(done);
+        }
+        cell.scopes = image.scopes.into_iter().collect();
         cell.restore_nodes(image.nodes, image.next_node)?;
         cell.inventory.remember_memory(&image.memory_of_models);
         for GroupImage { tenant, name, limit } in image.groups {
@@ -146,6 +155,9 @@ impl Cell {
                 let room = record.node.can_take(shape, held.gpus)
                     && !record.members.contains_key(&attempt);
                 require(room, || format!("{attempt} has no room on {node:?}"))?;
+                if held.fenced {
+                    *self.fences.entry(attempt.job).or_default() += 1;
+                }
                 self.inventory.take(&self.shapes, node, attempt, held);
             }
             self.inventory.renew(node, seq, lease_until);

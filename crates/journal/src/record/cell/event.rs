@@ -1,7 +1,7 @@
 //! The stored form of events. Tags and keys are never reused; a field that is no longer written
 //! keeps its number.
 
-use bursar_core::cell::command::NodeOffer;
+use bursar_core::cell::command::{Answer, NodeOffer, Request};
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{Event, MemberEnd, Placement};
 use bursar_core::cell::ids::{AccountId, MaintenanceId, RequestId};
@@ -57,6 +57,9 @@ stored_enum!(Event {
     40 ReviewPassed { 0 class };
     41 PassEnded {};
     42 ClassSet { 0 class, 1 preempts = None };
+    43 RequestDone { 0 request };
+    44 AnswerKept { 0 request, 1 answer };
+    45 RequestsForgotten { 0 requests };
 });
 
 macro_rules! stored_number {
@@ -77,7 +80,7 @@ pub(super) use stored_number;
 
 stored_number!(NodeId, ModelId, AccountId, RequestId, MaintenanceId);
 
-stored_small_list!(Placement; 1, NodeId; 1);
+stored_small_list!(Placement; 1, NodeId; 1, AccountId; 1);
 
 stored_choice!(MemberEnd { 0 Succeeded, 1 Failed, 2 Stopped });
 
@@ -104,7 +107,12 @@ stored_struct!(NodeOffer {
     6 cpu_milli,
     7 memory_mib,
     8 labels = Vec::new(),
+    9 scope = None,
 });
+
+stored_struct!(Request { 0 key, 1 fingerprint });
+
+stored_struct!(Answer { 0 status, 1 body = None });
 
 stored_struct!(CellConfig {
     0 half_life_ms,
@@ -171,5 +179,8 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::ReviewBegan => "review_began",
         Event::ReviewPassed { .. } => "review_passed",
         Event::PassEnded => "pass_ended",
+        Event::RequestDone { .. } => "request_done",
+        Event::AnswerKept { .. } => "answer_kept",
+        Event::RequestsForgotten { .. } => "requests_forgotten",
     }
 }

@@ -60,6 +60,7 @@ pinned_names!(
         16 SetFunding "set_funding",
         17 RefuseFunding "refuse_funding",
         18 SetClass "set_class",
+        19 KeepAnswer "keep_answer",
     }
 );
 
@@ -94,6 +95,7 @@ impl From<&Command> for CommandKind {
             Command::CancelJob { .. } => CommandKind::CancelJob,
             Command::WithdrawJob { .. } => CommandKind::WithdrawJob,
             Command::PreemptJob { .. } => CommandKind::PreemptJob,
+            Command::KeepAnswer(_) => CommandKind::KeepAnswer,
             Command::ConfirmPlacement { .. } => CommandKind::ConfirmPlacement,
             Command::RefusePlacement { .. } => CommandKind::RefusePlacement,
             Command::SetFunding { .. } => CommandKind::SetFunding,
@@ -105,7 +107,7 @@ impl From<&Command> for CommandKind {
 impl From<&Origin> for Author {
     fn from(origin: &Origin) -> Author {
         match origin {
-            Origin::Shell { actor } => Author::Actor(actor.clone()),
+            Origin::Shell { actor, .. } => Author::Actor(actor.clone()),
             Origin::Ledger { shard, .. } => Author::Ledger { shard: *shard },
         }
     }

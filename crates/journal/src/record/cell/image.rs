@@ -4,7 +4,7 @@ use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::demand::{DemandImage, KindImage, MixImage};
 use bursar_core::cell::ids::GroupId;
 use bursar_core::cell::image::{
-    AccountImage, ClassImage, GroupImage, Image, ModelSlot, NodeImage, Quota, Request,
+    AccountImage, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NodeImage, Quota, Request,
     ReservationImage, Timer, Window,
 };
 use bursar_core::cell::post::Mark;
@@ -55,7 +55,11 @@ stored_struct!(Image {
     26 review_at = None,
     27 victims = 0,
     28 preempts = Vec::new(),
+    29 scopes = Vec::new(),
+    30 requests_done = Vec::new(),
 });
+
+stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });
 
 stored_struct!(Mark { 0 number, 1 position });
 
@@ -66,6 +70,7 @@ stored_struct!(Shape {
     3 cpu_milli = 0,
     4 memory_mib = 0,
     5 labels = SmallVec::new(),
+    6 scopes = SmallVec::new(),
 });
 
 stored_struct!(Request { 0 shape, 1 nodes = 1, 2 occupancy, 3 preemptible = false });
@@ -158,6 +163,7 @@ stored_enum!(Timer {
     8 MaintenanceBegin(id);
     9 MaintenanceEnd(id);
     10 Review {};
+    11 Requests {};
 });
 
 /// The image as bytes: `[version, image]`.

@@ -1,0 +1,161 @@
+//! Agent keys with a scope: whose jobs their nodes run, who sees those nodes and who speaks for them.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, offer};
+use crate::server::Server;
+use crate::world::*;
+
+fn of(id: &str, account: &str) -> Value {
+    with(small(id), "account", account.into())
+}
+
+async fn names(server: &Server, key: &str) -> Vec<String> {
+    let page = server.send("GET", "/v1/nodes", Value::Null, key, &[]).await.expect(200);
+    let nodes = page["data"].as_array().expect("nodes").iter();
+    nodes.map(|node| node["id"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_node_under_a_teams_key_runs_that_teams_jobs_alone() {
+    let server = priced(&[]).await;
+    let key = server.key("agent", "acme:nlp").await;
+    let mut node = Agent::register_under(&server, &key, "default", "nlp-1", "H100", 2).await;
+    submit(&server, of("own", "acme:nlp")).await;
+    submit(&server, of("other", "acme:vision")).await;
+    node.beat(&server).await;
+    assert!(node.runs_job("own") && !node.runs_job("other"));
+    let why = server.get("/v1/jobs/other/why").await;
+    assert_eq!(blocker_types(&why), ["gpu_type"]);
+    let blocker = &why["blockers"][0];
+    assert_eq!(blocker["detail"], "nodes with H100 in default run no jobs of acme:vision");
+    assert!(blocker["fix"].as_str().expect("a way out").contains("agent key"), "{blocker}");
+    let quote = |account: &str| server.call("POST", "/v1/quotes", of("q", account));
+    let (own, other) =
+        (quote("acme:nlp").await.expect(200), quote("acme:vision").await.expect(200));
+    assert!(own["offers"][0]["estimated_start_at"].is_string(), "{own}");
+    assert!(other["offers"][0]["estimated_start_at"].is_null(), "{other}");
+    assert_eq!(blocker_types(&other), ["gpu_type", "priority"]);
+    let mut common = Agent::register(&server, "common", "H100", 1).await;
+    common.beat(&server).await;
+    assert!(common.runs_job("other"));
+    node.run(&server, 60).await;
+    common.run(&server, 60).await;
+    node.finish(&server, "own", 0).await;
+    common.finish(&server, "other", 0).await;
+    check_books(&server, 1_000_000_000, &["own", "other"]).await;
+}
+
+#[tokio::test]
+async fn a_job_stays_with_its_accounts_nodes_over_kill_nine() {
+    let mut server = priced(&[]).await;
+    let key = server.key("agent", "acme:nlp").await;
+    let mut node = Agent::register_under(&server, &key, "default", "nlp-1", "H100", 1).await;
+    server.crash_and_restart(&["--clock", "manual"]);
+    assert_eq!(server.get("/v1/nodes/nlp-1").await["scope"], "acme:nlp");
+    submit(&server, of("other", "acme:vision")).await;
+    submit(&server, of("own", "acme:nlp")).await;
+    node.beat(&server).await;
+    assert!(node.runs_job("own") && !node.runs_job("other"));
+    verify(&server);
+}
+
+#[tokio::test]
+async fn nodes_of_others_do_not_exist_for_a_tenant() {
+    let server = priced(&[]).await;
+    for (scope, name) in [("acme:nlp", "nlp-1"), ("acme", "acme-1"), ("umbra", "umbra-1")] {
+        let key = server.key("agent", scope).await;
+        Agent::register_under(&server, &key, "default", name, "H100", 1).await;
+    }
+    Agent::register(&server, "common", "H100", 1).await;
+    let window = json!({ "from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z" });
+    server.call("PUT", "/v1/regions/default/maintenance", window).await.expect(200);
+    for (scope, seen) in [
+        ("acme", &["acme-1", "common", "nlp-1"][..]),
+        ("acme:nlp", &["acme-1", "common", "nlp-1"]),
+        ("acme:vision", &["acme-1", "common"]),
+        ("umbra", &["common", "umbra-1"]),
+        ("*", &["acme-1", "common", "nlp-1", "umbra-1"]),
+    ] {
+        let key = server.key("viewer", scope).await;
+        assert_eq!(names(&server, &key).await, seen, "{scope}");
+        let get = async |path: &str| server.send("GET", path, Value::Null, &key, &[]).await;
+        for name in ["acme-1", "common", "nlp-1", "umbra-1"] {
+            let answer = get(&format!("/v1/nodes/{name}")).await;
+            let status = if seen.contains(&name) { 200 } else { 404 };
+            assert_eq!(answer.status, status, "{scope} {name}: {}", answer.body);
+        }
+        let regions = get("/v1/regions").await.expect(200);
+        let region = &regions["data"][0];
+        assert_eq!(region["nodes"], seen.len(), "{scope}: {region}");
+        assert_eq!(region["gpus"][0]["total"], seen.len(), "{scope}: {region}");
+        let plan = get("/v1/regions/default/maintenance").await.expect(200);
+        let mut planned: Vec<&str> =
+            plan["nodes"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
+        planned.sort_unstable();
+        assert_eq!(planned, seen, "{scope}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_key_that_covers_a_nodes_scope_speaks_for_it() {
+    let server = priced(&[]).await;
+    let acme = server.key("agent", "acme").await;
+    let nlp = server.key("agent", "acme:nlp").await;
+    let umbra = server.key("agent", "umbra").await;
+    let mut node = Agent::register_under(&server, &acme, "default", "shared", "H100", 2).await;
+    submit(&server, of("vision", "acme:vision")).await;
+    node.beat(&server).await;
+    assert!(node.runs_job("vision"));
+    let log =
+        json!({ "incarnation": 1, "attempt": node.attempt_of("vision"), "offset": 0, "data": "" });
+    for (key, code) in [(&nlp, "forbidden"), (&umbra, "not_found")] {
+        let report = node.report();
+        let post = async |path: &str, body: Value| {
+            server.send("POST", &format!("/v1/nodes/shared/{path}"), body, key, &[]).await
+        };
+        post("heartbeat", report).await.problem(code);
+        post("logs", log.clone()).await.problem(code);
+        let again = offer("shared", "default", "H100", 2);
+        server.send("POST", "/v1/nodes", again, key, &[]).await.problem("conflict");
+    }
+    assert_eq!(server.get("/v1/nodes/shared").await["incarnation"], 1);
+    node.beat(&server).await;
+    assert!(node.runs_job("vision"), "nothing that others said has changed anything");
+    // A wider key may speak for it, and what runs there goes on.
+    let body = offer("shared", "default", "H100", 2);
+    let wider = server.call("POST", "/v1/nodes", body).await.expect(201);
+    (node.incarnation, node.seq, node.key) = (2, 0, server.root.clone());
+    assert_eq!(wider["incarnation"], 2);
+    assert_eq!(server.get("/v1/nodes/shared").await["scope"], "*");
+    node.run(&server, 30).await;
+    assert!(node.runs_job("vision"));
+    let body = offer("shared", "default", "H100", 2);
+    server.send("POST", "/v1/nodes", body.clone(), &acme, &[]).await.problem("conflict");
+    node.finish(&server, "vision", 0).await;
+    // It is narrowed by going away and coming back.
+    server.call("DELETE", "/v1/nodes/shared", Value::Null).await.expect(204);
+    server.send("POST", "/v1/nodes", body, &acme, &[]).await.expect(201);
+    assert_eq!(server.get("/v1/nodes/shared").await["scope"], "acme");
+    check_books(&server, 1_000_000_000, &["vision"]).await;
+}
+
+#[tokio::test]
+async fn operators_change_the_nodes_of_their_own_scope() {
+    let server = priced(&[]).await;
+    for (scope, name) in [("acme:nlp", "nlp-1"), ("umbra", "umbra-1")] {
+        let key = server.key("agent", scope).await;
+        Agent::register_under(&server, &key, "default", name, "H100", 1).await;
+    }
+    Agent::register(&server, "common", "H100", 1).await;
+    let operator = server.key("operator", "acme").await;
+    let post = async |path: &str| server.send("POST", path, json!({}), &operator, &[]).await;
+    assert_eq!(post("/v1/nodes/nlp-1/drain").await.expect(200)["state"], "drained");
+    assert_eq!(post("/v1/nodes/nlp-1/resume").await.expect(200)["state"], "ready");
+    post("/v1/nodes/common/drain").await.problem("forbidden");
+    post("/v1/nodes/umbra-1/drain").await.problem("not_found");
+    let delete = async |path: &str| server.send("DELETE", path, Value::Null, &operator, &[]).await;
+    delete("/v1/nodes/umbra-1").await.problem("not_found");
+    delete("/v1/nodes/common").await.problem("forbidden");
+    delete("/v1/nodes/nlp-1").await.expect(204);
+}

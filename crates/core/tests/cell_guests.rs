@@ -1,0 +1,125 @@
+//! Guests: preemptible jobs that use nodes kept for a gang whose start nobody can promise.
+
+mod cell_world;
+
+use bursar_core::cell::JobId;
+use bursar_core::cell::event::{AttemptOutcome, Event, StopReason};
+use bursar_core::cell::why::JobState;
+use cell_world::*;
+
+fn state(world: &World, job: JobId) -> Option<JobState> {
+    world.cell.why(job, at(world.now)).map(|why| why.state)
+}
+
+/// When a gang was promised its place, and whether guests were let in, as it was said last.
+fn promise(world: &World, gang: JobId) -> Option<(i64, bool)> {
+    let events = world.journal.iter().flat_map(|(_, events)| events);
+    let mut promises = events.filter_map(|event| match event {
+        Event::ReservationMade { job, start_at, guests, preempting: false, .. } if *job == gang => {
+            Some((start_at.millis(), *guests))
+        }
+        _ => None,
+    });
+    promises.next_back()
+}
+
+fn preempted_for(world: &World, gang: JobId) -> Vec<JobId> {
+    let events = world.journal.iter().flat_map(|(_, events)| events);
+    let ended = events.filter_map(|event| match event {
+        Event::AttemptEnded {
+            attempt,
+            outcome: AttemptOutcome::Stopped(StopReason::Preempted { by, .. }),
+            ..
+        } if *by == gang => Some(attempt.job),
+        _ => None,
+    });
+    ended.collect()
+}
+
+/// Two nodes: on the first somebody who does not say how long he stays, nor can be asked to leave; a
+/// gang waits for both.
+fn waiting_gang() -> (World, JobId, JobId) {
+    let mut world = World::with_nodes(2, "H100");
+    let mut host = world.spec("host", 8, 2 * HOUR);
+    host.max_runtime_ms = None;
+    host.preemptible = false;
+    let host = world.submit(host);
+    world.pass(MINUTE, MINUTE);
+    let mut gang = world.spec("gang", 8, HOUR);
+    gang.nodes = 2;
+    gang.preemptible = false;
+    let gang = world.submit(gang);
+    world.pass(MINUTE, MINUTE);
+    assert_eq!(state(&world, host), Some(JobState::Running));
+    assert_eq!(state(&world, gang), Some(JobState::Queued));
+    (world, host, gang)
+}
+
+#[test]
+fn guests_use_a_kept_node_leave_when_the_place_is_complete_and_delay_nobody() {
+    let (mut world, host, gang) = waiting_gang();
+    let (promised, guests) = promise(&world, gang).expect("its nodes are kept");
+    assert!(guests, "nobody knows when the host leaves");
+    // Longer than the host will stay: as anything but a guest it could not start here.
+    let guest = world.run("guest", 4, 10 * HOUR);
+    let second = world.run("guest", 4, 10 * HOUR);
+    let mut firm = world.spec("firm", 1, 30 * HOUR);
+    firm.preemptible = false;
+    let firm = world.submit(firm);
+    world.pass(20 * MINUTE, MINUTE);
+    assert_eq!(state(&world, guest), Some(JobState::Running));
+    assert_eq!(state(&world, second), Some(JobState::Running));
+    assert_eq!(state(&world, firm), Some(JobState::Queued), "who cannot be asked to leave");
+    assert_eq!(world.preemptions, 0, "guests stay while the gang could not start without them");
+    // The host leaves by himself after two hours; then the guests are all that is in the way.
+    while !world.outcomes.contains_key(&host) {
+        world.pass(MINUTE, MINUTE);
+        assert!(!world.has_started(gang));
+    }
+    let freed = world.now;
+    while !world.has_started(gang) {
+        world.pass(MINUTE, MINUTE);
+        assert!(world.now <= promised, "the promise is kept");
+    }
+    assert_eq!(preempted_for(&world, gang), [guest, second]);
+    assert!(world.started[&gang] <= promised);
+    let grace = 5 * MINUTE;
+    assert!(world.started[&gang] - freed <= grace, "{} ms", world.started[&gang] - freed);
+    world.pass_until_empty(100 * HOUR, MINUTE);
+    assert!([host, gang, guest, second, firm].iter().all(|job| world.outcomes.contains_key(job)));
+    world.check_replay();
+}
+
+#[test]
+fn a_guest_that_ends_by_itself_is_not_asked_to_leave() {
+    let (mut world, host, gang) = waiting_gang();
+    let guest = world.run("guest", 8, HOUR);
+    world.pass(3 * HOUR, MINUTE);
+    assert!(world.outcomes.contains_key(&host) && world.outcomes.contains_key(&guest));
+    assert!(world.has_started(gang));
+    assert_eq!(world.preemptions, 0);
+    world.check_replay();
+}
+
+#[test]
+fn nobody_is_a_guest_where_the_start_is_known() {
+    let mut world = World::with_nodes(2, "H100");
+    let mut host = world.spec("host", 8, 2 * HOUR);
+    host.preemptible = false;
+    world.submit(host);
+    world.pass(MINUTE, MINUTE);
+    let mut gang = world.spec("gang", 8, HOUR);
+    gang.nodes = 2;
+    gang.preemptible = false;
+    let gang = world.submit(gang);
+    world.pass(MINUTE, MINUTE);
+    assert_eq!(promise(&world, gang).map(|(_, guests)| guests), Some(false));
+    let long = world.run("guest", 8, 10 * HOUR);
+    let short = world.run("guest", 8, HOUR);
+    world.pass(10 * MINUTE, MINUTE);
+    assert_eq!(state(&world, long), Some(JobState::Queued));
+    assert_eq!(state(&world, short), Some(JobState::Running), "it is gone by then");
+    world.pass_until_empty(100 * HOUR, MINUTE);
+    assert_eq!(world.preemptions, 0);
+    world.check_replay();
+}
