@@ -154,10 +154,10 @@ fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
 /// Variants that got more fields since, by the name of the file with those fields.
 #[test]
 fn fields_that_came_later_have_golden_bytes_of_their_own() {
-    for (variant, name) in [(5, "node_registered-scope")] {
-        let mut source = Source::new(2020 + u64::from(variant));
-        is_golden(name, None, (0..16).map(|_| source.event(variant)).collect());
-    }
+    let node_registered = 5;
+    let mut source = Source::new(2025);
+    let events = (0..16).map(|_| source.event(node_registered)).collect();
+    is_golden("node_registered-scope", None, events);
 }
 
 #[test]
