@@ -44,6 +44,7 @@ pub mod image;
 pub mod invariant;
 mod inventory;
 mod job;
+mod jobs;
 mod lease;
 mod machine;
 mod maintenance;
@@ -62,6 +63,7 @@ mod schedule;
 pub mod share;
 mod state;
 mod stopping;
+pub mod supply;
 mod timer;
 pub mod why;
 

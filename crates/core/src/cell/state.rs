@@ -13,6 +13,7 @@ use super::ids::{AccountId, ClassRank, JobId, MaintenanceId, RequestId};
 use super::intern::{InternedId, Interner};
 use super::inventory::Inventory;
 use super::job::{Job, Phase, Request, Waiting};
+use super::jobs::Jobs;
 use super::maintenance::Window;
 use super::node::{NodeId, RackId};
 use super::post::Mark;
@@ -67,7 +68,7 @@ pub struct Cell {
     pub(crate) demand: Demand,
     pub(crate) accounts: Accounts,
     pub(crate) inventory: Inventory,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: Jobs,
     pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
     pub(crate) groups: Groups,
     pub(crate) reservations: BTreeMap<JobId, Reservation>,
@@ -114,7 +115,7 @@ impl Cell {
             requests: Interner::new(),
             demand: Demand::default(),
             inventory: Inventory::default(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::default(),
             classes: BTreeMap::new(),
             groups: Groups::default(),
             reservations: BTreeMap::new(),
