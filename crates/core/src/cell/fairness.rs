@@ -10,9 +10,9 @@
 //!   used clearly more than it will have used after its first hour.
 //!
 //! Neither can be undone by the victim before the tables have turned: the victim's account must in
-//! turn be under by the gap, after a turn of its own. And turns double without end: a job that
-//! cannot save its work is done when its turn has become as long as the job, however many wait.
-//! What its account has had by then beyond its share, the others get afterwards.
+//! turn be under by the gap, after a turn of its own. And turns double until they are as long as
+//! the job: one that cannot save its work is done then, however many wait. What its account has
+//! had by then beyond its share, the others get afterwards.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -33,9 +33,9 @@ const NEAR_SHARE: u64 = 2;
 const NEAR_GAP: u128 = 64;
 /// Otherwise it has used more by one in so many parts than the taker's will have after its entry
 /// charge.
-const FAR_GAP: u128 = 8;
+const FAR_GAP: u128 = 2;
 /// The protection from preemption for the share doubles at most so often: ten minutes become
-/// twenty years.
+/// twenty years, longer than any job may say that it takes.
 const MOST_DOUBLINGS: u32 = 20;
 
 /// Where an attempt stands among possible victims: the first is taken first.
@@ -163,11 +163,15 @@ impl ShareRule {
 
 impl Cell {
     /// How long an attempt runs before it may be preempted for the share: twice as long each time
-    /// that this happened to its job. Nobody knows which jobs can save their work, so there is no
-    /// longest turn: a job that starts over each time must find one in which it is done.
+    /// that this happened to its job. Nobody knows which jobs can save their work, so turns grow as
+    /// long as the job may take: one that starts over each time finds a turn in which it is done.
+    /// Of a job that names no time, a day or what is set instead is assumed, so that nobody waits
+    /// for ever for those who never leave.
     fn protected_ms(&self, job: &Job) -> i64 {
         let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
-        self.config.share_minimum_runtime_ms.saturating_mul(1 << doublings)
+        let minimum = self.config.share_minimum_runtime_ms;
+        let longest = job.spec.max_runtime_ms.unwrap_or(0).max(self.config.assumed_runtime_ms);
+        minimum.saturating_mul(1 << doublings).min(longest.max(minimum))
     }
 
     /// The part of something that an account is entitled to by its weight, among its siblings who
