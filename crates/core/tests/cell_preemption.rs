@@ -3,7 +3,7 @@
 mod cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command};
-use bursar_core::cell::event::{Event, StopReason};
+use bursar_core::cell::event::{Event, JobOutcome, StopReason};
 use bursar_core::cell::why::JobState;
 use bursar_core::cell::{CellConfig, ClassRank, JobId};
 use cell_world::*;
@@ -125,6 +125,26 @@ fn equal_accounts_that_both_wait_take_turns_that_grow() {
     }
     assert!(by_victim.values().all(|count| *count <= 9), "{by_victim:?}");
     world.check_replay();
+}
+
+#[test]
+fn a_long_job_that_cannot_save_its_work_gets_through_an_endless_backlog() {
+    for hours in [3, 30] {
+        let mut world = World::with_nodes(1, "H100");
+        world.checks = false;
+        let accounts = ["one", "two", "three"];
+        let crowd: Vec<_> = (0..600).map(|index| world.run(accounts[index % 3], 4, HOUR)).collect();
+        let long = world.run("lone", 4, hours * HOUR);
+        world.run("lone", 4, HOUR);
+        world.pass(hours * 8 * HOUR, MINUTE);
+        // It starts from the beginning each time that it is preempted. There are always others who
+        // are owed something, and its own account has a backlog too.
+        let taken = victims(&world).iter().filter(|(victim, _)| *victim == long).count();
+        assert!((2..=9).contains(&taken), "{hours} h: preempted {taken} times");
+        assert_eq!(world.outcomes.get(&long), Some(&JobOutcome::Succeeded), "{hours} h");
+        assert!(crowd.iter().any(|job| state(&world, *job).is_some()), "there is a backlog");
+        world.check_replay();
+    }
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl Cell {
             shape,
             nodes: spec.nodes,
             occupancy: spec.occupancy(),
-            preemptible: spec.preemptible,
+            guest: spec.preemptible,
         };
         let request = self.requests.intern(request);
         self.demand.observe(shape, u32::from(spec.nodes));
@@ -178,6 +178,7 @@ impl Cell {
             attempts: spec.attempts_before,
             requeues: 0,
             share_preemptions: 0,
+            guest_turns: 0,
             preempted_by: None,
             failed_plans: 0,
             plan_after: at,

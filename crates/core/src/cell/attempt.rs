@@ -365,6 +365,13 @@ impl Cell {
             panic!("an attempt ends once");
         };
         job.requeues += u32::from(outcome == AttemptOutcome::Lost && attempt.confirmed);
+        // An attempt that no node has reported yet ends without an order to stop.
+        if let AttemptOutcome::Stopped(reason) = outcome
+            && attempt.stop.is_none()
+        {
+            self.note_preempted(id.job, reason);
+        }
+        let job = self.job(id.job);
         let (class, preemptible) = (job.class(), job.spec.preemptible);
         if preemptible && let Some(count) = self.preemptible.get_mut(&class) {
             *count -= 1;

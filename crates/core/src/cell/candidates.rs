@@ -5,6 +5,7 @@
 //! for, at each once. So a decision costs what changed, not what there is.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU64;
 
 use super::demand::DemandMix;
 use super::intern::InternedId;
@@ -15,13 +16,58 @@ use super::shape::{ModelId, Shape, ShapeId, Shapes};
 
 /// Where a state stands for a shape: the user's preference of models first; within a model the
 /// cost, then the lowest node number, which consolidates.
+///
+/// All of it is in two words, the more important the higher: most of what a decision costs is
+/// comparing these.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    pub(crate) preference: u16,
-    pub(crate) model: ModelId,
-    pub(crate) cost: Cost,
-    pub(crate) first: NodeId,
-    pub(crate) slot: u32,
+    /// The preference in 16 bits, the model in 32, the cost in 16.
+    kind: NonZeroU64,
+    /// The first node in 32 bits, the slot in 32.
+    place: u64,
+}
+
+impl Rank {
+    /// What is added to a cost, so that all costs are above zero. They are steps of ten thousandths
+    /// of the at most 64 GPUs of a node, twice: far below.
+    const ZERO_COST: i64 = 1 << 15;
+
+    fn new(preference: u16, model: ModelId, cost: Cost, first: NodeId, slot: u32) -> Rank {
+        let cost = (cost.0 + Rank::ZERO_COST).clamp(1, i64::from(u16::MAX)).unsigned_abs();
+        let kind = u64::from(preference) << 48 | u64::from(model.0) << 16 | cost;
+        let kind = NonZeroU64::new(kind).expect("the cost is at least one");
+        Rank { kind, place: u64::from(first.0) << 32 | u64::from(slot) }
+    }
+
+    /// The same with another first node.
+    fn with_first(self, first: NodeId) -> Rank {
+        Rank { place: u64::from(first.0) << 32 | u64::from(self.slot()), ..self }
+    }
+
+    /// The end of its model's ranks.
+    pub(crate) fn end_of_model(self) -> Rank {
+        Rank { kind: self.kind | u64::from(u16::MAX), place: u64::MAX }
+    }
+
+    pub(crate) fn preference(self) -> u16 {
+        (self.kind.get() >> 48) as u16
+    }
+
+    pub(crate) fn model(self) -> ModelId {
+        ModelId((self.kind.get() >> 16) as u32)
+    }
+
+    pub(crate) fn cost(self) -> Cost {
+        Cost(i64::from(self.kind.get() as u16) - Rank::ZERO_COST)
+    }
+
+    pub(crate) fn first(self) -> NodeId {
+        NodeId((self.place >> 32) as u32)
+    }
+
+    pub(crate) fn slot(self) -> u32 {
+        self.place as u32
+    }
 }
 
 /// What is remembered of a slot for a shape.
@@ -191,8 +237,8 @@ impl ShapeIndex {
         worth: &mut Worth,
     ) {
         for rank in std::mem::take(&mut self.ranks) {
-            self.seen[rank.slot as usize] = Seen::default();
-            self.look_at(inventory, rank.slot, shape, mix, worth);
+            self.seen[rank.slot() as usize] = Seen::default();
+            self.look_at(inventory, rank.slot(), shape, mix, worth);
         }
         self.mix = mix.version();
     }
@@ -215,7 +261,7 @@ impl ShapeIndex {
             return;
         };
         let rank = if seen.generation == state.generation {
-            seen.rank.map(|old| Rank { first, ..old })
+            seen.rank.map(|old| old.with_first(first))
         } else {
             rank(inventory, slot, first, shape, mix, worth)
         };
@@ -249,7 +295,7 @@ fn rank(
     let preference = u16::try_from(shape.preference(free.model)?).unwrap_or(u16::MAX);
     let useless = worth.useless(slot, state.generation, free, mix);
     let cost = placement_cost_from(useless, free, shape, mix)?;
-    Some(Rank { preference, model: free.model, cost, first, slot })
+    Some(Rank::new(preference, free.model, cost, first, slot))
 }
 
 /// Whether there is room for a shape, whatever its other wishes.
@@ -266,6 +312,29 @@ fn has_room(free: &NodeState, shape: &Shape) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_are_ordered_by_preference_model_cost_and_node() {
+        let rank = |preference, model, cost, first, slot| {
+            Rank::new(preference, ModelId(model), Cost(cost), NodeId(first), slot)
+        };
+        let rising = [
+            rank(0, 0, -12_800, 7, 7),
+            rank(0, 0, 0, 1, 9),
+            rank(0, 0, 0, 2, 3),
+            rank(0, 0, 0, 2, 4),
+            rank(0, 0, 12_800, 0, 0),
+            rank(0, 5, -3, 0, 0),
+            rank(1, u32::MAX, 3, u32::MAX, u32::MAX),
+            rank(2, 0, -1, 0, 0),
+        ];
+        assert!(rising.is_sorted());
+        let last = rising[6];
+        assert_eq!((last.preference(), last.model(), last.cost()), (1, ModelId(u32::MAX), Cost(3)));
+        assert_eq!((last.first(), last.slot()), (NodeId(u32::MAX), u32::MAX));
+        assert_eq!(rising[2].with_first(NodeId(1)), rank(0, 0, 0, 1, 3));
+        assert!(rising[4] < rising[0].end_of_model() && rising[0].end_of_model() < rising[5]);
+    }
 
     #[test]
     fn touched_slots_are_met_once_and_the_latest_first() {

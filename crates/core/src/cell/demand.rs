@@ -4,11 +4,16 @@
 //! counts are condensed into a [`DemandMix`], against which nodes are scored. A mix changes rarely
 //! and carries a version, so scores can be kept for as long as it lives.
 
+mod image;
+
 use std::collections::BTreeMap;
 
 use super::intern::InternedId;
 use super::node::NodeState;
 use super::shape::{GpuDemand, ModelId, Shape, ShapeId, Shapes, WHOLE_GPU};
+use super::supply::Supply;
+
+pub use image::{DemandImage, KindImage, MixImage};
 
 /// The weights of a mix add up to about this: 2^16, one in fixed point.
 pub const ONE: u64 = 1 << 16;
@@ -73,6 +78,25 @@ struct Level {
     /// Thousandths of each device.
     per_device: u16,
     kinds: Vec<(Kind, u64)>,
+    /// The weight of all of them.
+    weight: u64,
+}
+
+impl Level {
+    fn new(per_device: u16, kinds: Vec<(Kind, u64)>) -> Level {
+        let weight = kinds.iter().map(|(_, weight)| weight).sum();
+        Level { per_device, kinds, weight }
+    }
+
+    /// The weight of the kinds that fit a node with so many devices that have enough left.
+    fn fitting(&self, devices: u16, state: &NodeState) -> u64 {
+        let fits = |kind: &Kind| {
+            devices >= kind.gpu.devices()
+                && state.free_cpu_milli >= kind.cpu_milli
+                && kind.restriction.allows(state.model, state.gpu_memory_mib)
+        };
+        self.kinds.iter().map(|(kind, weight)| if fits(kind) { *weight } else { 0 }).sum()
+    }
 }
 
 impl Default for DemandMix {
@@ -131,15 +155,13 @@ impl DemandMix {
         let idle: u64 = state.free_gpus.iter().map(|free| u64::from(*free)).sum();
         let mut lost = self.without_gpu * idle;
         for level in &self.levels {
+            lost += level.weight * idle;
             let fitting = state.free_gpus.iter().filter(|free| **free >= level.per_device);
             let (devices, usable) = fitting.fold((0u16, 0u64), |(devices, usable), free| {
                 (devices + 1, usable + u64::from(*free))
             });
-            for (kind, weight) in &level.kinds {
-                let fits = devices >= kind.gpu.devices()
-                    && state.free_cpu_milli >= kind.cpu_milli
-                    && kind.restriction.allows(state.model, state.gpu_memory_mib);
-                lost += weight * if fits { idle - usable } else { idle };
+            if devices > 0 {
+                lost -= usable * level.fitting(devices, state);
             }
         }
         lost
@@ -196,78 +218,8 @@ fn condense(weights: BTreeMap<Kind, u64>) -> (Vec<Level>, u64) {
     let idle_kinds = levels.remove(&0).unwrap_or_default();
     let without_gpu = idle_kinds.iter().map(|(_, weight)| weight).sum();
     let levels =
-        levels.into_iter().map(|(per_device, kinds)| Level { per_device, kinds }).collect();
+        levels.into_iter().map(|(per_device, kinds)| Level::new(per_device, kinds)).collect();
     (levels, without_gpu)
-}
-
-/// GPU thousandths that a cell has and has free, by model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Supply {
-    capacity: u64,
-    /// By model id.
-    models: Vec<ModelSupply>,
-}
-
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-struct ModelSupply {
-    free: u64,
-    /// The most memory that a GPU of this model has.
-    gpu_memory_mib: u32,
-}
-
-impl Supply {
-    /// Counts a node in that has joined, with all that is free on it.
-    pub fn join(&mut self, state: &NodeState, gpus: u16) {
-        let index = state.model.index();
-        if self.models.len() <= index {
-            self.models.resize(index + 1, ModelSupply::default());
-        }
-        let entry = &mut self.models[index];
-        entry.gpu_memory_mib = entry.gpu_memory_mib.max(state.gpu_memory_mib);
-        entry.free += state.free_gpu_thousandths();
-        self.capacity += u64::from(gpus) * u64::from(WHOLE_GPU);
-    }
-
-    /// Counts a node out that takes no more work, with all that is free on it.
-    pub fn leave(&mut self, state: &NodeState, gpus: u16) {
-        self.models[state.model.index()].free -= state.free_gpu_thousandths();
-        self.capacity -= u64::from(gpus) * u64::from(WHOLE_GPU);
-    }
-
-    /// Counts out what was taken on a node that has joined.
-    pub fn take(&mut self, model: ModelId, thousandths: u32) {
-        self.models[model.index()].free -= u64::from(thousandths);
-    }
-
-    /// Counts in what was given back on a node that has joined.
-    pub fn give(&mut self, model: ModelId, thousandths: u32) {
-        self.models[model.index()].free += u64::from(thousandths);
-    }
-
-    /// Free thousandths of a model.
-    pub fn free(&self, model: ModelId) -> u64 {
-        self.models.get(model.index()).map_or(0, |entry| entry.free)
-    }
-
-    /// The most memory that a GPU of each model ever had here, by model.
-    pub fn memory_of_models(&self) -> Vec<u32> {
-        self.models.iter().map(|entry| entry.gpu_memory_mib).collect()
-    }
-
-    /// Remembers the most memory that a GPU of each model ever had here.
-    pub fn remember_memory(&mut self, most: &[u32]) {
-        if self.models.len() < most.len() {
-            self.models.resize(most.len(), ModelSupply::default());
-        }
-        for (entry, most) in self.models.iter_mut().zip(most) {
-            entry.gpu_memory_mib = entry.gpu_memory_mib.max(*most);
-        }
-    }
-
-    /// Thousandths that there are in all.
-    pub fn capacity(&self) -> u64 {
-        self.capacity
-    }
 }
 
 /// Counts what is asked for and condenses it from time to time.
@@ -281,106 +233,7 @@ pub struct Demand {
     mix: DemandMix,
 }
 
-/// A [`Demand`] as plain data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DemandImage {
-    /// Observations of each shape, by its number.
-    pub counts: Vec<u64>,
-    /// Observations since the mix was made.
-    pub news: u64,
-    /// The mix, by what it was condensed to.
-    pub mix: MixImage,
-}
-
-/// A [`DemandMix`] as plain data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MixImage {
-    /// Its version.
-    pub version: u64,
-    /// Kinds that need GPUs with their weights, in order.
-    pub kinds: Vec<KindImage>,
-    /// The weight of kinds that leave every GPU idle.
-    pub without_gpu: u64,
-    /// CPU that goes with a whole GPU.
-    pub cpu_milli_per_gpu: u64,
-    /// Memory that goes with a whole GPU.
-    pub memory_mib_per_gpu: u64,
-    /// Models, least GPU memory, and the part of GPU demand that only they can serve.
-    pub restricted: Vec<((Vec<ModelId>, u32), u64)>,
-}
-
-/// One kind of work of a mix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KindImage {
-    /// The GPUs that it asks for.
-    pub gpu: GpuDemand,
-    /// The CPU that it asks for.
-    pub cpu_milli: u32,
-    /// The models that will do.
-    pub models: Vec<ModelId>,
-    /// Least memory of each GPU.
-    pub gpu_memory_mib: u32,
-    /// Its weight.
-    pub weight: u64,
-}
-
-impl Demand {
-    /// All of it as plain data.
-    pub fn image(&self) -> DemandImage {
-        let kinds = self.mix.levels.iter().flat_map(|level| &level.kinds);
-        let kinds = kinds.map(|(kind, weight)| KindImage {
-            gpu: kind.gpu,
-            cpu_milli: kind.cpu_milli,
-            models: kind.restriction.models.clone(),
-            gpu_memory_mib: kind.restriction.gpu_memory_mib,
-            weight: *weight,
-        });
-        let restricted = self.mix.restricted.iter();
-        let restricted =
-            restricted.map(|(only, share)| ((only.models.clone(), only.gpu_memory_mib), *share));
-        DemandImage {
-            counts: self.counts.clone(),
-            news: self.news,
-            mix: MixImage {
-                version: self.mix.version,
-                kinds: kinds.collect(),
-                without_gpu: self.mix.without_gpu,
-                cpu_milli_per_gpu: self.mix.cpu_milli_per_gpu,
-                memory_mib_per_gpu: self.mix.memory_mib_per_gpu,
-                restricted: restricted.collect(),
-            },
-        }
-    }
-
-    /// The inverse of [`Demand::image`].
-    pub fn from_image(image: DemandImage) -> Demand {
-        let mut levels: Vec<Level> = Vec::new();
-        for kind in image.mix.kinds {
-            let KindImage { gpu, cpu_milli, models, gpu_memory_mib, weight } = kind;
-            let per_device = gpu.per_device();
-            let restriction = Restriction { models, gpu_memory_mib };
-            let kind = (Kind { gpu, cpu_milli, restriction }, weight);
-            match levels.last_mut().filter(|level| level.per_device == per_device) {
-                Some(level) => level.kinds.push(kind),
-                None => levels.push(Level { per_device, kinds: vec![kind] }),
-            }
-        }
-        let restricted = image.mix.restricted.into_iter();
-        let restricted = restricted.map(|((models, gpu_memory_mib), share)| {
-            (Restriction { models, gpu_memory_mib }, share)
-        });
-        let mix = DemandMix {
-            version: image.mix.version,
-            levels,
-            without_gpu: image.mix.without_gpu,
-            cpu_milli_per_gpu: image.mix.cpu_milli_per_gpu,
-            memory_mib_per_gpu: image.mix.memory_mib_per_gpu,
-            restricted: restricted.collect(),
-        };
-        let total = image.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
-        Demand { total, counts: image.counts, news: image.news, mix }
-    }
-}
+impl Demand {}
 
 /// When this much has been counted, all counts are halved: old work fades.
 const MEMORY: u64 = 65_536;

@@ -7,10 +7,12 @@
 //!   from those who have used more, by a small gap, than it will have used after its turn.
 //! - A job that is much larger would be cut into slices of minutes by that, and all jobs like it
 //!   would advance together and be done late together. Its account takes only from those who have
-//!   used more than twice what it will have used after its first hour.
+//!   used clearly more than it will have used after its first hour.
 //!
 //! Neither can be undone by the victim before the tables have turned: the victim's account must in
-//! turn be under by the gap, after a turn of its own. Turns grow, so that a long job gets through.
+//! turn be under by the gap, after a turn of its own. And turns double until they are as long as
+//! the job: one that cannot save its work is done then, however many wait. What its account has
+//! had by then beyond its share, the others get afterwards.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -29,13 +31,12 @@ use crate::time::Timestamp;
 const NEAR_SHARE: u64 = 2;
 /// Then a victim's account has used more by at least one in so many parts.
 const NEAR_GAP: u128 = 64;
-/// Otherwise it has used more than so many times as much.
+/// Otherwise it has used more by one in so many parts than the taker's will have after its entry
+/// charge.
 const FAR_GAP: u128 = 2;
-/// The protection from preemption for the share doubles at most so often.
+/// The protection from preemption for the share doubles at most so often: ten minutes become
+/// twenty years, longer than any job may say that it takes.
 const MOST_DOUBLINGS: u32 = 20;
-/// It doubles at most so often against an account that has more jobs waiting than the one, whose
-/// share of the day is at stake.
-const MOST_DOUBLINGS_IN_BACKLOG: u32 = 2;
 
 /// Where an attempt stands among possible victims: the first is taken first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,18 +56,14 @@ struct Taker {
     after_entry: u128,
     /// Whether the job is not much larger than what the account is entitled to.
     near: bool,
-    /// Whether more jobs wait below it than this one.
-    backlogged: bool,
 }
 
 impl Taker {
     /// Whether it may take from an account with so much usage over weight.
     fn takes_from(&self, used: u128) -> bool {
-        if self.near {
-            self.after_turn.saturating_add(self.after_turn / NEAR_GAP) < used
-        } else {
-            self.after_entry.saturating_mul(FAR_GAP) < used
-        }
+        let (after, gap) =
+            if self.near { (self.after_turn, NEAR_GAP) } else { (self.after_entry, FAR_GAP) };
+        after.saturating_add(after / gap) < used
     }
 }
 
@@ -104,12 +101,10 @@ impl ShareRule {
                 let after = |more: ScaledUsage| {
                     account.usage.saturating_add(more) / u128::from(account.weight)
                 };
-                let waiting = account.lane(job.class()).map_or(0, |lane| lane.waiting);
                 let taker = Taker {
                     after_turn: after(turn),
                     after_entry: after(entry),
                     near: u64::from(job.thousandths()) <= NEAR_SHARE.saturating_mul(entitled),
-                    backlogged: waiting > 1,
                 };
                 rule.takers.insert(id, taker);
             }
@@ -140,9 +135,9 @@ impl ShareRule {
                 lost_micros,
             }),
             Trigger::Share => {
-                let (taker, over) = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
+                let over = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
                 let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-                let fair = class <= job.class() && ran >= cell.protected_ms(victim, taker);
+                let fair = class <= job.class() && ran >= cell.protected_ms(victim);
                 fair.then_some(VictimOrder { class, over: Reverse(over), lost_micros })
             }
         }
@@ -155,13 +150,7 @@ impl ShareRule {
 
     /// By how much a victim's account is over the job's, where the two part, if by enough. What
     /// was charged to it and not used does not count.
-    fn over_by(
-        &self,
-        cell: &Cell,
-        job: &Job,
-        victim: &Job,
-        unused: ScaledUsage,
-    ) -> Option<(&Taker, u128)> {
+    fn over_by(&self, cell: &Cell, job: &Job, victim: &Job, unused: ScaledUsage) -> Option<u128> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
         let their = cell.accounts.get(theirs);
@@ -169,24 +158,21 @@ impl ShareRule {
             0 => u128::MAX,
             weight => their.usage.saturating_sub(unused) / u128::from(weight),
         };
-        taker.takes_from(used).then(|| (taker, used - taker.after_turn))
+        taker.takes_from(used).then(|| used - taker.after_turn)
     }
 }
 
 impl Cell {
     /// How long an attempt runs before it may be preempted for the share: twice as long each time
-    /// that this happened to its job, so that a long job gets through.
-    ///
-    /// At most as long as a job is assumed to run that names no time, so that nobody waits for ever
-    /// for those who never leave.
-    fn protected_ms(&self, job: &Job, taker: &Taker) -> i64 {
-        let most = match taker.near && taker.backlogged {
-            true => MOST_DOUBLINGS_IN_BACKLOG,
-            false => MOST_DOUBLINGS,
-        };
+    /// that this happened to its job. Nobody knows which jobs can save their work, so turns grow as
+    /// long as the job may take: one that starts over each time finds a turn in which it is done.
+    /// Of a job that names no time, a day or what is set instead is assumed, so that nobody waits
+    /// for ever for those who never leave.
+    fn protected_ms(&self, job: &Job) -> i64 {
+        let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
         let minimum = self.config.share_minimum_runtime_ms;
-        let doubled = minimum.saturating_mul(1 << job.share_preemptions.min(most));
-        doubled.min(self.config.assumed_runtime_ms.max(minimum))
+        let longest = job.spec.max_runtime_ms.unwrap_or(0).max(self.config.assumed_runtime_ms);
+        minimum.saturating_mul(1 << doublings).min(longest.max(minimum))
     }
 
     /// The part of something that an account is entitled to by its weight, among its siblings who

@@ -51,8 +51,8 @@ impl Cell {
     pub fn check_without_reasons(&self) -> Result<(), Broken> {
         self.check_devices()?;
         self.check_accounts()?;
-        for (id, job) in &self.jobs {
-            self.check_job(*id, job)?;
+        for (id, job) in self.jobs.iter() {
+            self.check_job(id, job)?;
         }
         self.check_groups()?;
         self.check_preemptible()?;
@@ -150,7 +150,7 @@ impl Cell {
     /// Checks, when no pass is due, that no waiting job could start: everything that was set aside
     /// was woken by whatever could have helped it. A full search for each job.
     pub fn check_quiet(&self) -> Result<(), Broken> {
-        for (id, job) in &self.jobs {
+        for (id, job) in self.jobs.iter() {
             let open = self.accounts.path(job.account).all(|id| !self.accounts.get(id).frozen)
                 && job.group.is_none_or(|group| !self.groups.get(group).is_full());
             let competes = job.waiting() == Some(Waiting::Competing);
@@ -202,7 +202,7 @@ impl Cell {
     /// L14.
     fn check_reasons(&self) -> Result<(), Broken> {
         for (id, job) in self.jobs.iter().filter(|(_, job)| job.waiting().is_some()) {
-            let why = self.why(*id, self.now);
+            let why = self.why(id, self.now);
             if why.is_none_or(|why| why.blockers.is_empty()) {
                 return Err(format!("L14: {id:?} of {} waits without a reason", job.spec.account));
             }

@@ -5,7 +5,7 @@
 //! the index below remembers is a pure function of the states, so a cold index decides like a warm
 //! one.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
@@ -15,13 +15,14 @@ use smallvec::SmallVec;
 use super::candidates::Candidates;
 use super::command::NodeOffer;
 use super::config::CellConfig;
-use super::demand::{DemandMix, Supply};
+use super::demand::DemandMix;
 use super::ids::{AccountId, AttemptId, ClassRank, HardwareId, JobId};
 use super::intern::{InternedId, Interner};
 use super::job::Request;
 use super::node::{GpuSet, Node, NodeId, NodeState};
 use super::profile::{Outlook, Profile};
 use super::shape::{LabelId, ModelId, ShapeId, Shapes};
+use super::supply::Supply;
 use crate::time::Timestamp;
 
 /// Everything of a node's spec but the rack.
@@ -121,8 +122,6 @@ pub(crate) struct NodeRecord {
     pub(crate) claims: SmallVec<[Claim; 1]>,
     /// Its place among the states, while it takes work.
     slot: Option<u32>,
-    /// What it will have free, as the profile has it while the node takes work.
-    outlook: Outlook,
 }
 
 impl NodeRecord {
@@ -149,7 +148,7 @@ impl NodeRecord {
             let length = request.occupancy.limit_ms(config);
             let until = now.plus_millis(length.saturating_add(config.start_allowance_ms));
             self.claims.iter().all(|claim| {
-                class > claim.class || until <= claim.from || request.preemptible && claim.guests
+                class > claim.class || until <= claim.from || request.guest && claim.guests
             })
         }
     }
@@ -192,7 +191,7 @@ pub(crate) struct Inventory {
     vacant: Vec<u32>,
     generations: u64,
     supply: Supply,
-    profile: Profile,
+    profile: RefCell<Profile>,
     candidates: RefCell<Candidates>,
 }
 
@@ -260,8 +259,18 @@ impl Inventory {
     }
 
     /// What will be free, by time and by preemption.
-    pub(crate) fn profile(&self) -> &Profile {
-        &self.profile
+    pub(crate) fn profile(&self) -> Ref<'_, Profile> {
+        // Once it is up to date it stays so while anybody reads.
+        if self.profile.borrow().is_stale() {
+            self.profile.borrow_mut().refresh(|id| self.outlook(id));
+        }
+        self.profile.borrow()
+    }
+
+    /// What a node will have free, with its model, if it takes work.
+    fn outlook(&self, id: NodeId) -> Option<(ModelId, Outlook)> {
+        let record = self.get(id).filter(|record| record.is_open())?;
+        Some((record.node.model(), Outlook::new(&record.node, &record.members)))
     }
 
     /// The index, brought up to date by whoever reads it.
@@ -286,7 +295,7 @@ impl Inventory {
         match &self.nodes[id.index()] {
             Some(record) => {
                 if record.members.is_empty() {
-                    self.profile_leave(id);
+                    self.leave_indexes(id);
                     let record = self.nodes[id.index()].as_mut().expect("matched above");
                     record.node = node;
                 } else {
@@ -316,7 +325,6 @@ impl Inventory {
                     members: BTreeMap::new(),
                     claims: SmallVec::new(),
                     slot: None,
-                    outlook: Outlook::default(),
                 });
             }
         }
@@ -361,31 +369,19 @@ impl Inventory {
         given.expect("the change above has run")
     }
 
-    /// Puts a node into the slot of its present state, and its outlook into the profile.
+    /// Puts a node into the slot of its present state, and notes that its outlook has changed.
     fn replace(&mut self, id: NodeId) {
         let record = self.nodes[id.index()].as_mut().expect("called for nodes that are here");
         let open = record.is_open();
         record.node.set_drained(!open);
         let old = record.slot.take();
-        let (model, gpus) = (record.node.model(), record.node.spec().gpus);
+        let gpus = record.node.spec().gpus;
         let key = open.then(|| StateKey {
             hardware: record.hardware,
             state: record.node.state(),
             claims: record.claims.clone(),
         });
-        let outlook = open.then(|| Outlook::new(&record.node, &record.members));
-        match (old, outlook) {
-            (Some(_), Some(new)) => {
-                self.profile.change(model, id, &record.outlook, &new);
-                record.outlook = new;
-            }
-            (None, Some(new)) => {
-                self.profile.add(model, id, &new);
-                record.outlook = new;
-            }
-            (Some(_), None) => self.profile.remove(model, id, &std::mem::take(&mut record.outlook)),
-            (None, None) => {}
-        }
+        self.profile.get_mut().touch(id);
         if let Some(slot) = old {
             let key = self.states[slot as usize].key.as_ref().expect("a slot with nodes");
             self.supply.leave(&key.state, gpus);
@@ -400,7 +396,7 @@ impl Inventory {
     }
 
     /// Takes a node out of every index, before its hardware changes.
-    fn profile_leave(&mut self, id: NodeId) {
+    fn leave_indexes(&mut self, id: NodeId) {
         let alive = self.node(id).alive;
         self.change(id, |record| record.alive = false);
         // Only the flag is put back; the next change enters the node again.
@@ -455,10 +451,11 @@ impl Inventory {
         let mut profile = Profile::default();
         let mut supply = Supply::default();
         for (id, record) in self.iter().filter(|(_, record)| record.is_open()) {
-            profile.add(record.node.model(), id, &record.outlook);
+            profile.touch(id);
             supply.join(&record.node.state(), record.node.spec().gpus);
         }
-        if !profile.lists_the_same(&self.profile) {
+        profile.refresh(|id| self.outlook(id));
+        if !profile.lists_the_same(&self.profile()) {
             return Err("the profile does not list what nodes will have free".into());
         }
         if supply.capacity() != self.supply.capacity() {
@@ -482,7 +479,6 @@ impl Inventory {
                         key.hardware == record.hardware
                             && key.state == record.node.state()
                             && key.claims == record.claims
-                            && record.outlook == Outlook::new(&record.node, &record.members)
                     });
                     let first = state.first == state.nodes.first().copied();
                     if !alike || !first || !state.nodes.contains(&id) {

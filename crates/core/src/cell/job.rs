@@ -11,6 +11,8 @@ use crate::time::Timestamp;
 
 /// The longest path of an account.
 const MAX_LEVELS: usize = 8;
+/// A job that had to leave as a guest so often is nobody's guest any more.
+const MOST_GUEST_TURNS: u32 = 5;
 /// The most nodes of one job.
 const MAX_NODES: u16 = 4096;
 
@@ -50,7 +52,7 @@ pub struct Request {
     pub nodes: u16,
     pub occupancy: Occupancy,
     /// Whether it may be a guest on nodes that are kept for somebody else.
-    pub preemptible: bool,
+    pub guest: bool,
 }
 
 /// A job that waits or has GPUs.
@@ -69,6 +71,8 @@ pub struct Job {
     pub requeues: u32,
     /// How often it was preempted for the fair share.
     pub share_preemptions: u32,
+    /// How often it had to leave nodes on which it was a guest.
+    pub guest_turns: u32,
     /// The job that preempted it last, which it may not preempt in turn.
     pub preempted_by: Option<JobId>,
     /// Plans of preemption for it that did not lead to a start in time.
@@ -116,6 +120,12 @@ pub enum Waiting {
 impl Job {
     pub(crate) fn class(&self) -> ClassRank {
         self.spec.class
+    }
+
+    /// Whether it may be a guest on nodes that are kept for somebody else. Who had to leave such
+    /// nodes again and again waits for a place that he can keep.
+    pub(crate) fn may_be_guest(&self) -> bool {
+        self.spec.preemptible && self.guest_turns < MOST_GUEST_TURNS
     }
 
     pub(crate) fn attempt(&self) -> Option<&Attempt> {

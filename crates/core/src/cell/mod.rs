@@ -45,6 +45,7 @@ pub mod image;
 pub mod invariant;
 mod inventory;
 mod job;
+mod jobs;
 mod lease;
 mod machine;
 mod maintenance;
@@ -65,6 +66,7 @@ pub mod scope;
 pub mod share;
 mod state;
 mod stopping;
+pub mod supply;
 mod timer;
 pub mod why;
 

@@ -83,7 +83,7 @@ impl Cell {
         let nodes = if quota.blocks_everything() {
             None
         } else {
-            find(false).or_else(|| job.spec.preemptible.then(|| find(true)).flatten())
+            find(false).or_else(|| job.may_be_guest().then(|| find(true)).flatten())
         };
         let Some(nodes) = nodes else { return Err(quota.obstacle()) };
         let shape = self.shapes.get(job.shape);
@@ -104,8 +104,9 @@ impl Cell {
     ) -> Option<SmallVec<[NodeId; 1]>> {
         let shape = self.shapes.get(job.shape);
         let wanted = usize::from(job.spec.nodes);
-        let allows =
-            |rank: &Rank| quota.allows(rank.model) && self.inventory.node(rank.first).allows(visit);
+        let allows = |rank: &Rank| {
+            quota.allows(rank.model()) && self.inventory.node(rank.first()).allows(visit)
+        };
         let mut candidates = self.inventory.candidates();
         let ranked = candidates.ranked(&self.inventory, job.shape, shape, self.demand.mix());
         if wanted == 1 {
@@ -116,15 +117,15 @@ impl Cell {
         let mut preference = None;
         for rank in ranked.iter().filter(|rank| allows(rank)) {
             // A model that the user likes better wins over a better rack of another.
-            if preference != Some(rank.preference)
+            if preference != Some(rank.preference())
                 && let Some(nodes) = search.across_racks(wanted)
             {
                 return Some(nodes);
             }
-            preference = Some(rank.preference);
-            for node in &self.inventory.state(rank.slot).nodes {
+            preference = Some(rank.preference());
+            for node in &self.inventory.state(rank.slot()).nodes {
                 let rack = self.inventory.node(*node).node.spec().rack;
-                if let Some(nodes) = search.add(rank.model, rack, *node, wanted) {
+                if let Some(nodes) = search.add(rank.model(), rack, *node, wanted) {
                     return Some(nodes);
                 }
             }
@@ -143,15 +144,14 @@ impl Cell {
         let mut best: Option<(u16, Cost, NodeId)> = None;
         let mut from = Bound::Unbounded;
         while let Some(head) = ranked.range((from, Bound::Unbounded)).next() {
-            if best.is_some_and(|(preference, ..)| preference < head.preference) {
+            if best.is_some_and(|(preference, ..)| preference < head.preference()) {
                 break;
             }
-            let end =
-                Rank { cost: Cost(i64::MAX), first: NodeId(u32::MAX), slot: u32::MAX, ..*head };
+            let end = head.end_of_model();
             if let Some(rank) = ranked.range(head..=&end).find(|rank| allows(rank)) {
-                let scarcity = self.demand.mix().scarcity(rank.model, self.inventory.supply());
-                let cost = rank.cost + scarcity_cost(shape, scarcity);
-                let place = (rank.preference, cost, rank.first);
+                let scarcity = self.demand.mix().scarcity(rank.model(), self.inventory.supply());
+                let cost = rank.cost() + scarcity_cost(shape, scarcity);
+                let place = (rank.preference(), cost, rank.first());
                 best = Some(best.map_or(place, |best| best.min(place)));
             }
             from = Bound::Excluded(end);

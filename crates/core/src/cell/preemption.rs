@@ -99,8 +99,11 @@ impl Cell {
             .flat_map(|record| &record.members)
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
             .filter(|(attempt, _)| {
-                self.live(**attempt).is_some_and(|(_, live)| {
-                    live.proposed_at >= kept.made_at && live.confirmed && live.stop.is_none()
+                self.live(**attempt).is_some_and(|(guest, live)| {
+                    guest.may_be_guest()
+                        && live.proposed_at >= kept.made_at
+                        && live.confirmed
+                        && live.stop.is_none()
                 })
             })
             .map(|(attempt, _)| *attempt)
@@ -138,7 +141,7 @@ impl Cell {
             }
             self.decide_stop(now, victim, reason, events);
         }
-        let visit = self.visit(now, job, job.spec.preemptible);
+        let visit = self.visit(now, job, job.may_be_guest());
         let claims = plan.nodes.iter().flat_map(|node| &self.inventory.node(*node).claims);
         let holders: BTreeSet<JobId> =
             claims.filter(|claim| !claim.allows(&visit)).filter_map(|claim| claim.job).collect();
@@ -191,7 +194,7 @@ impl Cell {
     ) -> Vec<NodePlan> {
         let shape = self.shapes.get(job.shape);
         let wanted = usize::from(job.spec.nodes);
-        let visit = self.visit(now, job, job.spec.preemptible);
+        let visit = self.visit(now, job, job.may_be_guest());
         let count = match shape.gpu {
             GpuDemand::None | GpuDemand::Share(_) => 0,
             GpuDemand::Whole(_) => whole_gpus(shape),

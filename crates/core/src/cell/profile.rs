@@ -1,16 +1,19 @@
 //! What nodes will have free later: by time, and by preemption.
 //!
-//! Two orders of the nodes of each model, changed with every change of a node. One tells when so
-//! many whole GPUs will be free if every attempt leaves when it said; it finds reservations. The
-//! other tells how many could be free if every preemptible attempt up to a class were stopped; it
-//! finds victims. Both may be a little wrong about shares, CPU and memory: whoever uses them checks
-//! the nodes they name.
+//! Two orders of the nodes of each model. One tells when so many whole GPUs will be free if every
+//! attempt leaves when it said; it finds reservations. The other tells how many could be free if
+//! every preemptible attempt up to a class were stopped; it finds victims. Both may be a little
+//! wrong about shares, CPU and memory: whoever uses them checks the nodes they name.
+//!
+//! Nodes change with every placement, and few placements need these orders. So a change is only
+//! noted, and whoever reads brings up to date what changed since somebody read last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
 use super::ids::{AttemptId, ClassRank};
+use super::intern::InternedId;
 use super::inventory::Held;
 use super::node::{Node, NodeId};
 use super::shape::{ModelId, Shape, Shapes};
@@ -57,13 +60,60 @@ impl Outlook {
 /// The outlook of all nodes that take work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
+    /// What is listed of each node, by its number.
+    listed: Vec<Option<(ModelId, Outlook)>>,
+    /// Nodes that have changed since they were listed, each once.
+    stale: Vec<NodeId>,
+    /// Whether a node is among them, by its number.
+    noted: Vec<bool>,
     /// By model and number of whole GPUs. Number zero lists every node.
     by_time: BTreeMap<(ModelId, u16), BTreeSet<(Timestamp, NodeId)>>,
     by_preemption: BTreeMap<(ModelId, ClassRank), BTreeSet<(u16, NodeId)>>,
 }
 
 impl Profile {
-    pub(crate) fn add(&mut self, model: ModelId, id: NodeId, outlook: &Outlook) {
+    /// Notes that a node has changed.
+    pub(crate) fn touch(&mut self, id: NodeId) {
+        if self.noted.len() <= id.index() {
+            self.noted.resize(id.index() + 1, false);
+            self.listed.resize(id.index() + 1, None);
+        }
+        if !std::mem::replace(&mut self.noted[id.index()], true) {
+            self.stale.push(id);
+        }
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Lists anew the nodes that have changed. `outlook` tells what a node will have free, if it
+    /// takes work.
+    pub(crate) fn refresh(&mut self, outlook: impl Fn(NodeId) -> Option<(ModelId, Outlook)>) {
+        for id in std::mem::take(&mut self.stale) {
+            self.noted[id.index()] = false;
+            let new = outlook(id);
+            match (self.listed[id.index()].take(), &new) {
+                // The same hardware.
+                (Some((was, old)), Some((is, new)))
+                    if was == *is && old.whole_at.len() == new.whole_at.len() =>
+                {
+                    self.change(*is, id, &old, new);
+                }
+                (old, new) => {
+                    if let Some((model, old)) = old {
+                        self.remove(model, id, &old);
+                    }
+                    if let Some((model, new)) = new {
+                        self.add(*model, id, new);
+                    }
+                }
+            }
+            self.listed[id.index()] = new;
+        }
+    }
+
+    fn add(&mut self, model: ModelId, id: NodeId, outlook: &Outlook) {
         self.by_time.entry((model, 0)).or_default().insert((Timestamp::MIN, id));
         for (at, count) in outlook.whole_at.iter().zip(1..) {
             self.by_time.entry((model, count)).or_default().insert((*at, id));
@@ -73,7 +123,7 @@ impl Profile {
         }
     }
 
-    pub(crate) fn remove(&mut self, model: ModelId, id: NodeId, outlook: &Outlook) {
+    fn remove(&mut self, model: ModelId, id: NodeId, outlook: &Outlook) {
         self.drop_time(model, 0, Timestamp::MIN, id);
         for (at, count) in outlook.whole_at.iter().zip(1..) {
             self.drop_time(model, count, *at, id);
@@ -84,7 +134,7 @@ impl Profile {
     }
 
     /// Replaces a node's outlook, touching only what differs.
-    pub(crate) fn change(&mut self, model: ModelId, id: NodeId, old: &Outlook, new: &Outlook) {
+    fn change(&mut self, model: ModelId, id: NodeId, old: &Outlook, new: &Outlook) {
         for ((before, after), count) in old.whole_at.iter().zip(&new.whole_at).zip(1..) {
             if before != after {
                 self.drop_time(model, count, *before, id);

@@ -92,7 +92,8 @@ impl Cell {
         let visit = self.visit(now, job, false);
         let length = visit.until.millis_since(now);
         let mut best: BTreeSet<(Timestamp, NodeId)> = BTreeSet::new();
-        let by_time = self.inventory.profile().by_time(model, whole_gpus(shape));
+        let profile = self.inventory.profile();
+        let by_time = profile.by_time(model, whole_gpus(shape));
         let by_time = by_time.filter(|(_, id)| self.inventory.node(*id).node.admits(shape));
         for (whole_at, id) in by_time.take(NODES_LOOKED_AT + 4 * wanted) {
             let full = best.len() >= wanted;

@@ -84,8 +84,8 @@ mod tests {
     use smallvec::SmallVec;
 
     use super::*;
-    use crate::cell::demand::Supply;
     use crate::cell::shape::{GpuDemand, ModelId};
+    use crate::cell::supply::Supply;
 
     fn state(free_cpu_milli: u32, free_memory_mib: u32, free_gpus: &[u16]) -> NodeState {
         let mut free_gpus = SmallVec::from_slice(free_gpus);

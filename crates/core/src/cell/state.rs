@@ -13,6 +13,7 @@ use super::ids::{AccountId, ClassRank, JobId, MaintenanceId, RequestId};
 use super::intern::{InternedId, Interner};
 use super::inventory::Inventory;
 use super::job::{Job, Phase, Request, Waiting, when_free};
+use super::jobs::Jobs;
 use super::maintenance::Window;
 use super::node::{NodeId, RackId};
 use super::once::Done;
@@ -74,7 +75,7 @@ pub struct Cell {
     /// Accounts that nodes are or were kept to.
     pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
-    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) jobs: Jobs,
     pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
     pub(crate) groups: Groups,
     pub(crate) reservations: BTreeMap<JobId, Reservation>,
@@ -126,7 +127,7 @@ impl Cell {
             requests_done: Done::default(),
             scopes: BTreeSet::new(),
             inventory: Inventory::default(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::default(),
             classes: BTreeMap::new(),
             groups: Groups::default(),
             reservations: BTreeMap::new(),

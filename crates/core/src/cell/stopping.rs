@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AttemptId, JobId};
-use super::job::Job;
+use super::job::{Job, Request};
 use super::node::NodeId;
 use super::state::Cell;
 use super::timer::Timer;
@@ -67,11 +67,27 @@ impl Cell {
         for node in nodes {
             self.set_until(node, id, kill_at.plus_millis(timeout));
         }
-        if let StopReason::Preempted { by, for_share } = reason {
-            let job = self.job_mut(id.job);
-            job.preempted_by = Some(by);
-            job.share_preemptions += u32::from(for_share);
-            self.victims += 1;
+        self.note_preempted(id.job, reason);
+    }
+
+    /// Remembers that a job had to leave for somebody, if that is the reason.
+    pub(crate) fn note_preempted(&mut self, id: JobId, reason: StopReason) {
+        let StopReason::Preempted { by, for_share } = reason else { return };
+        let taker = self.jobs.get(&by).map(Job::class);
+        let job = self.job_mut(id);
+        // One of its own class who does not take for his share had it as a guest.
+        let as_guest = !for_share && taker == Some(job.class());
+        job.preempted_by = Some(by);
+        job.share_preemptions += u32::from(for_share);
+        job.guest_turns += u32::from(as_guest);
+        self.victims += 1;
+        // Who is nobody's guest any more asks for less than before: his request is another one.
+        let job = self.job(id);
+        let request = self.requests.get(job.request);
+        if request.guest != job.may_be_guest() {
+            let renewed = Request { guest: job.may_be_guest(), ..request.clone() };
+            let renewed = self.requests.intern(renewed);
+            self.job_mut(id).request = renewed;
         }
     }
 

@@ -295,7 +295,7 @@ impl Cell {
 
     fn survey(&self, now: Timestamp, job: &Job) -> Survey {
         let shape = self.shapes.get(job.shape);
-        let visit = self.visit(now, job, job.spec.preemptible);
+        let visit = self.visit(now, job, job.may_be_guest());
         let mut survey = Survey::default();
         for (_, record) in self.inventory.iter() {
             let node = &record.node;

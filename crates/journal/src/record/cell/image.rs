@@ -73,7 +73,7 @@ stored_struct!(Shape {
     6 scopes = SmallVec::new(),
 });
 
-stored_struct!(Request { 0 shape, 1 nodes = 1, 2 occupancy, 3 preemptible = false });
+stored_struct!(Request { 0 shape, 1 nodes = 1, 2 occupancy, 3 guest = false });
 
 stored_struct!(DemandImage { 0 counts, 1 news = 0, 2 mix });
 

@@ -32,6 +32,7 @@ stored_struct!(Job {
     11 failed_plans = 0,
     12 plan_after,
     13 phase,
+    14 guest_turns = 0,
 });
 
 stored_enum!(Phase {
