@@ -90,6 +90,9 @@ pub(crate) const EVENTS: &[Named] = &[
     ("review_passed", &["class"]),
     ("pass_ended", &[]),
     ("class_set", &["class", "preempts"]),
+    ("request_done", &["request"]),
+    ("answer_kept", &["request", "answer"]),
+    ("requests_forgotten", &["requests"]),
 ];
 
 /// Commands by number.
@@ -113,6 +116,7 @@ pub(crate) const COMMANDS: &[&str] = &[
     "set_funding",
     "refuse_funding",
     "set_class",
+    "keep_answer",
 ];
 
 #[cfg(test)]

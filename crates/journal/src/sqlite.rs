@@ -38,7 +38,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> SqliteOptions {
-        SqliteOptions { checkpoint_pages: 4_000, unsafe_normal_sync: false }
+        SqliteOptions { checkpoint_pages: 1_800, unsafe_normal_sync: false }
     }
 }
 
