@@ -27,10 +27,6 @@ use crate::connection::ConnectionArguments;
 use crate::exit::Failure;
 use crate::render::format::{Format, print};
 
-/// A server allocates on several threads at once and frees on others.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Credits and a scheduler for shared GPUs.
 #[derive(Parser)]
 #[command(name = "bursar", version, about, propagate_version = true)]

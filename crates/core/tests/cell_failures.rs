@@ -8,6 +8,7 @@ use bursar_core::cell::ids::MaintenanceId;
 use bursar_core::cell::order::OrderKind;
 use bursar_core::cell::why::{Blocker, JobState};
 use bursar_core::cell::{AttemptId, JobId};
+use bursar_core::message::ToLedger;
 use cell_world::*;
 
 fn state(world: &World, job: JobId) -> Option<JobState> {
@@ -318,19 +319,27 @@ fn a_proposal_that_loses_its_node_before_the_ledger_answers_costs_no_requeue() {
     world.check_replay();
 }
 
-#[test]
-fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_let_go() {
+fn count(world: &World, wanted: impl Fn(&Event) -> bool) -> usize {
+    world.journal.iter().flat_map(|(_, events)| events).filter(|event| wanted(event)).count()
+}
+
+/// How often the ledger was told that an attempt has ended.
+fn told_ends(world: &World) -> usize {
+    count(world, |event| match event {
+        Event::LedgerTold { message, .. } => matches!(**message, ToLedger::AttemptEnded { .. }),
+        _ => false,
+    })
+}
+
+/// A gang of two nodes, of which one has fallen silent for good; the other reports in time and has
+/// not been told to stop yet.
+fn gang_that_lost_a_node() -> (World, JobId) {
     let mut world = World::with_nodes(4, "H100");
     let mut spec = world.spec("a", 4, 5 * HOUR);
     spec.nodes = 2;
     let job = world.submit(spec);
     world.pass(2 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, job), Some(JobState::Running));
-    let placed = |world: &World| {
-        let events = world.journal.iter().flat_map(|(_, events)| events);
-        events.filter(|event| matches!(event, Event::PlacementProposed { .. })).count()
-    };
-    // One node falls silent for good; the other reports in time and has not been told yet.
     world.agent("n0").silent = true;
     let lost = |world: &World| world.cell.node_named("n0").is_some_and(|node| !node.alive);
     while !lost(&world) {
@@ -341,11 +350,42 @@ fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_let_go() 
         }
     }
     assert_eq!(state(&world, job), Some(JobState::Queued));
+    (world, job)
+}
+
+#[test]
+fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_let_go() {
+    let (mut world, job) = gang_that_lost_a_node();
+    let placed =
+        |world: &World| count(world, |event| matches!(event, Event::PlacementProposed { .. }));
     assert_eq!(placed(&world), 1, "its part on the other node may still run");
+    assert_eq!(told_ends(&world), 0, "the ledger would have it started in another region");
     let why = world.cell.why(job, at(world.now)).expect("it waits");
     assert!(!why.blockers.is_empty(), "L14");
     world.pass(2 * MINUTE, 30 * SECOND);
-    assert_eq!(placed(&world), 2);
+    assert_eq!((placed(&world), told_ends(&world)), (2, 1));
     assert_eq!(state(&world, job), Some(JobState::Running));
+    world.check_replay();
+}
+
+#[test]
+fn the_end_of_a_gang_is_told_before_the_end_of_its_job_even_if_a_node_has_not_let_go() {
+    let (mut world, job) = gang_that_lost_a_node();
+    world.ok(Command::CancelJob { job });
+    assert_eq!(told_ends(&world), 1, "it will not start again: nothing is left to wait for");
+    let order: Vec<&ToLedger> = world
+        .journal
+        .iter()
+        .flat_map(|(_, events)| events)
+        .filter_map(|event| match event {
+            Event::LedgerTold { message, .. } => Some(&**message),
+            _ => None,
+        })
+        .collect();
+    let [.., end, last] = order.as_slice() else { panic!("two messages at least") };
+    assert!(matches!(end, ToLedger::AttemptEnded { requeued: Some(_), .. }), "{end:?}");
+    assert!(matches!(last, ToLedger::JobEnded { .. }), "{last:?}");
+    world.pass(2 * MINUTE, 30 * SECOND);
+    assert_eq!(told_ends(&world), 1);
     world.check_replay();
 }

@@ -5,7 +5,7 @@ use super::config::CellConfig;
 use super::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use super::ids::{AccountId, AttemptId, JobId, RequestId};
 use super::intern::InternedId;
-use super::job::{Job, Phase, Request, WHEN_ANSWERED, Waiting};
+use super::job::{EndedAttempt, Job, Phase, Request, WHEN_ANSWERED, Waiting};
 use super::quota::Quota;
 use super::shape::Shape;
 use super::state::Cell;
@@ -179,6 +179,7 @@ impl Cell {
             requeues: 0,
             share_preemptions: 0,
             guest_turns: 0,
+            untold: None,
             preempted_by: None,
             failed_plans: 0,
             plan_after: at,
@@ -216,7 +217,9 @@ impl Cell {
 
     /// Takes the GPUs of an attempt back that the ledger did not confirm.
     pub(crate) fn release_attempt(&mut self, at: Timestamp, attempt: AttemptId) {
-        self.apply_ended(at, attempt, AttemptOutcome::Stopped(StopReason::Cancelled), None);
+        let outcome = AttemptOutcome::Stopped(StopReason::Cancelled);
+        let (gpu_ms, exit_code, requeued) = (0, None, None);
+        self.apply_ended(at, EndedAttempt { attempt, outcome, gpu_ms, exit_code, requeued });
     }
 
     pub(crate) fn apply_job_ended(&mut self, at: Timestamp, id: JobId) {

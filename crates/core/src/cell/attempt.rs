@@ -9,7 +9,7 @@ use super::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, Stop
 use super::funding::Funded;
 use super::ids::{AttemptId, JobId};
 use super::inventory::Held;
-use super::job::{Job, Phase, WHEN_ANSWERED, Waiting, when_free};
+use super::job::{EndedAttempt, Job, Phase, WHEN_ANSWERED, Waiting, when_free};
 use super::node::{GpuSet, NodeId};
 use super::shape::ModelId;
 use super::share::usage_micros;
@@ -350,13 +350,8 @@ impl Cell {
         self.wake_for(node);
     }
 
-    pub(crate) fn apply_ended(
-        &mut self,
-        at: Timestamp,
-        id: AttemptId,
-        outcome: AttemptOutcome,
-        requeued: Option<Timestamp>,
-    ) {
+    pub(crate) fn apply_ended(&mut self, at: Timestamp, end: EndedAttempt) {
+        let (id, outcome, requeued) = (end.attempt, end.outcome, end.requeued);
         let rate = self.rate_of(id.job);
         let job = self.job_mut(id.job);
         let (account, thousandths, group) = (job.account, job.thousandths(), job.group);
@@ -396,6 +391,9 @@ impl Cell {
             if !ended {
                 self.settle_gpus(id, member.node, attempt.confirmed);
             }
+        }
+        if requeued.is_some() && self.fences.contains_key(&id.job) {
+            self.job_mut(id.job).untold = Some(Box::new(end));
         }
         if let Some(group) = group {
             self.groups.get_mut(group).active -= 1;
@@ -437,6 +435,9 @@ impl Cell {
             *fences -= 1;
             if *fences == 0 {
                 self.fences.remove(&id.job);
+                if let Some(job) = self.jobs.get_mut(&id.job) {
+                    job.untold = None;
+                }
             }
         }
         let waits = self.jobs.get(&id.job).and_then(Job::waiting);

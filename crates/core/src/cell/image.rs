@@ -15,7 +15,7 @@ pub use super::demand::{DemandImage, KindImage, MixImage};
 pub use super::funding::Funded;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
 pub use super::inventory::Held;
-pub use super::job::{Job, Occupancy, Phase, Request, Waiting};
+pub use super::job::{EndedAttempt, Job, Occupancy, Phase, Request, Waiting};
 pub use super::maintenance::Window;
 use super::node::NodeId;
 pub use super::once::DoneRequest;

@@ -212,6 +212,10 @@ impl Cell {
 
     /// L10 for one job.
     fn check_job(&self, id: JobId, job: &Job) -> Result<(), Broken> {
+        let may_run_still = job.waiting().is_some() && self.fences.contains_key(&id);
+        if job.untold.is_some() != may_run_still {
+            return Err(format!("L10: {id:?} was told of too early, or never: {:?}", job.untold));
+        }
         match &job.phase {
             Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id:?} is nowhere")),
             Phase::Waiting(waiting) => {

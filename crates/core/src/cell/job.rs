@@ -3,7 +3,8 @@
 use super::attempt::Attempt;
 use super::command::{FundsBlocker, JobSpec, Refusal};
 use super::config::CellConfig;
-use super::ids::{AccountId, ClassRank, GroupId, JobId, RequestId};
+use super::event::AttemptOutcome;
+use super::ids::{AccountId, AttemptId, ClassRank, GroupId, JobId, RequestId};
 use super::node::MAX_GPUS;
 use super::queue::{Ticket, Waiter};
 use super::shape::{GpuDemand, ShapeId};
@@ -80,6 +81,19 @@ pub struct Job {
     /// No plan of preemption is made for it before.
     pub plan_after: Timestamp,
     pub phase: Phase,
+    /// The end of an attempt that the ledger is not told yet, because parts of it may still run: it
+    /// could have the job started elsewhere.
+    pub untold: Option<Box<EndedAttempt>>,
+}
+
+/// How an attempt ended after which its job is queued again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedAttempt {
+    pub attempt: AttemptId,
+    pub outcome: AttemptOutcome,
+    pub gpu_ms: u64,
+    pub exit_code: Option<i32>,
+    pub requeued: Option<Timestamp>,
 }
 
 /// Where a job stands.

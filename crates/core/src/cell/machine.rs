@@ -3,7 +3,7 @@
 use super::command::{Command, Origin, Refusal, Reply, Request, Verdict};
 use super::event::{Event, JobOutcome, StopReason};
 use super::ids::AttemptId;
-use super::job::{Phase, Waiting, check_path};
+use super::job::{EndedAttempt, Phase, Waiting, check_path};
 use super::maintenance::Window;
 use super::node::NodeId;
 use super::post::{Mark, Receipt};
@@ -123,8 +123,11 @@ impl Machine for Cell {
             }
             Event::CancelNoted { attempt } => self.apply_cancel_noted(*attempt),
             Event::KillOrdered { attempt, end_at } => self.apply_kill(*attempt, *end_at),
-            Event::AttemptEnded { attempt, outcome, requeued, gpu_ms: _, exit_code: _ } => {
-                self.apply_ended(at, *attempt, *outcome, *requeued);
+            Event::AttemptEnded { attempt, outcome, requeued, gpu_ms, exit_code } => {
+                let (attempt, outcome, requeued) = (*attempt, *outcome, *requeued);
+                let (gpu_ms, exit_code) = (*gpu_ms, *exit_code);
+                let end = EndedAttempt { attempt, outcome, gpu_ms, exit_code, requeued };
+                self.apply_ended(at, end);
             }
             Event::FenceLifted { attempt, node } => self.apply_fence_lifted(*attempt, *node),
             Event::RequestParked { class, request } => self.apply_parked(*class, *request),

@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::attempt::MemberPhase;
 use super::command::{Command, Origin, Refusal};
 use super::event::{Event, JobOutcome};
 use super::ids::{AttemptId, JobId};
+use super::node::NodeId;
 use super::state::Cell;
 use crate::message::{ProposedMember, ToCell, ToLedger};
 
@@ -57,6 +59,11 @@ struct Letters {
     /// One message to each shard, whatever it says of how many attempts.
     usage: BTreeMap<u16, Vec<(AttemptId, u64)>>,
     rest: Vec<(u16, ToLedger)>,
+    /// Nodes that are gone and parts of attempts that are over, by events that are not applied yet.
+    gone: BTreeSet<NodeId>,
+    ended: BTreeSet<(AttemptId, NodeId)>,
+    /// Fences that are lifted by them.
+    lifted: BTreeMap<JobId, u32>,
 }
 
 impl Letters {
@@ -117,6 +124,33 @@ impl Cell {
         }));
     }
 
+    /// Whether parts of an attempt may still run when it has ended.
+    fn leaves_fences(&self, attempt: AttemptId, letters: &Letters) -> bool {
+        let (_, live) = self.live(attempt).expect("only live attempts end");
+        live.confirmed
+            && live.members.iter().any(|member| {
+                !matches!(member.phase, MemberPhase::Ended(_))
+                    && !letters.ended.contains(&(attempt, member.node))
+                    && !letters.gone.contains(&member.node)
+                    && self.inventory.node(member.node).alive
+            })
+    }
+
+    /// Tells the end of an attempt that was kept back.
+    fn tell_end(&self, job: JobId, letters: &mut Letters) {
+        let Some(end) = self.jobs.get(&job).and_then(|job| job.untold.as_deref()) else { return };
+        letters.push(
+            job,
+            ToLedger::AttemptEnded {
+                attempt: end.attempt,
+                outcome: end.outcome,
+                gpu_ms: end.gpu_ms,
+                exit_code: end.exit_code,
+                requeued: end.requeued,
+            },
+        );
+    }
+
     fn add_letter(&self, event: &Event, letters: &mut Letters) {
         match event {
             Event::PlacementProposed { attempt, model, members } => {
@@ -153,18 +187,39 @@ impl Cell {
                 letters.push(attempt.job, ToLedger::StopOrdered { attempt, reason });
             }
             Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued } => {
-                letters.push(
-                    attempt.job,
-                    ToLedger::AttemptEnded {
-                        attempt: *attempt,
-                        outcome: *outcome,
-                        gpu_ms: *gpu_ms,
-                        exit_code: *exit_code,
-                        requeued: *requeued,
-                    },
-                );
+                // Told of a job that is queued again, the ledger may have it started elsewhere.
+                if requeued.is_none() || !self.leaves_fences(*attempt, letters) {
+                    letters.push(
+                        attempt.job,
+                        ToLedger::AttemptEnded {
+                            attempt: *attempt,
+                            outcome: *outcome,
+                            gpu_ms: *gpu_ms,
+                            exit_code: *exit_code,
+                            requeued: *requeued,
+                        },
+                    );
+                }
+            }
+            Event::FenceLifted { attempt, node: _ } => {
+                let lifted = letters.lifted.entry(attempt.job).or_default();
+                *lifted += 1;
+                if self.fences.get(&attempt.job) == Some(lifted) {
+                    self.tell_end(attempt.job, letters);
+                }
+            }
+            Event::NodeLost { node } | Event::NodeRemoved { node } => {
+                letters.gone.insert(*node);
+            }
+            Event::MemberEnded { attempt, node, .. } => {
+                letters.ended.insert((*attempt, *node));
             }
             Event::JobEnded { job, outcome } => {
+                let fences = self.fences.get(job).copied().unwrap_or(0);
+                if fences > letters.lifted.get(job).copied().unwrap_or(0) {
+                    // It will not start again: there is nothing to wait for.
+                    self.tell_end(*job, letters);
+                }
                 if *outcome != JobOutcome::Withdrawn {
                     letters.push(*job, ToLedger::JobEnded { job: *job, outcome: *outcome });
                 }
@@ -177,10 +232,8 @@ impl Cell {
             | Event::AccountSet(_)
             | Event::NodeRegistered { .. }
             | Event::NodeReported { .. }
-            | Event::NodeLost { .. }
             | Event::NodeDrained { .. }
             | Event::NodeResumed { .. }
-            | Event::NodeRemoved { .. }
             | Event::MaintenancePlanned { .. }
             | Event::MaintenanceBegan { .. }
             | Event::MaintenanceEnded { .. }
@@ -190,12 +243,10 @@ impl Cell {
             | Event::JobHeldByGroup { .. }
             | Event::PlacementConfirmed { .. }
             | Event::PlacementRefused { .. }
-            | Event::MemberEnded { .. }
             | Event::FundingSet { .. }
             | Event::FundingEnded { .. }
             | Event::CancelNoted { .. }
             | Event::KillOrdered { .. }
-            | Event::FenceLifted { .. }
             | Event::RequestParked { .. }
             | Event::RequestBlocked { .. }
             | Event::ReservationMade { .. }

@@ -1,7 +1,8 @@
 //! The stored form of whole jobs and attempts, as a snapshot has them.
 
 use bursar_core::cell::image::{
-    Attempt, Funded, Held, Job, Member, MemberPhase, Occupancy, Phase, Stop, Timer, Waiting,
+    Attempt, EndedAttempt, Funded, Held, Job, Member, MemberPhase, Occupancy, Phase, Stop, Timer,
+    Waiting,
 };
 use bursar_core::cell::node::GpuSet;
 use bursar_core::time::Timestamp;
@@ -33,6 +34,15 @@ stored_struct!(Job {
     12 plan_after,
     13 phase,
     14 guest_turns = 0,
+    15 untold = None,
+});
+
+stored_struct!(EndedAttempt {
+    0 attempt,
+    1 outcome,
+    2 gpu_ms = 0,
+    3 exit_code = None,
+    4 requeued = None,
 });
 
 stored_enum!(Phase {
