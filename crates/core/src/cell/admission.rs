@@ -130,6 +130,7 @@ impl Cell {
         account.blocked.clear();
         self.accounts.set_weight(id, policy.weight);
         self.unblock_mixed();
+        self.retry_kept(&[id]);
         self.idle = false;
     }
 

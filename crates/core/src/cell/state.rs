@@ -19,6 +19,7 @@ use super::node::{NodeId, RackId};
 use super::once::Done;
 use super::post::Mark;
 use super::queue::Ticket;
+use super::quota::Quota;
 use super::reservation::Reservation;
 use super::shape::{LabelId, ModelId, Shapes};
 use super::share::Decay;
@@ -333,6 +334,24 @@ impl Cell {
         }
         if !self.mixed.is_empty() {
             self.unblock_mixed();
+        }
+        let limited = |id: &AccountId| self.accounts.get(*id).quota != Quota::default();
+        let limited: Vec<AccountId> = self.accounts.path(account).filter(limited).collect();
+        if !limited.is_empty() {
+            self.retry_kept(&limited);
+        }
+    }
+
+    /// Lets those try again for whom nodes are kept and for whom one of these accounts may have been
+    /// in the way.
+    pub(crate) fn retry_kept(&mut self, accounts: &[AccountId]) {
+        let concerned = |job: &&JobId| {
+            self.accounts.path(self.job(**job).account).any(|id| accounts.contains(&id))
+        };
+        let kept: Vec<JobId> = self.reservations.keys().filter(concerned).copied().collect();
+        for job in kept {
+            self.ready.insert(job);
+            self.idle = false;
         }
     }
 
