@@ -409,3 +409,28 @@ fn a_job_with_nodes_kept_for_it_starts_when_its_group_has_a_place() {
     assert!(world.has_started(kept));
     world.check_replay();
 }
+
+#[test]
+fn who_was_kept_a_place_takes_it_when_the_quota_that_was_in_the_way_is_gone() {
+    let mut world = World::with_nodes(1, "H100");
+    let mut first = world.spec("a", 8, HOUR);
+    first.preemptible = false;
+    let first = world.submit(first);
+    let kept = world.run("b", 8, HOUR);
+    world.pass(MINUTE, 30 * SECOND);
+    assert_eq!(placed(&world), [first]);
+    let reserved = |world: &World| {
+        let events = world.journal.iter().flat_map(|(_, events)| events);
+        events.filter(|event| matches!(event, Event::ReservationMade { .. })).count()
+    };
+    assert!(reserved(&world) > 0, "the only node is kept for the other job");
+    world.ok(quota("b", QuotaSpec { total_gpus: Some(0), ..QuotaSpec::default() }));
+    // The node becomes free, and the job that it is kept for may not have it.
+    world.ok(Command::CancelJob { job: first });
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(placed(&world), [first]);
+    world.ok(quota("b", QuotaSpec::default()));
+    world.settle();
+    assert_eq!(placed(&world), [first, kept], "nothing else will wake it");
+    world.check_replay();
+}
