@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, ToSql, params_from_iter};
 
@@ -42,18 +43,26 @@ impl Sqlite {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
             Connection::open_with_flags(path, flags).map_err(failure("opening history"))?;
-        connection.busy_timeout(Duration::from_secs(5)).map_err(failure("opening history"))?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let history = Sqlite { connection };
+        history.set_up()?;
         history.check(history.version()?)?;
         Ok(history)
     }
 
-    fn configure(&self) -> Result<(), HistoryError> {
+    fn set_up(&self) -> Result<(), HistoryError> {
         let connection = &self.connection;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.busy_timeout(Duration::from_secs(5)).map_err(failure("opening history"))?;
+        // One plan for all values: else a statement with a range is compiled anew for each of them.
         connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+            .map_err(failure("opening history"))?;
+        Ok(())
+    }
+
+    fn configure(&self) -> Result<(), HistoryError> {
+        self.set_up()?;
+        self.connection
             .execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
             .map_err(failure("opening history"))
     }

@@ -22,8 +22,8 @@ use crate::problem::Failure;
 const CHUNK: usize = 256;
 
 /// How long to let the journal grow before the next transaction, if nobody asks: a row that changes
-/// several times meanwhile is written once.
-const PACE: Duration = Duration::from_millis(20);
+/// several times meanwhile is written once, above all a hold that is placed and settled.
+const PACE: Duration = Duration::from_millis(100);
 
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);

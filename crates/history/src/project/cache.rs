@@ -4,6 +4,7 @@
 //! as they were.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::hold::Hold;
@@ -90,14 +91,28 @@ pub(super) struct AccountRow {
     pub(super) dirty: bool,
 }
 
+/// A grant and its units on the line of its bucket. They never change.
+#[derive(Clone)]
+pub(super) struct Laid {
+    pub(super) grant: u32,
+    pub(super) units: Range<i128>,
+}
+
+impl Laid {
+    /// Whether all these units are the grant's.
+    pub(super) fn owns(&self, start: u64, end: u64) -> bool {
+        self.units.start <= start.into() && self.units.end >= end.into()
+    }
+}
+
 pub(super) struct BucketRow {
     pub(super) account: u32,
     pub(super) expired: bool,
     pub(super) grants: u32,
     pub(super) length: i128,
     pub(super) free: i128,
-    /// The grant that owns all units, if there is only one and it is known.
-    pub(super) sole_grant: Option<u32>,
+    /// The grant whose units were asked for last.
+    pub(super) known: Option<Laid>,
     pub(super) dirty: bool,
 }
 
@@ -198,7 +213,7 @@ impl<D: Database> History<D> {
                 grants: row.number()?,
                 length: row.sum()?,
                 free: row.sum()?,
-                sole_grant: None,
+                known: None,
                 dirty: false,
             };
             self.cache.buckets.insert(number, loaded);

@@ -4,7 +4,7 @@ use bursar_core::ledger::command::{GrantKind, Restriction};
 use bursar_core::ledger::event::{GrantIssued, GrantOrigin, Piece};
 use bursar_core::time::Timestamp;
 
-use super::cache::BucketRow;
+use super::cache::{BucketRow, Laid};
 use super::{History, Movement, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -129,7 +129,6 @@ impl<D: Database> History<D> {
         let bucket = self.bucket(number)?;
         bucket.length += amount;
         bucket.grants += 1;
-        bucket.sole_grant = None;
         bucket.dirty = true;
         self.shift(at, number, amount)?;
         self.database.execute(
@@ -165,7 +164,7 @@ impl<D: Database> History<D> {
             grants: 0,
             length: 0,
             free: 0,
-            sole_grant: None,
+            known: None,
             dirty: true,
         };
         self.database.execute(
@@ -197,7 +196,7 @@ impl<D: Database> History<D> {
             return Ok(());
         }
         let grant =
-            if grants == 1 { self.grant_at(number, 0)?.map(|(grant, _)| grant) } else { None };
+            if grants == 1 { self.grant_at(number, 0)?.map(|laid| laid.grant) } else { None };
         let amount = i128::from(amount);
         self.shift(step.at, number, -amount)?;
         let movement = Movement {
@@ -212,8 +211,8 @@ impl<D: Database> History<D> {
         self.enter(step, &movement)
     }
 
-    /// The grant that owns a unit, and the unit after its last.
-    fn grant_at(&self, bucket: u32, unit: u64) -> Result<Option<(u32, i128)>, HistoryError> {
+    /// The grant that owns a unit.
+    fn grant_at(&self, bucket: u32, unit: u64) -> Result<Option<Laid>, HistoryError> {
         let rows = self.database.query(
             "SELECT number, start, amount FROM grants WHERE bucket = ?1 AND start <= ?2
              ORDER BY start DESC LIMIT 1",
@@ -221,25 +220,26 @@ impl<D: Database> History<D> {
         )?;
         let Some(row) = rows.into_iter().next() else { return Ok(None) };
         let mut row = Columns::of(row);
-        Ok(Some((row.number()?, row.sum()? + row.sum()?)))
+        let (grant, start, amount) = (row.number()?, row.sum()?, row.sum()?);
+        Ok(Some(Laid { grant, units: start..start + amount }))
     }
 
     /// Whose units pieces are.
     pub(super) fn owners(&mut self, pieces: &[Piece]) -> Result<Vec<Owned>, HistoryError> {
         let mut owners: Vec<Owned> = Vec::new();
         for piece in pieces {
-            let bucket = self.bucket(piece.bucket.0)?;
-            let (account, alone, sole) = (bucket.account, bucket.grants == 1, bucket.sole_grant);
-            let of_one = match sole {
-                Some(grant) => Some(grant),
-                None => self
-                    .grant_at(piece.bucket.0, piece.span.start)?
-                    .filter(|(_, end)| i128::from(piece.span.end) <= *end)
-                    .map(|(grant, _)| grant),
+            let (number, span) = (piece.bucket.0, &piece.span);
+            let bucket = self.bucket(number)?;
+            let account = bucket.account;
+            let known = bucket.known.as_ref().filter(|laid| laid.owns(span.start, span.end));
+            let of_one = match known {
+                Some(laid) => Some(laid.grant),
+                None => {
+                    let found = self.grant_at(number, span.start)?;
+                    self.bucket(number)?.known.clone_from(&found);
+                    found.filter(|laid| laid.owns(span.start, span.end)).map(|laid| laid.grant)
+                }
             };
-            if alone {
-                self.bucket(piece.bucket.0)?.sole_grant = of_one;
-            }
             let amount = i128::from(piece.span.len());
             match owners.iter_mut().find(|owner| owner.account == account) {
                 Some(owner) => {
