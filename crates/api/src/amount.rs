@@ -36,16 +36,81 @@ impl Amount {
 
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let magnitude = self.0.unsigned_abs();
-        let unit = MICROS.unsigned_abs();
-        let (whole, fraction) = (magnitude / unit, magnitude % unit);
-        let sign = if self.0 < 0 { "-" } else { "" };
-        if fraction == 0 {
-            return write!(f, "{sign}{whole}");
-        }
-        let digits = format!("{fraction:06}");
-        write!(f, "{sign}{whole}.{}", digits.trim_end_matches('0'))
+        f.write_str(Decimal::of(self.0).as_str())
     }
+}
+
+/// The longest sum: a sign, 39 digits and a point.
+const LONGEST: usize = 41;
+
+/// A sum as its shortest text, written from the end without going through the formatter: every
+/// answer carries many.
+struct Decimal {
+    text: [u8; LONGEST],
+    start: usize,
+}
+
+impl Decimal {
+    fn of(micros: i128) -> Decimal {
+        let mut decimal = Decimal { text: [0; LONGEST], start: LONGEST };
+        let magnitude = micros.unsigned_abs();
+        let unit = MICROS.unsigned_abs();
+        let mut fraction = magnitude % unit;
+        let mut whole = magnitude / unit;
+        if fraction != 0 {
+            let mut decimals = 6;
+            while fraction.is_multiple_of(10) {
+                fraction /= 10;
+                decimals -= 1;
+            }
+            for _ in 0..decimals {
+                decimal.digit(&mut fraction);
+            }
+            decimal.push(b'.');
+        }
+        loop {
+            decimal.digit(&mut whole);
+            if whole == 0 {
+                break;
+            }
+        }
+        if micros < 0 {
+            decimal.push(b'-');
+        }
+        decimal
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.start -= 1;
+        self.text[self.start] = byte;
+    }
+
+    /// Writes the last digit of a number and takes it away.
+    fn digit(&mut self, number: &mut u128) {
+        // Dividing what fits into one word costs a tenth of dividing two.
+        let digit = match u64::try_from(*number) {
+            Ok(small) => {
+                *number = u128::from(small / 10);
+                small % 10
+            }
+            Err(_) => {
+                let digit = *number % 10;
+                *number /= 10;
+                digit as u64
+            }
+        };
+        self.push(b'0' + digit as u8);
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text[self.start..]).expect("digits, a point and a sign")
+    }
+}
+
+/// The micro-credits that up to six decimals stand for.
+fn decimals(digits: &str) -> i128 {
+    let value = digits.bytes().fold(0, |value, digit| value * 10 + i128::from(digit - b'0'));
+    (digits.len()..6).fold(value, |value, _| value * 10)
 }
 
 /// Why a text is not an amount.
@@ -79,7 +144,7 @@ impl FromStr for Amount {
             return Err(AmountError::Form);
         }
         let whole: i128 = whole.parse().map_err(|_| AmountError::TooLarge)?;
-        let micros: i128 = format!("{fraction:0<6}").parse().map_err(|_| AmountError::Form)?;
+        let micros = decimals(fraction);
         let sum = whole.checked_mul(MICROS).and_then(|whole| whole.checked_add(micros));
         sum.filter(|sum| *sum <= LARGEST).map(Amount).ok_or(AmountError::TooLarge)
     }
@@ -87,7 +152,7 @@ impl FromStr for Amount {
 
 impl Serialize for Amount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(Decimal::of(self.0).as_str())
     }
 }
 
@@ -166,7 +231,7 @@ impl Sum {
 
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Amount(self.0).fmt(f)
+        f.write_str(Decimal::of(self.0).as_str())
     }
 }
 
@@ -184,7 +249,7 @@ impl FromStr for Sum {
             return Err(AmountError::Form);
         }
         let whole: i128 = whole.parse().map_err(|_| AmountError::TooLarge)?;
-        let micros: i128 = format!("{fraction:0<6}").parse().map_err(|_| AmountError::Form)?;
+        let micros = decimals(fraction);
         let sum = whole.checked_mul(MICROS).and_then(|whole| whole.checked_add(micros));
         sum.map(|sum| Sum(sign * sum)).ok_or(AmountError::TooLarge)
     }
@@ -192,7 +257,7 @@ impl FromStr for Sum {
 
 impl Serialize for Sum {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(Decimal::of(self.0).as_str())
     }
 }
 
@@ -263,6 +328,25 @@ mod tests {
             "1e400",
         ] {
             assert!(read(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn sums_are_written_as_short_as_they_can_be() {
+        for (micros, text) in [
+            (0, "0"),
+            (1, "0.000001"),
+            (-1, "-0.000001"),
+            (10, "0.00001"),
+            (100_000, "0.1"),
+            (1_000_000, "1"),
+            (-28_800_000, "-28.8"),
+            (10_000_000_000_000, "10000000"),
+            (i128::MAX, "170141183460469231731687303715884.105727"),
+            (i128::MIN, "-170141183460469231731687303715884.105728"),
+        ] {
+            assert_eq!(Sum(micros).to_string(), text);
+            assert_eq!(serde_json::to_string(&Sum(micros)).expect("a string"), format!("{text:?}"));
         }
     }
 

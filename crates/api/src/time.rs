@@ -30,8 +30,35 @@ impl Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(text_of(&self.written()))
+    }
+}
+
+fn text_of(written: &[u8; 24]) -> &str {
+    std::str::from_utf8(written).expect("digits and the marks between them")
+}
+
+impl Time {
+    /// `2026-01-31T12:00:00.000Z`, without going through the formatter: every answer carries some.
+    fn written(self) -> [u8; 24] {
         let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX);
-        write!(f, "{instant:.3}")
+        let civil = jiff::tz::Offset::UTC.to_datetime(instant);
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        let mut put = |places: std::ops::Range<usize>, number: i16| {
+            let mut number = number.unsigned_abs();
+            for byte in text[places].iter_mut().rev() {
+                *byte = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        };
+        put(0..4, civil.year());
+        put(5..7, civil.month().into());
+        put(8..10, civil.day().into());
+        put(11..13, civil.hour().into());
+        put(14..16, civil.minute().into());
+        put(17..19, civil.second().into());
+        put(20..23, civil.millisecond());
+        text
     }
 }
 
@@ -70,7 +97,7 @@ impl FromStr for Time {
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(text_of(&self.written()))
     }
 }
 
@@ -120,6 +147,16 @@ mod tests {
             ("9999-12-30T00:00:00.000Z", "9999-12-30T00:00:00.000Z"),
         ] {
             assert_eq!(text.parse::<Time>().map(|time| time.to_string()), Ok(written.into()));
+        }
+    }
+
+    #[test]
+    fn instants_are_written_as_the_calendar_has_them() {
+        let some = (EARLIEST..LATEST).step_by(999_999_937);
+        for millis in some.chain([EARLIEST, -1, 0, LATEST]) {
+            let calendar = jiff::Timestamp::from_millisecond(millis);
+            let calendar = calendar.unwrap_or(jiff::Timestamp::MAX);
+            assert_eq!(Time(millis).to_string(), format!("{calendar:.3}"));
         }
     }
 

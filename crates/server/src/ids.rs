@@ -72,7 +72,7 @@ pub(crate) fn base32(mut bits: u128, length: usize) -> String {
         *place = ALPHABET[(bits & 31) as usize];
         bits >>= 5;
     }
-    text.into_iter().map(char::from).collect()
+    String::from_utf8(text).expect("the alphabet is ASCII")
 }
 
 /// Sixty-four bits from the operating system.
