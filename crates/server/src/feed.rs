@@ -2,7 +2,8 @@
 //! the interface's words. The same copy makes the snapshots.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use bursar_api::amount::Sum;
 use bursar_api::audit::FeedEvent;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::codec::LedgerCodec;
+use crate::monotonic::Stopwatch;
 use crate::render::time;
 
 /// Events that are kept ready; older ones are read from the journal.
@@ -41,11 +43,48 @@ pub fn read_event_id(id: &str) -> Option<Place> {
     Some((position.parse().ok()?, number.parse().ok()?))
 }
 
+/// How long events are kept ready after the last listener has gone: long enough to come back.
+const LINGER: Duration = Duration::from_secs(600);
+
 #[derive(Default)]
 struct Ring {
     events: VecDeque<(Place, Arc<FeedEvent>)>,
     /// Everything behind this position is in the ring.
     complete_after: u64,
+    listeners: usize,
+    /// Runs since the last listener has gone.
+    left: Option<Stopwatch>,
+}
+
+impl Ring {
+    /// Whether a record is told. If nobody listens, and nobody is about to come back, it is not:
+    /// telling costs more than following.
+    fn tells(&mut self, position: u64) -> bool {
+        let awaited = self.left.as_ref().is_some_and(|left| left.elapsed() < LINGER);
+        if self.listeners > 0 || awaited {
+            return true;
+        }
+        self.events.clear();
+        self.complete_after = position;
+        false
+    }
+}
+
+fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
+    ring.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Somebody who wants to be told: of every record that is decided after it came.
+pub struct Listener(Arc<Mutex<Ring>>);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut ring = lock(&self.0);
+        ring.listeners -= 1;
+        if ring.listeners == 0 {
+            ring.left = Some(Stopwatch::start());
+        }
+    }
 }
 
 /// The latest events, and where to get older ones.
@@ -98,6 +137,12 @@ impl Feed {
         Seen { value: read(ledger), position: *position, at: ledger.now() }
     }
 
+    /// Has events told from now on, for as long as what is returned lives.
+    pub fn listen(&self) -> Listener {
+        lock(&self.ring).listeners += 1;
+        Listener(Arc::clone(&self.ring))
+    }
+
     /// How far it has come; changes as it goes on.
     pub fn reached(&self) -> watch::Receiver<u64> {
         self.reached.clone()
@@ -105,7 +150,7 @@ impl Feed {
 
     /// The events behind a place.
     pub fn behind(&self, place: Place) -> Behind {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = lock(&self.ring);
         if place.0 < ring.complete_after {
             return Behind::Older(ring.complete_after);
         }
@@ -171,17 +216,20 @@ impl Projection<Ledger> for Copy {
     }
 
     fn record(&mut self, record: &Record<'_>, events: &[Event]) {
+        let tells = lock(&self.ring).tells(record.position);
         let mut told = Vec::new();
         let mut copy = self.ledger.write().unwrap_or_else(PoisonError::into_inner);
         let (ledger, position) = &mut *copy;
         for (number, event) in (0..).zip(events) {
             ledger.apply(record.time, event);
-            let place = (record.position, number);
-            told.extend(tell(ledger, record, place, event).map(|event| (place, event)));
+            if tells {
+                let place = (record.position, number);
+                told.extend(tell(ledger, record, place, event).map(|event| (place, event)));
+            }
         }
         *position = record.position;
         drop(copy);
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = lock(&self.ring);
         for (place, event) in told {
             ring.events.push_back((place, Arc::new(event)));
         }
@@ -382,6 +430,22 @@ fn particulars(ledger: &Ledger, event: &Event) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_happens_is_told_while_somebody_listens_and_a_while_longer() {
+        let ring = Arc::new(Mutex::new(Ring::default()));
+        assert!(!lock(&ring).tells(7));
+        assert_eq!(lock(&ring).complete_after, 7);
+        lock(&ring).listeners += 1;
+        let listener = Listener(Arc::clone(&ring));
+        assert!(lock(&ring).tells(8));
+        drop(listener);
+        assert!(lock(&ring).tells(9), "whoever has gone may come back");
+        assert_eq!(lock(&ring).complete_after, 7);
+        lock(&ring).left = None;
+        assert!(!lock(&ring).tells(10));
+        assert_eq!(lock(&ring).complete_after, 10);
+    }
 
     #[test]
     fn an_event_id_is_read_back_and_sorts_by_place() {

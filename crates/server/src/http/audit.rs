@@ -153,6 +153,8 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     caller.principal.require("follow_events")?;
+    // Before the position is read: what comes after it is then told.
+    let listener = app.feed.listen();
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = match last.or(query.after.as_deref()) {
         Some(id) => {
@@ -162,7 +164,10 @@ pub(super) async fn events(
         None => (app.read(|_| ()).await?.position, u32::MAX),
     };
     let (sender, receiver) = mpsc::channel::<Arc<FeedEvent>>(256);
-    tokio::spawn(follow(app, caller.principal, after, sender));
+    tokio::spawn(async move {
+        follow(app, caller.principal, after, sender).await;
+        drop(listener);
+    });
     let events = stream::unfold(receiver, |mut receiver| async move {
         let event = receiver.recv().await?;
         let data = serde_json::to_string(&*event).unwrap_or_default();
