@@ -32,6 +32,10 @@ pub struct Auditor {
     states: BTreeMap<(u16, u64), JobState>,
     /// Placements confirmed by ledgers that no cell has ended, by job.
     confirmed: BTreeMap<JobId, (usize, AttemptId)>,
+    /// The last number that a cell proposed for a job, by cell and job.
+    proposed: BTreeMap<(usize, JobId), u32>,
+    /// The last number that a ledger confirmed for a job, in whichever cell.
+    started: BTreeMap<JobId, u32>,
 }
 
 /// An amount of micro-credits for GPU time, rounded half to even: price per hour of a whole GPU times
@@ -94,8 +98,12 @@ impl Auditor {
                     self.confirmed.remove(&attempt.job);
                 }
             }
-            ToLedger::PlacementProposed { .. }
-            | ToLedger::AttemptStarted { .. }
+            ToLedger::PlacementProposed { attempt, .. } => {
+                // Also of those that were refused: an answer may still be on its way to them.
+                let last = self.proposed.entry((cell, attempt.job)).or_default();
+                rises(last, *attempt, "proposed")?;
+            }
+            ToLedger::AttemptStarted { .. }
             | ToLedger::FundsNeeded { .. }
             | ToLedger::StopOrdered { .. }
             | ToLedger::JobEnded { .. } => {}
@@ -115,6 +123,8 @@ impl Auditor {
         if let ToCell::PlacementConfirmed { attempt, .. } = message {
             // The cell may have ended it while the answer was on its way.
             let over = self.told.get(&(cell, *attempt)).is_some_and(|told| told.ended.is_some());
+            let last = self.started.entry(attempt.job).or_default();
+            rises(last, *attempt, "confirmed")?;
             if let Some((other_cell, other)) = self.confirmed.get(&attempt.job) {
                 return Err(format!(
                     "L10: {attempt} in cell {cell} was confirmed while {other} in cell \
@@ -216,6 +226,15 @@ impl Auditor {
             Err(format!("L7: {name} was settled as {end:?}; the cell said {told:?}"))
         }
     }
+}
+
+/// Every attempt of a job has a higher number than those before it.
+fn rises(last: &mut u32, attempt: AttemptId, what: &str) -> Result<(), Broken> {
+    if attempt.number <= *last {
+        return Err(format!("L10: {attempt} was {what} after number {last}"));
+    }
+    *last = attempt.number;
+    Ok(())
 }
 
 /// Whether a job may go from one state to another, directly or through others in one step.

@@ -11,6 +11,7 @@ mod agent;
 mod client;
 mod host;
 mod quiet;
+mod summary;
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Letter, Outbox};
 use bursar_engine::{CellCodec, CellToLedger, LedgerCodec, LedgerToCell, to_cell, to_ledger};
 use host::Host;
+pub use summary::Summary;
 
 use crate::auditor::{Auditor, Broken};
 use crate::random::Dice;
@@ -48,27 +50,6 @@ impl Default for WorldOptions {
     fn default() -> WorldOptions {
         WorldOptions { ledgers: 2, steps: 1500, full_check_every: 100 }
     }
-}
-
-/// What happened in a world.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Records of all journals.
-    pub records: usize,
-    /// Jobs that were submitted.
-    pub jobs: usize,
-    /// Attempts that the ledgers confirmed.
-    pub attempts: usize,
-    /// Jobs that ended.
-    pub ended: usize,
-    /// Crashes of machines.
-    pub crashes: u32,
-    /// Messages that were delivered more than once.
-    pub repeated: u32,
-    /// Reports that were lost, or whose answer was.
-    pub lost_reports: u32,
-    /// Simulated milliseconds.
-    pub millis: i64,
 }
 
 /// One direction of the post, with everything that was ever sent.
@@ -496,21 +477,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    fn summary(&self) -> Summary {
-        let jobs = || self.ledgers.iter().flat_map(|host| host.machine.jobs_before(None));
-        Summary {
-            records: self.ledgers.iter().map(Host::records).sum::<usize>()
-                + self.cells.iter().map(Host::records).sum::<usize>(),
-            jobs: jobs().count(),
-            attempts: jobs().map(|(_, job)| job.attempts.len()).sum(),
-            ended: jobs().filter(|(_, job)| job.state.is_ended()).count(),
-            crashes: self.crashes,
-            repeated: self.repeated,
-            lost_reports: self.lost_reports,
-            millis: self.now - START,
-        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! The deterministic simulation, on a few seeds. `BURSAR_SEEDS=from..to` runs others, for example
-//! the one that a failure prints: `BURSAR_SEEDS=17..18 cargo test -p bursar-sim --test world`.
+//! The deterministic simulation, on a hundred seeds. `BURSAR_SEEDS=from..to` runs others, for example
+//! one that a failure names: `BURSAR_SEEDS=17..18 cargo test -p bursar-sim --test world`.
 
+use bursar_sim::parallel::in_parallel;
 use bursar_sim::world::{Summary, WorldOptions, run};
 
 /// Prints the seed if what follows panics.
@@ -18,9 +19,9 @@ impl Drop for Seed {
     }
 }
 
-/// Which seeds: those of `BURSAR_SEEDS`, or a few.
+/// Which seeds: those of `BURSAR_SEEDS`, or a hundred.
 fn seeds() -> std::ops::Range<u64> {
-    let Ok(range) = std::env::var("BURSAR_SEEDS") else { return 0..24 };
+    let Ok(range) = std::env::var("BURSAR_SEEDS") else { return 0..100 };
     let (from, to) = range.split_once("..").expect("BURSAR_SEEDS is like 0..100");
     let number = |text: &str| text.parse().expect("BURSAR_SEEDS is like 0..100");
     number(from)..number(to)
@@ -28,20 +29,20 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn the_laws_hold_whatever_goes_wrong_and_everything_comes_to_rest() {
+    let seeds: Vec<u64> = seeds().collect();
+    let worlds = in_parallel(&seeds, |seed| {
+        let _seed = Seed(*seed);
+        run(*seed, WorldOptions::default())
+    });
     let mut all = Summary::default();
-    for seed in seeds() {
-        let _seed = Seed(seed);
-        let summary =
-            run(seed, WorldOptions::default()).unwrap_or_else(|broken| panic!("{broken}"));
-        all.records += summary.records;
-        all.jobs += summary.jobs;
-        all.attempts += summary.attempts;
-        all.ended += summary.ended;
-        all.crashes += summary.crashes;
-        all.repeated += summary.repeated;
-        all.lost_reports += summary.lost_reports;
-        all.millis += summary.millis;
+    let mut broken = Vec::new();
+    for world in worlds {
+        match world {
+            Ok(summary) => all.add(summary),
+            Err(law) => broken.push(law),
+        }
     }
+    assert!(broken.is_empty(), "{} of {} broke:\n{}", broken.len(), seeds.len(), broken.join("\n"));
     println!("{all:?}");
     assert!(all.attempts > 0 && all.crashes > 0 && all.repeated > 0 && all.lost_reports > 0);
 }

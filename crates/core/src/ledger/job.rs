@@ -198,7 +198,8 @@ pub struct Job {
     pub standings: SmallVec<[Standing; 1]>,
     /// Its starts, in order; the last one may still live.
     pub attempts: Vec<Attempt>,
-    /// The highest number of an attempt that any cell has proposed.
+    /// The highest number of an attempt that any cell has proposed, or was told to count on from:
+    /// no cell has proposed more than the one after it.
     pub highest: u32,
     /// Whether its end was asked for.
     pub cancel_asked: bool,

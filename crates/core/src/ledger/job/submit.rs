@@ -256,8 +256,9 @@ impl Ledger {
             let attempts_before = match standing {
                 Some(standing) if !standing.waits => continue,
                 Some(standing) => standing.after,
-                // A proposal of an earlier admission may still be under way, at most one.
                 None if job.attempts.is_empty() && job.highest == 0 => 0,
+                // A proposal of an earlier admission may still be under way, at most one for each,
+                // and its number is at most this one.
                 None => job.highest.saturating_add(1),
             };
             let book = &self.cells[cell.index()];

@@ -257,6 +257,9 @@ impl Ledger {
             ToCell::JobAdmitted(spec) => {
                 let standing = Standing { cell, after: spec.attempts_before, waits: false };
                 self.change_job(JobNo::of_cell(spec.job), |job| {
+                    // The cell may propose the next one at any time, also when it was told to forget
+                    // the job a moment ago.
+                    job.highest = job.highest.max(spec.attempts_before);
                     job.standings.retain(|standing| standing.cell != cell);
                     job.standings.push(standing);
                 });

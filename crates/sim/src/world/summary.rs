@@ -1,0 +1,56 @@
+//! What happened in a world, in numbers.
+
+use super::host::Host;
+use super::{START, World};
+
+/// What happened in a world.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Records of all journals.
+    pub records: usize,
+    /// Jobs that were submitted.
+    pub jobs: usize,
+    /// Attempts that the ledgers confirmed.
+    pub attempts: usize,
+    /// Jobs that ended.
+    pub ended: usize,
+    /// Crashes of machines.
+    pub crashes: u32,
+    /// Messages that were delivered more than once.
+    pub repeated: u32,
+    /// Reports that were lost, or whose answer was.
+    pub lost_reports: u32,
+    /// Simulated milliseconds.
+    pub millis: i64,
+}
+
+impl Summary {
+    /// Adds what happened in another world.
+    pub fn add(&mut self, other: Summary) {
+        self.records += other.records;
+        self.jobs += other.jobs;
+        self.attempts += other.attempts;
+        self.ended += other.ended;
+        self.crashes += other.crashes;
+        self.repeated += other.repeated;
+        self.lost_reports += other.lost_reports;
+        self.millis += other.millis;
+    }
+}
+
+impl World {
+    pub(super) fn summary(&self) -> Summary {
+        let jobs = || self.ledgers.iter().flat_map(|host| host.machine.jobs_before(None));
+        Summary {
+            records: self.ledgers.iter().map(Host::records).sum::<usize>()
+                + self.cells.iter().map(Host::records).sum::<usize>(),
+            jobs: jobs().count(),
+            attempts: jobs().map(|(_, job)| job.attempts.len()).sum(),
+            ended: jobs().filter(|(_, job)| job.state.is_ended()).count(),
+            crashes: self.crashes,
+            repeated: self.repeated,
+            lost_reports: self.lost_reports,
+            millis: self.now - START,
+        }
+    }
+}
