@@ -42,6 +42,7 @@
 
 mod line;
 mod pool;
+mod runs;
 mod small_map;
 pub mod timeline;
 

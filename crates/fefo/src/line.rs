@@ -1,6 +1,6 @@
 //! One bucket: packs laid end to end on a line of units.
 
-use crate::SmallMap;
+use crate::runs::{Runs, RunsFrom};
 
 /// What became of a unit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,7 +72,7 @@ pub struct LineFull;
 pub struct Line<P> {
     packs: Packs<P>,
     /// `None` while every unit is free.
-    detail: Option<Box<Detail>>,
+    runs: Option<Box<Runs>>,
     free: u64,
 }
 
@@ -82,22 +82,10 @@ enum Packs<P> {
     Many(Vec<(u64, P)>),
 }
 
-/// As many runs as a line has while one hold after the other draws from it, and one more: spent,
-/// held, free.
-const RUNS: usize = 4;
-
-#[derive(Clone, Debug)]
-struct Detail {
-    /// Where each run starts, and what its units are. Runs are maximal: neighbours differ.
-    runs: SmallMap<u64, Part, RUNS>,
-    /// The free runs again, start to end, so that the lowest free unit is found at once.
-    free: SmallMap<u64, u64, 2>,
-}
-
 impl<P: Copy> Line<P> {
     /// A line with one pack, all of it free.
     pub fn new(amount: u64, pack: P) -> Line<P> {
-        Line { packs: Packs::One(amount, pack), detail: None, free: amount }
+        Line { packs: Packs::One(amount, pack), runs: None, free: amount }
     }
 
     /// Lays another pack at the end and returns the units it owns.
@@ -111,16 +99,8 @@ impl<P: Copy> Line<P> {
             Packs::Many(packs) => packs.push((end, pack)),
         }
         self.free += amount;
-        if let Some(detail) = &mut self.detail {
-            let last = detail.runs.last().map(|(start, part)| (*start, *part));
-            let run = match last {
-                Some((run, Part::Free)) => run,
-                _ => {
-                    detail.runs.insert(start, Part::Free);
-                    start
-                }
-            };
-            detail.free.insert(run, end);
+        if let Some(runs) = &mut self.runs {
+            runs.lay(start, end);
         }
         Ok(Span { start, end })
     }
@@ -134,16 +114,8 @@ impl<P: Copy> Line<P> {
             self.packs = Packs::One(only, first);
         }
         self.free -= end - start;
-        if let Some(detail) = &mut self.detail {
-            let run = detail.runs.last().map(|(start, part)| (*start, *part));
-            let Some((run, Part::Free)) = run else { panic!("a pack in use cannot be taken off") };
-            assert!(run <= start, "a pack in use cannot be taken off");
-            if run == start {
-                detail.runs.remove(&run);
-                detail.free.remove(&run);
-            } else {
-                detail.free.insert(run, start);
-            }
+        if let Some(runs) = &mut self.runs {
+            runs.cut(start);
         }
         Some(pack)
     }
@@ -171,29 +143,28 @@ impl<P: Copy> Line<P> {
 
     /// The lowest free span.
     pub fn first_free(&self) -> Option<Span> {
-        match &self.detail {
-            None => Some(Span { start: 0, end: self.end() }).filter(|span| !span.is_empty()),
-            Some(detail) => {
-                detail.free.first().map(|(start, end)| Span { start: *start, end: *end })
-            }
-        }
+        self.free_spans(0).next()
     }
 
     /// The free spans from unit `from` on, lowest first.
     pub fn free_spans(&self, from: u64) -> impl Iterator<Item = Span> + '_ {
-        let whole = match &self.detail {
-            None => Some(Span { start: 0, end: self.end() }),
-            Some(_) => None,
-        };
-        let detailed = self.detail.iter().flat_map(move |detail| {
-            let first = detail.free.at_or_before(&from).map_or(from, |(start, _)| *start);
-            detail.free.iter_from(&first).map(|(start, end)| Span { start: *start, end: *end })
-        });
-        whole
-            .into_iter()
-            .chain(detailed)
+        let apart = self.runs.as_ref().and_then(|runs| runs.free_from(from));
+        let among = apart.is_none().then(|| self.runs_from(from));
+        let among = among.into_iter().flatten().filter(|(_, part)| *part == Part::Free);
+        let apart = apart.into_iter().flatten();
+        among
+            .map(|(run, _)| run)
+            .chain(apart.map(|(start, end)| Span { start: *start, end: *end }))
             .map(move |span| Span { start: span.start.max(from), end: span.end })
             .filter(|span| !span.is_empty())
+    }
+
+    /// The runs from the one with `unit` on.
+    fn runs_from(&self, unit: u64) -> RunsFrom<'_> {
+        match &self.runs {
+            None => RunsFrom::Whole(Some(Span { start: 0, end: self.end() })),
+            Some(runs) => runs.from(unit, self.end()),
+        }
     }
 
     /// The lowest free spans that make up `amount` units, or all there are if that is less.
@@ -208,22 +179,8 @@ impl<P: Copy> Line<P> {
 
     /// The runs within `span`, in order.
     pub fn runs_in(&self, span: Span) -> impl Iterator<Item = (Span, Part)> + '_ {
-        let whole = match &self.detail {
-            None => Some((Span { start: 0, end: self.end() }, Part::Free)),
-            Some(_) => None,
-        };
-        let detailed = self.detail.iter().flat_map(move |detail| {
-            let first = detail.runs.at_or_before(&span.start).map_or(span.start, |(at, _)| *at);
-            let starts = detail.runs.iter_from(&first);
-            let mut ends = starts.clone().skip(1).map(|(start, _)| *start);
-            let line_end = self.end();
-            starts.take_while(move |(start, _)| **start < span.end).map(move |(start, part)| {
-                (Span { start: *start, end: ends.next().unwrap_or(line_end) }, *part)
-            })
-        });
-        whole
-            .into_iter()
-            .chain(detailed)
+        self.runs_from(span.start)
+            .take_while(move |(run, _)| run.start < span.end)
             .map(move |(run, part)| (run.intersect(span), part))
             .filter(|(run, _)| !run.is_empty())
     }
@@ -265,71 +222,12 @@ impl<P: Copy> Line<P> {
     pub fn retag(&mut self, span: Span, from: Part, to: Part) {
         assert!(!span.is_empty() && from != to, "an empty or idle retagging is a mistake");
         let line_end = self.end();
-        let detail = self.detail.get_or_insert_with(|| {
-            Box::new(Detail {
-                runs: SmallMap::with(0, Part::Free),
-                free: SmallMap::with(0, line_end),
-            })
-        });
-        let (run, part) = detail
-            .runs
-            .at_or_before(&span.start)
-            .map(|(start, part)| (*start, *part))
-            .expect("the first run starts at unit 0");
-        let next = detail.runs.iter_from(&(span.start + 1)).next().map(|(at, part)| (*at, *part));
-        let run_end = next.map_or(line_end, |(at, _)| at);
-        assert!(part == from, "units {span:?} are {part:?}, not {from:?}");
-        assert!(span.end <= run_end, "units {span:?} are not all {from:?}");
-
-        // The right neighbour first: it either swallows the span or keeps its own start.
-        if span.end < run_end {
-            detail.runs.insert(span.end, from);
-        } else if next.is_some_and(|(_, part)| part == to) {
-            detail.runs.remove(&run_end);
-        }
-        let before = run.checked_sub(1).filter(|_| run == span.start);
-        let joins_left = before
-            .and_then(|unit| detail.runs.at_or_before(&unit))
-            .is_some_and(|(_, part)| *part == to);
-        if joins_left {
-            detail.runs.remove(&run);
-        } else {
-            detail.runs.insert(span.start, to);
-        }
-        detail.follow(span, from, to, run, run_end);
+        let runs = self.runs.get_or_insert_with(|| Box::new(Runs::free()));
+        runs.retag(span, from, to, line_end);
         match (from, to) {
             (Part::Free, _) => self.free -= span.len(),
             (_, Part::Free) => self.free += span.len(),
             _ => {}
-        }
-    }
-}
-
-impl Detail {
-    /// Brings the free spans in step with a retagging of `span` inside the run `run..run_end`.
-    fn follow(&mut self, span: Span, from: Part, to: Part, run: u64, run_end: u64) {
-        if from == Part::Free {
-            if run < span.start {
-                self.free.insert(run, span.start);
-            } else {
-                self.free.remove(&run);
-            }
-            if span.end < run_end {
-                self.free.insert(span.end, run_end);
-            }
-        } else if to == Part::Free {
-            // The run's own start tells where a left neighbour begins, its end where a right one
-            // ends: both were merged into one run above.
-            let start = self
-                .runs
-                .at_or_before(&span.start)
-                .map(|(start, _)| *start)
-                .expect("the first run starts at unit 0");
-            let mut end = span.end;
-            if let Some(right_end) = self.free.remove(&span.end) {
-                end = right_end;
-            }
-            self.free.insert(start, end);
         }
     }
 }
