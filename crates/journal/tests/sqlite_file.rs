@@ -5,8 +5,8 @@ mod support;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalError};
-use support::{TempDir, sample};
+use bursar_journal::{Journal, JournalError, StoredBatch};
+use support::{TempDir, read_all, sample};
 
 fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
     SqliteJournal::open(path, SqliteOptions::default())
@@ -77,7 +77,8 @@ fn the_log_begins_anew_while_batches_are_appended_all_the_time() {
     let options = SqliteOptions { checkpoint_pages: 100, ..SqliteOptions::default() };
     let journal = SqliteJournal::open(&path, options).expect("a new file");
     let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
-    let mut head = journal.head().expect("the head can be read");
+    let genesis = journal.head().expect("the head can be read");
+    let mut head = genesis;
     std::thread::scope(|scope| {
         let tidier = scope.spawn(|| {
             for _ in 0..ROUNDS {
@@ -95,6 +96,10 @@ fn the_log_begins_anew_while_batches_are_appended_all_the_time() {
     // Every batch puts two pages at least into the log.
     let appended = head.sequence * 2 * 4096;
     assert!(log < appended / 2, "{log} bytes of log for {appended} that were appended");
+    drop(journal);
+    let journal = open(&path).expect("nobody has it");
+    let stored = read_all(&journal, genesis);
+    assert_eq!(stored.last().map(StoredBatch::head), Some(head), "all of it is there");
 }
 
 #[test]
