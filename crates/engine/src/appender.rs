@@ -11,6 +11,7 @@ use crate::durable::Durable;
 use crate::handoff::{Handoff, Load, Waiting, reject_all};
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::rhythm::Rhythm;
+use crate::tidier::Tidier;
 use crate::writer::{Counters, Observer, Written};
 
 /// Which part of a write's time may be spent on waiting for more to write.
@@ -38,6 +39,7 @@ struct Gathering {
 pub(crate) struct Appender<M: Machine> {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) handoff: Arc<Handoff<M>>,
+    pub(crate) tidier: Arc<Tidier<M>>,
     pub(crate) durable: Arc<Durable>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) trust: Arc<LeaseTrust>,
@@ -164,7 +166,7 @@ impl<M: Machine> Appender<M> {
             waiting.release(owner);
         }
         self.handoff.reuse(waiting);
-        self.journal.tidy().map_err(|failure| (failure, Vec::new()))?;
+        self.tidier.look();
         Ok(Gathering { answers, write_time })
     }
 

@@ -28,6 +28,7 @@ mod replay;
 mod rhythm;
 mod session;
 mod snapshot;
+mod tidier;
 mod writer;
 
 pub use cell::CellCodec;

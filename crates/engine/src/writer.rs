@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use bursar_core::machine::{Machine, machine_time};
@@ -22,6 +22,7 @@ use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::replay::{Replayed, replay_watched};
 use crate::rhythm::Rhythm;
 use crate::session::{End, Session};
+use crate::tidier::Tidier;
 
 /// How to run a machine.
 #[derive(Clone, Debug)]
@@ -361,10 +362,12 @@ impl<C: Codec> Writer<C> {
         self.durable.publish(head);
         self.show(Status::Serving);
         let handoff = Arc::new(Handoff::new());
+        let tidier = Arc::new(Tidier::new(Arc::clone(&self.journal), Arc::clone(&handoff)));
         let depth = self.journal.pipeline_depth().max(1);
         let appender = Arc::new(Appender {
             journal: Arc::clone(&self.journal),
             handoff: Arc::clone(&handoff),
+            tidier: Arc::clone(&tidier),
             durable: Arc::clone(&self.durable),
             counters: Arc::clone(&self.counters),
             trust: Arc::clone(trust),
@@ -387,25 +390,17 @@ impl<C: Codec> Writer<C> {
             batch_bytes: self.options.batch_bytes,
             events: Vec::new(),
         };
-        let wake = self.wake.clone();
         let end = std::thread::scope(|scope| {
-            let appending = std::thread::Builder::new().name("bursar-append".into()).spawn_scoped(
-                scope,
-                || {
-                    // An idle writer must notice a failure, and a panic too.
-                    let _waking = Waking(wake);
-                    appender.run();
-                },
-            );
-            let appending = appending.expect("the system can start a thread");
-            // Closed even if the machine panics: nobody may wait for the other thread for ever.
-            let closing = Closing(&handoff);
+            let appending = self.beside(scope, "bursar-append", || appender.run());
+            let tidying = self.beside(scope, "bursar-tidy", || tidier.run());
+            // Closed even if the machine panics: nobody may wait for the other threads for ever.
+            let closing = Closing(&handoff, &tidier);
             let end = session.run();
             drop(closing);
-            appending.join().map(|()| end)
+            appending.join().and_then(|()| tidying.join()).map(|()| end)
         });
         let Ok(end) = end else {
-            return Next::Stop("the appending thread panicked".into());
+            return Next::Stop("a thread beside the writer panicked".into());
         };
         match end {
             // The last loads may have failed while they were waited for.
@@ -417,6 +412,22 @@ impl<C: Codec> Writer<C> {
             End::Failed(AppendError::Full(_)) => Next::Rebuild,
             End::Failed(AppendError::Fenced { .. } | AppendError::Unknown(_)) => Next::Again,
         }
+    }
+
+    /// Starts a thread beside the writer's. When it ends, an idle writer notices: it may have failed.
+    fn beside<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        name: &str,
+        work: impl FnOnce() + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, ()> {
+        let waking = Waking(self.wake.clone());
+        let builder = std::thread::Builder::new().name(name.into());
+        let thread = builder.spawn_scoped(scope, move || {
+            let _waking = waking;
+            work();
+        });
+        thread.expect("the system can start a thread")
     }
 
     /// Appends the record behind which everything is ours. On a full disk it answers reads until
@@ -493,12 +504,13 @@ impl<M: Machine> Drop for Waking<M> {
     }
 }
 
-/// Closes the handoff at the end of its scope.
-struct Closing<'a, M: Machine>(&'a Handoff<M>);
+/// Lets both threads end at the end of its scope.
+struct Closing<'a, M: Machine>(&'a Handoff<M>, &'a Tidier<M>);
 
 impl<M: Machine> Drop for Closing<'_, M> {
     fn drop(&mut self) {
         self.0.close();
+        self.1.close();
     }
 }
 

@@ -34,7 +34,12 @@ pub trait Journal: Send + Sync + 'static {
         1
     }
 
-    /// Housekeeping that should not delay an answer; called between appends.
+    /// Whether [`Journal::tidy`] has something to do. Asked after every append, so it costs nothing.
+    fn is_untidy(&self) -> bool {
+        false
+    }
+
+    /// Housekeeping that should not delay an answer; called while appends go on, by another thread.
     ///
     /// # Errors
     /// [`AppendError::Unknown`] if the store can no longer be trusted to keep what it has.

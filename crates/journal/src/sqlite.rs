@@ -1,7 +1,8 @@
 //! A journal in one SQLite file, for one process.
 //!
-//! WAL mode with `synchronous=FULL`: every commit is one sync of the log. One connection writes and
-//! also moves the log into the file ([`SqliteJournal::tidy`]); readers have connections of their own.
+//! WAL mode with `synchronous=FULL`: every commit is one sync of the log. One connection writes,
+//! another moves the log into the file ([`SqliteJournal::tidy`]) while batches are appended; readers
+//! have connections of their own.
 //! A file beside the database is locked by the operating system for as long as the journal is open.
 //! The first failed write or sync stops the journal for the life of the process: what the disk holds
 //! then is only known after the page cache was dropped and everything was read again, at the next
@@ -11,12 +12,14 @@ mod files;
 mod log;
 mod rows;
 mod schema;
+mod tidier;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, InterruptHandle};
 
 use crate::chain::{Epoch, Head, JournalId};
 use crate::error::{AppendError, JournalError, LeaseError};
@@ -25,6 +28,7 @@ use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
 use files::{LockFile, SnapshotFiles};
 use rows::{ReaderPool, Rows};
+use tidier::Tidier;
 
 /// How to open a SQLite journal.
 #[derive(Clone, Debug)]
@@ -47,7 +51,11 @@ pub struct SqliteJournal {
     path: PathBuf,
     options: SqliteOptions,
     id: JournalId,
+    /// Whoever locks both locks the tidier first.
+    tidier: Mutex<Tidier>,
     writer: Mutex<Writer>,
+    /// About how many pages the log has. Changed only under the writer's lock.
+    log_pages: AtomicU32,
     readers: Arc<ReaderPool>,
     snapshots: SnapshotFiles,
     // Last, so that the lock is given up after every connection is closed.
@@ -58,7 +66,8 @@ struct Writer {
     connection: Option<Connection>,
     /// Why nothing may be done any more.
     stopped: Option<String>,
-    log_pages: u32,
+    /// Stops the tidier in the middle of its work.
+    tidying: InterruptHandle,
 }
 
 impl SqliteJournal {
@@ -77,17 +86,21 @@ impl SqliteJournal {
         }
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
+        let tidier = Tidier::open(path, &options)?;
         // If it could not be emptied now, the first chance is taken.
-        let log_pages = if schema::restart_log(&connection)? { 0 } else { u32::MAX };
+        let log_pages = if tidier.restart_log()? { 0 } else { u32::MAX };
         files::sync_directory(path)?;
         let readers = Arc::new(ReaderPool::new(path));
         let snapshots = SnapshotFiles::new(path, id);
-        let writer = Writer { connection: Some(connection), stopped: None, log_pages };
+        let tidying = tidier.interrupt_handle();
+        let writer = Writer { connection: Some(connection), stopped: None, tidying };
         let journal = SqliteJournal {
             path: path.to_owned(),
             options,
             id,
+            tidier: Mutex::new(tidier),
             writer: Mutex::new(writer),
+            log_pages: AtomicU32::new(log_pages),
             readers,
             snapshots,
             _lock: lock,
@@ -137,21 +150,28 @@ impl Writer {
         if error.sqlite_error_code() != Some(ErrorCode::SystemIoFailure) {
             return None;
         }
-        // Closing neither writes nor syncs (see `schema::open_writer`); from here on only a new
-        // process may touch these files.
-        self.connection = None;
-        self.stopped = Some(error.to_string());
-        Some(JournalError::Stopped(error.to_string()))
+        Some(self.stop(error.to_string()))
     }
 
-    fn append(&mut self, epoch: Epoch, expected: Head, batch: &Batch) -> Result<Head, AppendError> {
+    /// From here on only a new process may touch these files.
+    fn stop(&mut self, reason: String) -> JournalError {
+        // Closing neither writes nor syncs (see `schema::open_writer`).
+        self.connection = None;
+        self.tidying.interrupt();
+        JournalError::Stopped(self.stopped.get_or_insert(reason).clone())
+    }
+
+    /// Appends one batch; says what the new head is and about how many pages the log grew.
+    fn append(
+        &mut self,
+        epoch: Epoch,
+        expected: Head,
+        batch: &Batch,
+    ) -> Result<(Head, u32), AppendError> {
         let unknown = |error: JournalError| AppendError::Unknown(error.to_string());
         let connection = self.connection().map_err(unknown)?;
         let error = match schema::append(connection, epoch, expected, batch) {
-            Ok(Some((head, pages))) => {
-                self.log_pages = self.log_pages.saturating_add(pages);
-                return Ok(head);
-            }
+            Ok(Some(appended)) => return Ok(appended),
             Ok(None) => return Err(AppendError::Fenced { epoch }),
             Err(error) => error,
         };
@@ -193,26 +213,23 @@ impl Journal for SqliteJournal {
     }
 
     fn begin_append(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending {
-        Pending::Done(self.writer().append(epoch, expected, &batch))
+        let mut writer = self.writer();
+        Pending::Done(writer.append(epoch, expected, &batch).map(|(head, pages)| {
+            let pages = self.log_pages.load(Ordering::Relaxed).saturating_add(pages);
+            self.log_pages.store(pages, Ordering::Relaxed);
+            head
+        }))
+    }
+
+    fn is_untidy(&self) -> bool {
+        self.log_pages.load(Ordering::Relaxed) >= self.options.checkpoint_pages
     }
 
     fn tidy(&self) -> Result<(), AppendError> {
-        let mut writer = self.writer();
-        if writer.log_pages < self.options.checkpoint_pages {
+        if !self.is_untidy() {
             return Ok(());
         }
-        let unknown = |error: JournalError| AppendError::Unknown(error.to_string());
-        let connection = writer.connection().map_err(unknown)?;
-        match schema::checkpoint(connection) {
-            // A reader may hold part of the log back; the next round gets it.
-            Ok(left) => writer.log_pages = left,
-            Err(error) => match writer.note(&error) {
-                Some(stopped) => return Err(unknown(stopped)),
-                // Disk full or busy: the log keeps everything, and the next round tries again.
-                None => writer.log_pages = 0,
-            },
-        }
-        Ok(())
+        self.move_log().map_err(|error| AppendError::Unknown(error.to_string()))
     }
 
     fn read(&self, after: Head) -> Result<BatchReader, JournalError> {
@@ -232,6 +249,8 @@ impl Journal for SqliteJournal {
     }
 
     fn reopen(&self) -> Result<(), JournalError> {
+        // Not in the middle of moving the log.
+        let tidier = self.tidier();
         let mut writer = self.writer();
         if let Some(reason) = &writer.stopped {
             return Err(JournalError::Stopped(reason.clone()));
@@ -240,6 +259,7 @@ impl Journal for SqliteJournal {
         self.readers.clear();
         writer.connection = Some(schema::open_writer(&self.path, &self.options)?);
         drop(writer);
+        drop(tidier);
         self.check_tail()
     }
 

@@ -5,8 +5,8 @@ mod support;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalError};
-use support::{TempDir, sample};
+use bursar_journal::{Journal, JournalError, StoredBatch};
+use support::{TempDir, read_all, sample};
 
 fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
     SqliteJournal::open(path, SqliteOptions::default())
@@ -67,6 +67,39 @@ fn the_log_does_not_grow_for_ever() {
     }
     let log = std::fs::metadata(directory.path().join("journal.db-wal")).expect("it exists").len();
     assert!(log < 8 << 20, "{log} bytes");
+}
+
+#[test]
+fn the_log_begins_anew_while_batches_are_appended_all_the_time() {
+    const ROUNDS: u32 = 30;
+    let directory = TempDir::in_memory();
+    let path = directory.path().join("journal.db");
+    let options = SqliteOptions { checkpoint_pages: 100, ..SqliteOptions::default() };
+    let journal = SqliteJournal::open(&path, options).expect("a new file");
+    let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
+    let genesis = journal.head().expect("the head can be read");
+    let mut head = genesis;
+    std::thread::scope(|scope| {
+        let tidier = scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                while !journal.is_untidy() {
+                    std::thread::yield_now();
+                }
+                journal.tidy().expect("the disk works");
+            }
+        });
+        while !tidier.is_finished() {
+            head = journal.append(epoch, head, sample(head.sequence)).expect("there is space");
+        }
+    });
+    let log = std::fs::metadata(directory.path().join("journal.db-wal")).expect("it exists").len();
+    // Every batch puts two pages at least into the log.
+    let appended = head.sequence * 2 * 4096;
+    assert!(log < appended / 2, "{log} bytes of log for {appended} that were appended");
+    drop(journal);
+    let journal = open(&path).expect("nobody has it");
+    let stored = read_all(&journal, genesis);
+    assert_eq!(stored.last().map(StoredBatch::head), Some(head), "all of it is there");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(super) fn check_library() -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Opens the one connection that writes and checkpoints.
+/// Opens a connection that writes or checkpoints.
 pub(super) fn open_writer(
     path: &Path,
     options: &SqliteOptions,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{AppendError, Head, Journal, JournalError};
+use bursar_journal::{AppendError, Batch, Epoch, Head, Journal, JournalError};
 
 use super::support::{read_all, sample};
 
@@ -17,6 +17,25 @@ pub(crate) const JOURNAL: &str = "journal.db";
 /// Name of the child's own log.
 pub(crate) const NOTES: &str = "notes";
 
+/// When the log is moved into the file.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum Tidying {
+    /// After each append, by the thread that appends.
+    Between,
+    /// By another thread, while this one appends.
+    Meanwhile,
+}
+
+impl Tidying {
+    /// As an argument of the child.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Tidying::Between => "between",
+            Tidying::Meanwhile => "meanwhile",
+        }
+    }
+}
+
 /// How the journal is opened, in the child and on every image.
 pub(crate) fn options(sync: &str) -> SqliteOptions {
     // Few pages, so that a short run goes through many checkpoints.
@@ -24,55 +43,83 @@ pub(crate) fn options(sync: &str) -> SqliteOptions {
 }
 
 /// Appends `appends` batches, and tries again while the disk is full.
-pub(crate) fn run(directory: &str, sync: &str, appends: &str) {
+pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
     let directory = Path::new(directory);
     let appends: u64 = appends.parse().expect("the parent gives a number");
     let mut notes = File::create(directory.join(NOTES)).expect("the directory is writable");
     // One write call for each note, so that the trace shows when it was made.
-    let mut note = |text: String| notes.write_all(text.as_bytes()).expect("notes can be written");
+    let mut note =
+        move |text: String| notes.write_all(text.as_bytes()).expect("notes can be written");
     let journal = SqliteJournal::open(&directory.join(JOURNAL), options(sync)).expect("opens");
     let epoch = journal.acquire_lease("child", Duration::from_secs(60)).expect("alone").epoch;
     let genesis = journal.head().expect("the head can be read");
     note("ready\n".into());
-    let mut head = genesis;
-    while head.sequence < appends {
-        let number = head.sequence + 1;
-        note(format!("begin {number}\n"));
-        match journal.append(epoch, head, sample(number)) {
-            Ok(next) => {
-                head = next;
-                note(format!("ack {number}\n"));
-            }
-            Err(AppendError::Full(_)) => {
-                assert_eq!(journal.head(), Ok(head), "nothing was written");
-                let batches = read_all(&journal, genesis);
-                assert_eq!(batches.len(), usize::try_from(head.sequence).expect("small"));
-                note(format!("full {number}\n"));
-                continue;
-            }
-            Err(AppendError::Unknown(reason)) => {
-                return stopped(&journal, epoch, head, note, &reason);
-            }
-            Err(other) => panic!("{other}"),
-        }
-        if let Err(error) = journal.tidy() {
-            return stopped(&journal, epoch, head, note, &error.to_string());
-        }
+    let mut child = Child { journal: &journal, epoch, genesis, note };
+    if tidying == Tidying::Between.name() {
+        let append = |head, batch| journal.append(epoch, head, batch);
+        return child.append_all(appends, append, || journal.tidy());
     }
-    note("done\n".into());
+    // strace counts the calls of each thread. This one tidies; every append has one of its own, so
+    // that a call with a high number is always the tidier's.
+    let append = |head, batch| {
+        let alone = || journal.append(epoch, head, batch);
+        std::thread::scope(|scope| scope.spawn(alone).join().expect("it does not panic"))
+    };
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| child.append_all(appends, append, || Ok(())));
+        // Whoever appends is told of a failure, too.
+        while !appending.is_finished() && journal.tidy().is_ok() {
+            std::thread::yield_now();
+        }
+    });
 }
 
-/// After an error nothing may be written any more, not even by trying again.
-fn stopped(
-    journal: &SqliteJournal,
-    epoch: bursar_journal::Epoch,
-    head: Head,
-    mut note: impl FnMut(String),
-    reason: &str,
-) {
-    note(format!("stopped {}\n", reason.replace('\n', " ")));
-    let again = journal.append(epoch, head, sample(head.sequence + 1));
-    assert!(matches!(again, Err(AppendError::Unknown(_))), "{again:?}");
-    assert!(matches!(journal.reopen(), Err(JournalError::Stopped(_))));
-    note("still stopped\n".into());
+struct Child<'a, N> {
+    journal: &'a SqliteJournal,
+    epoch: Epoch,
+    genesis: Head,
+    note: N,
+}
+
+impl<N: FnMut(String)> Child<'_, N> {
+    fn append_all(
+        &mut self,
+        appends: u64,
+        append: impl Fn(Head, Batch) -> Result<Head, AppendError>,
+        tidy: impl Fn() -> Result<(), AppendError>,
+    ) {
+        let mut head = self.genesis;
+        while head.sequence < appends {
+            let number = head.sequence + 1;
+            (self.note)(format!("begin {number}\n"));
+            match append(head, sample(number)) {
+                Ok(next) => {
+                    head = next;
+                    (self.note)(format!("ack {number}\n"));
+                }
+                Err(AppendError::Full(_)) => {
+                    assert_eq!(self.journal.head(), Ok(head), "nothing was written");
+                    let batches = read_all(self.journal, self.genesis);
+                    assert_eq!(batches.len(), usize::try_from(head.sequence).expect("small"));
+                    (self.note)(format!("full {number}\n"));
+                    continue;
+                }
+                Err(AppendError::Unknown(reason)) => return self.stopped(head, &reason),
+                Err(other) => panic!("{other}"),
+            }
+            if let Err(error) = tidy() {
+                return self.stopped(head, &error.to_string());
+            }
+        }
+        (self.note)("done\n".into());
+    }
+
+    /// After an error nothing may be written any more, not even by trying again.
+    fn stopped(&mut self, head: Head, reason: &str) {
+        (self.note)(format!("stopped {}\n", reason.replace('\n', " ")));
+        let again = self.journal.append(self.epoch, head, sample(head.sequence + 1));
+        assert!(matches!(again, Err(AppendError::Unknown(_))), "{again:?}");
+        assert!(matches!(self.journal.reopen(), Err(JournalError::Stopped(_))));
+        (self.note)("still stopped\n".into());
+    }
 }

@@ -2,7 +2,9 @@
 //! again; a full disk is refused, read from, and outlived.
 
 use std::fmt;
+use std::path::Path;
 
+use super::child::Tidying;
 use super::images::check;
 use super::record::{Step, run};
 use super::support::TempDir;
@@ -25,7 +27,7 @@ impl fmt::Display for Tried {
 /// How often a clean run makes a call before it is ready, and in all.
 fn calls(name: &str) -> (usize, usize) {
     let directory = TempDir::in_memory();
-    run(directory.path(), "full", APPENDS, &[]);
+    run(directory.path(), "full", Tidying::Between, APPENDS, &[]);
     let trace = std::fs::read_to_string(directory.path().join("trace")).expect("just recorded");
     // The note "ready" and the end of its line, as strace writes them.
     let (before, _) = trace.split_once(r"\x72\x65\x61\x64\x79\x0a").expect("the child came up");
@@ -40,7 +42,7 @@ fn sync_call() -> &'static str {
 }
 
 fn is_sync(step: &Step) -> bool {
-    matches!(step, Step::Sync { .. })
+    matches!(step, Step::Syncing { .. })
 }
 
 fn is_write(step: &Step) -> bool {
@@ -56,7 +58,7 @@ fn acknowledged(steps: &[Step]) -> u64 {
 /// Lets one call fail and checks that nothing touches the journal afterwards.
 fn stops_at_once(fault: &str) -> u64 {
     let directory = TempDir::in_memory();
-    let steps = run(directory.path(), "full", APPENDS, &["-e", fault]);
+    let steps = run(directory.path(), "full", Tidying::Between, APPENDS, &["-e", fault]);
     let failed = steps
         .iter()
         .position(|step| matches!(step, Step::Injected))
@@ -64,13 +66,21 @@ fn stops_at_once(fault: &str) -> u64 {
     for step in &steps[failed + 1..] {
         assert!(!is_sync(step) && !is_write(step), "{fault}: the journal went on: {step:?}");
     }
-    let last = steps.iter().rev().find_map(|step| match step {
+    assert_eq!(last_note(&steps), Some("still stopped\n"), "{fault}");
+    nothing_is_lost(directory.path(), &steps, fault)
+}
+
+fn last_note(steps: &[Step]) -> Option<&str> {
+    steps.iter().rev().find_map(|step| match step {
         Step::Note(note) => Some(note.as_str()),
         _ => None,
-    });
-    assert_eq!(last, Some("still stopped\n"), "{fault}");
-    let acknowledged = acknowledged(&steps);
-    let stored = check(directory.path(), "full");
+    })
+}
+
+/// All that was acknowledged is there; says how much that is.
+fn nothing_is_lost(directory: &Path, steps: &[Step], fault: &str) -> u64 {
+    let acknowledged = acknowledged(steps);
+    let stored = check(directory, "full");
     assert!(
         (acknowledged..=acknowledged + 1).contains(&stored),
         "{fault}: {acknowledged} batches were acknowledged and {stored} are there"
@@ -102,6 +112,24 @@ pub(crate) fn every_failed_write_stops_the_journal() -> Tried {
     every_failed("pwrite64", "EIO", 3)
 }
 
+/// EIO from the calls of the thread that moves the log, while others append.
+pub(crate) fn moving_the_log_fails() -> Tried {
+    let mut tried = Tried { runs: 0, acknowledged: 0 };
+    for call in [sync_call(), "pwrite64"] {
+        let (before, _) = calls(call);
+        for number in [1, 2, 3, 5, 8, 13].map(|number| before + number) {
+            let fault = format!("inject={call}:error=EIO:when={number}");
+            let directory = TempDir::in_memory();
+            let appends = super::APPENDS * 2;
+            let steps = run(directory.path(), "full", Tidying::Meanwhile, appends, &["-e", &fault]);
+            assert_eq!(last_note(&steps), Some("still stopped\n"), "{fault}");
+            tried.acknowledged += nothing_is_lost(directory.path(), &steps, &fault);
+            tried.runs += 1;
+        }
+    }
+    tried
+}
+
 /// ENOSPC from some writes in a row; then there is space again.
 pub(crate) fn a_full_disk_is_survived() -> Tried {
     let (before, all) = calls("pwrite64");
@@ -109,7 +137,7 @@ pub(crate) fn a_full_disk_is_survived() -> Tried {
     for first in (before + 1..=all).step_by(9) {
         let fault = format!("inject=pwrite64:error=ENOSPC:when={first}..{}", first + 3);
         let directory = TempDir::in_memory();
-        let steps = run(directory.path(), "full", APPENDS, &["-e", &fault]);
+        let steps = run(directory.path(), "full", Tidying::Between, APPENDS, &["-e", &fault]);
         assert!(steps.iter().any(|step| matches!(step, Step::Injected)), "{fault} never happened");
         assert_eq!(acknowledged(&steps), APPENDS, "{fault}: the journal did not recover");
         assert_eq!(check(directory.path(), "full"), APPENDS, "{fault}");

@@ -1,5 +1,6 @@
 //! Power loss: every state in which a crash could leave the disk, as far as a sample reaches.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use bursar_journal::sqlite::SqliteJournal;
@@ -7,7 +8,7 @@ use bursar_journal::{Epoch, Head, Journal};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-use super::child::{JOURNAL, options};
+use super::child::{JOURNAL, Tidying, options};
 use super::record::{FILES, Step, run};
 use super::support::{TempDir, sample};
 
@@ -19,6 +20,8 @@ const SECTOR: usize = 512;
 struct File {
     durable: Option<Vec<u8>>,
     unsynced: Vec<Change>,
+    /// How many of these each sync under way covers, by its thread.
+    syncing: BTreeMap<u32, usize>,
 }
 
 #[derive(Clone)]
@@ -42,9 +45,17 @@ fn write(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 }
 
 impl File {
-    fn sync(&mut self) {
+    fn begin_sync(&mut self, thread: u32) {
+        self.syncing.insert(thread, self.unsynced.len());
+    }
+
+    fn end_sync(&mut self, thread: u32) {
+        let covered = self.syncing.remove(&thread).expect("a sync begins before it ends");
+        for others in self.syncing.values_mut() {
+            *others = others.saturating_sub(covered);
+        }
         let mut content = self.durable.take().unwrap_or_default();
-        for change in self.unsynced.drain(..) {
+        for change in self.unsynced.drain(..covered) {
             match change {
                 Change::Write(offset, bytes) => write(&mut content, offset, &bytes),
                 Change::Truncate(length) => content.resize(length, 0),
@@ -88,9 +99,10 @@ impl File {
 
 /// Records a run and opens at least `wanted` images of it. Gives how many had lost acknowledged
 /// batches, and how many images there were. Anything worse fails at once.
-pub(crate) fn power_loss(sync: &str, seed: u64, wanted: usize) -> (usize, usize) {
+pub(crate) fn power_loss(sync: &str, tidying: Tidying, seed: u64, wanted: usize) -> (usize, usize) {
     let recorded = TempDir::new();
-    let steps = run(recorded.path(), sync, super::APPENDS, &[]);
+    let steps = run(recorded.path(), sync, tidying, super::APPENDS, &[]);
+    assert_eq!(moved_while_appending(&steps), tidying == Tidying::Meanwhile);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let every = (crash_points(&steps) / wanted).max(1);
     let (mut lost, mut images, mut points) = (0, 0, 0);
@@ -102,7 +114,8 @@ pub(crate) fn power_loss(sync: &str, seed: u64, wanted: usize) -> (usize, usize)
                 disk[file].unsynced.push(Change::Write(offset, bytes));
             }
             Step::Truncate { file, length } => disk[file].unsynced.push(Change::Truncate(length)),
-            Step::Sync { file } => disk[file].sync(),
+            Step::Syncing { file, thread } => disk[file].begin_sync(thread),
+            Step::Synced { file, thread } => disk[file].end_sync(thread),
             Step::Remove { file } => disk[file] = File::default(),
             Step::Note(note) => match note.trim().split_once(' ') {
                 Some(("begin", number)) => begun = number.parse().expect("a number"),
@@ -126,6 +139,26 @@ pub(crate) fn power_loss(sync: &str, seed: u64, wanted: usize) -> (usize, usize)
     }
     assert_eq!(acknowledged, super::APPENDS, "the child did not finish");
     (lost, images)
+}
+
+/// Whether a batch was acknowledged while the log was being moved: between writes into the file and
+/// their sync.
+fn moved_while_appending(steps: &[Step]) -> bool {
+    let mut moving = false;
+    steps.iter().any(|step| {
+        match step {
+            Step::Write { file: 0, .. } => moving = true,
+            Step::Synced { file: 0, .. } => moving = false,
+            Step::Note(note) => return moving && note.starts_with("ack "),
+            Step::Write { .. }
+            | Step::Truncate { .. }
+            | Step::Syncing { .. }
+            | Step::Synced { .. }
+            | Step::Remove { .. }
+            | Step::Injected => {}
+        }
+        false
+    })
 }
 
 /// Where nothing is unsynced, all images are the same.

@@ -11,6 +11,8 @@ mod record;
 #[path = "../support/mod.rs"]
 mod support;
 
+use child::Tidying;
+
 /// Appends of a recorded run.
 const APPENDS: u64 = 120;
 /// Decides which unsynced writes survive; printed, so that a failure can be run again.
@@ -18,18 +20,20 @@ const SEED: u64 = 20_261_115;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if let [_, mode, directory, sync, appends] = &arguments[..]
+    if let [_, mode, directory, sync, tidying, appends] = &arguments[..]
         && mode == child::MODE
     {
-        return child::run(directory, sync, appends);
+        return child::run(directory, sync, tidying, appends);
     }
     println!("seed {SEED}");
-    let (lost, images) = images::power_loss("full", SEED, 3_000);
-    println!("power loss, synchronous=FULL: {images} images, {lost} with lost batches");
-    assert!(images >= 1_000);
-    assert_eq!(lost, 0, "an acknowledged batch was lost");
+    for tidying in [Tidying::Between, Tidying::Meanwhile] {
+        let (lost, images) = images::power_loss("full", tidying, SEED, 3_000);
+        println!("power loss, log moved {}: {images} images, {lost} lost batches", tidying.name());
+        assert!(images >= 1_000);
+        assert_eq!(lost, 0, "an acknowledged batch was lost");
+    }
 
-    let (lost, images) = images::power_loss("normal", SEED, 600);
+    let (lost, images) = images::power_loss("normal", Tidying::Between, SEED, 600);
     println!("power loss, synchronous=NORMAL (control): {images} images, {lost} with lost batches");
     assert!(lost > images / 20, "the test does not notice lost batches");
 
@@ -39,5 +43,6 @@ fn main() {
 
     println!("failed syncs: {}", failures::every_failed_sync_stops_the_journal());
     println!("failed writes: {}", failures::every_failed_write_stops_the_journal());
+    println!("failures while the log is moved: {}", failures::moving_the_log_fails());
     println!("full disk: {}", failures::a_full_disk_is_survived());
 }

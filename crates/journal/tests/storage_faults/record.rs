@@ -1,9 +1,10 @@
 //! Runs the child under strace and reads what it did.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-use super::child::{JOURNAL, MODE, NOTES};
+use super::child::{JOURNAL, MODE, NOTES, Tidying};
 
 /// One step of the child that matters for what is on the disk.
 #[derive(Clone, Debug)]
@@ -17,8 +18,15 @@ pub(crate) enum Step {
         file: usize,
         length: usize,
     },
-    Sync {
+    /// A sync begins: what is written from now on may not be part of it.
+    Syncing {
         file: usize,
+        thread: u32,
+    },
+    /// The sync that this thread began has ended.
+    Synced {
+        file: usize,
+        thread: u32,
     },
     Remove {
         file: usize,
@@ -33,7 +41,13 @@ pub(crate) enum Step {
 pub(crate) const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-journal"];
 
 /// Runs the child in `directory` under strace, with further `options`, and gives its steps.
-pub(crate) fn run(directory: &Path, sync: &str, appends: u64, options: &[&str]) -> Vec<Step> {
+pub(crate) fn run(
+    directory: &Path,
+    sync: &str,
+    tidying: Tidying,
+    appends: u64,
+    options: &[&str],
+) -> Vec<Step> {
     let trace = directory.join("trace");
     let program = std::env::current_exe().expect("this very test");
     let output = Command::new("strace")
@@ -45,13 +59,68 @@ pub(crate) fn run(directory: &Path, sync: &str, appends: u64, options: &[&str]) 
         .arg(program)
         .arg(MODE)
         .arg(directory)
-        .args([sync, &appends.to_string()])
+        .args([sync, tidying.name(), &appends.to_string()])
         .output()
         .expect("strace starts: install the Debian package `strace`");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "the child failed: {text}");
     let trace = std::fs::read_to_string(trace).expect("strace wrote its record");
-    trace.lines().filter_map(|line| parse(line, directory)).collect()
+    Record::default().read(&trace, directory)
+}
+
+/// Reads the trace of several threads. A call during which another thread did something takes two
+/// lines. Writes count when they end, syncs cover what was written when they began: so nothing is
+/// believed to be on the disk that may not be there.
+#[derive(Default)]
+struct Record {
+    steps: Vec<Step>,
+    /// The first lines of calls that have not ended.
+    unfinished: HashMap<u32, String>,
+}
+
+impl Record {
+    fn read(mut self, trace: &str, directory: &Path) -> Vec<Step> {
+        for line in trace.lines() {
+            // `PID name(arguments) = result`
+            let Some((thread, call)) = line.split_once(' ') else { continue };
+            let Ok(thread) = thread.parse() else { continue };
+            let call = call.trim_start();
+            if let Some(begun) = call.strip_suffix(" <unfinished ...>") {
+                self.begin(thread, begun, directory);
+                self.unfinished.insert(thread, begun.to_owned());
+            } else if let Some((_, rest)) = call.split_once(" resumed>") {
+                let begun = self.unfinished.remove(&thread).expect("what is resumed was begun");
+                self.end(thread, &format!("{begun}{rest}"), directory);
+            } else {
+                self.begin(thread, call, directory);
+                self.end(thread, call, directory);
+            }
+        }
+        self.steps
+    }
+
+    fn begin(&mut self, thread: u32, call: &str, directory: &Path) {
+        if let Some((name @ ("fsync" | "fdatasync"), arguments)) = call.split_once('(')
+            && let Some(file) = traced_file(name, arguments, directory)
+            && let Some(file) = FILES.iter().position(|known| *known == file)
+        {
+            self.steps.push(Step::Syncing { file, thread });
+        }
+    }
+
+    fn end(&mut self, thread: u32, call: &str, directory: &Path) {
+        self.steps.extend(parse(thread, call, directory));
+    }
+}
+
+/// The file of a call, by its name in `directory`.
+fn traced_file(name: &str, arguments: &str, directory: &Path) -> Option<String> {
+    let path = match name {
+        "unlink" => unescape(arguments.trim_matches('"')),
+        _ => unescape(arguments.split_once('<')?.1.split_once('>')?.0),
+    };
+    let path = String::from_utf8(path).ok()?;
+    Some(Path::new(&path).strip_prefix(directory).ok()?.to_str()?.to_owned())
 }
 
 /// The bytes of `\x41\x42…`.
@@ -60,17 +129,11 @@ fn unescape(text: &str) -> Vec<u8> {
     text.split("\\x").skip(1).map(hex).collect()
 }
 
-fn parse(line: &str, directory: &Path) -> Option<Step> {
-    // `PID name(arguments) = result`
-    let (name, rest) = line.split_once(' ')?.1.trim_start().split_once('(')?;
+fn parse(thread: u32, call: &str, directory: &Path) -> Option<Step> {
+    let (name, rest) = call.split_once('(')?;
     let (arguments, result) = rest.rsplit_once(" = ")?;
     let arguments = arguments.trim_end().strip_suffix(')')?;
-    let path = match name {
-        "unlink" => unescape(arguments.trim_matches('"')),
-        _ => unescape(arguments.split_once('<')?.1.split_once('>')?.0),
-    };
-    let path = String::from_utf8(path).ok()?;
-    let file = Path::new(&path).strip_prefix(directory).ok()?.to_str()?;
+    let file = traced_file(name, arguments, directory)?;
     if result.contains("INJECTED") {
         return Some(Step::Injected);
     }
@@ -81,11 +144,11 @@ fn parse(line: &str, directory: &Path) -> Option<Step> {
     debug_assert_eq!(FILES[0], JOURNAL);
     let file = FILES.iter().position(|known| *known == file)?;
     let last_number = || arguments.rsplit_once(", ")?.1.parse().ok();
-    assert!(!result.starts_with("-1"), "a call failed by itself: {line}");
+    assert!(!result.starts_with("-1"), "a call failed by itself: {call}");
     match name {
         "pwrite64" => Some(Step::Write { file, offset: last_number()?, bytes: data()? }),
         "ftruncate" => Some(Step::Truncate { file, length: last_number()? }),
-        "fsync" | "fdatasync" => Some(Step::Sync { file }),
+        "fsync" | "fdatasync" => Some(Step::Synced { file, thread }),
         "unlink" => Some(Step::Remove { file }),
         _ => None,
     }

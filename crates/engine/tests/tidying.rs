@@ -1,0 +1,143 @@
+//! A journal that is put in order by a thread of its own.
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bursar_engine::{Engine, EngineError};
+use bursar_journal::memory::MemoryJournal;
+use bursar_journal::{
+    AppendError, Batch, BatchReader, Epoch, Head, Journal, JournalError, JournalId, Lease,
+    LeaseError, Pending, Snapshot, SnapshotMark,
+};
+use support::till::{Command, Till, TillCodec};
+use support::{memory, till, wait_until};
+
+/// A journal that is always untidy, and is tidied when and as the test says.
+struct Untidy {
+    inner: MemoryJournal,
+    begun: AtomicU64,
+    outcomes: Mutex<Receiver<Result<(), AppendError>>>,
+}
+
+impl Untidy {
+    fn new() -> (Arc<Untidy>, Sender<Result<(), AppendError>>) {
+        let (sender, outcomes) = channel();
+        let outcomes = Mutex::new(outcomes);
+        (Arc::new(Untidy { inner: memory(1), begun: AtomicU64::new(0), outcomes }), sender)
+    }
+
+    fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+}
+
+impl Journal for Untidy {
+    fn is_untidy(&self) -> bool {
+        true
+    }
+
+    fn tidy(&self) -> Result<(), AppendError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a test there is nothing to fail.
+        outcomes.recv().unwrap_or(Ok(()))
+    }
+
+    fn id(&self) -> JournalId {
+        self.inner.id()
+    }
+
+    fn head(&self) -> Result<Head, JournalError> {
+        self.inner.head()
+    }
+
+    fn begin_append(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending {
+        self.inner.begin_append(epoch, expected, batch)
+    }
+
+    fn read(&self, after: Head) -> Result<BatchReader, JournalError> {
+        self.inner.read(after)
+    }
+
+    fn head_at(&self, sequence: u64) -> Result<Head, JournalError> {
+        self.inner.head_at(sequence)
+    }
+
+    fn reopen(&self) -> Result<(), JournalError> {
+        self.inner.reopen()
+    }
+
+    fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
+        self.inner.acquire_lease(holder, ttl)
+    }
+
+    fn renew_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
+        self.inner.renew_lease(lease)
+    }
+
+    fn release_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
+        self.inner.release_lease(lease)
+    }
+
+    fn put_snapshot(&self, snapshot: &Snapshot) -> Result<(), JournalError> {
+        self.inner.put_snapshot(snapshot)
+    }
+
+    fn list_snapshots(&self) -> Result<Vec<SnapshotMark>, JournalError> {
+        self.inner.list_snapshots()
+    }
+
+    fn get_snapshot(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError> {
+        self.inner.get_snapshot(mark)
+    }
+}
+
+fn add(engine: &Engine<TillCodec>, id: u64) {
+    let answer = engine.handle().execute((), Command::Add { id, amount: 1 });
+    answer.expect("it serves").value.expect("it is accepted");
+}
+
+#[test]
+fn nobody_waits_while_the_journal_is_tidied() {
+    let (journal, outcomes) = Untidy::new();
+    let engine = till(Arc::<Untidy>::clone(&journal));
+    add(&engine, 1);
+    wait_until("it is being tidied", || journal.begun() == 1);
+    // Not finished before these are answered.
+    (2..=100).for_each(|id| add(&engine, id));
+    assert_eq!(journal.begun(), 1, "once at a time");
+    outcomes.send(Ok(())).expect("it is waited for");
+    // And again, at the next append that finds it untidy.
+    let mut id = 100;
+    wait_until("it is tidied again", || {
+        id += 1;
+        add(&engine, id);
+        journal.begun() == 2
+    });
+    drop(outcomes);
+    engine.stop();
+}
+
+#[test]
+fn a_journal_that_fails_while_it_is_tidied_is_opened_again_by_an_idle_writer() {
+    let (journal, outcomes) = Untidy::new();
+    let engine = till(Arc::<Untidy>::clone(&journal));
+    add(&engine, 1);
+    wait_until("it is being tidied", || journal.begun() == 1);
+    let failure = AppendError::Unknown("the disk said no".into());
+    outcomes.send(Err(failure)).expect("it is waited for");
+    // Nobody asks for anything meanwhile.
+    wait_until("the state was built again", || engine.stats().rebuilds == 2);
+    let total = || engine.handle().read(|till: &Till| till.total).map(|seen| seen.value);
+    let serving = |answer: &Result<i64, EngineError>| answer.is_ok();
+    wait_until("it serves again", || serving(&total()));
+    assert_eq!(total(), Ok(1), "what was answered is there");
+    drop(outcomes);
+    add(&engine, 2);
+    assert_eq!(total(), Ok(2));
+    engine.stop();
+}
