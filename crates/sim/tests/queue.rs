@@ -120,10 +120,10 @@ fn tenants_that_always_have_work_waiting_get_equal_parts_of_every_day() {
 #[test]
 fn tenants_with_long_turns_are_no_further_from_their_parts_than_the_study_says() {
     let mixes = [
-        // A turn of the whole cell for an hour is 8.3 % of what a tenant is owed in a day.
+        // In an hour of the whole cell a tenant gains 8.3 % of what it is owed in a day.
         ([(64, 60), (1, 60), (1, 60)], 0.083),
         ([(64, 60), (1, 60), (8, 60)], 0.126),
-        // Turns grow as long as the job: up to 10.4 % for the gang.
+        // Turns grow as long as the job: a gang gains up to 10.4 % in one.
         ([(1, 600), (8, 600), (32, 300)], 0.163),
         ([(1, 1440), (8, 60), (8, 60)], 0.102),
         // Some node always carries one of the long jobs whose turn is not over.
