@@ -123,3 +123,35 @@ fn nobody_is_a_guest_where_the_start_is_known() {
     assert_eq!(world.preemptions, 0);
     world.check_replay();
 }
+
+#[test]
+fn who_stays_for_ever_and_cannot_be_told_to_leave_keeps_off_the_nodes_that_a_gang_gathers() {
+    let mut world = World::with_nodes(2, "H100");
+    let firm = |world: &mut World, account: &str, gpus: u16, hours: i64| {
+        let mut spec = world.spec(account, gpus, hours * HOUR);
+        spec.preemptible = false;
+        spec
+    };
+    // All in one instant, so that what is assumed of the host is assumed of the others as well.
+    let mut host = firm(&mut world, "host", 8, 2);
+    host.max_runtime_ms = None;
+    let host = world.submit(host);
+    let mut gang = firm(&mut world, "gang", 8, 1);
+    gang.nodes = 2;
+    let gang = world.submit(gang);
+    let mut endless = firm(&mut world, "endless", 1, 100);
+    endless.max_runtime_ms = None;
+    let endless = world.submit(endless);
+    let short = firm(&mut world, "short", 1, 1);
+    let short = world.submit(short);
+    world.pass(20 * MINUTE, MINUTE);
+    assert_eq!(promise(&world, gang).map(|(_, guests)| guests), Some(true));
+    assert_eq!(state(&world, endless), Some(JobState::Queued));
+    assert_eq!(state(&world, short), Some(JobState::Running), "it said that it is gone by then");
+    world.pass(2 * HOUR, MINUTE);
+    assert!(world.outcomes.contains_key(&host) && world.has_started(gang));
+    assert_eq!(world.preemptions, 0);
+    world.pass_until_empty(200 * HOUR, MINUTE);
+    assert!(world.outcomes.contains_key(&endless), "its turn comes after the gang");
+    world.check_replay();
+}

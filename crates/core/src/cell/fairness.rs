@@ -112,6 +112,11 @@ impl ShareRule {
         rule
     }
 
+    /// Whether the job is not much larger than what its account is entitled to.
+    pub(crate) fn is_near(&self, account: AccountId) -> bool {
+        self.takers.get(&account).is_some_and(|taker| taker.near)
+    }
+
     /// Where an attempt stands among the victims, if it may be one.
     pub(crate) fn victim_order(
         &self,

@@ -18,7 +18,8 @@ use super::config::CellConfig;
 use super::demand::DemandMix;
 use super::ids::{AccountId, AttemptId, ClassRank, HardwareId, JobId};
 use super::intern::{InternedId, Interner};
-use super::job::Request;
+use super::job::{Occupancy, Request};
+use super::maintenance::MAINTENANCE_CLASS;
 use super::node::{GpuSet, Node, NodeId, NodeState};
 use super::profile::{Outlook, Profile};
 use super::shape::{LabelId, ModelId, ShapeId, Shapes};
@@ -79,15 +80,29 @@ pub(crate) struct Claim {
     /// Whether preemptible jobs may use the node meanwhile, as guests who leave when the whole
     /// place of the job is ready.
     pub(crate) guests: bool,
+    /// Whether a gang gathers its nodes and nobody knows when it will have them all.
+    pub(crate) gathers: bool,
 }
 
 impl Claim {
+    /// The claim of a maintenance window.
+    pub(crate) fn maintenance(from: Timestamp) -> Claim {
+        Claim { from, class: MAINTENANCE_CLASS, job: None, guests: false, gathers: false }
+    }
+
     /// Whether a job may use the node in spite of this claim.
     pub(crate) fn allows(&self, visit: &Visit) -> bool {
         self.job == Some(visit.job)
             || visit.class > self.class
-            || visit.until <= self.from
+            || self.is_after(visit.until, visit.named)
             || visit.as_guest && self.guests
+    }
+
+    /// Whether somebody who leaves at `until` is gone by then. Where a gang gathers its nodes, that
+    /// takes his word for it: a guess when it will have them is not compared with another guess, or
+    /// those who may not be told to leave would come in as fast as others go.
+    fn is_after(&self, until: Timestamp, named: bool) -> bool {
+        until <= self.from && (named || !self.gathers)
     }
 }
 
@@ -98,6 +113,8 @@ pub(crate) struct Visit {
     pub(crate) class: ClassRank,
     /// When it will be gone.
     pub(crate) until: Timestamp,
+    /// Whether it said so itself.
+    pub(crate) named: bool,
     /// Whether it would leave when the place is needed.
     pub(crate) as_guest: bool,
 }
@@ -147,8 +164,9 @@ impl NodeRecord {
         self.claims.is_empty() || {
             let length = request.occupancy.limit_ms(config);
             let until = now.plus_millis(length.saturating_add(config.start_allowance_ms));
+            let named = request.occupancy != Occupancy::Unlimited;
             self.claims.iter().all(|claim| {
-                class > claim.class || until <= claim.from || request.guest && claim.guests
+                class > claim.class || claim.is_after(until, named) || request.guest && claim.guests
             })
         }
     }

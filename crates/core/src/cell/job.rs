@@ -166,6 +166,12 @@ impl Job {
         }
     }
 
+    /// Whether another job of the same account asks for the same.
+    pub(crate) fn is_like(&self, other: &Job) -> bool {
+        (self.account, self.shape, self.spec.nodes)
+            == (other.account, other.shape, other.spec.nodes)
+    }
+
     /// Thousandths of GPUs that it takes on all its nodes.
     pub(crate) fn thousandths(&self) -> u32 {
         self.spec.gpu.total() * u32::from(self.spec.nodes)

@@ -38,7 +38,7 @@ impl Cell {
         self.remove_window(id);
         self.timers.set(window.from, Timer::MaintenanceBegin(id));
         self.timers.set(window.to, Timer::MaintenanceEnd(id));
-        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None, guests: false };
+        let claim = Claim::maintenance(window.from);
         for node in &window.nodes {
             self.add_claim(*node, claim);
             self.drop_reservations_on(*node);
@@ -65,7 +65,7 @@ impl Cell {
         let Some(window) = self.maintenance.remove(&id) else { return };
         self.timers.clear(window.from, Timer::MaintenanceBegin(id));
         self.timers.clear(window.to, Timer::MaintenanceEnd(id));
-        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None, guests: false };
+        let claim = Claim::maintenance(window.from);
         for node in window.nodes {
             self.remove_claim(node, claim);
             if window.began {

@@ -10,7 +10,7 @@ use super::candidates::Rank;
 use super::event::Placement;
 use super::ids::AccountId;
 use super::inventory::Visit;
-use super::job::Job;
+use super::job::{Job, Occupancy};
 use super::node::{NodeId, RackId};
 use super::quota::QuotaBlock;
 use super::score::{Cost, scarcity_cost};
@@ -73,7 +73,9 @@ impl Cell {
 
     /// A job that asks for a place now.
     pub(crate) fn visit(&self, now: Timestamp, job: &Job, as_guest: bool) -> Visit {
-        Visit { job: job.spec.job, class: job.class(), until: self.gone_by(now, job), as_guest }
+        let named = self.requests.get(job.request).occupancy != Occupancy::Unlimited;
+        let until = self.gone_by(now, job);
+        Visit { job: job.spec.job, class: job.class(), until, named, as_guest }
     }
 
     /// The best place for a job now: one that it can keep, or else one that it has as a guest.

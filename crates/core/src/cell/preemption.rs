@@ -95,12 +95,16 @@ impl Cell {
         let nodes = kept.nodes.iter().map(|node| self.inventory.node(*node));
         let visit = self.visit(now, job, false);
         let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
+        let far = job.spec.nodes > 1
+            && !ShareRule::new(self, now, job, Trigger::Share).is_near(job.account);
         let guests: BTreeSet<AttemptId> = nodes
             .flat_map(|record| &record.members)
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
             .filter(|(attempt, _)| {
                 self.live(**attempt).is_some_and(|(guest, live)| {
+                    // To put one gang in the place of its like serves nobody.
                     guest.may_be_guest()
+                        && !(far && guest.is_like(job))
                         && live.proposed_at >= kept.made_at
                         && live.confirmed
                         && live.stop.is_none()
@@ -231,10 +235,13 @@ impl Cell {
     }
 
     /// Whether nodes that are kept for somebody by his turn alone are given up for a job that takes
-    /// its share: only if he is over it as a victim would be.
+    /// its share: only if he is over it as a victim would be. Those that a gang gathers are not
+    /// given up for a job that was a guest too often: it would keep them from the gang for hours,
+    /// and others of its account may take there as guests.
     fn yields(&self, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
         let Some(holder) = claim.job else { return false };
-        let by_turn = self.reservations.get(&holder).is_some_and(|kept| kept.slot.is_some());
+        let kept = self.reservations.get(&holder).filter(|kept| kept.slot.is_some());
+        let by_turn = kept.is_some_and(|kept| !(kept.gathers() && job.spec.preemptible));
         by_turn && claim.class <= job.class() && shares.is_over(self, job, self.job(holder))
     }
 

@@ -47,7 +47,18 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     pub(crate) fn claim(&self, job: JobId) -> Claim {
-        Claim { from: self.start_at, class: self.class, job: Some(job), guests: self.guests }
+        Claim {
+            from: self.start_at,
+            class: self.class,
+            job: Some(job),
+            guests: self.guests,
+            gathers: self.gathers(),
+        }
+    }
+
+    /// Whether a gang waits for several nodes to be free of all but its guests.
+    pub(crate) fn gathers(&self) -> bool {
+        self.guests && self.nodes.len() > 1
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cell::ids::{MaintenanceId, RequestId};
 use crate::cell::intern::{InternedId, Interner};
 use crate::cell::inventory::Claim;
 use crate::cell::job::{Job, Phase, Waiting};
-use crate::cell::maintenance::{MAINTENANCE_CLASS, Window};
+use crate::cell::maintenance::Window;
 use crate::cell::node::{MAX_GPUS, NodeId};
 use crate::cell::reservation::Reservation;
 use crate::cell::share::Decay;
@@ -262,7 +262,7 @@ impl Cell {
     fn restore_window(&mut self, id: MaintenanceId, window: Window) -> Result<(), ImageError> {
         let known = window.nodes.iter().all(|node| self.inventory.get(*node).is_some());
         require(known, || format!("{id:?} is about unknown nodes"))?;
-        let claim = Claim { from: window.from, class: MAINTENANCE_CLASS, job: None, guests: false };
+        let claim = Claim::maintenance(window.from);
         for node in &window.nodes {
             self.add_claim(*node, claim);
             if window.began {
