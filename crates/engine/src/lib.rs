@@ -42,5 +42,5 @@ pub use ledger::LedgerCodec;
 pub use mailbox::Urgency;
 pub use post::{CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger};
 pub use replay::{Replayed, replay, replay_from_genesis};
-pub use snapshot::Snapshotter;
+pub use snapshot::{SnapshotPace, Snapshotter};
 pub use writer::{Engine, EngineOptions, Observer, Stats, Status, Written};

@@ -16,12 +16,43 @@ pub struct Snapshotter<C: Codec> {
     codec: Arc<C>,
     machine: C::Machine,
     head: Head,
-    last: u64,
+    pace: SnapshotPace,
+}
+
+/// When the next snapshot is due: after a number of records, and after more of them when the state is
+/// large. Putting it away then never costs a record more than [`BYTES_A_RECORD`], however much is kept.
+#[derive(Copy, Clone, Debug)]
+pub struct SnapshotPace {
     every: u64,
+    last: u64,
+    bytes: u64,
+}
+
+/// What a snapshot may cost for each record since the one before, in bytes: about as much as the
+/// record itself.
+const BYTES_A_RECORD: u64 = 256;
+
+impl SnapshotPace {
+    /// Counts from the last snapshot that there is; `every` records are the fewest between two.
+    pub fn new(every: u64, last: u64) -> SnapshotPace {
+        SnapshotPace { every: every.max(1), last, bytes: 0 }
+    }
+
+    /// Whether one is due at a position.
+    pub fn is_due(&self, position: u64) -> bool {
+        let records = self.every.max(self.bytes / BYTES_A_RECORD);
+        position >= self.last.saturating_add(records)
+    }
+
+    /// Notes that one of so many bytes was made.
+    pub fn made(&mut self, position: u64, bytes: usize) {
+        self.last = position;
+        self.bytes = bytes as u64;
+    }
 }
 
 impl<C: Codec> Snapshotter<C> {
-    /// Starts where the journal is now; makes a snapshot after every `every` records.
+    /// Starts where the journal is now; makes a snapshot after `every` records at the earliest.
     pub fn new(
         journal: Arc<dyn Journal>,
         codec: Arc<C>,
@@ -30,14 +61,16 @@ impl<C: Codec> Snapshotter<C> {
         let replayed = replay(&*journal, &*codec)?;
         let last = journal.head_at(replayed.snapshot)?.position;
         let (machine, head) = (replayed.machine, replayed.head);
-        Ok(Snapshotter { journal, codec, machine, head, last, every })
+        let pace = SnapshotPace::new(every, last);
+        Ok(Snapshotter { journal, codec, machine, head, pace })
     }
 
     /// Puts a snapshot away now.
     pub fn put(&mut self) -> Result<(), ReplayError> {
         let state = self.codec.encode_state(&self.machine);
+        // Also if it cannot be put away: without a snapshot a start takes longer, nothing else.
+        self.pace.made(self.head.position, state.len());
         self.journal.put_snapshot(&Snapshot { head: self.head, state })?;
-        self.last = self.head.position;
         Ok(())
     }
 }
@@ -55,9 +88,26 @@ impl<C: Codec> Projection<C::Machine> for Snapshotter<C> {
 
     fn batch(&mut self, head: Head) {
         self.head = head;
-        if head.position >= self.last.saturating_add(self.every) && self.put().is_err() {
-            // Without a snapshot a start takes longer, nothing else. Try again that much later.
-            self.last = head.position;
+        if self.pace.is_due(head.position) {
+            // Whoever calls `put` is told; here the next one is tried that much later.
+            let _ = self.put();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_state_is_put_away_less_often() {
+        let mut pace = SnapshotPace::new(100, 50);
+        assert!(!pace.is_due(149) && pace.is_due(150));
+        pace.made(150, 10_000);
+        assert!(!pace.is_due(249) && pace.is_due(250), "forty records would pay for it");
+        pace.made(250, 256_000);
+        assert!(!pace.is_due(1249) && pace.is_due(1250));
+        pace.made(u64::MAX - 5, 0);
+        assert!(pace.is_due(u64::MAX), "the last position is the end of all waiting");
     }
 }

@@ -85,7 +85,7 @@ pub struct Config {
     pub limits: LimitOptions,
     /// How long a client may take.
     pub timeouts: Timeouts,
-    /// Records between two snapshots.
+    /// Records between two snapshots at least; more when there is much to write.
     pub snapshot_every: u64,
     /// How often agents report; as the cell says if absent.
     pub heartbeat_seconds: Option<u32>,

@@ -13,7 +13,7 @@ use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
 use bursar_core::ledger::job::OnExhausted;
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
-use bursar_engine::{Codec, Durable, Seen, replay};
+use bursar_engine::{Codec, Durable, Seen, SnapshotPace, replay};
 use bursar_journal::record::ledger::{decode_record, event_name};
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use serde_json::{Value, json};
@@ -112,6 +112,7 @@ impl Feed {
         snapshot_every: u64,
     ) -> Result<Feed, String> {
         let replayed = replay(&*journal, &LedgerCodec).map_err(|error| error.to_string())?;
+        let last = journal.head_at(replayed.snapshot).map_err(|error| error.to_string())?.position;
         let ring = Ring { complete_after: replayed.head.position, ..Ring::default() };
         let ring = Arc::new(Mutex::new(ring));
         let (told, reached) = watch::channel(replayed.head.position);
@@ -120,8 +121,7 @@ impl Feed {
             journal: Arc::clone(&journal),
             ledger: Arc::clone(&ledger),
             head: replayed.head,
-            last_snapshot: replayed.head.position,
-            snapshot_every: snapshot_every.max(1),
+            pace: SnapshotPace::new(snapshot_every, last),
             ring: Arc::clone(&ring),
             told,
         };
@@ -204,8 +204,7 @@ struct Copy {
     /// The ledger, and the last record that is in it.
     ledger: Arc<RwLock<(Ledger, u64)>>,
     head: Head,
-    last_snapshot: u64,
-    snapshot_every: u64,
+    pace: SnapshotPace,
     ring: Arc<Mutex<Ring>>,
     told: watch::Sender<u64>,
 }
@@ -243,14 +242,14 @@ impl Projection<Ledger> for Copy {
     fn batch(&mut self, head: Head) {
         self.head = head;
         self.told.send_replace(head.position);
-        if head.position < self.last_snapshot.saturating_add(self.snapshot_every) {
+        if !self.pace.is_due(head.position) {
             return;
         }
-        self.last_snapshot = head.position;
         let state = {
             let copy = self.ledger.read().unwrap_or_else(PoisonError::into_inner);
             LedgerCodec.encode_state(&copy.0)
         };
+        self.pace.made(head.position, state.len());
         if let Err(error) = self.journal.put_snapshot(&Snapshot { head, state }) {
             // Without a snapshot the next start takes longer, nothing else.
             tracing::warn!(%error, "no snapshot");
