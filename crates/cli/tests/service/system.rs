@@ -130,3 +130,36 @@ async fn the_root_key_is_read_from_its_file() {
     let answer = server.send("GET", "/v1/accounts/acme", Value::Null, wrong, &[]).await;
     answer.problem("unauthenticated");
 }
+
+#[tokio::test]
+async fn a_server_that_is_restarted_often_makes_snapshots_all_the_same() {
+    const CHANGES: u32 = 30;
+    let mut server = Server::configured("snapshot_every = 40\n", &[]);
+    let snapshots = |server: &Server| {
+        let files = std::fs::read_dir(server.data()).expect("the folder of the server");
+        let names = files.map(|file| file.expect("it can be listed").file_name());
+        let of_ledger = |name: &std::ffi::OsString| {
+            let name = name.to_string_lossy();
+            name.contains("ledger") && name.contains(".snapshot-")
+        };
+        names.filter(of_ledger).count()
+    };
+    server.open("acme", "org").await;
+    for round in 0..2 {
+        for number in 0..CHANGES {
+            server.grant(&format!("g{round}-{number}"), "acme", "1").await;
+        }
+        if round == 0 {
+            assert_eq!(snapshots(&server), 0, "{CHANGES} changes are too few for one");
+            let file = server.data().with_file_name("bursar.toml");
+            server.crash_and_restart(&["--config", file.to_str().expect("a plain path")]);
+        }
+    }
+    for _ in 0..500 {
+        if snapshots(&server) > 0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("no snapshot after twice {CHANGES} changes");
+}
