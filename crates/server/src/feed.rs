@@ -68,6 +68,16 @@ impl Ring {
         self.complete_after = position;
         false
     }
+
+    /// The events behind a place. Of the last record that is not in the ring some may be missing, so
+    /// whoever has seen only a part of it reads the journal.
+    fn behind(&self, place: Place) -> Behind {
+        if place < (self.complete_after, u32::MAX) {
+            return Behind::Older(self.complete_after);
+        }
+        let first = self.events.partition_point(|(at, _)| *at <= place);
+        Behind::Ready(self.events.range(first..).cloned().collect())
+    }
 }
 
 fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
@@ -150,12 +160,7 @@ impl Feed {
 
     /// The events behind a place.
     pub fn behind(&self, place: Place) -> Behind {
-        let ring = lock(&self.ring);
-        if place.0 < ring.complete_after {
-            return Behind::Older(ring.complete_after);
-        }
-        let first = ring.events.partition_point(|(at, _)| *at <= place);
-        Behind::Ready(ring.events.range(first..).cloned().collect())
+        lock(&self.ring).behind(place)
     }
 
     /// Reads the events behind a place up to a position from the journal. Blocks.
@@ -444,6 +449,17 @@ mod tests {
         lock(&ring).left = None;
         assert!(!lock(&ring).tells(10));
         assert_eq!(lock(&ring).complete_after, 10);
+    }
+
+    #[test]
+    fn whoever_saw_a_part_of_a_record_that_was_not_told_reads_the_rest_in_the_journal() {
+        let mut ring = Ring::default();
+        assert!(!ring.tells(7));
+        for (place, older) in
+            [((6, 3), true), ((7, 0), true), ((7, u32::MAX), false), ((8, 0), false)]
+        {
+            assert_eq!(matches!(ring.behind(place), Behind::Older(7)), older, "{place:?}");
+        }
     }
 
     #[test]
