@@ -112,6 +112,10 @@ pub struct SubmitJob {
     /// Whether it may be stopped for others and queued again; as its class says if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
+    /// Whether it saves its work and goes on where it was when it is started again; no if absent. The share of an
+    /// account is held more closely by such jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumable: Option<bool>,
     /// How long it has to save its work when it is stopped; as its class says if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 86400)]

@@ -60,6 +60,7 @@ pub(crate) const EVENTS: &[Named] = &[
             "attempts_before",
             "payload",
             "class_name",
+            "resumable",
         ],
     ),
     ("job_funded", &["job", "attempts_before"]),

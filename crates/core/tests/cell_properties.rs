@@ -51,6 +51,7 @@ struct Submission {
     minutes: i64,
     limited: bool,
     preemptible: bool,
+    resumable: bool,
     group: Option<u32>,
     cpu: u32,
 }
@@ -69,13 +70,13 @@ fn submissions() -> impl Strategy<Value = Submission> {
             prop::option::weighted(0.4, 0..MODELS.len()),
             1..300i64,
             prop::bool::weighted(0.8),
-            prop::bool::weighted(0.8),
+            (prop::bool::weighted(0.8), any::<bool>()),
             prop::option::weighted(0.2, 1..3u32),
             0..4u32,
         ),
     )
         .prop_map(|((account, class, gpu, nodes), rest)| {
-            let (model, minutes, limited, preemptible, group, cpu) = rest;
+            let (model, minutes, limited, (preemptible, resumable), group, cpu) = rest;
             let (cpu, gpu) = (cpu * 10_000, gpu);
             Submission {
                 account,
@@ -86,6 +87,7 @@ fn submissions() -> impl Strategy<Value = Submission> {
                 minutes,
                 limited,
                 preemptible,
+                resumable,
                 group,
                 cpu,
             }
@@ -137,6 +139,7 @@ fn spec_of(world: &mut World, submission: &Submission) -> JobSpec {
     spec.class = CLASSES[submission.class];
     spec.nodes = submission.nodes;
     spec.preemptible = submission.preemptible;
+    spec.resumable = submission.resumable;
     spec.cpu_milli = submission.cpu;
     spec.models = submission.model.map(|model| MODELS[model].into()).into_iter().collect();
     if !submission.limited {

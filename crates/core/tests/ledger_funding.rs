@@ -106,6 +106,7 @@ impl World {
             labels: Vec::new(),
             max_runtime_ms: None,
             preemptible: true,
+            resumable: false,
             grace_ms: 0,
             reserve: Reserve::Rolling { window_ms },
             on_exhausted,

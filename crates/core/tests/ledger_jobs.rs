@@ -273,6 +273,7 @@ impl World {
                 max_runtime_ms: (!rolling || a.is_multiple_of(2))
                     .then_some(1000 + i64::from(a % 7_200_000)),
                 preemptible: true,
+                resumable: false,
                 grace_ms: 60_000,
                 reserve: match rolling {
                     true => Reserve::Rolling { window_ms: 1000 + i64::from(c % 3_600_000) },

@@ -35,6 +35,7 @@ fn step(world: &mut World, random: &mut ChaCha8Rng, jobs: &mut Vec<JobId>) {
             spec.nodes = if below(5) == 0 { 2 } else { 1 };
             spec.class = ClassRank(10 + 10 * below(4) as u8);
             spec.preemptible = below(5) > 0;
+            spec.resumable = below(2) > 0;
             if below(5) == 0 {
                 spec.group = Some(GroupSpec { name: "g".into(), limit: 1 + below(2) });
             }

@@ -233,13 +233,16 @@ pub struct JobRow {
     pub duration_ms: i64,
     /// How many whole GPUs.
     pub gpus: u32,
+    /// Whether it says that it resumes. A study keeps what it has done either way.
+    pub resumable: bool,
 }
 
 /// Reads the jobs of a queueing trace, in the order in which they are submitted.
 ///
 /// A name that ends in `.trace` is read as tab-separated text without a header: GPUs in the 7th
 /// column, duration and arrival in seconds in the last two. Anything else is CSV with the columns
-/// `num_gpu`, `submit_time` and `duration`, in milliseconds, and `tenant` where the file has it.
+/// `num_gpu`, `submit_time` and `duration`, in milliseconds, and `tenant` and `resumable` (`true` or
+/// `false`) where the file has them.
 pub fn read_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
     let mut jobs = if path.extension().is_some_and(|extension| extension == "trace") {
         read_tabbed_jobs(path)?
@@ -253,14 +256,21 @@ pub fn read_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
 fn read_csv_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
     let mut table = Table::open(path, ["num_gpu", "submit_time", "duration"])?;
     let tenant_column = table.optional_column("tenant");
+    let resumable_column = table.optional_column("resumable");
     let mut jobs = Vec::new();
     while let Some(row) = table.next_row()? {
         let tenant = tenant_column.map(|column| row.cell(column).to_string());
+        let resumable = match resumable_column.map_or("", |column| row.cell(column)) {
+            "true" | "" => true,
+            "false" => false,
+            other => return Err(row.bad(format!("`resumable` is true or false, not `{other}`"))),
+        };
         let job = JobRow {
             tenant: tenant.filter(|name| !name.is_empty()),
             gpus: row.number(0)?,
             submit_ms: row.number(1)?,
             duration_ms: row.number(2)?,
+            resumable,
         };
         checked(&job).map_err(|problem| row.bad(problem))?;
         jobs.push(job);
@@ -296,6 +306,7 @@ fn read_tabbed_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
             gpus: u32::try_from(gpus).map_err(|_| bad(format!("{gpus} GPUs")))?,
             duration_ms: number(columns - 2, "the last column but one, the duration,")? * 1000,
             submit_ms: number(columns - 1, "the last column, the arrival,")? * 1000,
+            resumable: true,
         };
         checked(&job).map_err(bad)?;
         jobs.push(job);

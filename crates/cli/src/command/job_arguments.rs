@@ -59,6 +59,9 @@ pub(crate) struct JobArguments {
     /// Whether it may be stopped for others and queued again; as its class says if not given.
     #[arg(long, value_name = "YES")]
     preemptible: Option<bool>,
+    /// It saves its work and goes on where it was when it is started again.
+    #[arg(long)]
+    resumable: bool,
     /// How long it has to save its work when it is stopped.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     grace: Option<Duration>,
@@ -120,6 +123,7 @@ impl JobArguments {
             max_runtime_seconds: self.max_runtime.map(|time| time.as_secs()),
             class: self.class,
             preemptible: self.preemptible,
+            resumable: self.resumable.then_some(true),
             grace_seconds: self.grace.map(seconds),
             regions: some(&self.regions),
             reserve: self.reserve,

@@ -226,6 +226,8 @@ pub struct JobSpec {
     pub max_runtime_ms: Option<i64>,
     /// Whether it may be stopped for others and queued again.
     pub preemptible: bool,
+    /// Whether it goes on where it was when it is started again. Then its turns stay short.
+    pub resumable: bool,
     /// How long it gets between the request to stop and the kill.
     pub grace_ms: i64,
     /// The concurrency group that it counts in.
@@ -257,6 +259,7 @@ impl JobSpec {
             nodes: 1,
             max_runtime_ms: None,
             preemptible: true,
+            resumable: false,
             grace_ms: 60_000,
             group: None,
             max_requeues: 3,

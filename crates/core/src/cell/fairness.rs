@@ -56,13 +56,19 @@ struct Taker {
     after_entry: u128,
     /// Whether the job is not much larger than what the account is entitled to.
     near: bool,
+    /// Whether the account is held to its share day by day all the same: the job resumes, and there
+    /// are others to go on with.
+    daily: bool,
 }
 
 impl Taker {
     /// Whether it may take from an account with so much usage over weight.
     fn takes_from(&self, used: u128) -> bool {
-        let (after, gap) =
-            if self.near { (self.after_turn, NEAR_GAP) } else { (self.after_entry, FAR_GAP) };
+        let (after, gap) = if self.near || self.daily {
+            (self.after_turn, NEAR_GAP)
+        } else {
+            (self.after_entry, FAR_GAP)
+        };
         after.saturating_add(after / gap) < used
     }
 }
@@ -105,6 +111,7 @@ impl ShareRule {
                     after_turn: after(turn),
                     after_entry: after(entry),
                     near: u64::from(job.thousandths()) <= NEAR_SHARE.saturating_mul(entitled),
+                    daily: job.spec.resumable && account.in_use.has_several_jobs(),
                 };
                 rule.takers.insert(id, taker);
             }
@@ -126,7 +133,10 @@ impl ShareRule {
         victim: &Job,
         attempt: &Attempt,
     ) -> Option<VictimOrder> {
-        let takes_back = job.preempted_by == Some(victim.spec.job);
+        let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
+        // Who resumes has had his turn when he has used what was charged at his start.
+        let had_his_turn = victim.spec.resumable && ran >= cell.config.entry_charge_ms;
+        let takes_back = job.preempted_by == Some(victim.spec.job) && !had_his_turn;
         let spared = takes_back || !cell.may_preempt(job, victim);
         if spared || !attempt.confirmed || attempt.stop.is_some() {
             return None;
@@ -140,9 +150,8 @@ impl ShareRule {
                 lost_micros,
             }),
             Trigger::Share => {
-                let over = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
-                let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-                let fair = class <= job.class() && ran >= cell.protected_ms(victim);
+                let (theirs, over) = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
+                let fair = class <= job.class() && ran >= cell.protected_ms(victim, theirs);
                 fair.then_some(VictimOrder { class, over: Reverse(over), lost_micros })
             }
         }
@@ -153,9 +162,15 @@ impl ShareRule {
         self.over_by(cell, job, other, 0).is_some()
     }
 
-    /// By how much a victim's account is over the job's, where the two part, if by enough. What
-    /// was charged to it and not used does not count.
-    fn over_by(&self, cell: &Cell, job: &Job, victim: &Job, unused: ScaledUsage) -> Option<u128> {
+    /// The account above a victim's where it parts from the job's, and by how much it is over, if by
+    /// enough. What was charged to it and not used does not count.
+    fn over_by(
+        &self,
+        cell: &Cell,
+        job: &Job,
+        victim: &Job,
+        unused: ScaledUsage,
+    ) -> Option<(AccountId, u128)> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
         let their = cell.accounts.get(theirs);
@@ -163,19 +178,26 @@ impl ShareRule {
             0 => u128::MAX,
             weight => their.usage.saturating_sub(unused) / u128::from(weight),
         };
-        taker.takes_from(used).then(|| used - taker.after_turn)
+        taker.takes_from(used).then(|| (theirs, used - taker.after_turn))
     }
 }
 
 impl Cell {
     /// How long an attempt runs before it may be preempted for the share: twice as long each time
-    /// that this happened to its job. Nobody knows which jobs can save their work, so turns grow as
-    /// long as the job may take: one that starts over each time finds a turn in which it is done.
-    /// Of a job that names no time, a day or what is set instead is assumed, so that nobody waits
-    /// for ever for those who never leave.
-    fn protected_ms(&self, job: &Job) -> i64 {
-        let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
+    /// that this happened to its job. A job that does not say that it resumes may have to start
+    /// over, so turns grow as long as it may take: it finds a turn in which it is done. Of a job
+    /// that names no time, a day or what is set instead is assumed, so that nobody waits for ever
+    /// for those who never leave.
+    ///
+    /// Turns of a job that resumes stay short where the account at which it parts from the taker
+    /// has other jobs to go on with: it is the account that is held to its share. Where it is the
+    /// account's only job, long turns let it end before others like it, instead of all late together.
+    fn protected_ms(&self, job: &Job, parting: AccountId) -> i64 {
         let minimum = self.config.share_minimum_runtime_ms;
+        if job.spec.resumable && self.accounts.get(parting).in_use.has_several_jobs() {
+            return minimum;
+        }
+        let doublings = job.share_preemptions.min(MOST_DOUBLINGS);
         let longest = job.spec.max_runtime_ms.unwrap_or(0).max(self.config.assumed_runtime_ms);
         minimum.saturating_mul(1 << doublings).min(longest.max(minimum))
     }

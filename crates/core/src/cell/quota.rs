@@ -24,6 +24,11 @@ pub(crate) struct InUse {
 }
 
 impl InUse {
+    /// Whether more than one job waits or runs.
+    pub(crate) fn has_several_jobs(&self) -> bool {
+        self.running_jobs.saturating_add(self.waiting_jobs) > 1
+    }
+
     /// Thousandths of a model in use.
     pub(crate) fn of_model(&self, model: ModelId) -> u32 {
         self.gpus.get(model.0 as usize).copied().unwrap_or(0)

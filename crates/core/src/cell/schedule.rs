@@ -6,6 +6,7 @@
 
 use super::bits::Bits;
 use super::event::Event;
+use super::fairness::ShareRule;
 use super::ids::{AttemptId, ClassRank, JobId};
 use super::intern::InternedId;
 use super::job::Job;
@@ -143,8 +144,35 @@ impl Cell {
                 }
                 only.remove(job.request.index());
             }
+            if trigger == Trigger::Share
+                && possible
+                && self.decide_review_of_kept(now, class, events)
+            {
+                return;
+            }
         }
         events.push(Event::ReviewPassed { class });
+    }
+}
+
+impl Cell {
+    /// Looks at those for whom nodes are kept: others may not take there, so if they may not either,
+    /// somebody who is far over his share stays for as long as he likes. Only those who resume, near
+    /// their share.
+    fn decide_review_of_kept(
+        &self,
+        now: Timestamp,
+        class: ClassRank,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let kept = self.classes.get(&class).into_iter().flat_map(|queue| queue.reserved.values());
+        let jobs = kept.map(|id| self.job(*id)).filter(|job| job.spec.resumable);
+        let near = |job: &&Job| {
+            ShareRule::new(self, now, job, Trigger::Share).is_near(job.account)
+        };
+        jobs.filter(near)
+            .take(REVIEWED_AT_ONCE)
+            .any(|job| self.decide_preemption(now, job, Trigger::Share, events))
     }
 }
 

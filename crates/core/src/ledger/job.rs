@@ -138,6 +138,8 @@ pub struct JobTerms {
     pub max_runtime_ms: Option<i64>,
     /// Whether it may be stopped for others and queued again.
     pub preemptible: bool,
+    /// Whether it goes on where it was when it is started again.
+    pub resumable: bool,
     /// How long it gets between the request to stop and the kill.
     pub grace_ms: i64,
     /// How much is paid for in advance.
@@ -455,6 +457,7 @@ impl JobOrder {
             nodes: terms.nodes,
             max_runtime_ms: terms.max_runtime_ms,
             preemptible: terms.preemptible,
+            resumable: terms.resumable,
             grace_ms: terms.grace_ms,
             group: terms.group.clone(),
             max_requeues: terms.max_requeues,

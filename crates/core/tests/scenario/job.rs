@@ -101,6 +101,7 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
             labels: Vec::new(),
             max_runtime_ms: words.value("runtime").map(duration),
             preemptible: true,
+            resumable: false,
             grace_ms: 60_000,
             reserve: rolling.map_or(Reserve::Full, |window_ms| Reserve::Rolling { window_ms }),
             on_exhausted: stop,

@@ -166,6 +166,7 @@ impl Source {
             nodes: self.u16(),
             max_runtime_ms: self.maybe(Source::i64),
             preemptible: self.coin(),
+            resumable: self.coin(),
             grace_ms: self.i64(),
             group: self.maybe(|source| GroupSpec { name: source.name(), limit: source.u32() }),
             max_requeues: self.u32(),

@@ -83,6 +83,7 @@ impl Source {
             labels: self.list(Source::name),
             max_runtime_ms: self.maybe(Source::length),
             preemptible: self.coin(),
+            resumable: self.coin(),
             grace_ms: self.length(),
             reserve: match self.below(2) {
                 0 => Reserve::Full,
@@ -175,6 +176,7 @@ impl Source {
             nodes: self.u32() as u16,
             max_runtime_ms: self.maybe(Source::length),
             preemptible: self.coin(),
+            resumable: self.coin(),
             grace_ms: self.length(),
             group: self.maybe(Source::group),
             max_requeues: self.u32(),

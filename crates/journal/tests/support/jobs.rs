@@ -64,6 +64,7 @@ fn submit(world: &mut World, number: u32) {
         labels: Vec::new(),
         max_runtime_ms: Some(1000 + i64::from(world.below(7_200_000))),
         preemptible: true,
+        resumable: false,
         grace_ms: 0,
         reserve: match world.below(3) {
             0 => Reserve::Rolling { window_ms: 600_000 },

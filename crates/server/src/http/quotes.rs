@@ -61,6 +61,7 @@ fn spec(submit: &Submit, offer: &Offer) -> JobSpec {
     spec.nodes = terms.nodes;
     spec.max_runtime_ms = terms.max_runtime_ms;
     spec.preemptible = terms.preemptible;
+    spec.resumable = terms.resumable;
     spec.grace_ms = terms.grace_ms;
     spec.group = terms.group.clone();
     spec

@@ -202,6 +202,7 @@ fn terms(
         labels: label_list(job.node_labels.clone(), "node_labels")?,
         max_runtime_ms: runtime(job, reserve)?,
         preemptible: job.preemptible.unwrap_or(class.default_preemptible),
+        resumable: job.resumable.unwrap_or(false),
         grace_ms: i64::from(grace) * 1000,
         reserve,
         on_exhausted: match job.on_exhausted.unwrap_or_default() {
@@ -254,6 +255,7 @@ fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Name]) -> Box<str> {
     job.nodes = Some(terms.nodes.into());
     job.class = Some(terms.class.to_string());
     job.preemptible = Some(terms.preemptible);
+    job.resumable = Some(terms.resumable);
     job.grace_seconds = u32::try_from(terms.grace_ms / 1000).ok();
     job.regions = Some(text(regions));
     job.reserve = Some(job.reserve.unwrap_or_default());

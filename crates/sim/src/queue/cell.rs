@@ -192,7 +192,8 @@ impl<'a> World<'a> {
             let id = JobId(self.next_job as u64);
             let account = self.accounts[self.next_job].as_str();
             let spec = JobSpec::new(id, account, GpuDemand::Whole(gpus));
-            self.send(&Command::AdmitJob(JobSpec { nodes, ..spec }));
+            let resumable = row.resumable;
+            self.send(&Command::AdmitJob(JobSpec { nodes, resumable, ..spec }));
             self.next_job += 1;
         }
     }

@@ -220,7 +220,7 @@ mod tests {
     const HOUR: i64 = 3_600_000;
 
     fn job(submit_ms: i64, duration_ms: i64, gpus: u32) -> JobRow {
-        JobRow { tenant: None, submit_ms, duration_ms, gpus }
+        JobRow { tenant: None, submit_ms, duration_ms, gpus, resumable: true }
     }
 
     fn finished(started_ms: i64, finished_ms: i64) -> Finished {

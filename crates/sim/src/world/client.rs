@@ -204,6 +204,7 @@ impl World {
             max_runtime_ms: (!rolling || self.dice.below(2) == 0)
                 .then(|| 60_000 * (1 + self.dice.below(30)) as i64),
             preemptible: self.dice.below(4) > 0,
+            resumable: self.dice.below(2) == 0,
             grace_ms: 1000 * self.dice.below(60) as i64,
             reserve: if rolling { Reserve::Rolling { window_ms: 180_000 } } else { Reserve::Full },
             on_exhausted: if self.dice.below(3) == 0 {

@@ -81,6 +81,7 @@ fn submit(random: &mut Random) -> Command {
             labels: Vec::new(),
             max_runtime_ms: random.chance(80).then(|| number(random)),
             preemptible: random.chance(50),
+            resumable: random.chance(50),
             grace_ms: if random.chance(90) { 1000 } else { number(random) },
             reserve: match random.index(2) {
                 0 => Reserve::Full,

@@ -341,6 +341,7 @@ mod tests {
             labels: Vec::new(),
             max_runtime_ms: None,
             preemptible: true,
+            resumable: false,
             grace_ms: 0,
             reserve: Reserve::Rolling { window_ms: ROLLING_WINDOW_MS },
             on_exhausted: OnExhausted::Stop,

@@ -67,6 +67,7 @@ stored_struct!(JobTerms {
     14 group = None,
     15 max_requeues = 0,
     16 warn_ahead_ms = WARN_AHEAD_MS,
+    17 resumable = false,
 });
 
 stored_struct!(JobOrder {

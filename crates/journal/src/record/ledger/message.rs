@@ -61,6 +61,7 @@ stored_struct!(JobSpec {
     16 attempts_before = 0,
     17 payload = Box::default(),
     18 class_name = CompactString::default(),
+    19 resumable = false,
 });
 
 /// `[job, number]`.
