@@ -17,7 +17,7 @@ use crate::render::{print_line, progress, rounded, table, write_file};
 
 #[derive(Args)]
 pub(crate) struct QueueArguments {
-    /// The jobs: a CSV file with num_gpu,submit_time,duration[,tenant], or a .trace file.
+    /// The jobs: a CSV file with num_gpu,submit_time,duration[,tenant][,resumable], or a .trace file.
     #[arg(long, value_name = "CSV")]
     jobs: PathBuf,
     /// How many GPUs there are.

@@ -32,6 +32,18 @@ async fn the_same_submission_again_is_the_same_job() {
 }
 
 #[tokio::test]
+async fn a_job_says_whether_it_resumes() {
+    let server = priced(&[]).await;
+    let silent = submit(&server, small("starts-over")).await;
+    assert_eq!(silent["resumable"], json!(false));
+    let resumes = submit(&server, with(small("resumes"), "resumable", json!(true))).await;
+    assert_eq!(resumes["resumable"], json!(true));
+    assert_eq!(server.get("/v1/jobs/resumes").await["resumable"], json!(true));
+    let other = server.call("POST", "/v1/jobs", small("resumes")).await;
+    other.problem("already_exists");
+}
+
+#[tokio::test]
 async fn what_can_never_be_right_is_refused_and_named() {
     let server = priced(&[]).await;
     for (field, value, param) in [
@@ -50,6 +62,7 @@ async fn what_can_never_be_right_is_refused_and_named() {
         ("array", json!(1001), "array"),
         ("concurrency_group", json!({ "name": "g", "limit": 0 }), "concurrency_group.limit"),
         ("labels", json!({ "a=b": "c" }), "labels"),
+        ("resumable", json!("yes"), "resumable"),
         ("colour", json!("red"), "colour"),
     ] {
         let refused = server.call("POST", "/v1/jobs", with(small("j"), field, value)).await;

@@ -167,9 +167,7 @@ impl Cell {
     ) -> bool {
         let kept = self.classes.get(&class).into_iter().flat_map(|queue| queue.reserved.values());
         let jobs = kept.map(|id| self.job(*id)).filter(|job| job.spec.resumable);
-        let near = |job: &&Job| {
-            ShareRule::new(self, now, job, Trigger::Share).is_near(job.account)
-        };
+        let near = |job: &&Job| ShareRule::new(self, now, job, Trigger::Share).is_near(job.account);
         jobs.filter(near)
             .take(REVIEWED_AT_ONCE)
             .any(|job| self.decide_preemption(now, job, Trigger::Share, events))

@@ -68,6 +68,8 @@ pub struct World {
     pub twin: Option<Box<Cell>>,
     unanswered: VecDeque<AttemptId>,
     next_job: u64,
+    /// Jobs that resume, with the attempt that saved last and what it left to do.
+    saved: BTreeMap<JobId, (AttemptId, i64)>,
 }
 
 pub fn at(millis: i64) -> Timestamp {
@@ -105,6 +107,7 @@ impl World {
             twin: None,
             unanswered: VecDeque::new(),
             next_job: 1,
+            saved: BTreeMap::new(),
         }
     }
 
@@ -123,6 +126,9 @@ impl World {
 
     pub fn send_from(&mut self, origin: Origin, command: Command) -> Result<Reply, Refusal> {
         self.settle();
+        if let Command::AdmitJob(JobSpec { job, resumable: true, .. }) = command {
+            self.saved.entry(job).or_insert((AttemptId { job, number: 0 }, 0));
+        }
         let mut events = Vec::new();
         let reply = execute(&mut self.cell, at(self.now), &origin, &command, &mut events);
         if let Some(twin) = &self.twin {
@@ -289,6 +295,10 @@ impl World {
             let stopped = run.stop_at.is_some_and(|stop| stop < run.ends);
             let state = if stopped { ReportState::Stopped } else { ReportState::Succeeded };
             agent.running.remove(&id);
+            if let Some((last, left)) = self.saved.get_mut(&id.job).filter(|_| stopped) {
+                let others = if *last == id { *left } else { 0 };
+                (*last, *left) = (id, others.max(run.ends - end));
+            }
             let ran = u64::try_from(end - run.since).unwrap_or(0);
             agent.done.insert(id, (state, ran * run.devices));
         }
@@ -315,7 +325,9 @@ impl World {
             return;
         }
         for order in self.cell.orders(&heartbeat) {
-            let length = self.durations.get(&order.attempt.job).copied().unwrap_or(HOUR);
+            let whole = self.durations.get(&order.attempt.job).copied().unwrap_or(HOUR);
+            let saved = self.saved.get(&order.attempt.job).filter(|(last, _)| last.number > 0);
+            let length = saved.map_or(whole, |(_, left)| *left);
             let agent = &mut self.agents[index];
             match order.kind {
                 OrderKind::Start(start) => {

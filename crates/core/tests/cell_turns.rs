@@ -1,0 +1,110 @@
+//! Turns of jobs that resume: short where an account has other jobs, so that it gets its share of every
+//! day, and growing where it has none.
+
+mod cell_world;
+
+use std::collections::BTreeMap;
+
+use bursar_core::cell::JobId;
+use bursar_core::cell::command::JobSpec;
+use bursar_core::cell::event::{Event, StopReason};
+use cell_world::*;
+
+fn resumable(mut spec: JobSpec) -> JobSpec {
+    spec.resumable = true;
+    spec
+}
+
+fn run(world: &mut World, account: &str, gpus: u16, hours: i64) -> JobId {
+    let spec = resumable(world.spec(account, gpus, hours * HOUR));
+    world.submit(spec)
+}
+
+/// How long each attempt had run that was told to leave for somebody's share, by job.
+fn turns(world: &World) -> BTreeMap<JobId, Vec<i64>> {
+    let mut since = BTreeMap::new();
+    let mut turns: BTreeMap<JobId, Vec<i64>> = BTreeMap::new();
+    for (when, event) in
+        world.journal.iter().flat_map(|(when, events)| events.iter().map(move |e| (when, e)))
+    {
+        match event {
+            Event::MemberStarted { attempt, .. } => {
+                since.entry(*attempt).or_insert(when.millis());
+            }
+            Event::StopOrdered {
+                attempt,
+                reason: StopReason::Preempted { for_share: true, .. },
+                ..
+            } => turns.entry(attempt.job).or_default().push(when.millis() - since[attempt]),
+            _ => {}
+        }
+    }
+    turns
+}
+
+#[test]
+fn turns_stay_short_while_an_account_has_other_jobs() {
+    let mut world = World::with_nodes(1, "H100");
+    world.checks = false;
+    for _ in 0..3 {
+        run(&mut world, "a", 8, 200);
+        run(&mut world, "b", 8, 200);
+    }
+    world.pass(4 * DAY, MINUTE);
+    let turns = turns(&world);
+    let all = || turns.values().flatten();
+    assert!(all().all(|ran| *ran >= 10 * MINUTE), "{turns:?}");
+    assert!(all().all(|ran| *ran <= 3 * HOUR), "{turns:?}");
+    assert!(all().count() >= 4 * 8, "they take turns all the time: {turns:?}");
+    world.check_replay();
+}
+
+#[test]
+fn turns_of_an_accounts_only_job_grow_though_it_resumes() {
+    let mut world = World::with_nodes(1, "H100");
+    world.checks = false;
+    for user in ["a", "b", "c", "d"] {
+        run(&mut world, user, 8, 200);
+    }
+    world.pass(4 * DAY, MINUTE);
+    let turns = turns(&world);
+    assert!(turns.values().any(|turns| turns.len() > 1));
+    for of_one in turns.values() {
+        for (times, ran) in of_one.iter().enumerate() {
+            assert!(*ran >= (10 * MINUTE) << times, "{turns:?}");
+        }
+    }
+    world.check_replay();
+}
+
+#[test]
+fn tenants_whose_users_have_one_job_each_take_short_turns_from_each_other() {
+    let mut world = World::with_nodes(1, "H100");
+    world.checks = false;
+    for user in 0..5 {
+        run(&mut world, &format!("a:u{user}"), 8, 200);
+        run(&mut world, &format!("b:u{user}"), 8, 200);
+    }
+    world.pass(4 * DAY, MINUTE);
+    let turns = turns(&world);
+    let short = turns.values().flatten().filter(|ran| **ran <= 3 * HOUR).count();
+    assert!(short >= 4 * 8, "{turns:?}");
+    world.check_replay();
+}
+
+#[test]
+fn who_had_to_leave_gets_its_place_back_from_one_that_resumes_after_an_hour() {
+    let mut world = World::with_nodes(1, "H100");
+    world.checks = false;
+    let first = run(&mut world, "a", 8, 200);
+    world.pass(DAY, MINUTE);
+    let second = run(&mut world, "b", 8, 200);
+    // More than the cell has: they wait for ever, so that both accounts have other jobs.
+    run(&mut world, "a", 16, 1);
+    run(&mut world, "b", 16, 1);
+    world.pass(3 * DAY, MINUTE);
+    let turns = turns(&world);
+    assert!(turns[&first].len() >= 2, "{turns:?}");
+    assert!(turns[&second].iter().all(|ran| *ran >= HOUR), "{turns:?}");
+    world.check_replay();
+}
