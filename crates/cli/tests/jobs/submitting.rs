@@ -35,10 +35,10 @@ async fn the_same_submission_again_is_the_same_job() {
 async fn a_job_says_whether_it_resumes() {
     let server = priced(&[]).await;
     let silent = submit(&server, small("starts-over")).await;
-    assert_eq!(silent["resumable"], json!(false));
+    assert_eq!(silent["spec"]["resumable"], json!(false));
     let resumes = submit(&server, with(small("resumes"), "resumable", json!(true))).await;
-    assert_eq!(resumes["resumable"], json!(true));
-    assert_eq!(server.get("/v1/jobs/resumes").await["resumable"], json!(true));
+    assert_eq!(resumes["spec"]["resumable"], json!(true));
+    assert_eq!(server.get("/v1/jobs/resumes").await["spec"]["resumable"], json!(true));
     let other = server.call("POST", "/v1/jobs", small("resumes")).await;
     other.problem("already_exists");
 }

@@ -154,6 +154,7 @@ impl Source {
         Box::new(JobSpec {
             // Came later: a test of its own.
             class_name: CompactString::default(),
+            resumable: false,
             job: self.job(),
             account: self.name(),
             class: self.class(),
@@ -166,7 +167,6 @@ impl Source {
             nodes: self.u16(),
             max_runtime_ms: self.maybe(Source::i64),
             preemptible: self.coin(),
-            resumable: self.coin(),
             grace_ms: self.i64(),
             group: self.maybe(|source| GroupSpec { name: source.name(), limit: source.u32() }),
             max_requeues: self.u32(),

@@ -222,6 +222,18 @@ fn the_name_of_a_class_came_later_and_may_be_absent() {
 }
 
 #[test]
+fn that_a_job_resumes_came_later_and_is_written_only_where_it_does() {
+    let Event::JobQueued(spec) = Source::new(5).event(14) else { panic!("tag 14 is a job") };
+    let before = encoded(None, &[Event::JobQueued(spec.clone())]);
+    let resumes = Event::JobQueued(Box::new(JobSpec { resumable: true, ..*spec }));
+    let bytes = encoded(None, std::slice::from_ref(&resumes));
+    // One more key, 19, and "true".
+    assert_eq!(bytes.len(), before.len() + 2);
+    assert!(bytes.ends_with(&[0x13, 0xf5]));
+    assert_eq!(decode_body(&bytes).expect("just written").events, [resumes]);
+}
+
+#[test]
 fn every_event_is_documented() {
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/journal-format.md");
     let page = std::fs::read_to_string(page).expect("the page is there");

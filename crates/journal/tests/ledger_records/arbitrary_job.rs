@@ -83,7 +83,6 @@ impl Source {
             labels: self.list(Source::name),
             max_runtime_ms: self.maybe(Source::length),
             preemptible: self.coin(),
-            resumable: self.coin(),
             grace_ms: self.length(),
             reserve: match self.below(2) {
                 0 => Reserve::Full,
@@ -94,6 +93,7 @@ impl Source {
             max_requeues: self.u32(),
             // Came later: a test of its own.
             warn_ahead_ms: WARN_AHEAD_MS,
+            resumable: false,
         }
     }
 
@@ -164,6 +164,7 @@ impl Source {
         JobSpec {
             // Came later: a test of its own.
             class_name: Default::default(),
+            resumable: false,
             job: JobId(self.u64()),
             account: self.name(),
             class: ClassRank(self.u32() as u8),
@@ -176,7 +177,6 @@ impl Source {
             nodes: self.u32() as u16,
             max_runtime_ms: self.maybe(Source::length),
             preemptible: self.coin(),
-            resumable: self.coin(),
             grace_ms: self.length(),
             group: self.maybe(Source::group),
             max_requeues: self.u32(),

@@ -205,7 +205,8 @@ fn fields_that_came_later_are_read_as_they_are_written_and_may_be_absent() {
     assert_eq!(decode_body(&bytes).expect("just written").events, [later]);
     let mut submitted = Source::new(4).event(31);
     if let Event::JobSubmitted { order, .. } = &mut submitted {
-        std::sync::Arc::make_mut(order).terms.warn_ahead_ms = 60_000;
+        let terms = &mut std::sync::Arc::make_mut(order).terms;
+        (terms.warn_ahead_ms, terms.resumable) = (60_000, true);
     }
     let bytes = encoded(None, std::slice::from_ref(&submitted));
     assert_eq!(decode_body(&bytes).expect("just written").events, [submitted]);
