@@ -151,7 +151,7 @@ impl<M: Machine> Appender<M> {
                 if self.depth == 1 {
                     *expected = head;
                 }
-                self.durable.publish(head);
+                self.durable.show(head);
             }
             Some(Err(failure)) => return Err((failure, waiting)),
             None => {}
@@ -165,6 +165,8 @@ impl<M: Machine> Appender<M> {
         for waiting in waiting.drain(..) {
             waiting.release(owner);
         }
+        // Whoever follows the journal may come a moment later than whoever waits for an answer.
+        self.durable.wake();
         self.handoff.reuse(waiting);
         self.tidier.look();
         Ok(Gathering { answers, write_time })

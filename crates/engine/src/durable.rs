@@ -8,6 +8,8 @@ use bursar_journal::Head;
 #[derive(Debug)]
 struct Shown {
     head: Option<Head>,
+    /// Followers that sleep until there is more.
+    sleeping: usize,
     closed: bool,
 }
 
@@ -21,7 +23,7 @@ pub struct Durable {
 impl Durable {
     /// Nothing is known yet.
     pub fn new() -> Durable {
-        let shown = Mutex::new(Shown { head: None, closed: false });
+        let shown = Mutex::new(Shown { head: None, sleeping: 0, closed: false });
         Durable { shown, moved: Condvar::new() }
     }
 
@@ -37,8 +39,20 @@ impl Durable {
 
     /// Says that everything up to `head` is durable.
     pub fn publish(&self, head: Head) {
+        self.show(head);
+        self.wake();
+    }
+
+    /// The same for whoever looks; those who sleep are woken by [`Durable::wake`].
+    pub(crate) fn show(&self, head: Head) {
         self.shown().head = Some(head);
-        self.moved.notify_all();
+    }
+
+    /// Wakes the followers that sleep, if there are any.
+    pub(crate) fn wake(&self) {
+        if self.shown().sleeping > 0 {
+            self.moved.notify_all();
+        }
     }
 
     /// Wakes all who wait, for good.
@@ -59,7 +73,9 @@ impl Durable {
             if shown.head.is_some_and(|head| head.sequence > sequence) {
                 return true;
             }
+            shown.sleeping += 1;
             shown = self.moved.wait(shown).unwrap_or_else(PoisonError::into_inner);
+            shown.sleeping -= 1;
         }
         false
     }

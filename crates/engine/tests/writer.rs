@@ -100,6 +100,21 @@ fn nothing_is_answered_before_it_is_durable() {
 }
 
 #[test]
+fn whoever_has_an_answer_finds_it_durable() {
+    let engine = till(Arc::new(memory(1)));
+    let (sender, answers) = channel();
+    for id in 1..=100 {
+        let (sender, durable) = (sender.clone(), engine.durable());
+        engine.handle().submit((), add(id), move |answer| {
+            let position = answer.expect("it serves").position;
+            let shown = durable.head().is_some_and(|head| head.position >= position);
+            sender.send(shown).expect("the test listens")
+        });
+    }
+    assert!((0..100).all(|_| answers.recv().expect("a hundred answers")));
+}
+
+#[test]
 fn what_comes_while_the_disk_is_busy_is_one_batch() {
     let journal = memory(1);
     let engine = till(Arc::new(journal.clone()));
