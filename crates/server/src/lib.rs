@@ -40,3 +40,4 @@ mod timeline;
 pub mod trace;
 pub mod unstalled;
 mod waiting;
+mod written;
