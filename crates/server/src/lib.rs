@@ -33,6 +33,7 @@ pub mod root_key;
 pub mod selfcheck;
 pub mod serve;
 mod settle;
+pub mod shed;
 pub mod start;
 mod stored;
 pub mod telemetry;

@@ -38,11 +38,16 @@ use crate::limits::{Limits, Load};
 use crate::logs::LogStore;
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
+use crate::shed::Shed;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::{auth, checkpoint, root_key, selfcheck, serve};
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
+
+/// Answers come from the writers' threads and wait in the queue of all workers, new requests in that
+/// of each. One of so many steps goes to the former, so that under load what was begun is finished.
+const ANSWERS_EVERY: u32 = 4;
 
 /// Why a server did not start. Each says what is wrong with what.
 #[derive(Debug, Error)]
@@ -260,6 +265,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     let signing = checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .global_queue_interval(ANSWERS_EVERY)
         .build()
         .map_err(io("the runtime"))?;
     let outcome = runtime.block_on(async {
@@ -269,6 +275,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
         let base_url = config.public_url.clone().unwrap_or_else(|| url.clone());
+        let base_url: Arc<str> = base_url.trim_end_matches('/').into();
         let gateway = Gateway::new(directory.handle());
         let service = until_ready(|| DirectoryService::new(gateway.clone()), &directory).await?;
         add_regions(&service, &config).await?;
@@ -299,10 +306,11 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             ids: IdMaker::new(0),
             limits: Limits::new(config.limits),
             load: Load::new(config.limits),
+            shed: Shed::new(&base_url),
             metrics,
             root: auth::hash(&root.key),
             body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
-            base_url: base_url.trim_end_matches('/').into(),
+            base_url,
             status: Box::new(move || {
                 vec![
                     ("ledger".to_owned(), ledger_status.status()),

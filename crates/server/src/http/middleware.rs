@@ -111,7 +111,9 @@ pub(super) async fn observed(
     let work = async {
         let work = async {
             wanted?;
-            let _admitted = app.load.admit(priority)?;
+            let Some(_admitted) = app.load.admit(priority) else {
+                return Ok(app.shed.response(request_id));
+            };
             let changes = priority != Priority::Read;
             let response = handle(work, patience).await;
             if changes && response.status().is_success() {
