@@ -45,10 +45,6 @@ use crate::{auth, checkpoint, root_key, selfcheck, serve};
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
 
-/// Answers come from the writers' threads and wait in the queue of all workers, new requests in that
-/// of each. One of so many steps goes to the former, so that under load what was begun is finished.
-const ANSWERS_EVERY: u32 = 4;
-
 /// Why a server did not start. Each says what is wrong with what.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -265,7 +261,6 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     let signing = checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .global_queue_interval(ANSWERS_EVERY)
         .build()
         .map_err(io("the runtime"))?;
     let outcome = runtime.block_on(async {
