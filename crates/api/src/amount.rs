@@ -218,6 +218,12 @@ impl ToSchema for Amount {}
 pub struct Sum(i128);
 
 impl Sum {
+    /// Writes the shortest text behind what is in `out`.
+    pub fn write(self, out: &mut Vec<u8>) {
+        let decimal = Decimal::of(self.0);
+        out.extend_from_slice(&decimal.text[decimal.start..]);
+    }
+
     /// A sum of micro-credits.
     pub const fn from_micros(micros: i128) -> Sum {
         Sum(micros)

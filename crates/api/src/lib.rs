@@ -13,6 +13,7 @@ pub mod budget;
 pub mod catalog;
 pub mod charge;
 pub mod clock;
+pub mod flat;
 pub mod grant;
 pub mod hold;
 pub mod job;

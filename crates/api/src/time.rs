@@ -39,6 +39,11 @@ fn text_of(written: &[u8; 24]) -> &str {
 }
 
 impl Time {
+    /// Writes the instant behind what is in `out`.
+    pub fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.written());
+    }
+
     /// `2026-01-31T12:00:00.000Z`, without going through the formatter: every answer carries some.
     fn written(self) -> [u8; 24] {
         let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX);

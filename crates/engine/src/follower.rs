@@ -25,6 +25,12 @@ pub trait Projection<M: Machine>: Send + 'static {
 
     /// The end of a batch: everything up to `head` was given. The place to make it durable.
     fn batch(&mut self, head: Head);
+
+    /// How long to let the journal grow before it is read on. Waking for every batch costs more than
+    /// following it; whoever is waited for says zero.
+    fn pace(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A thread that follows one journal. Ends when the writer does.
@@ -53,7 +59,10 @@ impl Follower {
                 let Some(until) = durable.head() else { continue };
                 let batches = Batches { journal: &*journal, codec: &*codec, until };
                 match batches.feed(&mut decoder, &mut projection, &progress) {
-                    Ok(()) => {}
+                    Ok(()) => match projection.pace() {
+                        Duration::ZERO => {}
+                        pace => durable.pause(pace),
+                    },
                     // The store may come back.
                     Err(error) if error.is_retryable() => durable.pause(RETRY),
                     Err(error) => {

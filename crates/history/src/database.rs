@@ -12,8 +12,10 @@ pub enum Value {
     Integer(i64),
     /// Text.
     Text(String),
-    /// Bytes: records, hashes, and sums (see [`crate::sum`]).
+    /// Bytes: records, hashes, and sums that were read (see [`crate::sum`]).
     Bytes(Vec<u8>),
+    /// A sum to be written; what is read is bytes.
+    Sum(sum::Encoded),
 }
 
 /// One row.
@@ -24,6 +26,13 @@ pub type Row = Vec<Value>;
 pub trait Database {
     /// Runs a statement that changes rows.
     fn execute(&self, sql: &'static str, values: &[Value]) -> Result<(), HistoryError>;
+
+    /// Runs a statement for each of these rows, in order.
+    fn execute_each<const N: usize>(
+        &self,
+        sql: &'static str,
+        rows: &[[Value; N]],
+    ) -> Result<(), HistoryError>;
 
     /// Runs a query.
     fn query(&self, sql: &'static str, values: &[Value]) -> Result<Vec<Row>, HistoryError>;
@@ -56,9 +65,15 @@ impl From<&str> for Value {
     }
 }
 
+impl From<String> for Value {
+    fn from(value: String) -> Value {
+        Value::Text(value)
+    }
+}
+
 impl From<i128> for Value {
     fn from(value: i128) -> Value {
-        Value::Bytes(sum::encode(value))
+        Value::Sum(sum::encode(value))
     }
 }
 

@@ -69,16 +69,14 @@ impl Added {
 
     /// Writes everything.
     pub(crate) fn flush(&mut self, database: &impl Database) -> Result<(), HistoryError> {
+        let mut rows = Vec::with_capacity(self.0.len());
         for (list, numbers) in std::mem::take(&mut self.0) {
             for part in numbers.chunks(MOST_IN_A_ROW) {
                 let [first, rest @ ..] = part else { continue };
-                database.execute(
-                    "INSERT INTO lists VALUES (?1, ?2, ?3)",
-                    &[list.into(), (*first).into(), encode(*first, rest).into()],
-                )?;
+                rows.push([list.into(), (*first).into(), encode(*first, rest).into()]);
             }
         }
-        Ok(())
+        database.execute_each("INSERT INTO lists VALUES (?1, ?2, ?3)", &rows)
     }
 }
 

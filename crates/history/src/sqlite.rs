@@ -106,6 +106,7 @@ impl ToSql for Value {
             Value::Integer(value) => ValueRef::Integer(*value),
             Value::Text(value) => ValueRef::Text(value.as_bytes()),
             Value::Bytes(value) => ValueRef::Blob(value),
+            Value::Sum(value) => ValueRef::Blob(value),
         }))
     }
 }
@@ -127,6 +128,18 @@ impl Database for Sqlite {
     fn execute(&self, sql: &'static str, values: &[Value]) -> Result<(), HistoryError> {
         let run = || self.connection.prepare_cached(sql)?.execute(params_from_iter(values));
         run().map(|_| ()).map_err(failure("writing history"))
+    }
+
+    fn execute_each<const N: usize>(
+        &self,
+        sql: &'static str,
+        rows: &[[Value; N]],
+    ) -> Result<(), HistoryError> {
+        let run = || {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            rows.iter().try_for_each(|row| statement.execute(params_from_iter(row)).map(drop))
+        };
+        run().map_err(failure("writing history"))
     }
 
     fn query(&self, sql: &'static str, values: &[Value]) -> Result<Vec<Row>, HistoryError> {

@@ -3,22 +3,35 @@
 //! One byte says sign and length (128 + n for n bytes of a positive number, 128 − n for a negative
 //! one, 128 for zero), then the magnitude, most significant byte first; turned over if negative.
 
+/// The bytes of a sum, where they lie: nearly every row has some.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    bytes: [u8; 17],
+    length: u8,
+}
+
+impl std::ops::Deref for Encoded {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
 /// The bytes of a sum.
-pub fn encode(sum: i128) -> Vec<u8> {
+pub fn encode(sum: i128) -> Encoded {
     let magnitude = sum.unsigned_abs().to_be_bytes();
     let skipped = magnitude.iter().take_while(|byte| **byte == 0).count();
     let digits = &magnitude[skipped..];
     // At most 16 bytes of magnitude.
     let length = u8::try_from(digits.len()).unwrap_or(16);
-    let mut bytes = Vec::with_capacity(17);
-    if sum < 0 {
-        bytes.push(128 - length);
-        bytes.extend(digits.iter().map(|byte| !byte));
-    } else {
-        bytes.push(128 + length);
-        bytes.extend(digits);
+    let mut bytes = [0; 17];
+    bytes[0] = if sum < 0 { 128 - length } else { 128 + length };
+    let turned = if sum < 0 { 0xff } else { 0 };
+    for (place, digit) in bytes[1..].iter_mut().zip(digits) {
+        *place = digit ^ turned;
     }
-    bytes
+    Encoded { bytes, length: length + 1 }
 }
 
 /// The leading digits of a sum, as a number: sums of different classes sort like their classes.
@@ -56,14 +69,14 @@ mod tests {
         sums.extend(
             (0..127).map(|bit| 1i128 << bit).chain((0..127).map(|bit| -(3i128 << bit) / 2)),
         );
-        let mut encoded: Vec<Vec<u8>> = sums.iter().map(|sum| encode(*sum)).collect();
+        let mut encoded: Vec<Vec<u8>> = sums.iter().map(|sum| encode(*sum).to_vec()).collect();
         for (sum, bytes) in sums.iter().zip(&encoded) {
             assert_eq!(decode(bytes), Some(*sum));
         }
         sums.sort_unstable();
         assert!(sums.is_sorted_by_key(|sum| class(*sum)), "classes sort like their sums");
         encoded.sort_unstable();
-        assert_eq!(encoded, sums.iter().map(|sum| encode(*sum)).collect::<Vec<_>>());
+        assert_eq!(encoded, sums.iter().map(|sum| encode(*sum).to_vec()).collect::<Vec<_>>());
     }
 
     #[test]

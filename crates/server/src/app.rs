@@ -20,6 +20,7 @@ use crate::ids::IdMaker;
 use crate::limits::{Limits, Load};
 use crate::logs::LogStore;
 use crate::problem::Failure;
+use crate::shed::Shed;
 use crate::telemetry::Metrics;
 
 /// How long a read waits for a position that the ledger has not reached.
@@ -63,6 +64,8 @@ pub struct App {
     pub limits: Limits,
     /// What is being handled, for shedding.
     pub load: Load,
+    /// The answer to whatever is too much.
+    pub shed: Shed,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The hash of the root key.

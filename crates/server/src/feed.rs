@@ -46,6 +46,10 @@ pub fn read_event_id(id: &str) -> Option<Place> {
 /// How long events are kept ready after the last listener has gone: long enough to come back.
 const LINGER: Duration = Duration::from_secs(600);
 
+/// How long the journal grows before the copy follows, while nobody listens. Those who look at the
+/// copy do not mind if it is this old.
+const PACE: Duration = Duration::from_millis(10);
+
 #[derive(Default)]
 struct Ring {
     events: VecDeque<(Place, Arc<FeedEvent>)>,
@@ -242,6 +246,10 @@ impl Projection<Ledger> for Copy {
                 ring.complete_after = position;
             }
         }
+    }
+
+    fn pace(&self) -> Duration {
+        if lock(&self.ring).listeners > 0 { Duration::ZERO } else { PACE }
     }
 
     fn batch(&mut self, head: Head) {

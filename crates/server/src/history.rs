@@ -39,16 +39,17 @@ pub struct HistoryService {
 }
 
 impl HistoryService {
-    /// Opens the file and starts the thread that feeds it; it ends with the writer.
+    /// Opens the file and starts the thread that feeds it; it ends with the writer. `followed` is the
+    /// same journal as its followers read it.
     pub fn start(
-        journal: Arc<dyn Journal>,
+        (journal, followed): (Arc<dyn Journal>, Arc<dyn Journal>),
         durable: Arc<Durable>,
         path: &Path,
     ) -> Result<HistoryService, String> {
         let history = open(path).map_err(|error| error.to_string())?;
         let position = history.position().map_err(|error| error.to_string())?;
         let (told, fed) = watch::channel(position);
-        let feeder = Feeder { journal: Arc::clone(&journal), history, told };
+        let feeder = Feeder { journal: followed, history, told };
         let feeding = std::thread::Builder::new()
             .name("bursar-history".into())
             .spawn(move || feeder.run(&durable))

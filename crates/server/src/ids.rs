@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use axum::http::HeaderValue;
 use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
@@ -25,6 +26,19 @@ impl IdMaker {
 
     /// A new id: `grant_01JAB…`.
     pub fn make(&self, prefix: &str, now: Timestamp) -> Name {
+        let mut id = Name::with_capacity(prefix.len() + 1 + DIGITS);
+        id.push_str(prefix);
+        id.push('_');
+        id.push_str(ascii(&base32_digits::<DIGITS>(self.bits(now))));
+        id
+    }
+
+    /// The id of a new request.
+    pub fn make_request_id(&self, now: Timestamp) -> RequestId {
+        RequestId(base32_digits(self.bits(now)))
+    }
+
+    fn bits(&self, now: Timestamp) -> u128 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let millis = now.millis().max(0);
         *last = if last.0 == millis {
@@ -33,11 +47,37 @@ impl IdMaker {
             // The top bit stays free, so that counting on never wraps within one millisecond.
             (millis, random_bits() >> 1)
         };
-        let bits = (u128::from(millis.unsigned_abs()) << 80)
+        (u128::from(millis.unsigned_abs()) << 80)
             | (u128::from(self.shard) << 64)
-            | u128::from(last.1);
-        Name::from(format!("{prefix}_{}", base32(bits, 26)))
+            | u128::from(last.1)
     }
+}
+
+/// Digits of an id: 128 bits.
+const DIGITS: usize = 26;
+
+/// The id of a request, `req_01JAB…`. Every request has one, so it lies where the request does.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RequestId([u8; DIGITS]);
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("req_")?;
+        f.write_str(ascii(&self.0))
+    }
+}
+
+impl RequestId {
+    /// The id for a header.
+    pub(crate) fn header(&self) -> HeaderValue {
+        let mut text = *b"req_00000000000000000000000000";
+        text[4..].copy_from_slice(&self.0);
+        HeaderValue::from_bytes(&text).expect("letters and digits")
+    }
+}
+
+fn ascii(digits: &[u8]) -> &str {
+    std::str::from_utf8(digits).expect("the alphabet is ASCII")
 }
 
 /// The length of an attempt's id behind its prefix: 64 bits of job, 16 of cell, 32 of number.
@@ -66,13 +106,23 @@ pub(crate) fn read_attempt_id(id: &str) -> Option<(u16, AttemptId)> {
 }
 
 /// The lowest `length × 5` bits, most significant first.
-pub(crate) fn base32(mut bits: u128, length: usize) -> String {
+pub(crate) fn base32(bits: u128, length: usize) -> String {
     let mut text = vec![0; length];
-    for place in text.iter_mut().rev() {
+    write_base32(bits, &mut text);
+    String::from_utf8(text).expect("the alphabet is ASCII")
+}
+
+fn base32_digits<const LENGTH: usize>(bits: u128) -> [u8; LENGTH] {
+    let mut digits = [0; LENGTH];
+    write_base32(bits, &mut digits);
+    digits
+}
+
+fn write_base32(mut bits: u128, digits: &mut [u8]) {
+    for place in digits.iter_mut().rev() {
         *place = ALPHABET[(bits & 31) as usize];
         bits >>= 5;
     }
-    String::from_utf8(text).expect("the alphabet is ASCII")
 }
 
 /// Sixty-four bits from the operating system.

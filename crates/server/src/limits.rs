@@ -167,20 +167,16 @@ impl Load {
 
     /// Lets a request in, or sheds it: reads at half the limit, changes at three quarters,
     /// metering only at the limit.
-    pub fn admit(&self, priority: Priority) -> Result<Admitted<'_>, Failure> {
+    pub fn admit(&self, priority: Priority) -> Option<Admitted<'_>> {
         let most = match priority {
-            Priority::Health => return Ok(Admitted(None)),
+            Priority::Health => return Some(Admitted(None)),
             Priority::Metering => self.most,
             Priority::Change => self.most / 4 * 3,
             Priority::Read => self.most / 2,
         };
         let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
         let admitted = Admitted(Some(self));
-        if before >= most.max(1) {
-            let detail = "more is waiting than can be answered in time; try again";
-            return Err(Failure::new(Code::Unavailable, detail));
-        }
-        Ok(admitted)
+        (before < most.max(1)).then_some(admitted)
     }
 }
 
@@ -238,7 +234,7 @@ mod tests {
         for (priority, most) in
             [(Priority::Read, 4), (Priority::Change, 6), (Priority::Metering, 8)]
         {
-            while let Ok(admitted) = load.admit(priority) {
+            while let Some(admitted) = load.admit(priority) {
                 inside.push(admitted);
             }
             assert_eq!(inside.len(), most, "{priority:?}");

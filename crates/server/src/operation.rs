@@ -60,7 +60,12 @@ fn hash_parts(parts: &[&[u8]]) -> u128 {
 pub fn fingerprint(method: &str, path: &str, body: &Value) -> u128 {
     let mut canonical = Vec::new();
     bursar_api::json::canonical(body, &mut canonical);
-    hash_parts(&[method.as_bytes(), path.as_bytes(), &canonical])
+    fingerprint_of(method, path, &canonical)
+}
+
+/// The same for a body in its canonical form.
+pub fn fingerprint_of(method: &str, path: &str, canonical: &[u8]) -> u128 {
+    hash_parts(&[method.as_bytes(), path.as_bytes(), canonical])
 }
 
 /// The hash under which an answer is kept.
@@ -80,8 +85,8 @@ pub struct Order {
 
 impl Plan {
     /// Says who asks for it.
-    pub fn ordered_by(self, caller: &Caller, fingerprint: u128) -> Order {
-        Order { plan: self, caller: caller.clone(), fingerprint }
+    pub fn ordered_by(self, caller: Caller, fingerprint: u128) -> Order {
+        Order { plan: self, caller, fingerprint }
     }
 }
 
@@ -90,20 +95,15 @@ impl Order {
     pub fn recall<'a>(
         &self,
         app: &'a App,
-        caller: &'a Caller,
-    ) -> impl Future<Output = Result<(), Failure>> + Send + use<'a> {
-        let needed = match &self.plan.target {
+    ) -> Option<impl Future<Output = Result<(), Failure>> + Send + use<'a>> {
+        let (resource, id) = match &self.plan.target {
             Target::Named(resource, id) if self.plan.operation == "create_refund" => {
-                Some((*resource, id.clone()))
+                (*resource, id.clone())
             }
-            Target::Named(..) | Target::Account(_) => None,
+            Target::Named(..) | Target::Account(_) => return None,
         };
-        async move {
-            match needed {
-                Some((resource, id)) => remember(app, caller, resource, &id).await,
-                None => Ok(()),
-            }
-        }
+        let caller = self.caller.clone();
+        Some(async move { remember(app, &caller, resource, &id).await })
     }
 
     /// Posts it alone: what ends or meters goes first under load.

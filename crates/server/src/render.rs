@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::problem::budget_sum;
-use crate::render_job;
+use crate::{render_job, written};
 
 /// The most lots that an answer lists.
 pub const MOST_LOTS: usize = 100;
@@ -94,6 +94,18 @@ pub enum Shown {
     Charge(Box<charge::Charge>),
     /// Anything else.
     Other(Value),
+}
+
+impl Shown {
+    /// Writes the body as JSON behind what is in `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Shown::Hold(hold) => written::hold(hold, out),
+            Shown::Charge(charge) => written::charge(charge, out),
+            Shown::Other(value) => serde_json::to_writer(out, value)
+                .expect("the bodies have only plain fields and string keys"),
+        }
+    }
 }
 
 /// The body of an accepted change.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Config, ConfigError, Timeouts};
+use crate::http::front::Front;
 use crate::unstalled::Unstalled;
 
 /// How long requests in flight may take when the server ends.
@@ -50,10 +50,11 @@ pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
 pub async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    router: Router,
+    front: Front,
     timeouts: Timeouts,
     stop: impl Future<Output = ()>,
 ) {
+    let front = Arc::new(front);
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     tokio::pin!(stop);
@@ -74,9 +75,9 @@ pub async fn serve(
         };
         // Small answers leave at once.
         let _ = stream.set_nodelay(true);
-        let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
+        let (front, tls, watcher) = (Arc::clone(&front), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            connection(stream, tls, router, timeouts, watcher).await;
+            connection(stream, tls, front, timeouts, watcher).await;
             drop(place);
         });
     }
@@ -89,15 +90,15 @@ pub async fn serve(
 async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    router: Router,
+    front: Arc<Front>,
     timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let handshake = duration(timeouts.handshake_ms);
     match tls {
-        None => speak(stream, router, timeouts, watcher).await,
+        None => speak(stream, front, timeouts, watcher).await,
         Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
-            Ok(Ok(stream)) => speak(stream, router, timeouts, watcher).await,
+            Ok(Ok(stream)) => speak(stream, front, timeouts, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("TLS took too long"),
         },
@@ -106,7 +107,7 @@ async fn connection(
 
 async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    router: Router,
+    front: Arc<Front>,
     timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
@@ -120,7 +121,10 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_concurrent_streams(256)
         .keep_alive_interval(Some(header))
         .keep_alive_timeout(duration(timeouts.handshake_ms));
-    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let front = Arc::clone(&front);
+        async move { front.answer(request).await }
+    });
     let stream = Unstalled::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     if let Err(error) = watcher.watch(talk).await {

@@ -19,7 +19,7 @@ use bursar_engine::{
 };
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalError};
+use bursar_journal::{Journal, JournalError, Recent};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -32,12 +32,13 @@ use crate::directory::DirectoryService;
 use crate::feed::Feed;
 use crate::gateway::Gateway;
 use crate::history::HistoryService;
-use crate::http::router::router;
+use crate::http::front::Front;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::limits::{Limits, Load};
 use crate::logs::LogStore;
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
+use crate::shed::Shed;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::{auth, checkpoint, root_key, selfcheck, serve};
 
@@ -223,8 +224,11 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     let root = root_key::load(&config).map_err(io("the root key"))?;
     let (clock, manual) = clocks(&config, &storage)?;
     let metrics = Arc::new(Metrics::new());
+    // Those who follow the ledger share what its writer has just written; those who prove it read
+    // what is stored.
+    let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&storage.ledger)));
     let ledger = Arc::new(Engine::start(
-        Arc::clone(&storage.ledger),
+        Arc::clone(&followed),
         Arc::new(LedgerCodec),
         Arc::clone(&clock),
         options(&metrics, LEDGER),
@@ -246,12 +250,12 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     // Whoever follows the ledger's journal shares its connections: the writer opens them first.
     until_serving(&ledger)?;
     let history = HistoryService::start(
-        Arc::clone(&storage.ledger),
+        (Arc::clone(&storage.ledger), Arc::clone(&followed)),
         ledger.durable(),
         &storage.folder.join("history.db"),
     )
     .map_err(StartError::Other)?;
-    let feed = Feed::start(Arc::clone(&storage.ledger), ledger.durable(), config.snapshot_every)
+    let feed = Feed::start(Arc::clone(&followed), ledger.durable(), config.snapshot_every)
         .map_err(StartError::Other)?;
     let key_file = checkpoint::key_file(&config, &storage.folder);
     let signing = checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
@@ -266,6 +270,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
         let base_url = config.public_url.clone().unwrap_or_else(|| url.clone());
+        let base_url: Arc<str> = base_url.trim_end_matches('/').into();
         let gateway = Gateway::new(directory.handle());
         let service = until_ready(|| DirectoryService::new(gateway.clone()), &directory).await?;
         add_regions(&service, &config).await?;
@@ -276,7 +281,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             let number = open_region(&ledger_gateway, cell.region()).await?;
             cells.push(CellService::new(cell, number).map_err(StartError::Other)?);
         }
-        let cells = Cells::start(cells, &ledger, &storage.ledger);
+        let cells = Cells::start(cells, &ledger, &followed);
         let (stopping, stopped) = watch::channel(false);
         let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
         let (ledger_stats, directory_stats) = (Arc::clone(&ledger), Arc::clone(&directory));
@@ -296,10 +301,11 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             ids: IdMaker::new(0),
             limits: Limits::new(config.limits),
             load: Load::new(config.limits),
+            shed: Shed::new(&base_url),
             metrics,
             root: auth::hash(&root.key),
             body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
-            base_url: base_url.trim_end_matches('/').into(),
+            base_url,
             status: Box::new(move || {
                 vec![
                     ("ledger".to_owned(), ledger_status.status()),
@@ -337,7 +343,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             // Streams that never end by themselves end now.
             let _ = stopping.send(true);
         };
-        serve::serve(listener, tls, router(&app), config.timeouts, stop).await;
+        serve::serve(listener, tls, Front::new(app), config.timeouts, stop).await;
         Ok(())
     });
     runtime.shutdown_timeout(Duration::from_secs(5));

@@ -1,6 +1,7 @@
 //! What can be measured: counters for `/metrics`. Labels are few and bounded: never an account, a
 //! key or an id.
 
+use std::borrow::Cow;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,19 +17,19 @@ use prometheus_client::registry::{Registry, Unit};
 /// Which route was asked for, and what came of it.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
-    method: String,
-    route: String,
+    method: Cow<'static, str>,
+    route: Cow<'static, str>,
     status: u16,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Route {
-    route: String,
+    route: Cow<'static, str>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Refused {
-    code: String,
+    code: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -211,16 +212,22 @@ impl Metrics {
     }
 
     /// Counts an answered request.
-    pub fn request(&self, method: &str, route: &str, status: u16, took: Duration) {
-        let (method, route) = (method.to_owned(), route.to_owned());
-        let labels = Request { method, route: route.clone(), status };
+    pub fn request(
+        &self,
+        method: Cow<'static, str>,
+        route: Cow<'static, str>,
+        status: u16,
+        took: Duration,
+    ) {
+        let labels = Request { method, route, status };
         self.requests.get_or_create(&labels).inc();
-        self.durations.get_or_create(&Route { route }).observe(took.as_secs_f64());
+        let labels = Route { route: labels.route };
+        self.durations.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// Counts a problem.
-    pub fn problem(&self, code: &str) {
-        self.problems.get_or_create(&Refused { code: code.to_owned() }).inc();
+    pub fn problem(&self, code: &'static str) {
+        self.problems.get_or_create(&Refused { code }).inc();
     }
 
     /// Counts accounts whose laws held.
@@ -306,7 +313,7 @@ mod tests {
     #[test]
     fn what_happened_is_counted_under_stable_names() {
         let metrics = Metrics::new();
-        metrics.request("POST", "/v1/holds", 201, Duration::from_millis(3));
+        metrics.request("POST".into(), "/v1/holds".into(), 201, Duration::from_millis(3));
         metrics.problem("not_found");
         metrics.violation();
         metrics.append(LEDGER, Written { took: Duration::from_micros(150), records: 3 });

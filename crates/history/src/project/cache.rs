@@ -14,7 +14,7 @@ use bursar_journal::record::ledger::{decode_archived, encode_archived};
 
 use super::levels::Levels;
 use super::{History, no_progress};
-use crate::database::{Columns, Database};
+use crate::database::{Columns, Database, Value};
 use crate::error::HistoryError;
 use crate::lists::Added;
 use crate::sum;
@@ -29,11 +29,45 @@ pub(super) struct Cache {
     buckets: Kept<BucketRow>,
     holds: Kept<LiveHold>,
     pub(super) lists: Added,
+    pub(super) rows: NewRows,
     pub(super) usage: BTreeMap<(i64, u32), UsageRow>,
     /// What is written of these hours, so that it need not be read to be added to.
     pub(super) usage_written: BTreeMap<(i64, u32), UsageRow>,
     pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
     pub(super) levels: Levels,
+}
+
+/// Rows of the tables that only grow. Nothing reads them while history is fed, so they are written
+/// many at once.
+#[derive(Default)]
+pub(super) struct NewRows {
+    pub(super) records: Vec<[Value; 9]>,
+    pub(super) entries: Vec<[Value; 12]>,
+}
+
+/// More new rows than this are not kept back.
+const MOST_NEW: usize = 4096;
+
+impl NewRows {
+    /// Writes what there is, if that is much.
+    pub(super) fn write_some(&mut self, database: &impl Database) -> Result<(), HistoryError> {
+        let many = self.records.len() + self.entries.len() > MOST_NEW;
+        if many { self.write_all(database) } else { Ok(()) }
+    }
+
+    fn write_all(&mut self, database: &impl Database) -> Result<(), HistoryError> {
+        database.execute_each(
+            "INSERT INTO records VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            &self.records,
+        )?;
+        database.execute_each(
+            "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            &self.entries,
+        )?;
+        self.records.clear();
+        self.entries.clear();
+        Ok(())
+    }
 }
 
 /// Rows by number, and which of them were looked at since they were last written: writing costs what
@@ -273,6 +307,7 @@ impl<D: Database> History<D> {
             )?;
             row.dirty = false;
         }
+        self.cache.rows.write_all(database)?;
         self.cache.lists.flush(database)?;
         self.flush_levels()?;
         self.flush_holds()?;
@@ -293,6 +328,7 @@ impl<D: Database> History<D> {
     }
 
     pub(super) fn flush_holds(&mut self) -> Result<(), HistoryError> {
+        let (mut added, mut live_holds) = (Vec::new(), Vec::new());
         for number in std::mem::take(&mut self.cache.holds.touched) {
             let live = self.cache.holds.rows.get_mut(&number).filter(|live| live.dirty);
             let Some(live) = live else { continue };
@@ -303,10 +339,14 @@ impl<D: Database> History<D> {
             }
             let (hold, record) = (live.hold, live.record.clone());
             let tenant = self.account(record.account.0)?.tenant;
-            insert_hold(&self.database, hold, tenant, record)?;
-            self.name_live(number, hold)?;
+            added.push(new_hold(hold, tenant, record));
+            live_holds.push([number.into(), hold.into()]);
         }
-        Ok(())
+        self.database.execute_each(
+            "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            &added,
+        )?;
+        self.name_live(&live_holds)
     }
 
     /// Lets go of all holds, because from now on their numbers may mean others.
@@ -317,31 +357,23 @@ impl<D: Database> History<D> {
     }
 }
 
-/// Writes a hold for the first time.
-fn insert_hold(
-    database: &impl Database,
-    hold: i64,
-    tenant: u32,
-    record: Hold,
-) -> Result<(), HistoryError> {
+/// The row of a hold that is written for the first time.
+fn new_hold(hold: i64, tenant: u32, record: Hold) -> [Value; 10] {
     let archived = ArchivedHold { hold: record };
     let record = &archived.hold;
     let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
-    database.execute(
-        "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-        &[
-            hold.into(),
-            tenant.into(),
-            (record.kind as u32).into(),
-            record.id.as_str().into(),
-            record.account.0.into(),
-            (record.state as u32).into(),
-            record.placed_at.millis().into(),
-            encode_archived(&archived).into(),
-            digest.into(),
-            record.job().map(|job| job.0.cast_signed()).into(),
-        ],
-    )
+    [
+        hold.into(),
+        tenant.into(),
+        (record.kind as u32).into(),
+        record.id.as_str().into(),
+        record.account.0.into(),
+        (record.state as u32).into(),
+        record.placed_at.millis().into(),
+        encode_archived(&archived).into(),
+        digest.into(),
+        record.job().map(|job| job.0.cast_signed()).into(),
+    ]
 }
 
 /// Writes a hold as it is now; a closed one gets the digest with which it can be brought back.

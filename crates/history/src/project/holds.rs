@@ -9,7 +9,7 @@ use bursar_core::time::Timestamp;
 use super::cache::{LiveHold, UsageRow};
 use super::hold_record::{self, Capture, Drawn};
 use super::{History, Movement, Step};
-use crate::database::{Columns, Database};
+use crate::database::{Columns, Database, Value};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 
@@ -83,11 +83,12 @@ impl<D: Database> History<D> {
         hold
     }
 
-    pub(super) fn name_live(&self, number: u32, hold: i64) -> Result<(), HistoryError> {
-        self.database.execute(
+    /// Notes which holds have which numbers of the ledger now.
+    pub(super) fn name_live(&self, holds: &[[Value; 2]]) -> Result<(), HistoryError> {
+        self.database.execute_each(
             "INSERT INTO live_holds VALUES (?1, ?2)
              ON CONFLICT (number) DO UPDATE SET hold = excluded.hold",
-            &[number.into(), hold.into()],
+            holds,
         )
     }
 
@@ -286,7 +287,7 @@ impl<D: Database> History<D> {
         )?;
         let missing = || HistoryError::inconsistent("a revived hold was never there");
         let hold = Columns::of(rows.into_iter().next().ok_or_else(missing)?).integer()?;
-        self.name_live(number, hold)?;
+        self.name_live(&[[number.into(), hold.into()]])?;
         self.cache.insert_hold(number, LiveHold { hold, record, stored: true, dirty: true });
         Ok(())
     }

@@ -7,7 +7,7 @@ use bursar_core::ledger::event::Piece;
 use bursar_core::time::Timestamp;
 
 use super::History;
-use crate::database::Database;
+use crate::database::{Database, Value};
 use crate::error::HistoryError;
 
 /// Levels that changed in this transaction; the last one of each instant counts.
@@ -65,20 +65,19 @@ impl<D: Database> History<D> {
     /// Writes the levels that changed.
     pub(super) fn flush_levels(&mut self) -> Result<(), HistoryError> {
         let Levels { buckets, uncollected } = std::mem::take(&mut self.cache.levels);
-        for ((bucket, at), free) in buckets {
-            self.database.execute(
-                "INSERT INTO bucket_levels VALUES (?1, ?2, ?3)
-                 ON CONFLICT (bucket, at) DO UPDATE SET free = excluded.free",
-                &[bucket.into(), at.into(), free.into()],
-            )?;
-        }
-        for ((account, at), amount) in uncollected {
-            self.database.execute(
-                "INSERT INTO uncollected_levels VALUES (?1, ?2, ?3)
-                 ON CONFLICT (account, at) DO UPDATE SET uncollected = excluded.uncollected",
-                &[account.into(), at.into(), amount.into()],
-            )?;
-        }
-        Ok(())
+        let rows = |levels: BTreeMap<(u32, i64), i128>| -> Vec<[Value; 3]> {
+            let levels = levels.into_iter();
+            levels.map(|((number, at), level)| [number.into(), at.into(), level.into()]).collect()
+        };
+        self.database.execute_each(
+            "INSERT INTO bucket_levels VALUES (?1, ?2, ?3)
+             ON CONFLICT (bucket, at) DO UPDATE SET free = excluded.free",
+            &rows(buckets),
+        )?;
+        self.database.execute_each(
+            "INSERT INTO uncollected_levels VALUES (?1, ?2, ?3)
+             ON CONFLICT (account, at) DO UPDATE SET uncollected = excluded.uncollected",
+            &rows(uncollected),
+        )
     }
 }

@@ -123,6 +123,7 @@ impl<D: Database> History<D> {
                 }
                 self.record(&step, body)?;
             }
+            self.cache.rows.write_some(&self.database)?;
             self.cache.progress.position = record.position;
             self.cache.progress.at = self.cache.progress.at.max(record.at);
         }
@@ -151,20 +152,17 @@ impl<D: Database> History<D> {
         });
         let events: Vec<&str> = body.events.iter().map(event_name).collect();
         let key = (step.position.cast_signed(), i64::from(step.item));
-        self.database.execute(
-            "INSERT INTO records VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            &[
-                key.0.into(),
-                key.1.into(),
-                step.at.millis().into(),
-                header.map(|header| header.actor.as_str()).into(),
-                header.map(|header| hash(header.fingerprint)).into(),
-                header.and_then(|header| header.key).map(hash).into(),
-                header.map(|header| header.command as u32).into(),
-                refusal.into(),
-                events.join(" ").as_str().into(),
-            ],
-        )?;
+        self.cache.rows.records.push([
+            key.0.into(),
+            key.1.into(),
+            step.at.millis().into(),
+            header.map(|header| header.actor.as_str()).into(),
+            header.map(|header| hash(header.fingerprint)).into(),
+            header.and_then(|header| header.key).map(hash).into(),
+            header.map(|header| header.command as u32).into(),
+            refusal.into(),
+            events.join(" ").into(),
+        ]);
         for account in self.with_those_above(&step.touched)? {
             let number = decision(step.position, step.item);
             self.cache.lists.push(ListOf::Decisions(account), number);
@@ -208,23 +206,21 @@ impl<D: Database> History<D> {
         if let Some(hold) = hold {
             lists.push(ListOf::Hold(hold), entry);
         }
-        self.database.execute(
-            "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-            &[
-                entry.into(),
-                step.position.cast_signed().into(),
-                step.at.millis().into(),
-                account.into(),
-                (kind as u32).into(),
-                amount.into(),
-                grant.into(),
-                hold.into(),
-                spender.into(),
-                name.into(),
-                available.into(),
-                held.into(),
-            ],
-        )
+        self.cache.rows.entries.push([
+            entry.into(),
+            step.position.cast_signed().into(),
+            step.at.millis().into(),
+            account.into(),
+            (kind as u32).into(),
+            amount.into(),
+            grant.into(),
+            hold.into(),
+            spender.into(),
+            name.into(),
+            available.into(),
+            held.into(),
+        ]);
+        Ok(())
     }
 }
 

@@ -102,7 +102,7 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, F
 pub(super) async fn open(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
     let print = caller.print(&body);
     let plan = plan_open(&app, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Changes what is given; the rest stays.
@@ -118,7 +118,7 @@ pub(super) async fn patch(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_change(&app, id, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Stops new spending at and below an account. What is held stays capturable.
@@ -134,7 +134,7 @@ pub(super) async fn freeze(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_freeze(id, true, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Allows spending again.
@@ -150,7 +150,7 @@ pub(super) async fn unfreeze(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_freeze(id, false, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Repays uncollected usage from what can be spent.
@@ -167,7 +167,7 @@ pub(super) async fn collect(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_collect(&app, id, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// The number of an account that the caller may read.

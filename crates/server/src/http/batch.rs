@@ -43,14 +43,14 @@ fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Resul
         }
         ("POST", ["v1", "grants"]) => grants::plan_issue(app, body),
         ("POST", ["v1", "grants", id, "revoke"]) => grants::plan_revoke(own(id), body),
-        ("POST", ["v1", "holds"]) => holds::plan_place(app, body),
-        ("POST", ["v1", "holds", id, "capture"]) => holds::plan_capture(own(id), body),
-        ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), body),
-        ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), body),
-        ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), body),
+        ("POST", ["v1", "holds"]) => holds::plan_place(app, convert(body)?),
+        ("POST", ["v1", "holds", id, "capture"]) => holds::plan_capture(own(id), &convert(body)?),
+        ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), &convert(body)?),
+        ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), &convert(body)?),
+        ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), &convert(body)?),
         ("POST", ["v1", "jobs"]) => jobs::plan_submit(app, body),
         ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(own(id), body),
-        ("POST", ["v1", "charges"]) => charges::plan_charge(app, body),
+        ("POST", ["v1", "charges"]) => charges::plan_charge(app, convert(body)?),
         ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body),
         ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body),
         (method, _) => {
@@ -133,7 +133,7 @@ fn prepare(
     // Under the batch's own key an operation stands for the whole batch.
     let alone = || fingerprint(&operation.method, &operation.path, &body);
     let print = print.filter(|_| operation.idempotency_key.is_none()).unwrap_or_else(alone);
-    Ok(plan(app, &own, operation, body)?.ordered_by(&own, print))
+    Ok(plan(app, &own, operation, body)?.ordered_by(own, print))
 }
 
 /// What one operation came to.
@@ -175,13 +175,15 @@ const AT_ONCE: usize = 64;
 /// Decides orders one after the other, in their order.
 pub(super) async fn decide_all(
     app: &App,
-    caller: &Caller,
     orders: Vec<Result<Order, Failure>>,
 ) -> Vec<Result<Done, Failure>> {
     let mut ready = Vec::with_capacity(orders.len());
     for order in orders {
         ready.push(match order {
-            Ok(order) => order.recall(app, caller).await.map(|()| order),
+            Ok(order) => match order.recall(app) {
+                Some(recall) => recall.await.map(|()| order),
+                None => Ok(order),
+            },
             Err(failure) => Err(failure),
         });
     }
@@ -241,7 +243,7 @@ async fn separate(
 ) -> Answer {
     let orders = operations.iter().enumerate();
     let orders = orders.map(|(place, operation)| prepare(app, caller, place, operation, print));
-    let decided = decide_all(app, caller, orders.collect()).await;
+    let decided = decide_all(app, orders.collect()).await;
     let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
     for (operation, done) in operations.iter().zip(decided) {

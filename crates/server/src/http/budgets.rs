@@ -62,7 +62,7 @@ pub(super) async fn set(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_set(id, name, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Removes a budget.
@@ -79,7 +79,7 @@ pub(super) async fn remove(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_remove(id, name, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 async fn all(app: &App, caller: &Caller, id: String, operation: &str) -> Result<Budgets, Failure> {

@@ -1,9 +1,10 @@
 //! Runs a change and turns what came of it into a response.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
 use bursar_core::ledger::refusal::Resource;
+use futures_util::future::Either;
 use serde::Serialize;
 
 use super::extract::Caller;
@@ -11,36 +12,71 @@ use crate::app::App;
 use crate::operation::{Done, Plan};
 use crate::problem::Failure;
 
+/// Most bodies are smaller.
+const USUAL_BODY: usize = 640;
+
 /// What a handler gives.
 pub(super) type Answer = Result<Response, Failure>;
 
-/// Runs one change of the ledger.
-pub(super) async fn change(app: &App, caller: &Caller, print: u128, plan: Plan) -> Answer {
+/// Where in the journal the answer is.
+pub(super) const POSITION: HeaderName = HeaderName::from_static("bursar-position");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Runs one change of the ledger. It is posted at once if it needs nothing else, so that what waits
+/// for the answer is small.
+pub(super) fn change(
+    app: &App,
+    caller: Caller,
+    print: u128,
+    plan: Plan,
+) -> impl Future<Output = Answer> + Send + use<'_> {
     let order = plan.ordered_by(caller, print);
-    order.recall(app, caller).await?;
-    Ok(respond(order.post(app).answer().await?.value?))
+    let posted = match order.recall(app) {
+        None => Either::Left(order.post(app)),
+        Some(recall) => Either::Right(Box::pin(async move {
+            recall.await?;
+            Ok::<_, Failure>(order.post(app))
+        })),
+    };
+    async move {
+        let posted = match posted {
+            Either::Left(posted) => posted,
+            Either::Right(posting) => posting.await?,
+        };
+        Ok(respond(posted.answer().await?.value?))
+    }
 }
 
 /// The response to a finished change.
 pub(super) fn respond(done: Done) -> Response {
     let status = StatusCode::from_u16(done.status).unwrap_or(StatusCode::OK);
     let mut response = match done.body {
-        Some(body) => json(status, &body),
+        Some(body) => {
+            let mut bytes = Vec::with_capacity(USUAL_BODY);
+            body.write(&mut bytes);
+            json_bytes(status, bytes)
+        }
         None => status.into_response(),
     };
     let headers = response.headers_mut();
-    headers.insert("bursar-position", HeaderValue::from(done.position));
+    headers.insert(POSITION, HeaderValue::from(done.position));
     if done.replayed {
-        headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
     response
 }
 
 /// A JSON body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let bytes =
-        serde_json::to_vec(body).expect("the bodies have only plain fields and string keys");
-    let mut response = (status, bytes).into_response();
+    let mut bytes = Vec::with_capacity(USUAL_BODY);
+    serde_json::to_writer(&mut bytes, body)
+        .expect("the bodies have only plain fields and string keys");
+    json_bytes(status, bytes)
+}
+
+fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
+    let mut response = Response::new(bytes.into());
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

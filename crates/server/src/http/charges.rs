@@ -16,15 +16,14 @@ use serde_json::Value;
 
 use super::change::{Answer, account_field, change, json, named, new_id};
 use super::convert::{context, credits, instant};
-use super::extract::{Caller, Tree};
+use super::extract::{Caller, Sent, Tree};
 use super::holds::look;
 use crate::app::App;
 use crate::operation::{Plan, Target};
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
 
-pub(super) fn plan_charge(app: &App, body: Value) -> Result<Plan, Failure> {
-    let create: CreateCharge = convert(body)?;
+pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failure> {
     let account = account_field(create.account, "account")?;
     let (id, creates) = new_id(app, Resource::Charge, create.id, "charge")?;
     let command = command::Charge {
@@ -98,11 +97,10 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
 pub(super) async fn charge(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Tree(body): Tree,
+    sent: Sent<CreateCharge>,
 ) -> Answer {
-    let print = caller.print(&body);
-    let plan = plan_charge(&app, body)?;
-    change(&app, &caller, print, plan).await
+    let plan = plan_charge(&app, sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
 }
 
 /// Returns spent credits to the grants they came from.
@@ -117,7 +115,7 @@ pub(super) async fn refund(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_refund(&app, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Moves credits from one account of a tenant to another.
@@ -132,7 +130,7 @@ pub(super) async fn transfer(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_transfer(&app, &caller, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// A charge.

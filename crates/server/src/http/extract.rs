@@ -1,10 +1,11 @@
 //! What handlers take: who asks, a strict body, strict parameters.
 
-use axum::body::Body;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, HeaderName, Method, header};
 use bursar_api::Code;
+use bursar_api::flat::Flat;
 use bursar_api::json::{self, MAX_BODY};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
@@ -12,11 +13,14 @@ use serde_json::Value;
 
 use super::meta;
 use crate::auth::Principal;
-use crate::operation::fingerprint;
+use crate::operation::{fingerprint, fingerprint_of};
 use crate::problem::Failure;
 
 /// A body larger than [`MAX_BODY`] is read on up to here, so that the client sees the answer.
 const READ_ON: usize = 32 << 20;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TENANT: HeaderName = HeaderName::from_static("bursar-tenant");
 
 /// Who asks, and how.
 #[derive(Clone, Debug)]
@@ -40,6 +44,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         let principal = parts.extensions.get::<Principal>().cloned();
         let principal = principal
             .ok_or_else(|| Failure::new(Code::Unauthenticated, "send a key as a bearer token"))?;
+        Caller::of(principal, parts)
+    }
+}
+
+impl Caller {
+    /// The caller of a request that a key came with.
+    pub(crate) fn of(principal: Principal, parts: &Parts) -> Result<Caller, Failure> {
         Ok(Caller {
             principal,
             method: parts.method.clone(),
@@ -48,9 +59,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
             tenant: tenant(&parts.headers)?,
         })
     }
-}
 
-impl Caller {
     /// The hash of this request with its body: equal requests have equal ones.
     pub fn print(&self, body: &Value) -> u128 {
         fingerprint(self.method.as_str(), &self.path, body)
@@ -59,7 +68,7 @@ impl Caller {
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     const NAME: &str = "Idempotency-Key";
-    let mut values = headers.get_all(NAME).iter();
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let text = value.to_str().unwrap_or("");
     if values.next().is_some() || !is_idempotency_key(text) {
@@ -75,7 +84,7 @@ pub(crate) fn is_idempotency_key(text: &str) -> bool {
 
 fn tenant(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     const NAME: &str = "Bursar-Tenant";
-    let Some(value) = headers.get(NAME) else { return Ok(None) };
+    let Some(value) = headers.get(TENANT) else { return Ok(None) };
     let text = value.to_str().unwrap_or("");
     if !bursar_core::ledger::id::is_valid_segment(text) {
         return Err(Failure::invalid(NAME, "must be the first segment of an account path"));
@@ -91,18 +100,58 @@ impl<S: Send + Sync> FromRequest<S> for Tree {
 
     async fn from_request(request: Request, _: &S) -> Result<Tree, Failure> {
         let (parts, body) = request.into_parts();
-        let bytes = match tokio::time::timeout(meta::body_patience(), read_all(body)).await {
-            Ok(bytes) => bytes?,
-            Err(_) => {
-                return Err(Failure::new(Code::MalformedJson, "the body did not arrive in time"));
-            }
-        };
-        if !bytes.is_empty() && !is_json(&parts.headers) {
-            let detail = "send the body as `Content-Type: application/json`";
-            return Err(Failure::new(Code::UnsupportedMediaType, detail));
-        }
-        Ok(Tree(json::parse(&bytes)?))
+        Ok(Tree(json::parse(&receive(&parts.headers, body).await?)?))
     }
+}
+
+/// A body as its handler wants it, and the hash of the request that it came with.
+pub(crate) struct Sent<T> {
+    pub(crate) value: T,
+    pub(crate) fingerprint: u128,
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Sent<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Sent<T>, Failure> {
+        let (parts, body) = request.into_parts();
+        Sent::read(&parts, &receive(&parts.headers, body).await?)
+    }
+}
+
+impl<T: DeserializeOwned> Sent<T> {
+    /// Reads a body that has arrived.
+    pub(crate) fn read(parts: &Parts, body: &[u8]) -> Result<Sent<T>, Failure> {
+        let print =
+            |canonical: &[u8]| fingerprint_of(parts.method.as_str(), parts.uri.path(), canonical);
+        let mut canonical = Vec::with_capacity(body.len() + 16);
+        if let Some((flat, value)) = Flat::read(body).and_then(|flat| Some((flat, flat.convert()?)))
+        {
+            flat.canonical(&mut canonical);
+            return Ok(Sent { value, fingerprint: print(&canonical) });
+        }
+        let tree = json::parse(body)?;
+        json::canonical(&tree, &mut canonical);
+        Ok(Sent { value: json::convert(tree)?, fingerprint: print(&canonical) })
+    }
+}
+
+/// The whole body of a request, once it is there.
+pub(crate) async fn receive<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Failure>
+where
+    B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
+{
+    let bytes = match tokio::time::timeout(meta::body_patience(), read_all(body)).await {
+        Ok(bytes) => bytes?,
+        Err(_) => {
+            return Err(Failure::new(Code::MalformedJson, "the body did not arrive in time"));
+        }
+    };
+    if !bytes.is_empty() && !is_json(headers) {
+        let detail = "send the body as `Content-Type: application/json`";
+        return Err(Failure::new(Code::UnsupportedMediaType, detail));
+    }
+    Ok(bytes)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -111,17 +160,24 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-async fn read_all(mut body: Body) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
+async fn read_all<B>(mut body: B) -> Result<Bytes, Failure>
+where
+    B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
+{
+    // Most bodies come in one piece, which is not copied.
+    let (mut whole, mut pieces) = (Bytes::new(), Vec::new());
     let mut seen = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Failure::new(Code::MalformedJson, error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         seen += data.len();
-        if seen <= MAX_BODY {
-            bytes.extend_from_slice(&data);
+        if seen > MAX_BODY {
+            (whole, pieces) = (Bytes::new(), Vec::new());
+        } else if seen == data.len() {
+            whole = data;
         } else {
-            bytes = Vec::new();
+            pieces.extend_from_slice(&std::mem::take(&mut whole));
+            pieces.extend_from_slice(&data);
         }
         if seen > READ_ON {
             break;
@@ -131,7 +187,7 @@ async fn read_all(mut body: Body) -> Result<Vec<u8>, Failure> {
         let detail = format!("a body has at most {MAX_BODY} bytes; split the request");
         return Err(Failure::new(Code::BodyTooLarge, detail));
     }
-    Ok(bytes)
+    Ok(if pieces.is_empty() { whole } else { pieces.into() })
 }
 
 /// Parameters of the query, read strictly.
@@ -144,6 +200,13 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Params<T>, Failure> {
+        Params::of(parts)
+    }
+}
+
+impl<T: DeserializeOwned> Params<T> {
+    /// The parameters of a request.
+    pub(crate) fn of(parts: &Parts) -> Result<Params<T>, Failure> {
         query(parts.uri.query().unwrap_or("")).map(Params)
     }
 }

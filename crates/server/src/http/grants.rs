@@ -69,7 +69,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
 pub(super) async fn issue(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
     let print = caller.print(&body);
     let plan = plan_issue(&app, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Takes back what is left of a grant, now and whenever a part of it comes back.
@@ -84,7 +84,7 @@ pub(super) async fn revoke(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_revoke(id, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// A grant and what became of it.

@@ -8,7 +8,6 @@ use bursar_api::Code;
 use bursar_api::hold::{
     Capture, Extend, Hold, HoldFilter, HoldState, Lot, PlaceHold, Release, Settle,
 };
-use bursar_api::json::convert;
 use bursar_api::list::{List, Page};
 use bursar_core::ledger::command::{self, Cause, Command, Usage};
 use bursar_core::ledger::hold::HoldKind;
@@ -16,11 +15,10 @@ use bursar_core::ledger::id::{HoldNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{self, Ledger};
 use bursar_engine::Seen;
-use serde_json::Value;
 
 use super::change::{Answer, account_field, change, json, named, new_id};
 use super::convert::{context, credits, millis, on_expiry, text};
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Sent};
 use super::list::{page, page_size, read_cursor};
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -30,8 +28,7 @@ use crate::render::{self, Shape, hold_state, time};
 
 const DEFAULT_TTL_SECONDS: u64 = 3600;
 
-pub(super) fn plan_place(app: &App, body: Value) -> Result<Plan, Failure> {
-    let place: PlaceHold = convert(body)?;
+pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
     let account = account_field(place.account, "account")?;
     let (id, creates) = new_id(app, Resource::Hold, place.id, "hold")?;
     let command = command::PlaceHold {
@@ -70,8 +67,7 @@ fn plan(
     }
 }
 
-pub(super) fn plan_capture(id: String, body: Value) -> Result<Plan, Failure> {
-    let capture: Capture = convert(body)?;
+pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<Plan, Failure> {
     let hold = named("hold", id)?;
     let usage = Usage::Total(credits(capture.total, "total")?);
     let seq = capture.seq;
@@ -83,8 +79,7 @@ pub(super) fn plan_capture(id: String, body: Value) -> Result<Plan, Failure> {
     }))
 }
 
-pub(super) fn plan_extend(id: String, body: Value) -> Result<Plan, Failure> {
-    let extend: Extend = convert(body)?;
+pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> {
     let hold = named("hold", id)?;
     let amount = extend.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let ttl_ms = extend.ttl_seconds.map(millis);
@@ -97,8 +92,7 @@ pub(super) fn plan_extend(id: String, body: Value) -> Result<Plan, Failure> {
     }))
 }
 
-pub(super) fn plan_settle(id: String, body: Value) -> Result<Plan, Failure> {
-    let settle: Settle = convert(body)?;
+pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> {
     let hold = named("hold", id)?;
     let usage = Usage::Total(credits(settle.total, "total")?);
     Ok(plan("settle_hold", &hold.clone(), true, move |tenant| Command::SettleHold {
@@ -109,8 +103,7 @@ pub(super) fn plan_settle(id: String, body: Value) -> Result<Plan, Failure> {
     }))
 }
 
-pub(super) fn plan_release(id: String, body: Value) -> Result<Plan, Failure> {
-    let Release {} = convert(body)?;
+pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<Plan, Failure> {
     let hold = named("hold", id)?;
     Ok(plan("release_hold", &hold.clone(), true, move |tenant| Command::ReleaseHold {
         tenant,
@@ -124,10 +117,13 @@ pub(super) fn plan_release(id: String, body: Value) -> Result<Plan, Failure> {
     request_body = PlaceHold, responses(
         (status = 201, description = "The hold was placed", body = Hold),
         (status = 200, description = "The same request had placed it before", body = Hold)))]
-pub(super) async fn place(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
-    let print = caller.print(&body);
-    let plan = plan_place(&app, body)?;
-    change(&app, &caller, print, plan).await
+pub(super) async fn place(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    sent: Sent<PlaceHold>,
+) -> Answer {
+    let plan = plan_place(&app, sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
 }
 
 /// Spends what was used so far. The total is cumulative: repeats and reordering change nothing.
@@ -138,11 +134,10 @@ pub(super) async fn capture(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    Tree(body): Tree,
+    sent: Sent<Capture>,
 ) -> Answer {
-    let print = caller.print(&body);
-    let plan = plan_capture(id, body)?;
-    change(&app, &caller, print, plan).await
+    let plan = plan_capture(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
 }
 
 /// Sets more aside, for longer, or both.
@@ -153,11 +148,10 @@ pub(super) async fn extend(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    Tree(body): Tree,
+    sent: Sent<Extend>,
 ) -> Answer {
-    let print = caller.print(&body);
-    let plan = plan_extend(id, body)?;
-    change(&app, &caller, print, plan).await
+    let plan = plan_extend(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
 }
 
 /// Spends the final usage and returns the rest.
@@ -168,11 +162,10 @@ pub(super) async fn settle(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    Tree(body): Tree,
+    sent: Sent<Settle>,
 ) -> Answer {
-    let print = caller.print(&body);
-    let plan = plan_settle(id, body)?;
-    change(&app, &caller, print, plan).await
+    let plan = plan_settle(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
 }
 
 /// Returns all that was not captured.
@@ -183,11 +176,10 @@ pub(super) async fn release(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    Tree(body): Tree,
+    sent: Sent<Release>,
 ) -> Answer {
-    let print = caller.print(&body);
-    let plan = plan_release(id, body)?;
-    change(&app, &caller, print, plan).await
+    let plan = plan_release(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
 }
 
 /// A hold.

@@ -72,7 +72,7 @@ pub(super) async fn submit(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_submit(&app, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// Asks a job to end. One that has not started ends at once.
@@ -87,7 +87,7 @@ pub(super) async fn cancel(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_cancel(id, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// A job as the ledger has it, and what its cells must be asked.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_api::Code;
-use bursar_core::ledger::id::Name;
+
+use crate::ids::RequestId;
 
 /// About one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Meta {
     /// Its id.
-    pub request_id: Name,
+    pub request_id: RequestId,
     /// The address under which this server is reached.
     pub base_url: Arc<str>,
     /// Wait for this position before reading.

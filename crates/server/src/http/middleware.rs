@@ -1,24 +1,29 @@
 //! What happens around every handler: ids, logs, counters, shedding, keys, limits.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
+use super::change::POSITION;
 use super::extract::min_position;
 use super::meta::{self, Meta};
 use crate::app::App;
-use crate::auth;
+use crate::auth::{self, Principal};
 use crate::limits::Priority;
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 
 /// How long a handler may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,11 +36,11 @@ fn patience(route: &str) -> Duration {
 }
 
 /// What a request is for, as far as its route tells.
-fn priority(method: &Method, route: &str) -> Priority {
+fn priority(method: &str, route: &str) -> Priority {
     if ["/healthz", "/readyz", "/metrics"].contains(&route) {
         return Priority::Health;
     }
-    if method == Method::GET || method == Method::HEAD {
+    if method == "GET" || method == "HEAD" {
         return Priority::Read;
     }
     let metering = ["/capture", "/settle", "/release", "/heartbeat", "/usage"];
@@ -51,28 +56,66 @@ fn route_of(request: &Request) -> String {
     matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned())
 }
 
-/// Gives the request its id, counts and logs it, sheds it when there is too much, and turns a
-/// panic into an answer.
+/// What is known of a request before it is handled.
+pub(super) struct Asked {
+    method: Cow<'static, str>,
+    /// The route as the description has it.
+    route: Cow<'static, str>,
+    pub(super) priority: Priority,
+    /// The position to wait for before reading, or why there is none.
+    wanted: Result<Option<u64>, Failure>,
+}
+
+impl Asked {
+    /// A request for a route that is known by name.
+    pub(super) fn known(method: &'static str, route: &'static str, uri: &Uri) -> Asked {
+        let priority = priority(method, route);
+        let wanted = min_position(uri.query());
+        Asked { method: method.into(), route: route.into(), priority, wanted }
+    }
+
+    fn matched(request: &Request) -> Asked {
+        let (method, route) = (request.method().to_string(), route_of(request));
+        let priority = priority(&method, &route);
+        let wanted = min_position(request.uri().query());
+        Asked { method: method.into(), route: route.into(), priority, wanted }
+    }
+}
+
+/// Observes what the router found.
 pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let asked = Asked::matched(&request);
+    observed(&app, asked, pin!(next.run(request))).await
+}
+
+/// Gives the request its id, counts and logs it, sheds it when there is too much, and turns a
+/// panic into an answer. What is shed is not even begun. The work stays where it is: wrapped into so
+/// many layers it would be copied from one into the next.
+pub(super) async fn observed(
+    app: &App,
+    asked: Asked,
+    work: Pin<&mut impl Future<Output = Response>>,
+) -> Response {
     let watch = Stopwatch::start();
-    let request_id = app.ids.make("req", app.clock.now());
-    let (method, route) = (request.method().clone(), route_of(&request));
-    let wanted = min_position(request.uri().query());
+    let request_id = app.ids.make_request_id(app.clock.now());
+    let Asked { method, route, priority, wanted } = asked;
     let meta = Meta {
-        request_id: request_id.clone(),
+        request_id,
         base_url: Arc::clone(&app.base_url),
         min_position: wanted.as_ref().ok().copied().flatten(),
         body_patience: app.body_patience,
     };
     let position = tracing::field::Empty;
     let span = tracing::info_span!("request", %request_id, %method, %route, position);
-    let priority = priority(&method, &route);
+    let patience = patience(&route);
     let work = async {
         let work = async {
             wanted?;
-            let _admitted = app.load.admit(priority)?;
+            let Some(_admitted) = app.load.admit(priority) else {
+                return Ok(app.shed.response(request_id));
+            };
             let changes = priority != Priority::Read;
-            let response = handle(next.run(request), patience(&route)).await;
+            let response = handle(work, patience).await;
             if changes && response.status().is_success() {
                 // With a manual clock what a change causes has happened when it is answered.
                 app.settle_if_manual().await?;
@@ -82,13 +125,13 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
         work.await.unwrap_or_else(Failure::into_response)
     };
     let (mut response, problem) = meta::scope(meta, work.instrument(span.clone())).await;
-    if let Some(position) = response.headers().get("bursar-position") {
+    if let Some(position) = response.headers().get(POSITION) {
         // Where the decision is in the journal: from the trace of a request to its record.
         span.record("position", position.to_str().unwrap_or(""));
     }
     let status = response.status().as_u16();
     let took = watch.elapsed();
-    app.metrics.request(method.as_str(), &route, status, took);
+    app.metrics.request(method, route, status, took);
     if let Some(code) = problem {
         app.metrics.problem(code.as_str());
     }
@@ -96,9 +139,7 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
     let code = problem.map_or("", |code| code.as_str());
     span.in_scope(|| tracing::info!(status, micros, code, "answered"));
     let headers = response.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(&request_id) {
-        headers.insert("bursar-request-id", value);
-    }
+    headers.insert(REQUEST_ID, request_id.header());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
@@ -127,18 +168,28 @@ pub(super) async fn authenticate(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Failure> {
-    let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
+    let priority = priority(request.method().as_str(), &route_of(&request));
+    let (principal, limits) = admit(&app, request.headers(), priority)?;
+    request.extensions_mut().insert(principal);
+    let mut response = next.run(request).await;
+    response.headers_mut().extend(limits);
+    Ok(response)
+}
+
+/// Who asks, and what the answer says of their limits.
+pub(super) fn admit(
+    app: &App,
+    headers: &HeaderMap,
+    priority: Priority,
+) -> Result<(Principal, HeaderMap), Failure> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let authorization = values.next().and_then(|value| value.to_str().ok());
     let authorization = authorization.filter(|_| values.next().is_none());
     let directory = app.directory.current();
     let principal = auth::authenticate(authorization, &app.root, &directory, app.clock.now())?;
     tracing::debug!(key = %principal.id, "authenticated");
-    let priority = priority(request.method(), &route_of(&request));
     let limits = app.limits.take(&principal, priority)?;
-    request.extensions_mut().insert(principal);
-    let mut response = next.run(request).await;
-    response.headers_mut().extend(limits);
-    Ok(response)
+    Ok((principal, limits))
 }
 
 #[cfg(test)]
@@ -148,13 +199,13 @@ mod tests {
     #[test]
     fn what_was_used_comes_before_what_is_asked_for_before_looking() {
         for (method, route, expected) in [
-            (Method::POST, "/v1/holds/{id}/capture", Priority::Metering),
-            (Method::POST, "/v1/holds/{id}/settle", Priority::Metering),
-            (Method::POST, "/v1/holds", Priority::Change),
-            (Method::GET, "/v1/holds/{id}", Priority::Read),
-            (Method::GET, "/metrics", Priority::Health),
+            ("POST", "/v1/holds/{id}/capture", Priority::Metering),
+            ("POST", "/v1/holds/{id}/settle", Priority::Metering),
+            ("POST", "/v1/holds", Priority::Change),
+            ("GET", "/v1/holds/{id}", Priority::Read),
+            ("GET", "/metrics", Priority::Health),
         ] {
-            assert_eq!(priority(&method, route), expected, "{route}");
+            assert_eq!(priority(method, route), expected, "{route}");
         }
     }
 }

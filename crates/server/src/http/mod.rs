@@ -12,6 +12,7 @@ mod clock;
 mod convert;
 mod directory;
 pub(crate) mod extract;
+pub mod front;
 mod grants;
 mod history;
 mod holds;

@@ -84,7 +84,7 @@ pub(super) async fn set(
 ) -> Answer {
     let print = caller.print(&body);
     let plan = plan_set(id, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }
 
 /// The quotas of an account.
@@ -135,5 +135,5 @@ pub(super) async fn remove(
     let asked = value!({ "region": query.region });
     let print = caller.print(&asked);
     let plan = plan_remove(id, query.region, body)?;
-    change(&app, &caller, print, plan).await
+    change(&app, caller, print, plan).await
 }

@@ -72,8 +72,9 @@ pub(super) async fn report(
     }
     // Cumulative totals need no key of their own.
     let caller = Caller { idempotency_key: None, ..caller };
-    let orders = report.records.into_iter().map(|record| Ok(plan(record)?.ordered_by(&caller, 0)));
-    let decided = decide_all(&app, &caller, orders.collect()).await;
+    let orders =
+        report.records.into_iter().map(|record| Ok(plan(record)?.ordered_by(caller.clone(), 0)));
+    let decided = decide_all(&app, orders.collect()).await;
     let results = decided.into_iter().map(outcome).collect();
     Ok(json(StatusCode::OK, &Outcomes { results }))
 }

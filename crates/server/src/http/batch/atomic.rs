@@ -117,10 +117,14 @@ async fn gather(
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
         match prepare(app, caller, place, operation, print) {
-            Ok(order) => match order.recall(app, caller).await {
-                Ok(()) => orders.push(order),
-                Err(error) => failure = Some((place, error)),
-            },
+            Ok(order) => {
+                if let Some(recall) = order.recall(app)
+                    && let Err(error) = recall.await
+                {
+                    failure = Some((place, error));
+                }
+                orders.push(order);
+            }
             Err(error) => failure = Some((place, error)),
         }
         if failure.is_some() {
@@ -204,7 +208,7 @@ fn kept(refusal: Refusal, count: usize, replayed: bool) -> Failure {
     let failure = if let Refusal::BatchAborted { told } = &refusal
         && let Ok(mut told) = serde_json::from_str::<Told>(told)
     {
-        meta::with(|meta| told.body["request_id"] = meta.request_id.as_str().into());
+        meta::with(|meta| told.body["request_id"] = meta.request_id.to_string().into());
         aborted(told, count)
     } else {
         Failure::from(refusal)

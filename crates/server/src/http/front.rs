@@ -1,0 +1,188 @@
+//! The way in. What is asked for most, thousands of times a second, goes straight to its handler;
+//! everything else goes through the router. Both are observed, shed, authenticated and limited alike,
+//! and call the same handlers.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::request::Parts;
+use axum::http::{Method, Request};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use tower::Service;
+
+use super::change::Answer;
+use super::extract::{Caller, Params, Sent, receive};
+use super::middleware::{Asked, admit, observed};
+use super::router::router;
+use super::{balance, charges, holds};
+use crate::app::App;
+
+/// Answers requests.
+pub struct Front {
+    app: Arc<App>,
+    router: Router,
+}
+
+impl Front {
+    /// The front of an application.
+    pub fn new(app: Arc<App>) -> Front {
+        let router = router(&app);
+        Front { app, router }
+    }
+
+    /// Answers a request.
+    pub async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let Some(busy) = Busy::find(request.method(), request.uri().path()) else {
+            return self.router.clone().call(request.map(Body::new)).await;
+        };
+        let asked = Asked::known(busy.method(), busy.route(), request.uri());
+        let priority = asked.priority;
+        let work = async {
+            let (parts, body) = request.into_parts();
+            let (principal, limits) = match admit(&self.app, &parts.headers, priority) {
+                Ok(admitted) => admitted,
+                Err(failure) => return failure.into_response(),
+            };
+            let answer = async {
+                let caller = Caller::of(principal, &parts)?;
+                let body = match busy {
+                    Busy::Balance => Bytes::new(),
+                    _ => receive(&parts.headers, body).await?,
+                };
+                busy.handle(&self.app, caller, &parts, &body).await
+            };
+            let mut response = answer.await.into_response();
+            response.headers_mut().extend(limits);
+            response
+        };
+        Ok(observed(&self.app, asked, pin!(work)).await)
+    }
+}
+
+/// The routes that are asked for most.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Busy {
+    Balance,
+    Charge,
+    Place,
+    Capture,
+    Settle,
+    Release,
+}
+
+impl Busy {
+    #[cfg(test)]
+    const ALL: [Busy; 6] =
+        [Busy::Balance, Busy::Charge, Busy::Place, Busy::Capture, Busy::Settle, Busy::Release];
+
+    /// The route of a request. A path with escapes is left to the router.
+    fn find(method: &Method, path: &str) -> Option<Busy> {
+        let rest = path.strip_prefix("/v1/").filter(|rest| !rest.contains('%'))?;
+        let (first, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let (id, last) = rest.split_once('/').unwrap_or((rest, ""));
+        let found = match (first, id.is_empty(), last) {
+            ("holds", true, "") if rest.is_empty() => Busy::Place,
+            ("charges", true, "") if rest.is_empty() => Busy::Charge,
+            ("holds", false, "capture") => Busy::Capture,
+            ("holds", false, "settle") => Busy::Settle,
+            ("holds", false, "release") => Busy::Release,
+            ("accounts", false, "balance") => Busy::Balance,
+            _ => return None,
+        };
+        // A slash at the end makes it another path.
+        (found.method() == method.as_str() && !path.ends_with('/')).then_some(found)
+    }
+
+    fn method(self) -> &'static str {
+        match self {
+            Busy::Balance => "GET",
+            Busy::Charge | Busy::Place | Busy::Capture | Busy::Settle | Busy::Release => "POST",
+        }
+    }
+
+    /// The route as the description has it.
+    fn route(self) -> &'static str {
+        match self {
+            Busy::Balance => "/v1/accounts/{id}/balance",
+            Busy::Charge => "/v1/charges",
+            Busy::Place => "/v1/holds",
+            Busy::Capture => "/v1/holds/{id}/capture",
+            Busy::Settle => "/v1/holds/{id}/settle",
+            Busy::Release => "/v1/holds/{id}/release",
+        }
+    }
+
+    async fn handle(self, app: &Arc<App>, caller: Caller, parts: &Parts, body: &[u8]) -> Answer {
+        let id = || Path(id_in(parts.uri.path()).to_owned());
+        let app = State(Arc::clone(app));
+        match self {
+            // What a look may have to wait for is large.
+            Busy::Balance => Box::pin(balance::get(app, caller, id(), Params::of(parts)?)).await,
+            Busy::Charge => charges::charge(app, caller, Sent::read(parts, body)?).await,
+            Busy::Place => holds::place(app, caller, Sent::read(parts, body)?).await,
+            Busy::Capture => holds::capture(app, caller, id(), Sent::read(parts, body)?).await,
+            Busy::Settle => holds::settle(app, caller, id(), Sent::read(parts, body)?).await,
+            Busy::Release => holds::release(app, caller, id(), Sent::read(parts, body)?).await,
+        }
+    }
+}
+
+/// The id in the path of a busy route, empty if there is none.
+fn id_in(path: &str) -> &str {
+    path.split('/').nth(3).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_routes_are_those_of_the_description() {
+        let description = super::super::router::description();
+        for busy in Busy::ALL {
+            let paths = &description.paths.paths;
+            let item = paths.get(busy.route()).expect("the description has the route");
+            let operation = if busy.method() == "GET" { &item.get } else { &item.post };
+            assert!(operation.is_some(), "{busy:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_found_with_its_id_and_what_only_looks_like_it_is_left_to_the_router() {
+        let found = |method: &str, path: &str| {
+            let method = Method::from_bytes(method.as_bytes()).expect("a method");
+            Some((Busy::find(&method, path)?, id_in(path).to_owned()))
+        };
+        for (method, path, busy, id) in [
+            ("POST", "/v1/holds", Busy::Place, ""),
+            ("POST", "/v1/charges", Busy::Charge, ""),
+            ("POST", "/v1/holds/h.1:x/capture", Busy::Capture, "h.1:x"),
+            ("POST", "/v1/holds/settle/settle", Busy::Settle, "settle"),
+            ("POST", "/v1/holds/h/release", Busy::Release, "h"),
+            ("GET", "/v1/accounts/acme:nlp/balance", Busy::Balance, "acme:nlp"),
+        ] {
+            assert_eq!(found(method, path), Some((busy, id.to_owned())), "{path}");
+        }
+        for (method, path) in [
+            ("GET", "/v1/holds"),
+            ("HEAD", "/v1/accounts/a/balance"),
+            ("POST", "/v1/accounts/a/balance"),
+            ("POST", "/v1/holds/"),
+            ("POST", "/v2/holds"),
+            ("POST", "/v1/holds/a/"),
+            ("POST", "/v1/charges/x"),
+            ("POST", "/v1/holds//settle"),
+            ("POST", "/v1/holds/settle"),
+            ("POST", "/v1/holds/a/b/settle"),
+            ("POST", "/v1/holds/a%20b/settle"),
+            ("POST", "/v1/holds/a/settle/"),
+        ] {
+            assert_eq!(found(method, path), None, "{method} {path}");
+        }
+    }
+}
