@@ -23,7 +23,8 @@ pub struct LimitOptions {
     pub per_key: NonZeroU32,
     /// Requests per second of one tenant; twice that at once.
     pub per_tenant: NonZeroU32,
-    /// Requests that are handled at once before everything is shed.
+    /// Requests that are handled at once: reads are shed at half of it, changes at three quarters, and
+    /// metering when it fills all of it by itself.
     pub in_flight: NonZeroU32,
 }
 
@@ -125,6 +126,8 @@ fn refusal(bucket: &str, wait: Duration) -> Failure {
 #[derive(Debug)]
 pub struct Load {
     in_flight: AtomicUsize,
+    /// Those of them that meter.
+    metering: AtomicUsize,
     most: usize,
 }
 
@@ -138,12 +141,18 @@ impl Drop for Aside<'_> {
 }
 
 /// One request that is being handled, and counted unless it asks for health.
-pub struct Admitted<'a>(Option<&'a Load>);
+pub struct Admitted<'a> {
+    load: &'a Load,
+    priority: Priority,
+}
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        if let Some(load) = self.0 {
-            load.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if self.priority != Priority::Health {
+            self.load.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        if self.priority == Priority::Metering {
+            self.load.metering.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -151,7 +160,8 @@ impl Drop for Admitted<'_> {
 impl Load {
     /// Nothing is being handled.
     pub fn new(options: LimitOptions) -> Load {
-        Load { in_flight: AtomicUsize::new(0), most: options.in_flight.get() as usize }
+        let most = options.in_flight.get() as usize;
+        Load { in_flight: AtomicUsize::new(0), metering: AtomicUsize::new(0), most }
     }
 
     /// Steps aside while waiting for something that costs nothing.
@@ -165,18 +175,23 @@ impl Load {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Lets a request in, or sheds it: reads at half the limit, changes at three quarters,
-    /// metering only at the limit.
+    /// Lets a request in, or sheds it: reads at half the limit, changes at three quarters. Metering
+    /// is shed only when metering alone has reached the limit: no wave of anything else takes its room.
     pub fn admit(&self, priority: Priority) -> Option<Admitted<'_>> {
-        let most = match priority {
-            Priority::Health => return Some(Admitted(None)),
-            Priority::Metering => self.most,
-            Priority::Change => self.most / 4 * 3,
-            Priority::Read => self.most / 2,
+        let before = match priority {
+            Priority::Health => 0,
+            Priority::Metering | Priority::Change | Priority::Read => {
+                self.in_flight.fetch_add(1, Ordering::Relaxed)
+            }
         };
-        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let admitted = Admitted(Some(self));
-        (before < most.max(1)).then_some(admitted)
+        let room = match priority {
+            Priority::Health => true,
+            Priority::Metering => self.metering.fetch_add(1, Ordering::Relaxed) < self.most,
+            Priority::Change => before < (self.most / 4 * 3).max(1),
+            Priority::Read => before < (self.most / 2).max(1),
+        };
+        let admitted = Admitted { load: self, priority };
+        room.then_some(admitted)
     }
 }
 
@@ -231,8 +246,9 @@ mod tests {
         let rate = NonZeroU32::new(8).expect("not zero");
         let load = Load::new(LimitOptions { in_flight: rate, ..LimitOptions::default() });
         let mut inside = Vec::new();
+        // Metering has all eight places for itself, whatever else is inside.
         for (priority, most) in
-            [(Priority::Read, 4), (Priority::Change, 6), (Priority::Metering, 8)]
+            [(Priority::Read, 4), (Priority::Change, 6), (Priority::Metering, 6 + 8)]
         {
             while let Some(admitted) = load.admit(priority) {
                 inside.push(admitted);
