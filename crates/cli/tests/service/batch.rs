@@ -68,6 +68,24 @@ async fn operations_of_a_plain_batch_stand_on_their_own_and_keep_their_order() {
 }
 
 #[tokio::test]
+async fn an_operation_means_the_whole_id_in_its_path() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    server
+        .call("POST", "/v1/holds", json!({ "id": "h", "account": "acme", "amount": "5" }))
+        .await
+        .expect(201);
+    let paths = ["h=1", "h&x", "h+1", "h%3D1", "h%26x=", "%68"];
+    let release = |id: &str| operation(&format!("/v1/holds/{id}/release"), json!({}));
+    let body = json!({ "operations": paths.map(release) });
+    let done = server.call("POST", "/v1/batch", body).await.expect(200);
+    let results = done["results"].as_array().expect("a list");
+    let statuses: Vec<u64> = results.iter().filter_map(|one| one["status"].as_u64()).collect();
+    assert_eq!(statuses, [404, 404, 404, 404, 404, 200], "{done}");
+}
+
+#[tokio::test]
 async fn a_batch_under_one_key_has_one_effect() {
     let server = Server::start();
     server.tree().await;

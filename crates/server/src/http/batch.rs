@@ -2,6 +2,7 @@
 
 mod atomic;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -12,10 +13,10 @@ use bursar_api::json::convert;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
-use serde::Serialize;
 use serde_json::{Map, Value};
+use smallvec::SmallVec;
 
-use super::change::{Answer, json};
+use super::change::{Answer, USUAL_BODY, json_bytes};
 use super::extract::{Caller, Tree, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
@@ -26,8 +27,8 @@ use crate::render::Shown;
 /// The change that an operation asks for.
 fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Result<Plan, Failure> {
     let path = operation.path.as_str();
-    let segments: Vec<String> = path.split('/').skip(1).map(decoded).collect();
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let segments: SmallVec<[Cow<'_, str>; 6]> = path.split('/').skip(1).map(decoded).collect();
+    let segments: SmallVec<[&str; 6]> = segments.iter().map(AsRef::as_ref).collect();
     let own = |text: &str| text.to_owned();
     match (operation.method.as_str(), segments.as_slice()) {
         ("POST", ["v1", "accounts"]) => accounts::plan_open(app, body),
@@ -60,11 +61,14 @@ fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Resul
     }
 }
 
-fn decoded(segment: &str) -> String {
-    // A plus sign is itself in a path, unlike in a query.
-    let escaped = segment.replace('+', "%2B");
+fn decoded(segment: &str) -> Cow<'_, str> {
+    if !segment.contains('%') {
+        return Cow::Borrowed(segment);
+    }
+    // These are themselves in a path, unlike in a query.
+    let escaped = segment.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
     let mut pairs = form_urlencoded::parse(escaped.as_bytes());
-    pairs.next().map(|(name, _)| name.into_owned()).unwrap_or_default()
+    pairs.next().map(|(name, _)| name.into_owned().into()).unwrap_or_default()
 }
 
 /// The caller of one operation: its own idempotency key, or one made from the batch's.
@@ -126,10 +130,11 @@ fn prepare(
     caller: &Caller,
     place: usize,
     operation: &Operation,
+    body: Option<Value>,
     print: Option<u128>,
 ) -> Result<Order, Failure> {
     let own = caller_of(caller, place, operation)?;
-    let body = operation.body.clone().unwrap_or_else(|| Value::Object(Map::new()));
+    let body = body.unwrap_or_else(|| Value::Object(Map::new()));
     // Under the batch's own key an operation stands for the whole batch.
     let alone = || fingerprint(&operation.method, &operation.path, &body);
     let print = print.filter(|_| operation.idempotency_key.is_none()).unwrap_or_else(alone);
@@ -137,16 +142,9 @@ fn prepare(
 }
 
 /// What one operation came to.
-#[derive(Serialize)]
 pub(super) struct Outcome {
     status: u16,
     body: Shown,
-}
-
-/// What all came to, in order.
-#[derive(Serialize)]
-pub(super) struct Outcomes {
-    pub(super) results: Vec<Outcome>,
 }
 
 pub(super) fn outcome(done: Result<Done, Failure>) -> Outcome {
@@ -166,6 +164,24 @@ fn failed(failure: Failure) -> OperationResult {
     let problem = failure.into_problem();
     let body = serde_json::to_value(&problem).expect("a problem has only plain fields");
     OperationResult { status: problem.status, body }
+}
+
+/// What all came to, in order, as a [`BatchResults`].
+pub(super) fn results_body(results: &[Outcome]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(results.len() * USUAL_BODY);
+    out.extend_from_slice(b"{\"results\":[");
+    for (place, Outcome { status, body }) in results.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"status\":");
+        out.extend_from_slice(status.to_string().as_bytes());
+        out.extend_from_slice(b",\"body\":");
+        body.write(&mut out);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    out
 }
 
 /// Orders that are decided in one go: enough to share its cost, few enough that nobody waits long
@@ -218,7 +234,8 @@ pub(super) async fn decide_all(
     request_body = Batch,
     responses((status = 200, description = "What each came to, in order", body = BatchResults)))]
 pub(super) async fn run(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
-    let batch: Batch = convert(body.clone())?;
+    let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
+    let batch: Batch = convert(body)?;
     caller.principal.require("run_batch").or_else(|failure| {
         // Whoever may change anything may do so in a batch; each operation is checked by itself.
         let may = ["issue_grant", "set_budget", "freeze_account"];
@@ -227,22 +244,23 @@ pub(super) async fn run(State(app): State<Arc<App>>, caller: Caller, Tree(body):
     if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
         return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
     }
-    let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
     if batch.atomic {
         atomic::run(&app, &caller, &batch.operations, print).await
     } else {
-        separate(&app, &caller, &batch.operations, print).await
+        separate(&app, &caller, batch.operations, print).await
     }
 }
 
 async fn separate(
     app: &App,
     caller: &Caller,
-    operations: &[Operation],
+    mut operations: Vec<Operation>,
     print: Option<u128>,
 ) -> Answer {
-    let orders = operations.iter().enumerate();
-    let orders = orders.map(|(place, operation)| prepare(app, caller, place, operation, print));
+    let orders = operations.iter_mut().enumerate().map(|(place, operation)| {
+        let body = operation.body.take();
+        prepare(app, caller, place, operation, body, print)
+    });
     let decided = decide_all(app, orders.collect()).await;
     let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
@@ -261,7 +279,7 @@ async fn separate(
 }
 
 fn finished(results: Vec<Outcome>, replayed: bool) -> axum::response::Response {
-    let mut response = json(StatusCode::OK, &Outcomes { results });
+    let mut response = json_bytes(StatusCode::OK, results_body(&results));
     if replayed {
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
     }

@@ -13,7 +13,7 @@ use crate::operation::{Done, Plan};
 use crate::problem::Failure;
 
 /// Most bodies are smaller.
-const USUAL_BODY: usize = 640;
+pub(super) const USUAL_BODY: usize = 640;
 
 /// What a handler gives.
 pub(super) type Answer = Result<Response, Failure>;
@@ -74,7 +74,8 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     json_bytes(status, bytes)
 }
 
-fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
+/// JSON that is written already.
+pub(super) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
     let mut response = Response::new(bytes.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -9,8 +9,8 @@ use bursar_api::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
 use bursar_core::ledger::command::{Command, Usage, UsageOf};
 use bursar_core::ledger::refusal::Resource;
 
-use super::batch::{Outcomes, decide_all, outcome};
-use super::change::{Answer, json, named};
+use super::batch::{decide_all, outcome, results_body};
+use super::change::{Answer, json_bytes, named};
 use super::convert::credits;
 use super::extract::{Caller, Tree};
 use crate::app::App;
@@ -75,6 +75,6 @@ pub(super) async fn report(
     let orders =
         report.records.into_iter().map(|record| Ok(plan(record)?.ordered_by(caller.clone(), 0)));
     let decided = decide_all(&app, orders.collect()).await;
-    let results = decided.into_iter().map(outcome).collect();
-    Ok(json(StatusCode::OK, &Outcomes { results }))
+    let results: Vec<_> = decided.into_iter().map(outcome).collect();
+    Ok(json_bytes(StatusCode::OK, results_body(&results)))
 }

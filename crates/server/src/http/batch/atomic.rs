@@ -116,7 +116,7 @@ async fn gather(
     let mut orders = Vec::with_capacity(operations.len());
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
-        match prepare(app, caller, place, operation, print) {
+        match prepare(app, caller, place, operation, operation.body.clone(), print) {
             Ok(order) => {
                 if let Some(recall) = order.recall(app)
                     && let Err(error) = recall.await
