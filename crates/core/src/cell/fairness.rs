@@ -13,6 +13,9 @@
 //! turn be under by the gap, after a turn of its own. And turns double until they are as long as
 //! the job: one that cannot save its work is done then, however many wait. What its account has
 //! had by then beyond its share, the others get afterwards.
+//!
+//! A job that resumes loses nothing. Where its account has other jobs to go on with, its turns stay
+//! short and the first rule holds for it whatever its size.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
