@@ -101,7 +101,7 @@ impl File {
 /// batches, and how many images there were. Anything worse fails at once.
 pub(crate) fn power_loss(sync: &str, tidying: Tidying, seed: u64, wanted: usize) -> (usize, usize) {
     let recorded = TempDir::new();
-    let steps = run(recorded.path(), sync, tidying, super::APPENDS, &[]);
+    let steps = run(recorded.path(), sync, tidying, super::APPENDS, slow_move(tidying));
     assert_eq!(moved_while_appending(&steps), tidying == Tidying::Meanwhile);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let every = (crash_points(&steps) / wanted).max(1);
@@ -139,6 +139,16 @@ pub(crate) fn power_loss(sync: &str, tidying: Tidying, seed: u64, wanted: usize)
     }
     assert_eq!(acknowledged, super::APPENDS, "the child did not finish");
     (lost, images)
+}
+
+/// Options of strace that let the thread which moves the log sleep after every page, so that batches
+/// are appended meanwhile however the processors are shared out. It is known by its many calls: every
+/// append has a thread of its own.
+fn slow_move(tidying: Tidying) -> &'static [&'static str] {
+    match tidying {
+        Tidying::Between => &[],
+        Tidying::Meanwhile => &["-e", "inject=pwrite64:delay_exit=5000:when=20+"],
+    }
 }
 
 /// Whether a batch was acknowledged while the log was being moved: between writes into the file and
