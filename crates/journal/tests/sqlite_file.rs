@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalError, StoredBatch};
+use bursar_journal::{Journal, JournalError, StoredBatch, Untidiness};
 use support::{TempDir, read_all, sample};
 
 fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
@@ -82,7 +82,7 @@ fn the_log_begins_anew_while_batches_are_appended_all_the_time() {
     std::thread::scope(|scope| {
         let tidier = scope.spawn(|| {
             for _ in 0..ROUNDS {
-                while !journal.is_untidy() {
+                while journal.untidiness() == Untidiness::None {
                     std::thread::yield_now();
                 }
                 journal.tidy().expect("the disk works");
