@@ -210,7 +210,11 @@ fn read_ends(connection: &Connection) -> Result<([u8; 16], RawHead), String> {
 }
 
 /// Adds batches to the database of a copy, and moves its head.
-pub(crate) fn add(to: &mut Connection, batches: &[RawBatch], head: RawHead) -> rusqlite::Result<()> {
+pub(crate) fn add(
+    to: &mut Connection,
+    batches: &[RawBatch],
+    head: RawHead,
+) -> rusqlite::Result<()> {
     let transaction = to.transaction()?;
     for batch in batches {
         transaction.execute(

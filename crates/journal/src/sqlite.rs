@@ -163,7 +163,12 @@ impl SqliteJournal {
         AppendError::Unknown(JournalError::Stopped(reason).to_string())
     }
 
-    fn append_batch(&self, epoch: Epoch, expected: Head, batch: Batch) -> Result<Head, AppendError> {
+    fn append_batch(
+        &self,
+        epoch: Epoch,
+        expected: Head,
+        batch: Batch,
+    ) -> Result<Head, AppendError> {
         let mut batch = expected.followed_by(epoch, batch);
         loop {
             match self.append_to_tail(expected, batch)? {
@@ -309,8 +314,7 @@ fn head_in_database(
     if sequence == 0 {
         return Ok(Head::genesis(id));
     }
-    let row =
-        readers.with("reading a batch", |connection| rows::read_one(connection, sequence))?;
+    let row = readers.with("reading a batch", |connection| rows::read_one(connection, sequence))?;
     checked_head(sequence, row)
 }
 

@@ -41,7 +41,7 @@ fn copy(from: &Path, names: &[&str]) -> TempDir {
     to
 }
 
-fn rows(directory: &Path) -> u64 {
+fn rows(directory: &Path) -> u32 {
     let file = rusqlite::Connection::open(directory.join("journal.db")).expect("it is there");
     file.query_row("SELECT count(*) FROM batch", [], |row| row.get(0)).expect("a journal")
 }

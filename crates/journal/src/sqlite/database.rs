@@ -103,8 +103,7 @@ impl Database {
         &mut self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, Trouble> {
-        let connection =
-            self.connection().map_err(|error| Trouble::Unknown(error.to_string()))?;
+        let connection = self.connection().map_err(|error| Trouble::Unknown(error.to_string()))?;
         let error = match work(connection) {
             Ok(value) => return Ok(value),
             Err(error) => error,

@@ -289,8 +289,8 @@ pub(super) fn append(
     if moved == 0 {
         return Ok(None);
     }
-    let mut insert = transaction
-        .prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
     let mut bytes = 0;
     for batch in batches {
         bytes += batch.payload.len() + ROW_BYTES;

@@ -138,11 +138,7 @@ const NAMES: [&str; 3] = [JOURNAL, "journal.db-wal", "journal.db-tail"];
 
 /// Writes a journal that moves its log into the file when it has `checkpoint_pages`, and is tidied
 /// after every so many batches. Gives what its files were just before the end.
-fn fill(
-    path: &Path,
-    checkpoint_pages: u32,
-    tidied_every: u64,
-) -> (Vec<StoredBatch>, [Vec<u8>; 3]) {
+fn fill(path: &Path, checkpoint_pages: u32, tidied_every: u64) -> (Vec<StoredBatch>, [Vec<u8>; 3]) {
     let options = SqliteOptions { checkpoint_pages, ..SqliteOptions::default() };
     let journal = SqliteJournal::open(path, options).expect("a new file");
     let epoch = journal.acquire_lease("test", Duration::from_secs(60)).expect("alone").epoch;
@@ -154,8 +150,7 @@ fn fill(
             journal.tidy().expect("the disk works");
         }
     }
-    let files =
-        NAMES.map(|name| std::fs::read(path.with_file_name(name)).expect("just written"));
+    let files = NAMES.map(|name| std::fs::read(path.with_file_name(name)).expect("just written"));
     (read_all(&journal, genesis), files)
 }
 
