@@ -137,3 +137,23 @@ fn a_stale_epoch_and_a_stale_head_are_fenced() {
     assert_eq!(journal.head(), Ok(next));
     journal.append(new, next, sample(4)).expect("the owner");
 }
+
+#[test]
+fn a_journal_without_a_tail_is_taken_over_and_no_longer_one_for_builds_that_know_none() {
+    let directory = TempDir::new();
+    let (journal, epoch) = opened(directory.path());
+    let head = append(&journal, epoch, 3);
+    drop(journal);
+    std::fs::remove_file(directory.path().join(FILES[2])).expect("it is not needed");
+    let version = |set: Option<u32>| -> u32 {
+        let file = rusqlite::Connection::open(directory.path().join(FILES[0])).expect("there");
+        if let Some(version) = set {
+            file.pragma_update(None, "user_version", version).expect("it is ours");
+        }
+        file.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a number")
+    };
+    assert_eq!(version(Some(1)), 1);
+    let (journal, _) = opened(directory.path());
+    assert_eq!(journal.head(), Ok(head));
+    assert_eq!(version(None), 2);
+}

@@ -16,8 +16,10 @@ use crate::error::JournalError;
 
 /// The first release without the WAL-reset race.
 const OLDEST_LIBRARY: i32 = 3_051_003;
-/// `user_version` of the file: the version of the tables below.
-const SCHEMA_VERSION: i64 = 1;
+/// `user_version` of the file: the version of the tables below and of the files beside it. Version 1
+/// had no tail; a build that knows no tail would not see the newest batches, and refuses version 2.
+const SCHEMA_VERSION: i64 = 2;
+const WITHOUT_TAIL: i64 = 1;
 /// `application_id` of the file: "BRSR".
 const APPLICATION_ID: i64 = 0x4252_5352;
 /// Bytes of one page, as `PRAGMA page_size` below sets it.
@@ -125,7 +127,7 @@ pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, Jour
             "the file is a SQLite database but not a Bursar journal".into(),
         ));
     }
-    if version != SCHEMA_VERSION {
+    if version != SCHEMA_VERSION && version != WITHOUT_TAIL {
         return Err(JournalError::Refused(format!(
             "the journal has schema version {version}; this build knows version {SCHEMA_VERSION}"
         )));
@@ -141,6 +143,9 @@ pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, Jour
             read_ownership(connection)
                 .map_err(|error| damaged("lease", error.to_string()))?
                 .check(id)?;
+            if version == WITHOUT_TAIL {
+                connection.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(storage)?;
+            }
             Ok(id)
         }
         _ => Err(damaged("identity", "its checksum does not match".into())),
