@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use thiserror::Error;
 
 use crate::report::Report;
-use crate::source::SqliteSource;
+use crate::source::{self, SqliteSource};
 use crate::verify::{Progress, verify, verify_chain};
 
 /// Pages copied in one step.
@@ -229,8 +229,8 @@ fn copy_database(
     let from = open_read_only(journal)?;
     // One read transaction around the whole copy: what is written meanwhile is not seen, so the
     // copy never has to start again, however busy the journal is.
-    from.execute_batch("BEGIN; SELECT sequence FROM head;")
-        .map_err(database_error("reading", journal))?;
+    let (_, stored, behind) =
+        source::begin(&from, journal).map_err(database_error("reading", journal))?;
     let mut to = Connection::open(target).map_err(database_error("making", target))?;
     let copying = database_error::<rusqlite::Error>;
     {
@@ -248,6 +248,8 @@ fn copy_database(
             }
         }
     }
+    let head = behind.head(stored);
+    source::add(&mut to, &behind.batches, head).map_err(copying("finishing", target))?;
     // One file that needs no log beside it; a server that opens it switches back.
     to.pragma_update(None, "journal_mode", "delete")
         .or_else(|error| match error {

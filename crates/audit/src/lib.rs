@@ -16,6 +16,7 @@ mod node;
 pub mod proof;
 mod report;
 pub mod source;
+mod tail;
 mod verify;
 
 pub use live::LiveNumbers;

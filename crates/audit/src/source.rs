@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, params};
+
+use crate::tail::{Behind, PAUSE, TRIES, Tail};
 
 /// One stored batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,12 +137,14 @@ impl Source for JournalSource<'_> {
     }
 }
 
-/// A SQLite journal, read beside whoever writes it: one read transaction, so that head and batches
-/// belong together.
+/// A SQLite journal, read beside whoever writes it: the tail, and then the database in one read
+/// transaction, so that head and batches belong together.
 pub struct SqliteSource {
     connection: Connection,
     journal: [u8; 16],
     head: RawHead,
+    /// What is not in the database yet.
+    behind: Vec<RawBatch>,
 }
 
 impl SqliteSource {
@@ -152,29 +156,96 @@ impl SqliteSource {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(words)?;
         connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(words)?;
-        connection.execute_batch("BEGIN").map_err(words)?;
-        let (journal, sum): ([u8; 16], Vec<u8>) = connection
-            .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
-            .map_err(words)?;
-        if row_checksum("identity", &[&journal])[..] != sum[..] {
-            return Err("the journal's identity does not match its checksum".into());
-        }
-        let (sequence, position, hash, sum): (i64, i64, [u8; 32], Vec<u8>) = connection
-            .query_row(
-                "SELECT sequence, position, hash, checksum FROM head WHERE only = 1",
-                [],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
-            )
-            .map_err(words)?;
-        let fields = [&sequence.to_le_bytes()[..], &position.to_le_bytes(), &hash];
-        if row_checksum("head", &fields)[..] != sum[..] {
-            return Err("the journal's head does not match its checksum".into());
-        }
-        let (sequence, position) = (sequence.cast_unsigned(), position.cast_unsigned());
-        Ok(SqliteSource { connection, journal, head: RawHead { sequence, position, hash } })
+        let (journal, stored, behind) = begin(&connection, path)?;
+        let head = behind.head(stored);
+        Ok(SqliteSource { connection, journal, head, behind: behind.batches })
     }
+}
+
+/// Begins a read transaction of the journal in `path` and says which it is, what the database's head
+/// is, and what the tail has behind it.
+pub(crate) fn begin(
+    connection: &Connection,
+    path: &Path,
+) -> Result<([u8; 16], RawHead, Behind), String> {
+    let mut tries = 0;
+    loop {
+        let tail = Tail::read(path).map_err(|error| format!("reading the tail: {error}"))?;
+        connection.execute_batch("BEGIN").map_err(words)?;
+        let (journal, head) = read_ends(connection)?;
+        let behind = tail.behind(journal, head);
+        tries += 1;
+        // What is still missing after so many readings was lost.
+        if behind.whole || tries == TRIES {
+            return Ok((journal, head, behind));
+        }
+        connection.execute_batch("ROLLBACK").map_err(words)?;
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The identity and the head, checked.
+fn read_ends(connection: &Connection) -> Result<([u8; 16], RawHead), String> {
+    let (journal, sum): ([u8; 16], Vec<u8>) = connection
+        .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .map_err(words)?;
+    if row_checksum("identity", &[&journal])[..] != sum[..] {
+        return Err("the journal's identity does not match its checksum".into());
+    }
+    let (sequence, position, hash, sum): (i64, i64, [u8; 32], Vec<u8>) = connection
+        .query_row(
+            "SELECT sequence, position, hash, checksum FROM head WHERE only = 1",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+        )
+        .map_err(words)?;
+    let (sequence, position) = (sequence.cast_unsigned(), position.cast_unsigned());
+    let head = RawHead { sequence, position, hash };
+    if head_checksum(head)[..] != sum[..] {
+        return Err("the journal's head does not match its checksum".into());
+    }
+    Ok((journal, head))
+}
+
+/// Adds batches to the database of a copy, and moves its head.
+pub(crate) fn add(
+    to: &mut Connection,
+    batches: &[RawBatch],
+    head: RawHead,
+) -> rusqlite::Result<()> {
+    let transaction = to.transaction()?;
+    for batch in batches {
+        transaction.execute(
+            "INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![
+                batch.sequence.cast_signed(),
+                batch.first_position.cast_signed(),
+                batch.records,
+                batch.epoch.cast_signed(),
+                batch.time,
+                batch.previous,
+                batch.hash,
+                batch.payload,
+            ],
+        )?;
+    }
+    transaction.execute(
+        "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4 WHERE only = 1",
+        params![
+            head.sequence.cast_signed(),
+            head.position.cast_signed(),
+            head.hash,
+            head_checksum(head),
+        ],
+    )?;
+    transaction.commit()
+}
+
+fn head_checksum(head: RawHead) -> [u8; 32] {
+    let fields = [&head.sequence.to_le_bytes()[..], &head.position.to_le_bytes(), &head.hash];
+    row_checksum("head", &fields)
 }
 
 fn words(error: rusqlite::Error) -> String {
@@ -222,6 +293,11 @@ impl Source for SqliteSource {
                 })
             };
             if !take(read().map_err(words)?) {
+                return Ok(());
+            }
+        }
+        for batch in &self.behind {
+            if !take(batch.clone()) {
                 break;
             }
         }

@@ -1,15 +1,19 @@
 //! The thread that keeps the journal tidy, so that nobody waits for it.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
-use bursar_journal::{AppendError, Journal};
+use bursar_journal::{AppendError, Journal, Untidiness};
 
 use crate::handoff::Handoff;
 
-#[derive(Default)]
+/// How long a little untidiness is left alone: what comes meanwhile is done with it.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 struct Wish {
-    wanted: bool,
+    untidiness: Untidiness,
     closed: bool,
 }
 
@@ -18,45 +22,62 @@ pub(crate) struct Tidier<M: Machine> {
     journal: Arc<dyn Journal>,
     handoff: Arc<Handoff<M>>,
     wish: Mutex<Wish>,
+    /// The untidiness that the thread knows of, so that looking seldom takes the lock.
+    known: AtomicU8,
     changed: Condvar,
 }
 
 impl<M: Machine> Tidier<M> {
     pub(crate) fn new(journal: Arc<dyn Journal>, handoff: Arc<Handoff<M>>) -> Tidier<M> {
-        Tidier { journal, handoff, wish: Mutex::default(), changed: Condvar::new() }
+        let wish = Mutex::new(Wish { untidiness: Untidiness::None, closed: false });
+        Tidier { journal, handoff, wish, known: AtomicU8::new(0), changed: Condvar::new() }
     }
 
     fn wish(&self) -> MutexGuard<'_, Wish> {
-        // Two flags, each set whole.
+        // Two values, each set whole.
         self.wish.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks whether the journal is untidy; called after every append.
     pub(crate) fn look(&self) {
-        if self.journal.is_untidy() && !std::mem::replace(&mut self.wish().wanted, true) {
-            self.changed.notify_one();
+        let untidiness = self.journal.untidiness();
+        if untidiness as u8 > self.known.load(Ordering::Relaxed) {
+            self.note(untidiness);
         }
+    }
+
+    fn note(&self, untidiness: Untidiness) {
+        self.wish().untidiness = untidiness;
+        self.known.store(untidiness as u8, Ordering::Relaxed);
+        self.changed.notify_one();
     }
 
     /// Works until it is closed, or until the first failure.
     pub(crate) fn run(&self) {
         let _guard = PanicGuard(&self.handoff);
         while self.wait() {
-            let tidied = self.journal.tidy();
-            // Only now: while it was at work, looking would have woken it for nothing.
-            self.wish().wanted = false;
-            if let Err(failure) = tidied {
-                self.handoff.fail(failure);
-                return;
+            match self.journal.tidy() {
+                // Only now: while it was at work, looking would have woken it for nothing.
+                Ok(()) => self.note(self.journal.untidiness()),
+                // Nothing is lost by waiting for space.
+                Err(AppendError::Full(_)) => self.note(Untidiness::Some),
+                Err(failure) => {
+                    self.handoff.fail(failure);
+                    return;
+                }
             }
         }
     }
 
     /// Waits for something to do; false at the end.
     fn wait(&self) -> bool {
-        let idle = |wish: &mut Wish| !wish.wanted && !wish.closed;
+        let idle = |wish: &mut Wish| wish.untidiness == Untidiness::None && !wish.closed;
         let wish = self.changed.wait_while(self.wish(), idle);
-        !wish.unwrap_or_else(PoisonError::into_inner).closed
+        let wish = wish.unwrap_or_else(PoisonError::into_inner);
+        let patient = |wish: &mut Wish| wish.untidiness < Untidiness::Much && !wish.closed;
+        let wish = self.changed.wait_timeout_while(wish, PATIENCE, patient);
+        let (wish, _) = wish.unwrap_or_else(PoisonError::into_inner);
+        !wish.closed
     }
 
     /// Ends the thread once it is done with what it does.
@@ -65,7 +86,6 @@ impl<M: Machine> Tidier<M> {
         self.changed.notify_one();
     }
 }
-
 /// Fails the handoff if this thread panics.
 struct PanicGuard<'a, M: Machine>(&'a Handoff<M>);
 

@@ -11,7 +11,7 @@ use bursar_engine::{Engine, EngineError};
 use bursar_journal::memory::MemoryJournal;
 use bursar_journal::{
     AppendError, Batch, BatchReader, Epoch, Head, Journal, JournalError, JournalId, Lease,
-    LeaseError, Pending, Snapshot, SnapshotMark,
+    LeaseError, Pending, Snapshot, SnapshotMark, Untidiness,
 };
 use support::till::{Command, Till, TillCodec};
 use support::{memory, till, wait_until};
@@ -36,8 +36,8 @@ impl Untidy {
 }
 
 impl Journal for Untidy {
-    fn is_untidy(&self) -> bool {
-        true
+    fn untidiness(&self) -> Untidiness {
+        Untidiness::Much
     }
 
     fn tidy(&self) -> Result<(), AppendError> {

@@ -71,14 +71,14 @@ impl Head {
     }
 
     /// The stored form of `batch` as the one that follows this head.
-    pub fn followed_by(&self, epoch: Epoch, batch: &Batch) -> StoredBatch {
+    pub fn followed_by(&self, epoch: Epoch, batch: Batch) -> StoredBatch {
         let mut stored = StoredBatch {
             sequence: self.sequence + 1,
             first_position: self.position + 1,
             records: batch.records(),
             epoch,
             time: batch.time(),
-            payload: batch.payload().to_vec(),
+            payload: batch.into_payload(),
             previous: self.hash,
             hash: Digest::default(),
         };
@@ -221,7 +221,7 @@ mod tests {
         let mut head = genesis;
         let mut rows = Vec::new();
         for n in 1..=3 {
-            let row = head.followed_by(Epoch(1), &batch(n, &[u8::try_from(n).unwrap_or(0); 5]));
+            let row = head.followed_by(Epoch(1), batch(n, &[u8::try_from(n).unwrap_or(0); 5]));
             head = row.head();
             rows.push(row);
         }
@@ -288,8 +288,8 @@ mod tests {
     #[test]
     fn a_batch_of_an_older_epoch_never_follows_a_newer_one() {
         let genesis = Head::genesis(JournalId([7; 16]));
-        let newer = genesis.followed_by(Epoch(2), &batch(1, b"newer"));
-        let older = newer.head().followed_by(Epoch(1), &batch(2, b"older"));
+        let newer = genesis.followed_by(Epoch(2), batch(1, b"newer"));
+        let older = newer.head().followed_by(Epoch(1), batch(2, b"older"));
         assert_eq!(first_bad(genesis, &[newer, older]), Some(2));
     }
 }

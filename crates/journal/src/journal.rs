@@ -34,14 +34,15 @@ pub trait Journal: Send + Sync + 'static {
         1
     }
 
-    /// Whether [`Journal::tidy`] has something to do. Asked after every append, so it costs nothing.
-    fn is_untidy(&self) -> bool {
-        false
+    /// How much [`Journal::tidy`] has to do. Asked after every append, so it costs nothing.
+    fn untidiness(&self) -> Untidiness {
+        Untidiness::None
     }
 
     /// Housekeeping that should not delay an answer; called while appends go on, by another thread.
     ///
     /// # Errors
+    /// [`AppendError::Full`] if it must wait for space, which nobody notices for a while;
     /// [`AppendError::Unknown`] if the store can no longer be trusted to keep what it has.
     fn tidy(&self) -> Result<(), AppendError> {
         Ok(())
@@ -79,6 +80,17 @@ pub trait Journal: Send + Sync + 'static {
     /// # Errors
     /// [`JournalError::Damaged`] if it is not what was put: use an older one.
     fn get_snapshot(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError>;
+}
+
+/// How urgent it is to call [`Journal::tidy`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Untidiness {
+    /// There is nothing to do.
+    None,
+    /// There is something; it can wait for a moment in which more may come.
+    Some,
+    /// It should be done at once, or appends will have to wait for it.
+    Much,
 }
 
 /// The right to append under one epoch, for a while.

@@ -22,7 +22,7 @@ pub mod sqlite;
 
 pub use chain::{Chain, Epoch, Head, JournalId, StoredBatch};
 pub use error::{AppendError, JournalError, LeaseError};
-pub use journal::{BatchReader, Journal, Lease, Pending, RowSource};
+pub use journal::{BatchReader, Journal, Lease, Pending, RowSource, Untidiness};
 pub use recent::Recent;
 pub use record::{Batch, BatchBuilder, Record, RecordError, RecordKind};
 pub use snapshot::{Snapshot, SnapshotMark};

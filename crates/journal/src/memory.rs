@@ -166,7 +166,7 @@ impl MemoryJournal {
         if disk.epoch != epoch || disk.head() != expected {
             return Err(AppendError::Fenced { epoch });
         }
-        disk.rows.push(expected.followed_by(epoch, batch));
+        disk.rows.push(expected.followed_by(epoch, batch.clone()));
         if fault == Some(Fault::UnknownNotSynced) {
             return Err(AppendError::Unknown("injected, not synced".into()));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
-use crate::journal::{BatchReader, Journal, Lease, Pending, RowSource};
+use crate::journal::{BatchReader, Journal, Lease, Pending, RowSource, Untidiness};
 use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
 
@@ -112,8 +112,8 @@ impl Journal for Recent {
         self.store.pipeline_depth()
     }
 
-    fn is_untidy(&self) -> bool {
-        self.store.is_untidy()
+    fn untidiness(&self) -> Untidiness {
+        self.store.untidiness()
     }
 
     fn tidy(&self) -> Result<(), AppendError> {

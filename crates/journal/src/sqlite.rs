@@ -1,48 +1,54 @@
-//! A journal in one SQLite file, for one process.
+//! A journal in one SQLite file and a tail beside it, for one process.
 //!
-//! WAL mode with `synchronous=FULL`: every commit is one sync of the log. One connection writes,
-//! another moves the log into the file ([`SqliteJournal::tidy`]) while batches are appended; readers
-//! have connections of their own.
+//! A batch is appended to the tail ([`tail`]), with one write and one sync, and is then durable. Another
+//! thread moves what has gathered there into the database ([`SqliteJournal::tidy`]), many batches in
+//! one transaction: WAL mode with `synchronous=FULL`. Readers have connections of their own, and get
+//! what is still on its way from memory.
 //! A file beside the database is locked by the operating system for as long as the journal is open.
 //! The first failed write or sync stops the journal for the life of the process: what the disk holds
 //! then is only known after the page cache was dropped and everything was read again, at the next
 //! start.
 
+mod database;
 mod files;
 mod log;
 mod rows;
 mod schema;
-mod tidier;
+mod tail;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, InterruptHandle};
+use rusqlite::{ErrorCode, InterruptHandle};
 
-use crate::chain::{Epoch, Head, JournalId};
+use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
-use crate::journal::{BatchReader, Journal, Lease, Pending, checked_head};
+use crate::journal::{BatchReader, Journal, Lease, Pending, Untidiness, checked_head};
 use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
+use database::{Database, Trouble};
 use files::{LockFile, SnapshotFiles};
 use rows::{ReaderPool, Rows};
-use tidier::Tidier;
+use tail::{Occupied, Tail, Waiting, WriteError};
 
 /// How to open a SQLite journal.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// After how many pages of log [`Journal::tidy`] moves it into the file.
+    /// How long the tail may become before an append waits until part of it is in the database.
+    pub tail_bytes: u64,
+    /// After how many pages of SQLite's log [`Journal::tidy`] moves it into the file.
     pub checkpoint_pages: u32,
-    /// `synchronous=NORMAL`: loses acknowledged batches on power loss. Only there so that the crash
-    /// tests can show that they notice.
+    /// No sync of the tail, and `synchronous=NORMAL`: loses acknowledged batches on power loss. Only
+    /// there so that the crash tests can show that they notice.
     pub unsafe_normal_sync: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> SqliteOptions {
-        SqliteOptions { checkpoint_pages: 1_800, unsafe_normal_sync: false }
+        SqliteOptions { tail_bytes: 8 << 20, checkpoint_pages: 1_800, unsafe_normal_sync: false }
     }
 }
 
@@ -51,31 +57,42 @@ pub struct SqliteJournal {
     path: PathBuf,
     options: SqliteOptions,
     id: JournalId,
-    /// Whoever locks both locks the tidier first.
-    tidier: Mutex<Tidier>,
+    /// Whoever locks several of these three locks them in this order.
+    database: Mutex<Database>,
     writer: Mutex<Writer>,
-    /// About how many pages the log has. Changed only under the writer's lock.
-    log_pages: AtomicU32,
+    newest: Mutex<Newest>,
+    /// An [`Untidiness`], so that nobody needs a lock to look.
+    untidiness: AtomicU8,
+    /// Why nothing may be done any more.
+    stopped: OnceLock<String>,
+    /// Stops what the database is doing.
+    interrupt: Mutex<InterruptHandle>,
     readers: Arc<ReaderPool>,
     snapshots: SnapshotFiles,
     // Last, so that the lock is given up after every connection is closed.
     _lock: LockFile,
 }
 
+/// Locked for as long as an append takes.
 struct Writer {
-    connection: Option<Connection>,
-    /// Why nothing may be done any more.
-    stopped: Option<String>,
-    /// Stops the tidier in the middle of its work.
-    tidying: InterruptHandle,
+    tail: Tail,
+    /// Who may append.
+    epoch: Epoch,
+}
+
+/// What readers see. Locked only to look or to change it.
+struct Newest {
+    head: Head,
+    /// The batches that are not known to be in the database; the last one is the head.
+    waiting: VecDeque<Waiting>,
 }
 
 impl SqliteJournal {
     /// Opens the journal at `path`, or creates it.
     ///
     /// # Errors
-    /// Refuses a second process, a SQLite with the WAL-reset race, a format it does not know, and a
-    /// head that does not match the last batch.
+    /// Refuses a second process, a SQLite with the WAL-reset race, a format it does not know, a
+    /// head that does not match the last batch, and a tail in which a batch is missing.
     pub fn open(path: &Path, options: SqliteOptions) -> Result<SqliteJournal, JournalError> {
         schema::check_library()?;
         let lock = LockFile::take(path)?;
@@ -86,110 +103,219 @@ impl SqliteJournal {
         }
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
-        let tidier = Tidier::open(path, &options)?;
         // If it could not be emptied now, the first chance is taken.
-        let log_pages = if tidier.restart_log()? { 0 } else { u32::MAX };
-        files::sync_directory(path)?;
+        let log_pages = if schema::restart_log(&connection)? { 0 } else { u32::MAX };
+        let epoch = schema::read_ownership(&connection)
+            .map_err(|error| failure("reading the lease", &error))?
+            .epoch;
         let readers = Arc::new(ReaderPool::new(path));
-        let snapshots = SnapshotFiles::new(path, id);
-        let tidying = tidier.interrupt_handle();
-        let writer = Writer { connection: Some(connection), stopped: None, tidying };
+        let head = stored_head(&readers, id)?;
+        let tail = Tail::open(path, id, options.tail_bytes, !options.unsafe_normal_sync)?;
+        let newest = Newest::recover(&tail, head)?;
+        files::sync_directory(path)?;
         let journal = SqliteJournal {
             path: path.to_owned(),
             options,
             id,
-            tidier: Mutex::new(tidier),
-            writer: Mutex::new(writer),
-            log_pages: AtomicU32::new(log_pages),
+            interrupt: Mutex::new(connection.get_interrupt_handle()),
+            database: Mutex::new(Database::new(connection, log_pages)),
+            writer: Mutex::new(Writer { tail, epoch }),
+            newest: Mutex::new(newest),
+            untidiness: AtomicU8::new(0),
+            stopped: OnceLock::new(),
             readers,
-            snapshots,
+            snapshots: SnapshotFiles::new(path, id),
             _lock: lock,
         };
-        journal.check_tail()?;
-        Ok(journal)
+        match journal.move_tail() {
+            // It is as safe in the tail, and reads go on.
+            Ok(()) | Err(AppendError::Full(_)) => Ok(journal),
+            Err(error) => Err(JournalError::storage("moving the tail into the file", error)),
+        }
+    }
+
+    fn database(&self) -> MutexGuard<'_, Database> {
+        // A panic inside leaves a transaction open at worst, which the next one rolls back.
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic inside leaves a transaction open at worst, which the next one rolls back.
+        // A panic inside leaves a torn frame at worst, in a place that is written again.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The head row and the last batch must agree, or one of them is damaged.
-    fn check_tail(&self) -> Result<(), JournalError> {
-        let head = self.head()?;
-        if self.head_at(head.sequence)? != head {
-            let reason = "it is not the batch that the journal's head names".into();
-            return Err(JournalError::Corrupt { sequence: head.sequence, reason });
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        // Nothing that holds this lock can panic half way.
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_running(&self) -> Result<(), JournalError> {
+        match self.stopped.get() {
+            Some(reason) => Err(JournalError::Stopped(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// From here on only a new process may touch these files.
+    fn stop(&self, reason: String) -> AppendError {
+        let reason = self.stopped.get_or_init(|| reason).clone();
+        self.interrupt.lock().unwrap_or_else(PoisonError::into_inner).interrupt();
+        AppendError::Unknown(JournalError::Stopped(reason).to_string())
+    }
+
+    fn append_batch(
+        &self,
+        epoch: Epoch,
+        expected: Head,
+        batch: Batch,
+    ) -> Result<Head, AppendError> {
+        let mut batch = expected.followed_by(epoch, batch);
+        loop {
+            match self.append_to_tail(expected, batch)? {
+                Appended::Done(head) => return Ok(head),
+                Appended::NoRoom(back) => batch = back,
+            }
+            self.move_tail()?;
+            if tail::frame_bytes(batch.payload.len()) > self.options.tail_bytes {
+                return self.append_to_database(expected, batch);
+            }
+        }
+    }
+
+    fn append_to_tail(&self, expected: Head, batch: StoredBatch) -> Result<Appended, AppendError> {
+        let mut writer = self.writer();
+        // Only whoever has the writer adds to these; what is taken away meanwhile makes more room.
+        let (head, occupied) = self.newest().end();
+        self.check_turn(&writer, batch.epoch, expected, head)?;
+        let Some(place) = writer.tail.place(batch.payload.len(), occupied) else {
+            return Ok(Appended::NoRoom(batch));
+        };
+        let head = batch.head();
+        let waiting = writer.tail.write(place, batch).map_err(|error| match error {
+            WriteError::Full(error) => AppendError::Full(error.to_string()),
+            WriteError::Failed(error) => self.stop(error.to_string()),
+        })?;
+        let mut newest = self.newest();
+        newest.waiting.push_back(waiting);
+        newest.head = head;
+        self.look(&newest);
+        Ok(Appended::Done(head))
+    }
+
+    /// Appends what is larger than the tail.
+    fn append_to_database(&self, expected: Head, batch: StoredBatch) -> Result<Head, AppendError> {
+        let mut database = self.database();
+        let writer = self.writer();
+        let (head, _) = self.newest().end();
+        self.check_turn(&writer, batch.epoch, expected, head)?;
+        let batch = Arc::new(batch);
+        self.store(&mut database, std::slice::from_ref(&batch))?;
+        self.newest().head = batch.head();
+        Ok(batch.head())
+    }
+
+    fn check_turn(
+        &self,
+        writer: &Writer,
+        epoch: Epoch,
+        expected: Head,
+        head: Head,
+    ) -> Result<(), AppendError> {
+        self.check_running().map_err(|error| AppendError::Unknown(error.to_string()))?;
+        if writer.epoch != epoch || head != expected {
+            return Err(AppendError::Fenced { epoch });
         }
         Ok(())
     }
 
-    fn with_writer<T>(
+    /// Moves all that waits in the tail into the database.
+    fn move_tail(&self) -> Result<(), AppendError> {
+        let mut database = self.database();
+        self.check_running().map_err(|error| AppendError::Unknown(error.to_string()))?;
+        let batches: Vec<_> =
+            self.newest().waiting.iter().map(|waiting| Arc::clone(&waiting.batch)).collect();
+        self.store(&mut database, &batches)?;
+        let mut newest = self.newest();
+        newest.waiting.drain(..batches.len());
+        self.look(&newest);
+        Ok(())
+    }
+
+    fn store(
         &self,
-        doing: &'static str,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, JournalError> {
-        let mut writer = self.writer();
-        let connection = writer.connection()?;
-        work(connection).map_err(|error| writer.note(&error).unwrap_or(failure(doing, &error)))
+        database: &mut Database,
+        batches: &[Arc<StoredBatch>],
+    ) -> Result<(), AppendError> {
+        database.store(batches, self.options.checkpoint_pages).map_err(|trouble| match trouble {
+            Trouble::Failed(reason) => {
+                database.close();
+                self.stop(reason)
+            }
+            other => other.into(),
+        })
+    }
+
+    /// Notes how much there is to do for [`Journal::tidy`].
+    fn look(&self, newest: &Newest) {
+        let untidiness = match newest.end().1 {
+            None => Untidiness::None,
+            Some(occupied) if occupied.is_half_of(self.options.tail_bytes) => Untidiness::Much,
+            Some(_) => Untidiness::Some,
+        };
+        self.untidiness.store(untidiness as u8, Ordering::Relaxed);
     }
 }
 
-impl Writer {
-    fn connection(&self) -> Result<&Connection, JournalError> {
-        if let Some(reason) = &self.stopped {
-            return Err(JournalError::Stopped(reason.clone()));
-        }
-        self.connection
-            .as_ref()
-            .ok_or_else(|| JournalError::storage("using the journal", "it must be reopened"))
+/// What became of a batch that was to be written into the tail.
+enum Appended {
+    Done(Head),
+    /// It is handed back.
+    NoRoom(StoredBatch),
+}
+
+impl Newest {
+    /// What the database and the tail hold together.
+    fn recover(tail: &Tail, stored: Head) -> Result<Newest, JournalError> {
+        let waiting = tail.recover(stored)?;
+        let head = waiting.back().map_or(stored, |last| last.batch.head());
+        Ok(Newest { head, waiting })
     }
 
-    /// Stops for good on the first input/output error.
-    fn note(&mut self, error: &rusqlite::Error) -> Option<JournalError> {
-        if error.sqlite_error_code() != Some(ErrorCode::SystemIoFailure) {
-            return None;
-        }
-        Some(self.stop(error.to_string()))
+    /// The head, and which part of the tail is taken.
+    fn end(&self) -> (Head, Option<Occupied>) {
+        (self.head, Occupied::by(&self.waiting))
     }
 
-    /// From here on only a new process may touch these files.
-    fn stop(&mut self, reason: String) -> JournalError {
-        // Closing neither writes nor syncs (see `schema::open_writer`).
-        self.connection = None;
-        self.tidying.interrupt();
-        JournalError::Stopped(self.stopped.get_or_insert(reason).clone())
+    /// The batches behind `sequence` that wait.
+    fn behind(&self, sequence: u64) -> VecDeque<Arc<StoredBatch>> {
+        let first = self.waiting.front().map_or(0, |first| first.batch.sequence);
+        let known = (sequence + 1).saturating_sub(first);
+        let known = usize::try_from(known).unwrap_or(usize::MAX).min(self.waiting.len());
+        self.waiting.range(known..).map(|waiting| Arc::clone(&waiting.batch)).collect()
     }
+}
 
-    /// Appends one batch; says what the new head is and about how many pages the log grew.
-    fn append(
-        &mut self,
-        epoch: Epoch,
-        expected: Head,
-        batch: &Batch,
-    ) -> Result<(Head, u32), AppendError> {
-        let unknown = |error: JournalError| AppendError::Unknown(error.to_string());
-        let connection = self.connection().map_err(unknown)?;
-        let error = match schema::append(connection, epoch, expected, batch) {
-            Ok(Some(appended)) => return Ok(appended),
-            Ok(None) => return Err(AppendError::Fenced { epoch }),
-            Err(error) => error,
-        };
-        if let Some(stopped) = self.note(&error) {
-            return Err(unknown(stopped));
-        }
-        match error.sqlite_error_code() {
-            // The transaction was rolled back: its commit mark was never written.
-            Some(ErrorCode::DiskFull) => Err(AppendError::Full(error.to_string())),
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                Err(AppendError::Corrupt(failure("appending a batch", &error)))
-            }
-            _ => {
-                self.connection = None;
-                Err(AppendError::Unknown(error.to_string()))
-            }
-        }
+/// The last batch that the database has. The head row and that batch must agree, or one of them is
+/// damaged.
+fn stored_head(readers: &ReaderPool, id: JournalId) -> Result<Head, JournalError> {
+    let head = readers.with("reading the head", schema::read_head)?.check()?;
+    if head_in_database(readers, id, head.sequence)? != head {
+        let reason = "it is not the batch that the journal's head names".into();
+        return Err(JournalError::Corrupt { sequence: head.sequence, reason });
     }
+    Ok(head)
+}
+
+fn head_in_database(
+    readers: &ReaderPool,
+    id: JournalId,
+    sequence: u64,
+) -> Result<Head, JournalError> {
+    if sequence == 0 {
+        return Ok(Head::genesis(id));
+    }
+    let row = readers.with("reading a batch", |connection| rows::read_one(connection, sequence))?;
+    checked_head(sequence, row)
 }
 
 /// The words of a SQLite error as one of ours.
@@ -202,81 +328,101 @@ fn failure(doing: &'static str, error: &rusqlite::Error) -> JournalError {
     }
 }
 
+impl Drop for SqliteJournal {
+    fn drop(&mut self) {
+        // So that one file holds everything after an orderly end. If it fails, the tail has it.
+        let _ = self.move_tail();
+    }
+}
+
 impl Journal for SqliteJournal {
     fn id(&self) -> JournalId {
         self.id
     }
 
     fn head(&self) -> Result<Head, JournalError> {
-        let stored = self.readers.with("reading the head", schema::read_head)?;
-        stored.check()
+        Ok(self.newest().head)
     }
 
     fn begin_append(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending {
-        let mut writer = self.writer();
-        Pending::Done(writer.append(epoch, expected, &batch).map(|(head, pages)| {
-            let pages = self.log_pages.load(Ordering::Relaxed).saturating_add(pages);
-            self.log_pages.store(pages, Ordering::Relaxed);
-            head
-        }))
+        Pending::Done(self.append_batch(epoch, expected, batch))
     }
 
-    fn is_untidy(&self) -> bool {
-        self.log_pages.load(Ordering::Relaxed) >= self.options.checkpoint_pages
+    fn untidiness(&self) -> Untidiness {
+        match self.untidiness.load(Ordering::Relaxed) {
+            0 => Untidiness::None,
+            1 => Untidiness::Some,
+            _ => Untidiness::Much,
+        }
     }
 
     fn tidy(&self) -> Result<(), AppendError> {
-        if !self.is_untidy() {
-            return Ok(());
-        }
-        self.move_log().map_err(|error| AppendError::Unknown(error.to_string()))
+        self.move_tail()
     }
 
     fn read(&self, after: Head) -> Result<BatchReader, JournalError> {
-        let until = self.head()?;
-        let rows = Rows::new(Arc::clone(&self.readers), after.sequence, until.sequence);
+        let (until, waiting) = {
+            let newest = self.newest();
+            (newest.head, newest.behind(after.sequence))
+        };
+        let stored = waiting.front().map_or(until.sequence, |first| first.sequence - 1);
+        let rows = Rows::new(Arc::clone(&self.readers), after.sequence, stored, waiting);
         Ok(BatchReader::new(Box::new(rows), after, until))
     }
 
     fn head_at(&self, sequence: u64) -> Result<Head, JournalError> {
-        if sequence == 0 {
-            return Ok(Head::genesis(self.id));
+        let waiting = match sequence.checked_sub(1) {
+            Some(before) => self.newest().behind(before).pop_front(),
+            None => None,
+        };
+        match waiting {
+            Some(batch) if batch.sequence == sequence => {
+                checked_head(sequence, Some(Arc::unwrap_or_clone(batch)))
+            }
+            Some(_) | None => head_in_database(&self.readers, self.id, sequence),
         }
-        let row = self
-            .readers
-            .with("reading a batch", |connection| rows::read_one(connection, sequence))?;
-        checked_head(sequence, row)
     }
 
     fn reopen(&self) -> Result<(), JournalError> {
-        // Not in the middle of moving the log.
-        let tidier = self.tidier();
-        let mut writer = self.writer();
-        if let Some(reason) = &writer.stopped {
-            return Err(JournalError::Stopped(reason.clone()));
-        }
-        writer.connection = None;
+        let mut database = self.database();
+        let writer = self.writer();
+        self.check_running()?;
+        database.reopen(|| {
+            let connection = schema::open_writer(&self.path, &self.options)?;
+            *self.interrupt.lock().unwrap_or_else(PoisonError::into_inner) =
+                connection.get_interrupt_handle();
+            Ok(connection)
+        })?;
         self.readers.clear();
-        writer.connection = Some(schema::open_writer(&self.path, &self.options)?);
-        drop(writer);
-        drop(tidier);
-        self.check_tail()
+        let stored = stored_head(&self.readers, self.id)?;
+        *self.newest() = Newest::recover(&writer.tail, stored)?;
+        Ok(())
     }
 
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
         // The lock file already keeps other processes out: whoever asks here gets it.
-        let epoch = self.with_writer("taking the lease", |connection| {
-            let owned = schema::read_ownership(connection)?;
-            let next = owned.taken_by(holder);
-            schema::write_ownership(connection, self.id, &next)?;
-            Ok(next.epoch)
+        let mut database = self.database();
+        let mut writer = self.writer();
+        self.check_running()?;
+        let taken = database.take_over(self.id, holder).map_err(|trouble| match trouble {
+            Trouble::Failed(reason) => {
+                database.close();
+                // Its words are those of an append; the reason is what counts here.
+                let _ = self.stop(reason.clone());
+                JournalError::Stopped(reason)
+            }
+            Trouble::Corrupt(error) => error,
+            Trouble::Full(reason) | Trouble::Unknown(reason) => {
+                JournalError::storage("taking the lease", reason)
+            }
         })?;
-        Ok(Lease { epoch, holder: holder.to_owned(), ttl })
+        writer.epoch = taken;
+        Ok(Lease { epoch: taken, holder: holder.to_owned(), ttl })
     }
 
     fn renew_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
-        let owned = self.with_writer("renewing the lease", schema::read_ownership)?;
-        if owned.epoch != lease.epoch {
+        self.check_running()?;
+        if self.writer().epoch != lease.epoch {
             return Err(LeaseError::Lost { epoch: lease.epoch });
         }
         Ok(())

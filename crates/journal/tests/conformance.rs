@@ -102,7 +102,7 @@ fn batches_come_back_in_order(store: &dyn Store) {
     assert_eq!(batches.len(), 70);
     for (batch, number) in batches.iter().zip(1..) {
         let expected = heads[usize::try_from(number).expect("small") - 1];
-        assert_eq!(*batch, expected.followed_by(epoch, &sample(number)));
+        assert_eq!(*batch, expected.followed_by(epoch, sample(number)));
         batch.check_records().expect("records are whole");
     }
 }
@@ -231,7 +231,7 @@ fn a_large_batch_is_one_batch(store: &dyn Store) {
     let batch: Batch = builder.finish().expect("20 000 records");
     let head = journal.append(epoch, genesis, batch.clone()).expect("it fits");
     assert_eq!((head.sequence, head.position), (1, 20_000));
-    assert_eq!(read_all(&*journal, genesis), [genesis.followed_by(epoch, &batch)]);
+    assert_eq!(read_all(&*journal, genesis), [genesis.followed_by(epoch, batch)]);
 }
 
 fn any_damage_is_found(store: &dyn Store) {
@@ -239,6 +239,7 @@ fn any_damage_is_found(store: &dyn Store) {
     let epoch = owned(&*journal);
     let genesis = Head::genesis(journal.id());
     fill(&*journal, epoch, 40);
+    journal.tidy().expect("there is space");
     // From the last backwards, so that each is the first bad one when it is made.
     for (sequence, damage) in [
         (40, Damage::Delete),

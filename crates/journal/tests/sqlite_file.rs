@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalError, StoredBatch};
+use bursar_journal::{Journal, JournalError, StoredBatch, Untidiness};
 use support::{TempDir, read_all, sample};
 
 fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
@@ -37,10 +37,10 @@ fn a_foreign_database_and_a_newer_schema_are_refused() {
     let newer = directory.path().join("newer.db");
     drop(open(&newer).expect("a new file"));
     let connection = rusqlite::Connection::open(&newer).expect("it exists");
-    connection.pragma_update(None, "user_version", 2).expect("it is ours");
+    connection.pragma_update(None, "user_version", 3).expect("it is ours");
     drop(connection);
-    let refused = open(&newer).map(|_| ()).expect_err("schema 2 does not exist");
-    assert!(refused.to_string().contains("schema version 2"), "{refused}");
+    let refused = open(&newer).map(|_| ()).expect_err("schema 3 does not exist");
+    assert!(refused.to_string().contains("schema version 3"), "{refused}");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_log_begins_anew_while_batches_are_appended_all_the_time() {
     std::thread::scope(|scope| {
         let tidier = scope.spawn(|| {
             for _ in 0..ROUNDS {
-                while !journal.is_untidy() {
+                while journal.untidiness() == Untidiness::None {
                     std::thread::yield_now();
                 }
                 journal.tidy().expect("the disk works");

@@ -56,7 +56,7 @@ impl LockFile {
 /// Lets the next reads come from the disk. After a failed sync the kernel keeps pages in memory
 /// that the disk never got; they must not be believed.
 pub(super) fn drop_page_cache(path: &Path) -> Result<(), JournalError> {
-    for file in [path.to_owned(), beside(path, "-wal")] {
+    for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-tail")] {
         match File::open(&file) {
             Ok(file) => posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)
                 .map_err(|error| JournalError::storage("dropping the page cache", error))?,

@@ -70,24 +70,34 @@ impl ReaderPool {
     }
 }
 
-/// Batches in order, fetched page by page.
+/// Batches in order: from the database, fetched page by page, and then those that are not there yet.
 pub(super) struct Rows {
     readers: Arc<ReaderPool>,
     after: u64,
-    until: u64,
+    /// The last one to be fetched from the database.
+    stored: u64,
     fetched: VecDeque<StoredBatch>,
+    waiting: VecDeque<Arc<StoredBatch>>,
 }
 
 impl Rows {
-    pub(super) fn new(readers: Arc<ReaderPool>, after: u64, until: u64) -> Rows {
-        Rows { readers, after, until, fetched: VecDeque::new() }
+    pub(super) fn new(
+        readers: Arc<ReaderPool>,
+        after: u64,
+        stored: u64,
+        waiting: VecDeque<Arc<StoredBatch>>,
+    ) -> Rows {
+        Rows { readers, after, stored, fetched: VecDeque::new(), waiting }
     }
 }
 
 impl RowSource for Rows {
     fn next_row(&mut self) -> Result<Option<StoredBatch>, JournalError> {
+        if self.after >= self.stored {
+            return Ok(self.waiting.pop_front().map(Arc::unwrap_or_clone));
+        }
         if self.fetched.is_empty() {
-            let (after, until) = (self.after, self.until);
+            let (after, until) = (self.after, self.stored);
             let page = self
                 .readers
                 .with("reading batches", |connection| read_page(connection, after, until));

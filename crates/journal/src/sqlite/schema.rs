@@ -3,6 +3,7 @@
 //! Every row that is not a batch carries a checksum of its own, so that no flipped bit is believed.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_core::digest::Digest;
@@ -10,18 +11,21 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior, params};
 
 use super::{SqliteOptions, failure};
-use crate::chain::{Epoch, Head, JournalId};
+use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::JournalError;
-use crate::record::Batch;
 
 /// The first release without the WAL-reset race.
 const OLDEST_LIBRARY: i32 = 3_051_003;
-/// `user_version` of the file: the version of the tables below.
-const SCHEMA_VERSION: i64 = 1;
+/// `user_version` of the file: the version of the tables below and of the files beside it. Version 1
+/// had no tail; a build that knows no tail would not see the newest batches, and refuses version 2.
+const SCHEMA_VERSION: i64 = 2;
+const WITHOUT_TAIL: i64 = 1;
 /// `application_id` of the file: "BRSR".
 const APPLICATION_ID: i64 = 0x4252_5352;
 /// Bytes of one page, as `PRAGMA page_size` below sets it.
 pub(super) const PAGE_BYTES: usize = 4096;
+/// About what a row of `batch` takes beside its payload.
+const ROW_BYTES: usize = 100;
 
 const TABLES: &str = "
 CREATE TABLE identity (
@@ -123,7 +127,7 @@ pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, Jour
             "the file is a SQLite database but not a Bursar journal".into(),
         ));
     }
-    if version != SCHEMA_VERSION {
+    if version != SCHEMA_VERSION && version != WITHOUT_TAIL {
         return Err(JournalError::Refused(format!(
             "the journal has schema version {version}; this build knows version {SCHEMA_VERSION}"
         )));
@@ -139,6 +143,9 @@ pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, Jour
             read_ownership(connection)
                 .map_err(|error| damaged("lease", error.to_string()))?
                 .check(id)?;
+            if version == WITHOUT_TAIL {
+                connection.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(storage)?;
+            }
             Ok(id)
         }
         _ => Err(damaged("identity", "its checksum does not match".into())),
@@ -262,49 +269,51 @@ pub(super) fn read_head(connection: &Connection) -> rusqlite::Result<StoredHead>
     })
 }
 
-/// Appends one batch if `epoch` owns the journal and `expected` is its head. Says what the new head
-/// is and about how many pages the log grew, or nothing if somebody else was there.
+/// Appends batches that follow one another, in one transaction, if the first follows the head. Says
+/// about how many pages the log grew, or nothing if the head is another.
 pub(super) fn append(
     connection: &Connection,
-    epoch: Epoch,
-    expected: Head,
-    batch: &Batch,
-) -> rusqlite::Result<Option<(Head, u32)>> {
-    let head = expected.after(epoch, batch);
+    batches: &[Arc<StoredBatch>],
+) -> rusqlite::Result<Option<u32>> {
+    let (Some(first), Some(last)) = (batches.first(), batches.last()) else { return Ok(Some(0)) };
+    let head = last.head();
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let moved = transaction
         .prepare_cached(
             "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4
-             WHERE only = 1 AND sequence = ?5 AND hash = ?6
-               AND EXISTS (SELECT 1 FROM lease WHERE only = 1 AND epoch = ?7)",
+             WHERE only = 1 AND sequence = ?5 AND hash = ?6",
         )?
         .execute(params![
             head.sequence.cast_signed(),
             head.position.cast_signed(),
             head.hash.0,
             head_checksum(&head).0,
-            expected.sequence.cast_signed(),
-            expected.hash.0,
-            epoch.0.cast_signed(),
+            (first.sequence - 1).cast_signed(),
+            first.previous.0,
         ])?;
     if moved == 0 {
         return Ok(None);
     }
-    transaction
-        .prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
-        .execute(params![
-            head.sequence.cast_signed(),
-            (expected.position + 1).cast_signed(),
-            i64::from(batch.records()),
-            epoch.0.cast_signed(),
-            batch.time().millis(),
-            expected.hash.0,
-            head.hash.0,
-            batch.payload(),
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+    let mut bytes = 0;
+    for batch in batches {
+        bytes += batch.payload.len() + ROW_BYTES;
+        insert.execute(params![
+            batch.sequence.cast_signed(),
+            batch.first_position.cast_signed(),
+            i64::from(batch.records),
+            batch.epoch.0.cast_signed(),
+            batch.time.millis(),
+            batch.previous.0,
+            batch.hash.0,
+            batch.payload,
         ])?;
+    }
+    drop(insert);
     transaction.commit()?;
-    let pages = batch.payload().len() / PAGE_BYTES + 3;
-    Ok(Some((head, u32::try_from(pages).unwrap_or(u32::MAX))))
+    let pages = bytes / PAGE_BYTES + 3;
+    Ok(Some(u32::try_from(pages).unwrap_or(u32::MAX)))
 }
 
 /// Moves the log into the file as far as readers allow; says how many pages are left in it.

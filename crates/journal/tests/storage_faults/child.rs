@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{AppendError, Batch, Epoch, Head, Journal, JournalError};
+use bursar_journal::{AppendError, Batch, Epoch, Head, Journal, JournalError, Untidiness};
 
 use super::support::{read_all, sample};
 
@@ -17,10 +17,11 @@ pub(crate) const JOURNAL: &str = "journal.db";
 /// Name of the child's own log.
 pub(crate) const NOTES: &str = "notes";
 
-/// When the log is moved into the file.
+/// When the tail is moved into the database, and its log into the file.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Tidying {
-    /// After each append, by the thread that appends.
+    /// After some appends each time, after others when half of the tail is full, by the thread that
+    /// appends.
     Between,
     /// By another thread, while this one appends.
     Meanwhile,
@@ -38,8 +39,12 @@ impl Tidying {
 
 /// How the journal is opened, in the child and on every image.
 pub(crate) fn options(sync: &str) -> SqliteOptions {
-    // Few pages, so that a short run goes through many checkpoints.
-    SqliteOptions { checkpoint_pages: 40, unsafe_normal_sync: sync == "normal" }
+    // Few pages, so that a short run fills the tail and goes through checkpoints many times.
+    SqliteOptions {
+        tail_bytes: 16 * 4096,
+        checkpoint_pages: 40,
+        unsafe_normal_sync: sync == "normal",
+    }
 }
 
 /// Appends `appends` batches, and tries again while the disk is full.
@@ -57,7 +62,11 @@ pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
     let mut child = Child { journal: &journal, epoch, genesis, note };
     if tidying == Tidying::Between.name() {
         let append = |head, batch| journal.append(epoch, head, batch);
-        return child.append_all(appends, append, || journal.tidy());
+        let tidy = |number: u64| match number % 20 < 8 || journal.untidiness() == Untidiness::Much {
+            true => journal.tidy(),
+            false => Ok(()),
+        };
+        return child.append_all(appends, append, tidy);
     }
     // strace counts the calls of each thread. This one tidies; every append has one of its own, so
     // that a call with a high number is always the tidier's.
@@ -66,7 +75,7 @@ pub(crate) fn run(directory: &str, sync: &str, tidying: &str, appends: &str) {
         std::thread::scope(|scope| scope.spawn(alone).join().expect("it does not panic"))
     };
     std::thread::scope(|scope| {
-        let appending = scope.spawn(|| child.append_all(appends, append, || Ok(())));
+        let appending = scope.spawn(|| child.append_all(appends, append, |_| Ok(())));
         // Whoever appends is told of a failure, too.
         while !appending.is_finished() && journal.tidy().is_ok() {
             std::thread::yield_now();
@@ -86,7 +95,7 @@ impl<N: FnMut(String)> Child<'_, N> {
         &mut self,
         appends: u64,
         append: impl Fn(Head, Batch) -> Result<Head, AppendError>,
-        tidy: impl Fn() -> Result<(), AppendError>,
+        tidy: impl Fn(u64) -> Result<(), AppendError>,
     ) {
         let mut head = self.genesis;
         while head.sequence < appends {
@@ -107,8 +116,9 @@ impl<N: FnMut(String)> Child<'_, N> {
                 Err(AppendError::Unknown(reason)) => return self.stopped(head, &reason),
                 Err(other) => panic!("{other}"),
             }
-            if let Err(error) = tidy() {
-                return self.stopped(head, &error.to_string());
+            match tidy(number) {
+                Ok(()) | Err(AppendError::Full(_)) => {}
+                Err(error) => return self.stopped(head, &error.to_string()),
             }
         }
         (self.note)("done\n".into());

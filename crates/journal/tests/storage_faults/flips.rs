@@ -39,8 +39,7 @@ pub(crate) fn bit_flips(seed: u64, wanted: usize) -> Flips {
     let directory = TempDir::in_memory();
     let path = directory.path().join(JOURNAL);
     // Every tidy moves the whole log into the file.
-    let whole = fill(&path, 0);
-    let file = std::fs::read(&path).expect("just written");
+    let (whole, [file, ..]) = fill(&path, 0, BATCHES);
     // Everything is in the file itself by now.
     std::fs::remove_file(directory.path().join("journal.db-wal")).expect("it was there");
     let places: Vec<_> = whole.iter().map(|batch| find(&file, &batch.payload)).collect();
@@ -72,7 +71,7 @@ pub(crate) fn bit_flips(seed: u64, wanted: usize) -> Flips {
     flips
 }
 
-/// What became of flips in the log.
+/// What became of flips in what is not yet in the file.
 #[derive(Default)]
 pub(crate) struct LogFlips {
     found: usize,
@@ -91,21 +90,38 @@ impl fmt::Display for LogFlips {
     }
 }
 
-/// Flips `wanted` bits of a log that was not yet moved into the file.
+/// Flips `wanted` bits of a log that was not yet moved into the file. What it would lose of the last
+/// transaction is still in the tail.
 pub(crate) fn log_flips(seed: u64, wanted: usize) -> LogFlips {
+    let flips = flips_beside(seed, wanted, 1, 1);
+    assert!(flips.found > wanted * 9 / 10, "most of the log is synced");
+    assert_eq!(flips.like_a_torn_write, 0, "the tail has it");
+    flips
+}
+
+/// Flips `wanted` bits of a tail that was not yet moved into the database.
+pub(crate) fn tail_flips(seed: u64, wanted: usize) -> LogFlips {
+    let flips = flips_beside(seed, wanted, 2, BATCHES + 1);
+    assert!(flips.found > wanted / 10, "much of the tail is batches");
+    flips
+}
+
+/// Flips `wanted` bits of one of the three files of a journal that was tidied after every so many
+/// batches.
+fn flips_beside(seed: u64, wanted: usize, which: usize, tidied_every: u64) -> LogFlips {
     let directory = TempDir::in_memory();
     let path = directory.path().join(JOURNAL);
-    let whole = fill(&path, u32::MAX);
-    let log_path = directory.path().join("journal.db-wal");
-    let [file, log] = [&path, &log_path].map(|path| std::fs::read(path).expect("just written"));
+    let (whole, files) = fill(&path, u32::MAX, tidied_every);
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut flips = LogFlips::default();
     for _ in 0..wanted {
-        let at = usize::try_from(random.next_u64()).expect("64 bits") % log.len();
-        let mut damaged = log.clone();
-        damaged[at] ^= 1 << (random.next_u32() % 8);
-        std::fs::write(&path, &file).expect("there is space");
-        std::fs::write(&log_path, &damaged).expect("there is space");
+        let mut damaged = files.clone();
+        let file = &mut damaged[which];
+        let at = usize::try_from(random.next_u64()).expect("64 bits") % file.len();
+        file[at] ^= 1 << (random.next_u32() % 8);
+        for (content, name) in damaged.iter().zip(NAMES) {
+            std::fs::write(path.with_file_name(name), content).expect("there is space");
+        }
         match open_and_read(&path) {
             Err(_) => flips.found += 1,
             Ok(batches) if batches == whole => flips.without_effect += 1,
@@ -115,12 +131,14 @@ pub(crate) fn log_flips(seed: u64, wanted: usize) -> LogFlips {
             }
         }
     }
-    assert!(flips.found > wanted * 9 / 10, "most of the log is synced");
     flips
 }
 
-/// Writes a journal that moves its log into the file when it has `checkpoint_pages`.
-fn fill(path: &Path, checkpoint_pages: u32) -> Vec<StoredBatch> {
+const NAMES: [&str; 3] = [JOURNAL, "journal.db-wal", "journal.db-tail"];
+
+/// Writes a journal that moves its log into the file when it has `checkpoint_pages`, and is tidied
+/// after every so many batches. Gives what its files were just before the end.
+fn fill(path: &Path, checkpoint_pages: u32, tidied_every: u64) -> (Vec<StoredBatch>, [Vec<u8>; 3]) {
     let options = SqliteOptions { checkpoint_pages, ..SqliteOptions::default() };
     let journal = SqliteJournal::open(path, options).expect("a new file");
     let epoch = journal.acquire_lease("test", Duration::from_secs(60)).expect("alone").epoch;
@@ -128,9 +146,12 @@ fn fill(path: &Path, checkpoint_pages: u32) -> Vec<StoredBatch> {
     let mut head = genesis;
     for number in 1..=BATCHES {
         head = journal.append(epoch, head, sample(number)).expect("there is space");
+        if number % tidied_every == 0 {
+            journal.tidy().expect("the disk works");
+        }
     }
-    journal.tidy().expect("the disk works");
-    read_all(&journal, genesis)
+    let files = NAMES.map(|name| std::fs::read(path.with_file_name(name)).expect("just written"));
+    (read_all(&journal, genesis), files)
 }
 
 /// Where the payload lies, if there is no stale copy of it in an unused part of some page.

@@ -28,7 +28,7 @@ fn main() {
     println!("seed {SEED}");
     for tidying in [Tidying::Between, Tidying::Meanwhile] {
         let (lost, images) = images::power_loss("full", tidying, SEED, 3_000);
-        println!("power loss, log moved {}: {images} images, {lost} lost batches", tidying.name());
+        println!("power loss, tail moved {}: {images} images, {lost} lost batches", tidying.name());
         assert!(images >= 1_000);
         assert_eq!(lost, 0, "an acknowledged batch was lost");
     }
@@ -40,9 +40,10 @@ fn main() {
     let flips = flips::bit_flips(SEED, 3_000);
     println!("bit flips in the file: {flips}");
     println!("bit flips in the log: {}", flips::log_flips(SEED, 2_000));
+    println!("bit flips in the tail: {}", flips::tail_flips(SEED, 2_000));
 
     println!("failed syncs: {}", failures::every_failed_sync_stops_the_journal());
     println!("failed writes: {}", failures::every_failed_write_stops_the_journal());
-    println!("failures while the log is moved: {}", failures::moving_the_log_fails());
+    println!("failures while the tail is moved: {}", failures::moving_the_log_fails());
     println!("full disk: {}", failures::a_full_disk_is_survived());
 }

@@ -38,7 +38,8 @@ pub(crate) enum Step {
 }
 
 /// The files that a power loss may tear, by their number in [`Step`].
-pub(crate) const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-journal"];
+pub(crate) const FILES: [&str; 4] =
+    ["journal.db", "journal.db-wal", "journal.db-journal", "journal.db-tail"];
 
 /// Runs the child in `directory` under strace, with further `options`, and gives its steps.
 pub(crate) fn run(

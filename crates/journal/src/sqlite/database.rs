@@ -1,0 +1,124 @@
+//! The one connection that writes the database.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, ErrorCode};
+
+use super::{failure, schema};
+use crate::chain::{Epoch, JournalId, StoredBatch};
+use crate::error::{AppendError, JournalError};
+
+/// What writes, until something went wrong with it.
+pub(super) struct Database {
+    connection: Option<Connection>,
+    /// About how many pages its log has.
+    log_pages: u32,
+}
+
+/// What went wrong with the database.
+pub(super) enum Trouble {
+    /// A write or sync failed: the journal must stop.
+    Failed(String),
+    /// There is no space. Nothing was changed.
+    Full(String),
+    /// The file contradicts itself.
+    Corrupt(JournalError),
+    /// Something else; the connection is closed, and what was done is known after it is opened again.
+    Unknown(String),
+}
+
+impl From<Trouble> for AppendError {
+    fn from(trouble: Trouble) -> AppendError {
+        match trouble {
+            Trouble::Full(reason) => AppendError::Full(reason),
+            Trouble::Corrupt(error) => AppendError::Corrupt(error),
+            Trouble::Failed(reason) | Trouble::Unknown(reason) => AppendError::Unknown(reason),
+        }
+    }
+}
+
+impl Database {
+    pub(super) fn new(connection: Connection, log_pages: u32) -> Database {
+        Database { connection: Some(connection), log_pages }
+    }
+
+    fn connection(&self) -> Result<&Connection, JournalError> {
+        self.connection
+            .as_ref()
+            .ok_or_else(|| JournalError::storage("using the journal", "it must be reopened"))
+    }
+
+    /// Uses another connection from now on.
+    pub(super) fn reopen(
+        &mut self,
+        open: impl FnOnce() -> Result<Connection, JournalError>,
+    ) -> Result<(), JournalError> {
+        self.connection = None;
+        self.connection = Some(open()?);
+        Ok(())
+    }
+
+    /// Nothing is done with it any more. Closing neither writes nor syncs (see `schema::open_writer`).
+    pub(super) fn close(&mut self) {
+        self.connection = None;
+    }
+
+    /// Stores `batches`, durably, and moves the log into the file when it is long.
+    pub(super) fn store(
+        &mut self,
+        batches: &[Arc<StoredBatch>],
+        checkpoint_pages: u32,
+    ) -> Result<(), Trouble> {
+        if !batches.is_empty() {
+            let pages = self.run(|connection| schema::append(connection, batches))?;
+            let Some(pages) = pages else {
+                let reason = "its head is not the batch that was moved into it last".into();
+                return Err(Trouble::Corrupt(JournalError::Damaged { part: "file", reason }));
+            };
+            self.log_pages = self.log_pages.saturating_add(pages);
+        }
+        if self.log_pages < checkpoint_pages {
+            return Ok(());
+        }
+        match self.run(schema::checkpoint) {
+            // A reader may hold part of the log back; the next round gets it.
+            Ok(left) => self.log_pages = left,
+            // The log keeps everything, and the batches are stored.
+            Err(Trouble::Full(_)) => {}
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    /// Makes `holder` the owner; says of which epoch.
+    pub(super) fn take_over(&mut self, id: JournalId, holder: &str) -> Result<Epoch, Trouble> {
+        self.run(|connection| {
+            let next = schema::read_ownership(connection)?.taken_by(holder);
+            schema::write_ownership(connection, id, &next)?;
+            Ok(next.epoch)
+        })
+    }
+
+    fn run<T>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Trouble> {
+        let connection = self.connection().map_err(|error| Trouble::Unknown(error.to_string()))?;
+        let error = match work(connection) {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        Err(match error.sqlite_error_code() {
+            Some(ErrorCode::SystemIoFailure) => Trouble::Failed(error.to_string()),
+            // The transaction was rolled back: its commit mark was never written.
+            Some(ErrorCode::DiskFull) => Trouble::Full(error.to_string()),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Trouble::Corrupt(failure("moving batches into the file", &error))
+            }
+            _ => {
+                self.connection = None;
+                Trouble::Unknown(error.to_string())
+            }
+        })
+    }
+}

@@ -1,0 +1,373 @@
+//! The newest batches, in a file of their own until they are in the database.
+//!
+//! An append is one write and one sync of this file, in space that it already has: what a database
+//! would add to that (pages, locks, a head row) is paid later, for many batches at once and by another
+//! thread. Each batch begins on a page of its own and fills the rest of it with zeros, so that no
+//! write ever touches what was acknowledged. Space is written again only once the database
+//! has the batch that lay there, durably.
+//!
+//! Nothing but the frames is stored. Whether a frame counts is decided by the chain: it does if it
+//! follows the database's last batch, or another frame that does. Everything else is a leftover.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bursar_core::digest::Digest;
+use bursar_core::time::Timestamp;
+
+use super::files::beside;
+use crate::chain::{Chain, Epoch, Head, JournalId, StoredBatch};
+use crate::error::JournalError;
+
+/// What a frame begins at a multiple of, and what a disk may tear.
+const PAGE: usize = 4096;
+/// What the file grows by. A sync that makes a file longer takes twice the time.
+const GROWTH: u64 = 256 << 10;
+/// The first bytes of a frame. 0xff is no part of any text, so that nothing a user says looks like it.
+const MAGIC: &[u8; 16] = b"\xffbursar tail v1\xff";
+/// The bytes of it that all versions share.
+const MAGIC_NAME: usize = 14;
+const HEADER_BYTES: usize = 136;
+
+/// A batch that is in the tail and not known to be in the database.
+#[derive(Clone)]
+pub(super) struct Waiting {
+    pub(super) batch: Arc<StoredBatch>,
+    /// Where it begins, and where the next may.
+    start: u64,
+    end: u64,
+}
+
+/// The part of the file that must not be written: from the oldest batch that waits, in a circle, to the
+/// end of the newest. Of two equal places all of it lies between.
+#[derive(Copy, Clone)]
+pub(super) struct Occupied {
+    start: u64,
+    end: u64,
+}
+
+impl Occupied {
+    pub(super) fn by(waiting: &VecDeque<Waiting>) -> Option<Occupied> {
+        let (oldest, newest) = waiting.front().zip(waiting.back())?;
+        Some(Occupied { start: oldest.start, end: newest.end })
+    }
+
+    /// Whether it is at least half of a file so long.
+    pub(super) fn is_half_of(self, capacity: u64) -> bool {
+        let free = if self.end <= self.start {
+            self.start - self.end
+        } else {
+            capacity.saturating_sub(self.end) + self.start
+        };
+        free <= capacity / 2
+    }
+}
+
+/// The file.
+pub(super) struct Tail {
+    file: File,
+    id: JournalId,
+    /// How long the file may become.
+    capacity: u64,
+    /// How long it is.
+    length: u64,
+    sync: bool,
+    buffer: Vec<u8>,
+}
+
+impl Tail {
+    /// Opens the file beside `path`, or creates it.
+    pub(super) fn open(
+        path: &Path,
+        id: JournalId,
+        capacity: u64,
+        sync: bool,
+    ) -> Result<Tail, JournalError> {
+        let open = || {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(beside(path, "-tail"))?;
+            let length = file.metadata()?.len();
+            // A frame that was written and not synced is about to be believed.
+            if sync && length > 0 {
+                file.sync_all()?;
+            }
+            Ok(Tail { file, id, capacity, length, sync, buffer: Vec::new() })
+        };
+        open().map_err(|error: io::Error| JournalError::storage("opening the tail", error))
+    }
+
+    /// The batches that follow `head`, the last that the database has.
+    ///
+    /// # Errors
+    /// Refuses a tail that has lost a batch which was acknowledged: one is begun only after the one
+    /// before it was synced, so a power loss tears at most the last.
+    pub(super) fn recover(&self, head: Head) -> Result<VecDeque<Waiting>, JournalError> {
+        let mut found = self.scan(head.sequence)?;
+        let mut chain = Chain::from(head);
+        let mut waiting = VecDeque::new();
+        while let Some(next) = found.remove(&(chain.head().sequence + 1)) {
+            chain.accept(&next.batch)?;
+            waiting.push_back(next);
+        }
+        match found.last_key_value() {
+            // Without syncs more than one may be torn.
+            Some((last, _)) if self.sync => {
+                let sequence = chain.head().sequence + 1;
+                let reason = format!("it is missing in the tail, which has batch {last}");
+                Err(JournalError::Corrupt { sequence, reason })
+            }
+            Some(_) | None => Ok(waiting),
+        }
+    }
+
+    /// All whole frames of batches behind `after`, by their number.
+    fn scan(&self, after: u64) -> Result<BTreeMap<u64, Waiting>, JournalError> {
+        let mut bytes = vec![0; usize::try_from(self.length).expect("it is a few megabytes long")];
+        self.file
+            .read_exact_at(&mut bytes, 0)
+            .map_err(|error| JournalError::storage("reading the tail", error))?;
+        let mut found = BTreeMap::new();
+        let mut start = 0;
+        while start + HEADER_BYTES <= bytes.len() {
+            let mut end = start + PAGE;
+            if let Some(batch) = decode(&bytes[start..], self.id, after)? {
+                end = start + (HEADER_BYTES + batch.payload.len()).next_multiple_of(PAGE);
+                let [start, end] = [start, end].map(|place| place as u64);
+                found.insert(batch.sequence, Waiting { batch: Arc::new(batch), start, end });
+            }
+            start = end;
+        }
+        Ok(found)
+    }
+
+    /// Where a frame for `payload` bytes fits without touching what waits. Space is used in a circle.
+    pub(super) fn place(&self, payload: usize, occupied: Option<Occupied>) -> Option<u64> {
+        let bytes = frame_bytes(payload);
+        let Some(Occupied { start, end }) = occupied else {
+            return (bytes <= self.capacity).then_some(0);
+        };
+        if end <= start {
+            return (end + bytes <= start).then_some(end);
+        }
+        if end + bytes <= self.capacity {
+            return Some(end);
+        }
+        (bytes <= start).then_some(0)
+    }
+
+    /// Writes `batch` at `start`, which was found by [`Tail::place`], and syncs it.
+    pub(super) fn write(&mut self, start: u64, batch: StoredBatch) -> Result<Waiting, WriteError> {
+        let end = start + frame_bytes(batch.payload.len());
+        self.grow(end)?;
+        encode(&mut self.buffer, self.id, &batch);
+        // A disk that is full says so before it has written anything; after a part of the frame the
+        // rest must follow, or nobody knows what is there.
+        let written = self.file.write_at(&self.buffer, start)?;
+        self.file
+            .write_all_at(&self.buffer[written..], start + written as u64)
+            .map_err(WriteError::Failed)?;
+        if self.sync {
+            self.file.sync_data().map_err(WriteError::Failed)?;
+        }
+        Ok(Waiting { batch: Arc::new(batch), start, end })
+    }
+
+    /// Makes the file long enough, with room to spare.
+    fn grow(&mut self, end: u64) -> Result<(), WriteError> {
+        if end <= self.length {
+            return Ok(());
+        }
+        let longer = (self.length + GROWTH).max(end).min(self.capacity.max(end));
+        let zeros = vec![0; usize::try_from(longer - self.length).expect("it fits in memory")];
+        self.file.write_all_at(&zeros, self.length)?;
+        self.length = longer;
+        Ok(())
+    }
+}
+
+/// Why a batch was not written.
+pub(super) enum WriteError {
+    /// There is no space for it, and nothing of it was written.
+    Full(io::Error),
+    /// Nobody knows what the disk has now.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> WriteError {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::Full(error),
+            _ => WriteError::Failed(error),
+        }
+    }
+}
+
+/// Whole pages for a frame with so much payload.
+pub(super) fn frame_bytes(payload: usize) -> u64 {
+    (HEADER_BYTES + payload).next_multiple_of(PAGE) as u64
+}
+
+fn encode(out: &mut Vec<u8>, id: JournalId, batch: &StoredBatch) {
+    let length = u32::try_from(batch.payload.len()).expect("a batch fits into the file");
+    out.clear();
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&id.0);
+    out.extend_from_slice(&batch.sequence.to_le_bytes());
+    out.extend_from_slice(&batch.first_position.to_le_bytes());
+    out.extend_from_slice(&batch.records.to_le_bytes());
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&batch.epoch.0.to_le_bytes());
+    out.extend_from_slice(&batch.time.millis().to_le_bytes());
+    out.extend_from_slice(&batch.previous.0);
+    out.extend_from_slice(&batch.hash.0);
+    out.extend_from_slice(&batch.payload);
+    out.resize(out.len().next_multiple_of(PAGE), 0);
+}
+
+/// The batch whose frame begins `bytes`, if it is whole, of this journal and behind `after`.
+fn decode(bytes: &[u8], id: JournalId, after: u64) -> Result<Option<StoredBatch>, JournalError> {
+    let (header, rest) = bytes.split_at(HEADER_BYTES);
+    if header[..16] != *MAGIC {
+        return unknown_version(header);
+    }
+    let number =
+        |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+    let short = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    let digest = |at: usize| Digest(header[at..at + 32].try_into().expect("32 bytes"));
+    let length = usize::try_from(short(52)).expect("at least 32 bits");
+    if header[16..32] != id.0 || number(32) <= after || length > rest.len() {
+        return Ok(None);
+    }
+    let batch = StoredBatch {
+        sequence: number(32),
+        first_position: number(40),
+        records: short(48),
+        epoch: Epoch(number(56)),
+        time: Timestamp::from_millis(number(64).cast_signed()),
+        payload: rest[..length].to_vec(),
+        previous: digest(72),
+        hash: digest(104),
+    };
+    Ok((batch.computed_hash() == batch.hash).then_some(batch))
+}
+
+/// A frame of a later version must not be taken for a leftover.
+fn unknown_version(header: &[u8]) -> Result<Option<StoredBatch>, JournalError> {
+    let newer = header[..MAGIC_NAME] == MAGIC[..MAGIC_NAME]
+        && header[15] == MAGIC[15]
+        && header[14].is_ascii_digit();
+    if newer {
+        let version = char::from(header[14]);
+        return Err(JournalError::Refused(format!(
+            "the journal's tail has version {version}; this build knows version 1"
+        )));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: u64 = 8 * PAGE as u64;
+
+    fn batch(sequence: u64, payload: usize) -> StoredBatch {
+        let mut batch = StoredBatch {
+            sequence,
+            first_position: sequence,
+            records: 1,
+            epoch: Epoch(2),
+            time: Timestamp::from_millis(1_577_836_800_000),
+            payload: vec![0x5a; payload],
+            previous: Digest([6; 32]),
+            hash: Digest([0; 32]),
+        };
+        batch.hash = batch.computed_hash();
+        batch
+    }
+
+    #[test]
+    fn the_bytes_of_a_frame_never_change() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, JournalId([3; 16]), &batch(9, 5));
+        assert_eq!(bytes.len(), PAGE);
+        let mut expected = b"\xffbursar tail v1\xff".to_vec();
+        expected.extend([3; 16]);
+        expected.extend([9, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([1, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([0x00, 0xe8, 0x66, 0x5e, 0x6f, 0x01, 0, 0]);
+        expected.extend([6; 32]);
+        expected.extend(batch(9, 5).hash.0);
+        expected.extend([0x5a; 5]);
+        assert_eq!(bytes[..expected.len()], expected);
+        assert!(bytes[expected.len()..].iter().all(|byte| *byte == 0));
+        let read = decode(&bytes, JournalId([3; 16]), 8).expect("a known version");
+        assert_eq!(read, Some(batch(9, 5)));
+    }
+
+    #[test]
+    fn a_frame_of_another_journal_an_older_batch_and_half_a_frame_do_not_count() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, JournalId([3; 16]), &batch(9, 5_000));
+        let read = |bytes: &[u8], id, after| decode(bytes, JournalId([id; 16]), after);
+        assert_eq!(read(&bytes, 3, 8), Ok(Some(batch(9, 5_000))));
+        assert_eq!(read(&bytes, 4, 8), Ok(None));
+        assert_eq!(read(&bytes, 3, 9), Ok(None));
+        assert_eq!(read(&bytes[..PAGE], 3, 8), Ok(None));
+        bytes[PAGE..].fill(0);
+        assert_eq!(read(&bytes, 3, 8), Ok(None));
+    }
+
+    #[test]
+    fn a_frame_of_a_later_version_is_refused() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, JournalId([3; 16]), &batch(9, 5));
+        bytes[14] = b'2';
+        let refused = decode(&bytes, JournalId([3; 16]), 0).expect_err("version 2");
+        assert!(refused.to_string().contains("version 2"), "{refused}");
+    }
+
+    #[test]
+    fn no_frame_is_ever_written_over_one_that_waits() {
+        let directory = std::env::temp_dir().join(format!("bursar-tail-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("it is writable");
+        let path = directory.join("journal.db");
+        let mut tail = Tail::open(&path, JournalId([3; 16]), CAPACITY, false).expect("a new file");
+        let mut waiting = VecDeque::<Waiting>::new();
+        let (mut wrapped, mut refused) = (0, 0);
+        let mut random = 1_u64;
+        for sequence in 1..=2_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let payload = usize::try_from(random >> 33).expect("31 bits") % (3 * PAGE);
+            let occupied = Occupied::by(&waiting);
+            let Some(start) = tail.place(payload, occupied) else {
+                refused += 1;
+                waiting.pop_front();
+                continue;
+            };
+            let end = start + frame_bytes(payload);
+            assert!(end <= CAPACITY);
+            for other in &waiting {
+                assert!(end <= other.start || other.end <= start, "{start}..{end}");
+            }
+            wrapped += u32::from(waiting.back().is_some_and(|last| start < last.start));
+            let Ok(written) = tail.write(start, batch(sequence, payload)) else {
+                panic!("there is space");
+            };
+            waiting.push_back(written);
+            if random >> 60 < 5 {
+                waiting.pop_front();
+            }
+        }
+        assert!(wrapped > 100 && refused > 100, "{wrapped} wrapped, {refused} refused");
+        std::fs::remove_dir_all(&directory).expect("it is ours");
+    }
+}

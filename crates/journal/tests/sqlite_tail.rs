@@ -1,0 +1,159 @@
+//! The newest batches, in a file of their own until they are in the database.
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bursar_core::time::Timestamp;
+use bursar_journal::record::{BatchBuilder, RecordKind};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::{Batch, Epoch, Head, Journal, JournalError, Untidiness};
+use support::{TempDir, read_all, sample};
+
+const FILES: [&str; 3] = ["journal.db", "journal.db-wal", "journal.db-tail"];
+
+fn open(directory: &Path, tail_bytes: u64) -> Result<SqliteJournal, JournalError> {
+    let options = SqliteOptions { tail_bytes, ..SqliteOptions::default() };
+    SqliteJournal::open(&directory.join("journal.db"), options)
+}
+
+fn opened(directory: &Path) -> (SqliteJournal, Epoch) {
+    let journal = open(directory, 1 << 20).expect("nobody has it");
+    let lease = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone");
+    (journal, lease.epoch)
+}
+
+fn append(journal: &SqliteJournal, epoch: Epoch, batches: u64) -> Head {
+    let mut head = journal.head().expect("it is open");
+    for _ in 0..batches {
+        head = journal.append(epoch, head, sample(head.sequence)).expect("there is space");
+    }
+    head
+}
+
+/// What would be on the disk if the process ended now.
+fn copy(from: &Path, names: &[&str]) -> TempDir {
+    let to = TempDir::new();
+    for name in names {
+        std::fs::copy(from.join(name), to.path().join(name)).expect("it is there");
+    }
+    to
+}
+
+fn rows(directory: &Path) -> u32 {
+    let file = rusqlite::Connection::open(directory.join("journal.db")).expect("it is there");
+    file.query_row("SELECT count(*) FROM batch", [], |row| row.get(0)).expect("a journal")
+}
+
+#[test]
+fn what_is_only_in_the_tail_is_read_and_survives() {
+    let directory = TempDir::new();
+    let (journal, epoch) = opened(directory.path());
+    append(&journal, epoch, 10);
+    journal.tidy().expect("there is space");
+    let head = append(&journal, epoch, 10);
+    assert_eq!(rows(directory.path()), 10, "the others are on their way");
+    assert_eq!(journal.untidiness(), Untidiness::Some);
+    let genesis = Head::genesis(journal.id());
+    let written = read_all(&journal, genesis);
+    assert_eq!(written.len(), 20);
+    for sequence in [0, 1, 9, 10, 11, 15, 20] {
+        let at = journal.head_at(sequence).expect("it is there");
+        assert_eq!(at.sequence, sequence);
+        let rest = usize::try_from(20 - sequence).expect("small");
+        assert_eq!(read_all(&journal, at), written[20 - rest..]);
+    }
+    assert!(journal.head_at(21).is_err());
+
+    let crashed = copy(directory.path(), &FILES);
+    let (again, epoch) = opened(crashed.path());
+    assert_eq!(again.head(), Ok(head));
+    assert_eq!(read_all(&again, genesis), written);
+    assert_eq!(rows(crashed.path()), 20, "the start has moved them");
+    append(&again, epoch, 1);
+}
+
+#[test]
+fn after_an_orderly_end_the_tail_is_not_needed() {
+    let directory = TempDir::new();
+    let (journal, epoch) = opened(directory.path());
+    let head = append(&journal, epoch, 10);
+    drop(journal);
+    let copied = copy(directory.path(), &FILES[..2]);
+    assert_eq!(open(copied.path(), 1 << 20).expect("nobody has it").head(), Ok(head));
+}
+
+#[test]
+fn a_tail_that_is_full_and_a_batch_that_is_larger_than_it_are_no_trouble() {
+    let directory = TempDir::new();
+    let journal = open(directory.path(), 4 * 4096).expect("a new file");
+    let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
+    append(&journal, epoch, 30);
+    assert!(rows(directory.path()) >= 26, "appends have made room");
+    let mut builder = BatchBuilder::new();
+    let large = |out: &mut Vec<u8>| out.extend([7; 40_000]);
+    builder.push(RecordKind::Decision, Timestamp::from_millis(1), large);
+    let large: Batch = builder.finish().expect("one record was pushed");
+    let head = journal.head().expect("it is open");
+    journal.append(epoch, head, large).expect("there is space");
+    assert_eq!(rows(directory.path()), 31);
+    let head = append(&journal, epoch, 5);
+    let genesis = Head::genesis(journal.id());
+    assert_eq!(read_all(&journal, genesis).len(), 36);
+    let length = std::fs::metadata(directory.path().join(FILES[2])).expect("it is there").len();
+    assert!(length <= 4 * 4096, "{length} bytes");
+    drop(journal);
+    assert_eq!(open(directory.path(), 1 << 20).expect("nobody has it").head(), Ok(head));
+}
+
+#[test]
+fn a_journal_that_is_older_than_its_tail_is_refused() {
+    let directory = TempDir::new();
+    let (journal, epoch) = opened(directory.path());
+    append(&journal, epoch, 10);
+    journal.tidy().expect("there is space");
+    let older = copy(directory.path(), &FILES[..2]);
+    append(&journal, epoch, 10);
+    journal.tidy().expect("there is space");
+    append(&journal, epoch, 3);
+    std::fs::copy(directory.path().join(FILES[2]), older.path().join(FILES[2])).expect("there");
+    let refused = open(older.path(), 1 << 20).map(|_| ()).expect_err("batches are missing");
+    assert!(matches!(refused, JournalError::Corrupt { sequence: 11, .. }), "{refused}");
+    assert!(refused.to_string().contains("tail"), "{refused}");
+}
+
+#[test]
+fn a_stale_epoch_and_a_stale_head_are_fenced() {
+    let directory = TempDir::new();
+    let (journal, old) = opened(directory.path());
+    let head = append(&journal, old, 2);
+    let new = journal.acquire_lease("other", Duration::from_secs(1)).expect("alone").epoch;
+    assert!(journal.append(old, head, sample(3)).is_err());
+    let next = journal.append(new, head, sample(3)).expect("the owner");
+    assert!(journal.append(new, head, sample(4)).is_err());
+    assert_eq!(journal.head(), Ok(next));
+    journal.reopen().expect("it was closed in order");
+    assert_eq!(journal.head(), Ok(next));
+    journal.append(new, next, sample(4)).expect("the owner");
+}
+
+#[test]
+fn a_journal_without_a_tail_is_taken_over_and_no_longer_one_for_builds_that_know_none() {
+    let directory = TempDir::new();
+    let (journal, epoch) = opened(directory.path());
+    let head = append(&journal, epoch, 3);
+    drop(journal);
+    std::fs::remove_file(directory.path().join(FILES[2])).expect("it is not needed");
+    let version = |set: Option<u32>| -> u32 {
+        let file = rusqlite::Connection::open(directory.path().join(FILES[0])).expect("there");
+        if let Some(version) = set {
+            file.pragma_update(None, "user_version", version).expect("it is ours");
+        }
+        file.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a number")
+    };
+    assert_eq!(version(Some(1)), 1);
+    let (journal, _) = opened(directory.path());
+    assert_eq!(journal.head(), Ok(head));
+    assert_eq!(version(None), 2);
+}
