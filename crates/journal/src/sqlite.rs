@@ -286,12 +286,24 @@ impl Newest {
         (self.head, Occupied::by(&self.waiting))
     }
 
+    /// How many of those that wait come up to `sequence`.
+    fn count_to(&self, sequence: u64) -> usize {
+        let before = self.waiting.front().map_or(0, |first| first.batch.sequence - 1);
+        let count = usize::try_from(sequence.saturating_sub(before)).unwrap_or(usize::MAX);
+        count.min(self.waiting.len())
+    }
+
     /// The batches behind `sequence` that wait.
     fn behind(&self, sequence: u64) -> VecDeque<Arc<StoredBatch>> {
-        let first = self.waiting.front().map_or(0, |first| first.batch.sequence);
-        let known = (sequence + 1).saturating_sub(first);
-        let known = usize::try_from(known).unwrap_or(usize::MAX).min(self.waiting.len());
-        self.waiting.range(known..).map(|waiting| Arc::clone(&waiting.batch)).collect()
+        let behind = self.waiting.range(self.count_to(sequence)..);
+        behind.map(|waiting| Arc::clone(&waiting.batch)).collect()
+    }
+
+    /// The batch `sequence`, if it waits.
+    fn batch(&self, sequence: u64) -> Option<Arc<StoredBatch>> {
+        let last = self.count_to(sequence).checked_sub(1)?;
+        let batch = &self.waiting.get(last)?.batch;
+        (batch.sequence == sequence).then(|| Arc::clone(batch))
     }
 }
 
@@ -371,15 +383,11 @@ impl Journal for SqliteJournal {
     }
 
     fn head_at(&self, sequence: u64) -> Result<Head, JournalError> {
-        let waiting = match sequence.checked_sub(1) {
-            Some(before) => self.newest().behind(before).pop_front(),
-            None => None,
-        };
+        // Apart, so that the lock is not held while the database is read.
+        let waiting = self.newest().batch(sequence);
         match waiting {
-            Some(batch) if batch.sequence == sequence => {
-                checked_head(sequence, Some(Arc::unwrap_or_clone(batch)))
-            }
-            Some(_) | None => head_in_database(&self.readers, self.id, sequence),
+            Some(batch) => checked_head(sequence, Some(Arc::unwrap_or_clone(batch))),
+            None => head_in_database(&self.readers, self.id, sequence),
         }
     }
 
