@@ -446,22 +446,16 @@ impl Ledger {
     /// Adds a hold or charge under its number and name.
     pub(super) fn insert_hold(&mut self, number: HoldNo, hold: Hold) {
         let tenant = self.account(hold.account).tenant;
-        let (kind, id) = (hold.kind, hold.id.clone());
+        self.hold_names.insert((tenant, hold.kind, hold.id.as_str()), number.0);
         let fresh = self.holds.insert(number.0, hold);
-        let (accounts, holds) = (&self.accounts, &self.holds);
-        self.hold_names.insert((tenant, kind, id.as_str()), number.0, |number| {
-            let hold = holds.get(number).expect("the index names only what is there");
-            (accounts[hold.account.index()].tenant, hold.kind, hold.id.as_str())
-        });
         self.note_hold_indexes(number);
         self.remember(|| Undo::HoldPlaced(number, fresh));
     }
 
     pub(super) fn undo_hold_placed(&mut self, number: HoldNo, fresh: bool) {
         self.forget_hold_indexes(number);
-        let hold = self.holds.undo_insert(number.0, fresh).expect("it was placed in this group");
-        let tenant = self.account(hold.account).tenant;
-        self.hold_names.remove((tenant, hold.kind, hold.id.as_str()), number.0);
+        self.holds.undo_insert(number.0, fresh).expect("it was placed in this group");
+        self.hold_names.remove(number.0);
     }
 
     /// Enters an open hold's lease and strictness.

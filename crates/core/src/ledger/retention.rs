@@ -1,9 +1,11 @@
 //! Forgetting: what is closed stays for a while, then only in history.
 
+use std::collections::VecDeque;
+
+use super::command::Policy;
 use super::event::Event;
-use super::id::{AccountNo, HoldNo};
-use super::state::Ledger;
-use super::timer::earlier;
+use super::id::HoldNo;
+use super::state::{Aging, Ledger};
 use crate::time::Timestamp;
 
 /// Forgetting happens in steps of a minute, so that it costs one record for many things.
@@ -17,18 +19,22 @@ fn full_minute(at: Timestamp) -> Timestamp {
     at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
 }
 
+/// When the oldest thing has been kept for `ttl_ms`; the end of time if there is none.
+fn earliest<T>(ages: &VecDeque<(Timestamp, T)>, ttl_ms: i64) -> Timestamp {
+    ages.front().map_or(Timestamp::MAX, |(at, _)| at.plus_millis(ttl_ms))
+}
+
 impl Ledger {
     /// When the oldest thing that is kept has been kept long enough.
     pub(super) fn next_forgetting(&self) -> Option<Timestamp> {
-        let policy = &self.policy;
-        let aging = &self.aging;
-        let answer = aging.answers.front().map(|(at, _)| at.plus_millis(policy.idempotency_ttl_ms));
-        let hold = aging.holds.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
-        let movement = aging.movements.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
-        let bucket = aging.buckets.front().map(|(at, _)| at.plus_millis(policy.lateness_ms));
-        let job = aging.jobs.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
-        let due = earlier(earlier(answer, hold), earlier(earlier(movement, bucket), job))?;
-        // Nothing is due at the end of time: there is no later instant to have kept it until.
+        let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
+        let Aging { answers, holds, movements, buckets, jobs } = &self.aging;
+        // The end of time stands for never: there is no later instant to have kept it until.
+        let due = earliest(answers, idempotency_ttl_ms)
+            .min(earliest(holds, retention_ms))
+            .min(earliest(movements, retention_ms))
+            .min(earliest(buckets, lateness_ms))
+            .min(earliest(jobs, retention_ms));
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }
 
@@ -59,11 +65,11 @@ impl Ledger {
             self.answers.remove(&key);
         }
         let old: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
-        // All are looked up before any is taken out: waiting for memory then overlaps.
-        let tenant = |number| self.account(self.live_hold(number).account).tenant;
-        let looked_at: Vec<_> = old.iter().map(|(_, hold)| (*hold, tenant(*hold))).collect();
-        for (number, tenant) in looked_at {
-            self.forget_hold(at, number, tenant);
+        // All are looked at before any is taken out: waiting for memory then overlaps.
+        let moved_at = |hold| self.live_hold(hold).moved_at;
+        let looked_at: Vec<_> = old.iter().map(|(_, hold)| (*hold, moved_at(*hold))).collect();
+        for (number, moved_at) in looked_at {
+            self.forget_hold(at, number, moved_at);
         }
         for (_, number) in self.aging.movements.drain(..movements as usize) {
             let Some(made) = self.movements.remove(number) else { continue };
@@ -82,13 +88,12 @@ impl Ledger {
     }
 
     /// Forgets a closed hold, or queues it again if it has moved since it was queued.
-    fn forget_hold(&mut self, at: Timestamp, number: HoldNo, tenant: AccountNo) {
-        let hold = self.live_hold(number);
-        if hold.moved_at.plus_millis(self.policy.retention_ms) >= at {
-            self.aging.holds.push_back((hold.moved_at, number));
+    fn forget_hold(&mut self, at: Timestamp, number: HoldNo, moved_at: Timestamp) {
+        if moved_at.plus_millis(self.policy.retention_ms) >= at {
+            self.aging.holds.push_back((moved_at, number));
             return;
         }
-        let hold = self.holds.remove(number.0).expect("it was just looked at");
-        self.hold_names.remove((tenant, hold.kind, hold.id.as_str()), number.0);
+        self.holds.remove(number.0);
+        self.hold_names.remove(number.0);
     }
 }

@@ -15,7 +15,7 @@ use super::grant::Grant;
 use super::hold::Hold;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
 use super::job::table::Jobs;
-use super::names::NameIndex;
+use super::names::{HashedIndex, NameIndex};
 use super::refusal::Resource;
 use super::region::CellBook;
 use super::slab::Slab;
@@ -36,7 +36,7 @@ pub struct Ledger {
     /// Buckets that take further grants, by account, rank and restriction.
     pub(super) bucket_keys: NameIndex,
     pub(super) holds: Slab<Hold>,
-    pub(super) hold_names: NameIndex,
+    pub(super) hold_names: HashedIndex,
     pub(super) movements: Slab<Movement>,
     pub(super) movement_names: NameIndex,
     pub(super) answers: FxHashMap<u128, KeptAnswer>,

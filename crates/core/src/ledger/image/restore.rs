@@ -283,7 +283,7 @@ impl Ledger {
             let (tenant, kind, id) = named(number);
             let twice = self.hold_names.find((tenant, kind, id), named).is_some();
             require(!twice, || format!("hold {id} is there twice"))?;
-            self.hold_names.insert(named(number), number, named);
+            self.hold_names.insert((tenant, kind, id), number);
             self.note_hold_indexes(HoldNo(number));
         }
         Ok(())
