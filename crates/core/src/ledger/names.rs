@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
+use super::numbers::{Numbers, hash_of};
+
 /// An index from names to numbers. The names themselves live in the things; the index keeps only
 /// their numbers, so an entry costs about ten bytes.
 #[derive(Clone, Debug, Default)]
@@ -45,51 +47,36 @@ impl NameIndex {
     }
 }
 
-/// The same for things that come and go all the time. It keeps the hash of each name beside the
-/// number, eight bytes more in all, and can then take an entry out, or move all of them into a
-/// larger table, without a look at the things, which lie far apart.
+/// The same for things that come and go all the time: it is quicker, for ten bytes more, and takes
+/// an entry out by its number alone, without a look at the thing.
 #[derive(Clone, Debug, Default)]
 pub struct HashedIndex {
-    numbers: HashTable<u32>,
+    numbers: Numbers,
     /// By number.
     hashes: Vec<u32>,
-}
-
-/// What is kept of a hash. The upper half: the lower bits of this kind of hash are the weaker ones.
-fn kept(hash: u64) -> u32 {
-    (hash >> 32) as u32
-}
-
-/// What the table is given: it takes places from the lower bits and marks from the upper ones.
-fn spread(kept: u32) -> u64 {
-    u64::from(kept) << 32 | u64::from(kept)
 }
 
 impl HashedIndex {
     /// The number under `name`; `named` gives the name that a number stands for.
     pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
-        let hash = kept(hash(&name));
-        let is_it = |number: &u32| self.hashes[*number as usize] == hash && named(*number) == name;
-        self.numbers.find(spread(hash), is_it).copied()
+        self.numbers.find(hash_of(&name), |number| named(number) == name)
     }
 
     /// Adds a number under a name that is not there yet.
     pub fn insert(&mut self, name: impl Hash, number: u32) {
-        let hash = kept(hash(&name));
+        let hash = hash_of(&name);
         let place = number as usize;
         if place >= self.hashes.len() {
             self.hashes.resize(place + 1, 0);
         }
         self.hashes[place] = hash;
-        let hashes = &self.hashes;
-        self.numbers.insert_unique(spread(hash), number, |other| spread(hashes[*other as usize]));
+        self.numbers.insert(hash, number);
     }
 
     /// Takes a number out.
     pub fn remove(&mut self, number: u32) {
-        let Some(hash) = self.hashes.get(number as usize) else { return };
-        if let Ok(entry) = self.numbers.find_entry(spread(*hash), |other| *other == number) {
-            entry.remove();
+        if let Some(hash) = self.hashes.get(number as usize) {
+            self.numbers.remove(*hash, number);
         }
     }
 }

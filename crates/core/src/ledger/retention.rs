@@ -19,22 +19,26 @@ fn full_minute(at: Timestamp) -> Timestamp {
     at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
 }
 
-/// When the oldest thing has been kept for `ttl_ms`; the end of time if there is none.
-fn earliest<T>(ages: &VecDeque<(Timestamp, T)>, ttl_ms: i64) -> Timestamp {
-    ages.front().map_or(Timestamp::MAX, |(at, _)| at.plus_millis(ttl_ms))
+/// When what is kept since `oldest` has been kept for `ttl_ms`; the end of time if nothing is.
+fn earliest(oldest: Option<Timestamp>, ttl_ms: i64) -> Timestamp {
+    oldest.map_or(Timestamp::MAX, |at| at.plus_millis(ttl_ms))
+}
+
+fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
+    ages.front().map(|(at, _)| *at)
 }
 
 impl Ledger {
     /// When the oldest thing that is kept has been kept long enough.
     pub(super) fn next_forgetting(&self) -> Option<Timestamp> {
         let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
-        let Aging { answers, holds, movements, buckets, jobs } = &self.aging;
+        let Aging { holds, movements, buckets, jobs } = &self.aging;
         // The end of time stands for never: there is no later instant to have kept it until.
-        let due = earliest(answers, idempotency_ttl_ms)
-            .min(earliest(holds, retention_ms))
-            .min(earliest(movements, retention_ms))
-            .min(earliest(buckets, lateness_ms))
-            .min(earliest(jobs, retention_ms));
+        let due = earliest(self.answers.oldest(), idempotency_ttl_ms)
+            .min(earliest(first(holds), retention_ms))
+            .min(earliest(first(movements), retention_ms))
+            .min(earliest(first(buckets), lateness_ms))
+            .min(earliest(first(jobs), retention_ms));
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }
 
@@ -51,7 +55,7 @@ impl Ledger {
             count(ages.take(MOST_AT_ONCE).take_while(|at| *at < from).count())
         };
         events.push(Event::Forgotten {
-            answers: due(&mut aging.answers.iter().map(|(at, _)| *at), answers_from),
+            answers: due(&mut self.answers.iter().map(|entry| entry.at), answers_from),
             holds: due(&mut aging.holds.iter().map(|(at, _)| *at), holds_from),
             movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
             buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
@@ -61,8 +65,8 @@ impl Ledger {
 
     pub(super) fn apply_forgotten(&mut self, at: Timestamp, counts: [u32; 5]) {
         let [answers, holds, movements, buckets, jobs] = counts;
-        for (_, key) in self.aging.answers.drain(..answers as usize) {
-            self.answers.remove(&key);
+        for _ in 0..answers {
+            self.answers.forget_oldest();
         }
         let old: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
         // All are looked at before any is taken out: waiting for memory then overlaps.
