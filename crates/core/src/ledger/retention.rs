@@ -97,7 +97,7 @@ impl Ledger {
             self.aging.holds.push_back((moved_at, number));
             return;
         }
-        self.holds.remove(number.0);
+        self.holds.discard(number.0);
         self.hold_names.remove(number.0);
     }
 }
