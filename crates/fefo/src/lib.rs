@@ -41,6 +41,7 @@
 #![warn(missing_docs)]
 
 mod line;
+mod orderly;
 mod pool;
 mod runs;
 mod small_map;

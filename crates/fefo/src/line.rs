@@ -1,5 +1,6 @@
 //! One bucket: packs laid end to end on a line of units.
 
+use crate::orderly::Orderly;
 use crate::runs::{Runs, RunsFrom};
 
 /// What became of a unit.
@@ -64,91 +65,112 @@ pub struct LineFull;
 
 /// Packs of equal rank as consecutive intervals of one line, and what became of each unit.
 ///
-/// `P` names a pack. A line that was never drawn from has no heap allocation beyond its second
-/// pack. All operations are logarithmic in the number of packs and of runs of equal [`Part`];
-/// adjacent runs of the same part are one run, so a draw over a hundred thousand packs is one
-/// retagging.
+/// `P` names a pack. A line of one pack that is spent from the front has no heap allocation. All
+/// operations are logarithmic in the number of packs and of runs of equal [`Part`]; adjacent runs
+/// of the same part are one run, so a draw over a hundred thousand packs is one retagging.
 #[derive(Clone, Debug)]
-pub struct Line<P> {
-    packs: Packs<P>,
-    /// `None` while every unit is free.
-    runs: Option<Box<Runs>>,
+pub struct Line<P>(Form<P>);
+
+#[derive(Clone, Debug)]
+enum Form<P> {
+    Orderly(Orderly<P>),
+    Any(Box<Any<P>>),
+}
+
+/// Any packs and any runs.
+#[derive(Clone, Debug)]
+struct Any<P> {
+    end: u64,
     free: u64,
+    packs: Packs<P>,
+    runs: Runs,
 }
 
 #[derive(Clone, Debug)]
 enum Packs<P> {
-    One(u64, P),
+    One(P),
+    /// Each with the unit after its last.
     Many(Vec<(u64, P)>),
 }
 
 impl<P: Copy> Line<P> {
     /// A line with one pack, all of it free.
     pub fn new(amount: u64, pack: P) -> Line<P> {
-        Line { packs: Packs::One(amount, pack), runs: None, free: amount }
+        Line(Form::Orderly(Orderly::new(amount, pack)))
     }
 
     /// Lays another pack at the end and returns the units it owns.
     pub fn append(&mut self, amount: u64, pack: P) -> Result<Span, LineFull> {
         let start = self.end();
         let end = start.checked_add(amount).ok_or(LineFull)?;
-        match &mut self.packs {
-            Packs::One(first_end, first) => {
-                self.packs = Packs::Many(vec![(*first_end, *first), (end, pack)]);
-            }
+        let any = self.any();
+        match &mut any.packs {
+            Packs::One(first) => any.packs = Packs::Many(vec![(start, *first), (end, pack)]),
             Packs::Many(packs) => packs.push((end, pack)),
         }
-        self.free += amount;
-        if let Some(runs) = &mut self.runs {
-            runs.lay(start, end);
-        }
+        any.runs.lay(start, end);
+        any.free += amount;
+        any.end = end;
         Ok(Span { start, end })
     }
 
     /// Takes the last pack off again; all its units must be free. `None` if it is the only one.
     pub fn truncate(&mut self) -> Option<P> {
-        let Packs::Many(packs) = &mut self.packs else { return None };
+        let Form::Any(any) = &mut self.0 else { return None };
+        let Packs::Many(packs) = &mut any.packs else { return None };
         let (end, pack) = packs.pop()?;
         let start = packs.last().map_or(0, |(end, _)| *end);
-        if let [(only, first)] = packs[..] {
-            self.packs = Packs::One(only, first);
+        if let [(_, first)] = packs[..] {
+            any.packs = Packs::One(first);
         }
-        self.free -= end - start;
-        if let Some(runs) = &mut self.runs {
-            runs.cut(start);
-        }
+        any.runs.cut(start);
+        any.free -= end - start;
+        any.end = start;
+        self.put_in_order();
         Some(pack)
     }
 
     /// The number of units on the line, whatever became of them.
     pub fn end(&self) -> u64 {
-        match &self.packs {
-            Packs::One(end, _) => *end,
-            Packs::Many(packs) => packs.last().map_or(0, |(end, _)| *end),
+        match &self.0 {
+            Form::Orderly(orderly) => orderly.end,
+            Form::Any(any) => any.end,
         }
     }
 
     /// How many units are free.
     pub fn free(&self) -> u64 {
-        self.free
+        match &self.0 {
+            Form::Orderly(orderly) => orderly.free().len(),
+            Form::Any(any) => any.free,
+        }
     }
 
     /// How many packs the line has.
     pub fn pack_count(&self) -> usize {
-        match &self.packs {
-            Packs::One(..) => 1,
-            Packs::Many(packs) => packs.len(),
+        match &self.0 {
+            Form::Orderly(_) => 1,
+            Form::Any(any) => match &any.packs {
+                Packs::One(_) => 1,
+                Packs::Many(packs) => packs.len(),
+            },
         }
     }
 
     /// The lowest free span.
     pub fn first_free(&self) -> Option<Span> {
-        self.free_spans(0).next()
+        match &self.0 {
+            Form::Orderly(orderly) => Some(orderly.free()).filter(|free| !free.is_empty()),
+            Form::Any(_) => self.free_spans(0).next(),
+        }
     }
 
     /// The free spans from unit `from` on, lowest first.
     pub fn free_spans(&self, from: u64) -> impl Iterator<Item = Span> + '_ {
-        let apart = self.runs.as_ref().and_then(|runs| runs.free_from(from));
+        let apart = match &self.0 {
+            Form::Orderly(_) => None,
+            Form::Any(any) => any.runs.free_from(from),
+        };
         let among = apart.is_none().then(|| self.runs_from(from));
         let among = among.into_iter().flatten().filter(|(_, part)| *part == Part::Free);
         let apart = apart.into_iter().flatten();
@@ -159,11 +181,11 @@ impl<P: Copy> Line<P> {
             .filter(|span| !span.is_empty())
     }
 
-    /// The runs from the one with `unit` on.
+    /// The runs from the one with `unit` on; some may be empty.
     fn runs_from(&self, unit: u64) -> RunsFrom<'_> {
-        match &self.runs {
-            None => RunsFrom::Whole(Some(Span { start: 0, end: self.end() })),
-            Some(runs) => runs.from(unit, self.end()),
+        match &self.0 {
+            Form::Orderly(orderly) => RunsFrom::Orderly(orderly.runs().into_iter()),
+            Form::Any(any) => any.runs.from(unit, any.end),
         }
     }
 
@@ -196,10 +218,14 @@ impl<P: Copy> Line<P> {
 
     /// The packs that own the units of `span`, in order, each with the units it owns there.
     pub fn packs_in(&self, span: Span) -> impl Iterator<Item = (Span, P)> + '_ {
-        let (one, many) = match &self.packs {
-            Packs::One(end, pack) => (Some((*end, *pack)), &[][..]),
-            Packs::Many(packs) => (None, &packs[..]),
+        let (one, many) = match &self.0 {
+            Form::Orderly(orderly) => (Some(orderly.pack), &[][..]),
+            Form::Any(any) => match &any.packs {
+                Packs::One(pack) => (Some(*pack), &[][..]),
+                Packs::Many(packs) => (None, &packs[..]),
+            },
         };
+        let one = one.map(|pack| (self.end(), pack));
         let first = many.partition_point(|(end, _)| *end <= span.start);
         let mut start = first.checked_sub(1).map_or(0, |before| many[before].0);
         one.into_iter()
@@ -221,13 +247,46 @@ impl<P: Copy> Line<P> {
     /// would create or lose credits.
     pub fn retag(&mut self, span: Span, from: Part, to: Part) {
         assert!(!span.is_empty() && from != to, "an empty or idle retagging is a mistake");
-        let line_end = self.end();
-        let runs = self.runs.get_or_insert_with(|| Box::new(Runs::free()));
-        runs.retag(span, from, to, line_end);
+        if let Form::Orderly(orderly) = &mut self.0
+            && orderly.retag(span, from, to)
+        {
+            return;
+        }
+        let any = self.any();
+        any.runs.retag(span, from, to, any.end);
         match (from, to) {
-            (Part::Free, _) => self.free -= span.len(),
-            (_, Part::Free) => self.free += span.len(),
+            (Part::Free, _) => any.free -= span.len(),
+            (_, Part::Free) => any.free += span.len(),
             _ => {}
+        }
+        self.put_in_order();
+    }
+
+    /// The line in the form that can be anything.
+    fn any(&mut self) -> &mut Any<P> {
+        if let Form::Orderly(orderly) = &self.0 {
+            self.0 = Form::Any(Box::new(Any {
+                end: orderly.end,
+                free: orderly.free().len(),
+                packs: Packs::One(orderly.pack),
+                runs: Runs::of(&orderly.runs()),
+            }));
+        }
+        match &mut self.0 {
+            Form::Any(any) => any,
+            Form::Orderly(_) => unreachable!("it was just given the other form"),
+        }
+    }
+
+    /// Takes the orderly form if it fits and there are two runs at most: not while holds that
+    /// overlap would make it change its form again and again.
+    fn put_in_order(&mut self) {
+        let Form::Any(any) = &self.0 else { return };
+        let Packs::One(pack) = any.packs else { return };
+        if any.runs.are_at_most(2)
+            && let Some(orderly) = Orderly::of(any.runs.from(0, any.end), any.end, pack)
+        {
+            self.0 = Form::Orderly(orderly);
         }
     }
 }
@@ -330,6 +389,24 @@ mod tests {
                 assert_same(&line, &naive);
             }
         }
+    }
+
+    #[test]
+    fn a_line_of_one_pack_that_is_spent_from_the_front_takes_four_words() {
+        assert_eq!(size_of::<Line<u32>>(), 32);
+        let mut line = Line::new(10, 0u32);
+        let orderly = |line: &Line<u32>| matches!(line.0, Form::Orderly(_));
+        line.retag(Span::new(0, 4), Part::Free, Part::Held);
+        line.retag(Span::new(0, 3), Part::Held, Part::Spent);
+        line.retag(Span::new(3, 4), Part::Held, Part::Free);
+        line.retag(Span::new(3, 5), Part::Free, Part::Held);
+        assert!(orderly(&line));
+        line.retag(Span::new(3, 4), Part::Held, Part::Free);
+        assert!(!orderly(&line), "free units lie between");
+        line.retag(Span::new(4, 5), Part::Held, Part::Free);
+        assert!(orderly(&line));
+        line.retag(Span::new(3, 10), Part::Free, Part::Expired);
+        assert!(orderly(&line), "an expired line needs no more room than before");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What became of the units of a line: runs of equal parts, without a gap from unit 0 to the end.
 //!
-//! Runs are maximal: neighbours differ. A line has three of them while one hold after the other
-//! draws from it (spent, held, free), so few runs lie in one row that is looked through; only when
-//! there are many do they become trees, with the free ones a second time to find the lowest at once.
+//! Runs are maximal: neighbours differ. A line that is not orderly has a handful of them while a few
+//! holds draw from it at once, so few runs lie in one row that is looked through; only when there
+//! are many do they become trees, with the free ones a second time to find the lowest at once.
 
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
@@ -14,7 +14,7 @@ const FEW: usize = 8;
 /// When so few are left, trees become a row again.
 const FEW_AGAIN: usize = 4;
 
-/// The runs of a line that was drawn from.
+/// The runs of a line that is not orderly.
 #[derive(Clone, Debug)]
 pub(crate) enum Runs {
     /// A row.
@@ -49,9 +49,22 @@ struct Place {
 }
 
 impl Runs {
-    /// One free run from unit 0 on.
-    pub(crate) fn free() -> Runs {
-        Runs::Few(Few { used: 1, parts: [Part::Free; FEW], starts: [0; FEW] })
+    /// These runs, except those that are empty.
+    pub(crate) fn of(runs: &[(Span, Part); 3]) -> Runs {
+        let mut few = Few { used: 0, parts: [Part::Free; FEW], starts: [0; FEW] };
+        for (run, part) in runs.iter().filter(|(run, _)| !run.is_empty()) {
+            (few.starts[few.len()], few.parts[few.len()]) = (run.start, *part);
+            few.used += 1;
+        }
+        Runs::Few(few)
+    }
+
+    /// Whether there are at most this many.
+    pub(crate) fn are_at_most(&self, few: usize) -> bool {
+        match self {
+            Runs::Few(row) => row.len() <= few,
+            Runs::Many(many) => many.runs.len() <= few,
+        }
     }
 
     /// Lays free units `start..end` at the end of the line.
@@ -294,8 +307,8 @@ fn check(span: Span, from: Part, part: Part, place: &Place) {
 /// Runs in order, each with its part.
 #[derive(Clone, Debug)]
 pub(crate) enum RunsFrom<'a> {
-    /// A line that was never drawn from is one run.
-    Whole(Option<Span>),
+    /// Of an orderly line; some are empty.
+    Orderly(std::array::IntoIter<(Span, Part), 3>),
     /// Of a row.
     Few { few: &'a Few, at: usize, line_end: u64 },
     /// Of trees.
@@ -307,7 +320,7 @@ impl Iterator for RunsFrom<'_> {
 
     fn next(&mut self) -> Option<(Span, Part)> {
         match self {
-            RunsFrom::Whole(span) => span.take().map(|span| (span, Part::Free)),
+            RunsFrom::Orderly(runs) => runs.next(),
             RunsFrom::Few { few, at, line_end } => {
                 let run = (*at < few.len())
                     .then(|| (Span::new(few.starts[*at], few.end(*at, *line_end)), few.parts[*at]));

@@ -9,6 +9,7 @@ use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, Envelope};
 use super::event::Event;
 use super::id::{AccountNo, BucketNo, MAX_DEPTH, Name};
+use super::numbers::hash_of;
 use super::quota::{PolicyChange, Quota};
 use super::refusal::{Blocker, Refusal, Resource};
 use super::state::{Ledger, short_fingerprint};
@@ -139,9 +140,8 @@ impl AccountSettings {
 impl Ledger {
     /// The account with this path.
     pub fn find_account(&self, path: &str) -> Option<AccountNo> {
-        self.account_names
-            .find(path, |number| self.accounts[number as usize].path.as_str())
-            .map(AccountNo)
+        let is_it = |number: u32| self.accounts[number as usize].path == path;
+        self.account_names.find(hash_of(&path), is_it).map(AccountNo)
     }
 
     pub(super) fn existing_account(&self, path: &Name) -> Result<AccountNo, Refusal> {
@@ -325,9 +325,7 @@ impl Ledger {
             front: Front::UNKNOWN,
             rare,
         });
-        let accounts = &self.accounts;
-        self.account_names
-            .insert(path.as_str(), account.0, |number| accounts[number as usize].path.as_str());
+        self.account_names.insert(hash_of(&path.as_str()), account.0);
         self.remember(|| Undo::AccountOpened);
     }
 

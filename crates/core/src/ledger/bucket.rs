@@ -79,6 +79,9 @@ impl Restriction {
 }
 
 /// Grants of one account with equal rank and restriction, laid on one line.
+///
+/// Eight words, and nothing besides them while its line is orderly: to look at it, a draw waits for
+/// memory once.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     /// The account that has the grants.
@@ -157,6 +160,11 @@ mod tests {
             Rank::new(2, None, Some(&dims), GrantKind::Promotion),
         ];
         assert!(ranks.is_sorted());
+    }
+
+    #[test]
+    fn a_bucket_takes_eight_words() {
+        assert_eq!(size_of::<Bucket>(), 64);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use fefo::Span;
 
 use super::account::Account;
+use super::answers::Entry;
 use super::bucket::Bucket;
 use super::budget::Budget;
 use super::grant::Grant;
@@ -41,10 +42,10 @@ impl Ledger {
             movement.feed(&mut digester);
         }
         feed_form(&mut digester, &self.movements.free_places());
-        for (at, key) in &self.aging.answers {
+        for Entry { at, key, kept } in self.answers.iter() {
             feed_time(&mut digester, Some(*at));
             digester.bytes(&key.to_le_bytes());
-            feed_form(&mut digester, &self.answers.get(key));
+            feed_form(&mut digester, &Some(kept));
         }
         feed_form(&mut digester, &(&self.aging.holds, &self.aging.movements, &self.aging.buckets));
         // A ledger that never heard of a cell has the digest that it always had.

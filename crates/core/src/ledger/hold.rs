@@ -241,6 +241,11 @@ impl Ledger {
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(&command.account)?;
         let tenant = self.account(account).tenant;
+        let path = self.path(account);
+        let request = Request::new(&path, &command.context);
+        // Drawn before it is known to be needed: then the waits for the bucket's and the name's
+        // memory overlap.
+        let drawn = self.draw(request, command.amount.length());
         if let Some(hold) = self.find_hold(tenant, HoldKind::Hold, &command.id) {
             let present = self.live_hold(hold);
             return if present.fingerprint == short_fingerprint(envelope.fingerprint) {
@@ -249,12 +254,10 @@ impl Ledger {
                 Err(Refusal::AlreadyExists { what: Resource::Hold, name: command.id.clone() })
             };
         }
-        let path = self.path(account);
         self.require_thawed(&path)?;
-        let request = Request::new(&path, &command.context);
         let share = command.rate.map_or(WHOLE_GPU, |rate| rate.share_milli);
         let gpu = gpu_time(command.gpu_ms, share);
-        let pieces = self.draw_within_budgets(now, request, command.amount, gpu)?;
+        let pieces = self.within_budgets(now, request, drawn, command.amount, gpu)?;
         let hold = HoldNo(self.holds.next());
         let expires_at = command.ttl_ms.map(|ttl| now.plus_millis(ttl));
         let reply = HoldReply {
@@ -334,6 +337,18 @@ impl Ledger {
         gpu: i128,
     ) -> Result<Pieces, Refusal> {
         let drawn = self.draw(request, amount.length());
+        self.within_budgets(now, request, drawn, amount, gpu)
+    }
+
+    /// What was drawn, if it was enough and budgets allow it, or all that blocks.
+    fn within_budgets(
+        &self,
+        now: Timestamp,
+        request: Request<'_>,
+        drawn: Option<Pieces>,
+        amount: Credits,
+        gpu: i128,
+    ) -> Result<Pieces, Refusal> {
         let budgets = self.blocking_budgets(now, request.path, amount.micros().into(), gpu);
         match drawn {
             Some(pieces) if budgets.is_empty() => Ok(pieces),
@@ -446,22 +461,16 @@ impl Ledger {
     /// Adds a hold or charge under its number and name.
     pub(super) fn insert_hold(&mut self, number: HoldNo, hold: Hold) {
         let tenant = self.account(hold.account).tenant;
-        let (kind, id) = (hold.kind, hold.id.clone());
+        self.hold_names.insert((tenant, hold.kind, hold.id.as_str()), number.0);
         let fresh = self.holds.insert(number.0, hold);
-        let (accounts, holds) = (&self.accounts, &self.holds);
-        self.hold_names.insert((tenant, kind, id.as_str()), number.0, |number| {
-            let hold = holds.get(number).expect("the index names only what is there");
-            (accounts[hold.account.index()].tenant, hold.kind, hold.id.as_str())
-        });
         self.note_hold_indexes(number);
         self.remember(|| Undo::HoldPlaced(number, fresh));
     }
 
     pub(super) fn undo_hold_placed(&mut self, number: HoldNo, fresh: bool) {
         self.forget_hold_indexes(number);
-        let hold = self.holds.undo_insert(number.0, fresh).expect("it was placed in this group");
-        let tenant = self.account(hold.account).tenant;
-        self.hold_names.remove((tenant, hold.kind, hold.id.as_str()), number.0);
+        self.holds.undo_insert(number.0, fresh).expect("it was placed in this group");
+        self.hold_names.remove(number.0);
     }
 
     /// Enters an open hold's lease and strictness.

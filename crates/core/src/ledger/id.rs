@@ -93,10 +93,42 @@ impl fmt::Display for CellNo {
     }
 }
 
+/// What a byte may be in a name or path. Every command's names are looked through, so this is a
+/// table.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Letter {
+    /// Nowhere.
+    No,
+    /// In names only.
+    Capital,
+    /// Anywhere.
+    Plain,
+    /// In names, and inside a segment of a path.
+    Inner,
+    /// In names, and between segments of a path.
+    Colon,
+}
+
+const LETTERS: [Letter; 256] = {
+    let mut letters = [Letter::No; 256];
+    let mut byte = 0;
+    while byte < letters.len() {
+        letters[byte] = match byte as u8 {
+            b'A'..=b'Z' => Letter::Capital,
+            b'a'..=b'z' | b'0'..=b'9' => Letter::Plain,
+            b'.' | b'_' | b'-' => Letter::Inner,
+            b':' => Letter::Colon,
+            _ => Letter::No,
+        };
+        byte += 1;
+    }
+    letters
+};
+
 /// Whether a text may name a grant, hold, charge, refund or transfer.
 pub fn is_valid_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'))
+        && text.bytes().all(|byte| LETTERS[usize::from(byte)] != Letter::No)
 }
 
 /// The deepest an account path may be.
@@ -109,15 +141,13 @@ const MAX_SEGMENT: usize = 63;
 pub fn is_valid_path(text: &str) -> bool {
     let (mut depth, mut length) = (1, 0);
     for byte in text.bytes() {
-        let plain = byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let inner = matches!(byte, b'.' | b'_' | b'-') && length > 0;
-        if byte == b':' && length > 0 && depth < MAX_DEPTH {
-            depth += 1;
-            length = 0;
-        } else if (plain || inner) && length < MAX_SEGMENT {
-            length += 1;
-        } else {
-            return false;
+        match LETTERS[usize::from(byte)] {
+            Letter::Plain if length < MAX_SEGMENT => length += 1,
+            Letter::Inner if length > 0 && length < MAX_SEGMENT => length += 1,
+            Letter::Colon if length > 0 && depth < MAX_DEPTH => (depth, length) = (depth + 1, 0),
+            Letter::No | Letter::Capital | Letter::Plain | Letter::Inner | Letter::Colon => {
+                return false;
+            }
         }
     }
     length > 0

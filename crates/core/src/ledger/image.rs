@@ -10,6 +10,7 @@ use fefo::{Part, Span};
 
 use super::account::Account;
 use super::answer::Answer;
+use super::answers::Entry;
 use super::bucket::{Bucket, Rank};
 use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, GrantKind, Policy, Restriction};
@@ -203,12 +204,7 @@ impl Ledger {
             free_holds: self.holds.free_places().to_vec(),
             movements: self.movements.iter().map(|(number, made)| (number, made.clone())).collect(),
             free_movements: self.movements.free_places().to_vec(),
-            answers: self
-                .aging
-                .answers
-                .iter()
-                .filter_map(|kept| self.answer_image(*kept))
-                .collect(),
+            answers: self.answers.iter().map(answer_image).collect(),
             aging_holds: self.aging.holds.iter().copied().collect(),
             aging_movements: self.aging.movements.iter().copied().collect(),
             aging_buckets: self.aging.buckets.iter().copied().collect(),
@@ -219,11 +215,12 @@ impl Ledger {
             aging_jobs: self.aging.jobs.iter().copied().collect(),
         }
     }
+}
 
-    fn answer_image(&self, (at, key): (Timestamp, u128)) -> Option<AnswerImage> {
-        let kept = self.answers.get(&key)?;
-        Some(AnswerImage { at, key, fingerprint: kept.fingerprint, answer: kept.answer.clone() })
-    }
+fn answer_image(entry: &Entry) -> AnswerImage {
+    let Entry { at, key, kept } = entry;
+    let answer = Arc::clone(&kept.answer);
+    AnswerImage { at: *at, key: *key, fingerprint: kept.fingerprint, answer }
 }
 
 fn account_image(account: &Account) -> AccountImage {

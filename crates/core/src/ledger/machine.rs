@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::answer::{Accepted, Refused, Reply};
+use super::answers::{Entry, KeptAnswer};
 use super::command::{Command, Envelope};
 use super::event::Event;
 use super::id::AccountNo;
 use super::job::external::Report;
 use super::refusal::Refusal;
-use super::state::{KeptAnswer, Ledger};
+use super::state::Ledger;
 use super::timer::{earlier, is_due};
 use super::undo::Undo;
 use crate::digest::Digest;
@@ -34,7 +35,7 @@ impl Machine for Ledger {
     ) -> Result<Accepted, Refused> {
         let fresh = |refusal| Refused { refusal, replayed: false };
         command.validate().map_err(fresh)?;
-        if let Some(kept) = envelope.key.and_then(|key| self.answers.get(&key)) {
+        if let Some(kept) = envelope.key.and_then(|key| self.answers.get(key)) {
             if kept.fingerprint != envelope.fingerprint {
                 return Err(fresh(Refusal::IdempotencyKeyReused));
             }
@@ -316,9 +317,8 @@ impl Ledger {
             }
             Event::Answered { key, fingerprint, answer } => {
                 let kept = KeptAnswer { fingerprint: *fingerprint, answer: Arc::clone(answer) };
-                self.answers.insert(*key, kept);
-                self.aging.answers.push_back((at, *key));
-                self.remember(|| Undo::Answered(*key));
+                self.answers.push(Entry { at, key: *key, kept });
+                self.remember(|| Undo::Answered);
             }
             Event::CreditsDenied { account: _, refusal: _ } => {}
             Event::Forgotten { answers, holds, movements, buckets, jobs } => {

@@ -13,6 +13,7 @@
 
 pub mod account;
 pub mod answer;
+pub mod answers;
 pub mod archive;
 pub mod bucket;
 pub mod budget;
@@ -34,6 +35,7 @@ pub mod late;
 pub mod list;
 pub mod machine;
 pub mod names;
+pub mod numbers;
 mod overlay;
 pub mod price;
 pub mod quota;

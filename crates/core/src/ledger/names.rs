@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
+use super::numbers::{Numbers, hash_of};
+
 /// An index from names to numbers. The names themselves live in the things; the index keeps only
 /// their numbers, so an entry costs about ten bytes.
 #[derive(Clone, Debug, Default)]
@@ -42,5 +44,59 @@ impl NameIndex {
     /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
+    }
+}
+
+/// The same for things that come and go all the time: it is quicker, for ten bytes more, and takes
+/// an entry out by its number alone, without a look at the thing.
+#[derive(Clone, Debug, Default)]
+pub struct HashedIndex {
+    numbers: Numbers,
+    /// By number.
+    hashes: Vec<u32>,
+}
+
+impl HashedIndex {
+    /// The number under `name`; `named` gives the name that a number stands for.
+    pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
+        self.numbers.find(hash_of(&name), |number| named(number) == name)
+    }
+
+    /// Adds a number under a name that is not there yet.
+    pub fn insert(&mut self, name: impl Hash, number: u32) {
+        let hash = hash_of(&name);
+        let place = number as usize;
+        if place >= self.hashes.len() {
+            self.hashes.resize(place + 1, 0);
+        }
+        self.hashes[place] = hash;
+        self.numbers.insert(hash, number);
+    }
+
+    /// Takes a number out.
+    pub fn remove(&mut self, number: u32) {
+        if let Some(hash) = self.hashes.get(number as usize) {
+            self.numbers.remove(*hash, number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hashed_index_finds_what_is_there_and_nothing_that_was() {
+        let mut index = HashedIndex::default();
+        let named = |number: u32| u64::from(number) * 7;
+        for number in 0..5000 {
+            index.insert(named(number), number);
+            if let Some(old) = number.checked_sub(100) {
+                index.remove(old);
+                assert_eq!(index.find(named(old), named), None);
+            }
+            assert_eq!(index.find(named(number), named), Some(number));
+            assert_eq!(index.find(named(number) + 1, named), None);
+        }
     }
 }

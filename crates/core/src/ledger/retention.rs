@@ -1,9 +1,11 @@
 //! Forgetting: what is closed stays for a while, then only in history.
 
+use std::collections::VecDeque;
+
+use super::command::Policy;
 use super::event::Event;
-use super::id::{AccountNo, HoldNo};
-use super::state::Ledger;
-use super::timer::earlier;
+use super::id::HoldNo;
+use super::state::{Aging, Ledger};
 use crate::time::Timestamp;
 
 /// Forgetting happens in steps of a minute, so that it costs one record for many things.
@@ -17,18 +19,26 @@ fn full_minute(at: Timestamp) -> Timestamp {
     at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
 }
 
+/// When what is kept since `oldest` has been kept for `ttl_ms`; the end of time if nothing is.
+fn earliest(oldest: Option<Timestamp>, ttl_ms: i64) -> Timestamp {
+    oldest.map_or(Timestamp::MAX, |at| at.plus_millis(ttl_ms))
+}
+
+fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
+    ages.front().map(|(at, _)| *at)
+}
+
 impl Ledger {
     /// When the oldest thing that is kept has been kept long enough.
     pub(super) fn next_forgetting(&self) -> Option<Timestamp> {
-        let policy = &self.policy;
-        let aging = &self.aging;
-        let answer = aging.answers.front().map(|(at, _)| at.plus_millis(policy.idempotency_ttl_ms));
-        let hold = aging.holds.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
-        let movement = aging.movements.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
-        let bucket = aging.buckets.front().map(|(at, _)| at.plus_millis(policy.lateness_ms));
-        let job = aging.jobs.front().map(|(at, _)| at.plus_millis(policy.retention_ms));
-        let due = earlier(earlier(answer, hold), earlier(earlier(movement, bucket), job))?;
-        // Nothing is due at the end of time: there is no later instant to have kept it until.
+        let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
+        let Aging { holds, movements, buckets, jobs } = &self.aging;
+        // The end of time stands for never: there is no later instant to have kept it until.
+        let due = earliest(self.answers.oldest(), idempotency_ttl_ms)
+            .min(earliest(first(holds), retention_ms))
+            .min(earliest(first(movements), retention_ms))
+            .min(earliest(first(buckets), lateness_ms))
+            .min(earliest(first(jobs), retention_ms));
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }
 
@@ -45,7 +55,7 @@ impl Ledger {
             count(ages.take(MOST_AT_ONCE).take_while(|at| *at < from).count())
         };
         events.push(Event::Forgotten {
-            answers: due(&mut aging.answers.iter().map(|(at, _)| *at), answers_from),
+            answers: due(&mut self.answers.iter().map(|entry| entry.at), answers_from),
             holds: due(&mut aging.holds.iter().map(|(at, _)| *at), holds_from),
             movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
             buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
@@ -55,15 +65,15 @@ impl Ledger {
 
     pub(super) fn apply_forgotten(&mut self, at: Timestamp, counts: [u32; 5]) {
         let [answers, holds, movements, buckets, jobs] = counts;
-        for (_, key) in self.aging.answers.drain(..answers as usize) {
-            self.answers.remove(&key);
+        for _ in 0..answers {
+            self.answers.forget_oldest();
         }
         let old: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
-        // All are looked up before any is taken out: waiting for memory then overlaps.
-        let tenant = |number| self.account(self.live_hold(number).account).tenant;
-        let looked_at: Vec<_> = old.iter().map(|(_, hold)| (*hold, tenant(*hold))).collect();
-        for (number, tenant) in looked_at {
-            self.forget_hold(at, number, tenant);
+        // All are looked at before any is taken out: waiting for memory then overlaps.
+        let moved_at = |hold| self.live_hold(hold).moved_at;
+        let looked_at: Vec<_> = old.iter().map(|(_, hold)| (*hold, moved_at(*hold))).collect();
+        for (number, moved_at) in looked_at {
+            self.forget_hold(at, number, moved_at);
         }
         for (_, number) in self.aging.movements.drain(..movements as usize) {
             let Some(made) = self.movements.remove(number) else { continue };
@@ -82,13 +92,12 @@ impl Ledger {
     }
 
     /// Forgets a closed hold, or queues it again if it has moved since it was queued.
-    fn forget_hold(&mut self, at: Timestamp, number: HoldNo, tenant: AccountNo) {
-        let hold = self.live_hold(number);
-        if hold.moved_at.plus_millis(self.policy.retention_ms) >= at {
-            self.aging.holds.push_back((hold.moved_at, number));
+    fn forget_hold(&mut self, at: Timestamp, number: HoldNo, moved_at: Timestamp) {
+        if moved_at.plus_millis(self.policy.retention_ms) >= at {
+            self.aging.holds.push_back((moved_at, number));
             return;
         }
-        let hold = self.holds.remove(number.0).expect("it was just looked at");
-        self.hold_names.remove((tenant, hold.kind, hold.id.as_str()), number.0);
+        self.holds.discard(number.0);
+        self.hold_names.remove(number.0);
     }
 }

@@ -1,13 +1,11 @@
 //! The state of a ledger and the one function that moves credits.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use fefo::{Line, Part};
-use rustc_hash::FxHashMap;
 
 use super::account::{Account, Front};
-use super::answer::Answer;
+use super::answers::Answers;
 use super::bucket::{Bucket, Rank};
 use super::command::{Policy, Restriction};
 use super::event::{NamedMovement, Piece};
@@ -15,7 +13,8 @@ use super::grant::Grant;
 use super::hold::Hold;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
 use super::job::table::Jobs;
-use super::names::NameIndex;
+use super::names::{HashedIndex, NameIndex};
+use super::numbers::Numbers;
 use super::refusal::Resource;
 use super::region::CellBook;
 use super::slab::Slab;
@@ -29,17 +28,17 @@ pub struct Ledger {
     pub(super) now: Timestamp,
     pub(super) policy: Policy,
     pub(super) accounts: Vec<Account>,
-    pub(super) account_names: NameIndex,
+    pub(super) account_names: Numbers,
     pub(super) grants: Vec<Grant>,
     pub(super) grant_names: NameIndex,
     pub(super) buckets: Vec<Bucket>,
     /// Buckets that take further grants, by account, rank and restriction.
     pub(super) bucket_keys: NameIndex,
     pub(super) holds: Slab<Hold>,
-    pub(super) hold_names: NameIndex,
+    pub(super) hold_names: HashedIndex,
     pub(super) movements: Slab<Movement>,
     pub(super) movement_names: NameIndex,
-    pub(super) answers: FxHashMap<u128, KeptAnswer>,
+    pub(super) answers: Answers,
     pub(super) timers: Timers,
     /// Strict open holds, by the buckets they have drawn from.
     pub(super) strict: BTreeSet<(BucketNo, HoldNo)>,
@@ -49,15 +48,6 @@ pub struct Ledger {
     pub(super) jobs: Jobs,
     /// How to undo what the current group has done.
     pub(super) undo: Option<Vec<Undo>>,
-}
-
-/// An answer kept for its idempotency key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptAnswer {
-    /// The hash of the request.
-    pub fingerprint: u128,
-    /// The answer.
-    pub answer: Arc<Answer>,
 }
 
 /// A refund, transfer or collection that was made.
@@ -75,11 +65,9 @@ pub struct Movement {
     pub hold: Option<HoldNo>,
 }
 
-/// What will be forgotten, oldest first.
+/// What will be forgotten besides answers, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aging {
-    /// Answers, by the instant at which they were given.
-    pub answers: VecDeque<(Timestamp, u128)>,
     /// Closed holds and charges, by the instant of closing or of the last look at them.
     pub holds: VecDeque<(Timestamp, HoldNo)>,
     /// Named movements, by the instant at which they were made.

@@ -12,6 +12,7 @@ use super::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::job::Job;
 use super::job::table::Review;
+use super::numbers::hash_of;
 use super::region::Mark;
 use super::state::Ledger;
 use crate::time::Timestamp;
@@ -64,7 +65,7 @@ pub enum Undo {
     /// A movement was made, in a fresh place or in one used before.
     MovementMade(u32, bool),
     /// An answer was kept.
-    Answered(u128),
+    Answered,
     /// The last job was submitted.
     JobSubmitted(JobNo),
     /// A job was changed.
@@ -118,7 +119,7 @@ impl Ledger {
             Undo::AccountOpened => {
                 let account = self.accounts.pop().expect("it was opened in this group");
                 let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
-                self.account_names.remove(account.path.as_str(), number);
+                self.account_names.remove(hash_of(&account.path.as_str()), number);
             }
             Undo::Account(account, frozen, rare) => {
                 let account = &mut self.accounts[account.index()];
@@ -173,10 +174,7 @@ impl Ledger {
                 let book = &mut self.cells[cell.index()];
                 (book.told, book.mark) = (told, mark);
             }
-            Undo::Answered(key) => {
-                self.answers.remove(&key);
-                self.aging.answers.pop_back();
-            }
+            Undo::Answered => self.answers.undo_push(),
         }
     }
 

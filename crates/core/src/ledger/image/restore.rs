@@ -5,15 +5,17 @@ use smallvec::SmallVec;
 
 use super::{AccountImage, AnswerImage, BucketImage, GrantImage, Image, ImageError};
 use crate::ledger::account::{Account, AccountRare, BucketOrder, Front};
+use crate::ledger::answers::{Entry, KeptAnswer};
 use crate::ledger::bucket::Bucket;
 use crate::ledger::event::{NamedMovement, Pieces};
 use crate::ledger::grant::{Grant, PendingTerms};
 use crate::ledger::hold::{Hold, HoldKind, HoldState};
 use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo, Name};
 use crate::ledger::job::Job;
+use crate::ledger::numbers::hash_of;
 use crate::ledger::refusal::Resource;
 use crate::ledger::slab::Slab;
-use crate::ledger::state::{KeptAnswer, Ledger, Movement};
+use crate::ledger::state::{Ledger, Movement};
 use crate::time::Timestamp;
 
 fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError> {
@@ -38,9 +40,9 @@ impl Ledger {
         ledger.restore_holds(image.holds, &image.free_holds)?;
         ledger.restore_movements(image.movements, &image.free_movements)?;
         for AnswerImage { at, key, fingerprint, answer } in image.answers {
-            let before = ledger.answers.insert(key, KeptAnswer { fingerprint, answer });
-            require(before.is_none(), || "two answers for one key".to_owned())?;
-            ledger.aging.answers.push_back((at, key));
+            let fresh = ledger.answers.get(key).is_none();
+            require(fresh, || "two answers for one key".to_owned())?;
+            ledger.answers.push(Entry { at, key, kept: KeptAnswer { fingerprint, answer } });
         }
         ledger.restore_aging(image.aging_holds, image.aging_movements, image.aging_buckets)?;
         ledger.cells = image.cells;
@@ -118,9 +120,7 @@ impl Ledger {
             front: Front::UNKNOWN,
             rare: (!rare.is_idle()).then(|| Box::new(rare)),
         });
-        let accounts = &self.accounts;
-        self.account_names
-            .insert(path.as_str(), number.0, |number| accounts[number as usize].path.as_str());
+        self.account_names.insert(hash_of(&path.as_str()), number.0);
         Ok(())
     }
 
@@ -283,7 +283,7 @@ impl Ledger {
             let (tenant, kind, id) = named(number);
             let twice = self.hold_names.find((tenant, kind, id), named).is_some();
             require(!twice, || format!("hold {id} is there twice"))?;
-            self.hold_names.insert(named(number), number, named);
+            self.hold_names.insert((tenant, kind, id), number);
             self.note_hold_indexes(HoldNo(number));
         }
         Ok(())

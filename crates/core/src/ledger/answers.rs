@@ -1,0 +1,121 @@
+//! Answers kept for their idempotency keys.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::answer::Answer;
+use super::numbers::{Numbers, hash_of};
+use crate::time::Timestamp;
+
+/// An answer kept for its idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The hash of the request.
+    pub fingerprint: u128,
+    /// The answer.
+    pub answer: Arc<Answer>,
+}
+
+/// One answer, with its key and the instant at which it was given.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// When it was given.
+    pub at: Timestamp,
+    /// The hash of tenant and key.
+    pub key: u128,
+    /// The answer.
+    pub kept: KeptAnswer,
+}
+
+/// All kept answers.
+///
+/// They lie in the order in which they were given, which is that in which they are forgotten, and
+/// are found through a table of small entries: both are cheaper to go through than a table of the
+/// answers themselves.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    entries: VecDeque<Entry>,
+    /// The number of the first entry; the others follow without a gap.
+    first: u32,
+    /// By key.
+    numbers: Numbers,
+}
+
+impl Answers {
+    /// The answer under a key.
+    pub fn get(&self, key: u128) -> Option<&KeptAnswer> {
+        let number = self.numbers.find(hash_of(&key), |number| self.entry(number).key == key)?;
+        Some(&self.entry(number).kept)
+    }
+
+    fn entry(&self, number: u32) -> &Entry {
+        &self.entries[number.wrapping_sub(self.first) as usize]
+    }
+
+    /// Keeps one more, given now, under a key that has none yet.
+    pub fn push(&mut self, entry: Entry) {
+        let count = u32::try_from(self.entries.len()).expect("fewer than 2^32 answers are kept");
+        self.numbers.insert(hash_of(&entry.key), self.first.wrapping_add(count));
+        self.entries.push_back(entry);
+    }
+
+    /// Forgets the oldest one.
+    pub fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.entries.pop_front() {
+            self.numbers.remove(hash_of(&oldest.key), self.first);
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+
+    /// Takes the last one out, as if it had never been there.
+    pub fn undo_push(&mut self) {
+        if let Some(last) = self.entries.pop_back() {
+            // It had the number that comes behind all that are left.
+            let number = self.first.wrapping_add(self.entries.len() as u32);
+            self.numbers.remove(hash_of(&last.key), number);
+        }
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// When the oldest one was given.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.entries.front().map(|entry| entry.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::answer::Reply;
+
+    #[test]
+    fn answers_are_found_by_key_until_they_are_forgotten_or_undone() {
+        let mut answers = Answers { first: u32::MAX - 500, ..Answers::default() };
+        let entry = |number: u128| Entry {
+            at: Timestamp::from_millis(number as i64),
+            key: number << 70 | number,
+            kept: KeptAnswer { fingerprint: number, answer: Arc::new(Ok(Reply::Done)) },
+        };
+        let found = |answers: &Answers, number: u128| {
+            answers.get(entry(number).key).map(|kept| kept.fingerprint)
+        };
+        for number in 0..2000 {
+            answers.push(entry(number));
+            answers.push(entry(number + 10_000));
+            answers.undo_push();
+            assert_eq!(found(&answers, number), Some(number));
+            assert_eq!(found(&answers, number + 10_000), None);
+            if let Some(old) = number.checked_sub(100) {
+                answers.forget_oldest();
+                assert_eq!(found(&answers, old), None);
+                assert_eq!(found(&answers, old + 1), Some(old + 1));
+            }
+        }
+        assert_eq!(answers.oldest(), Some(entry(1900).at));
+        assert!(answers.iter().map(|entry| entry.kept.fingerprint).eq(1900..2000));
+    }
+}

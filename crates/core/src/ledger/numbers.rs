@@ -1,0 +1,136 @@
+//! Numbers by hash, where a look waits for memory once.
+
+use std::hash::{BuildHasher, Hash};
+
+use rustc_hash::FxBuildHasher;
+
+/// A set of numbers, each under the hash of a name that is kept elsewhere.
+///
+/// Hashes lie beside their numbers, so that only a number whose name has the same hash makes one
+/// look at the name, and nothing is looked at when the table grows. A number is where its hash says
+/// or in one of the next places, all without a gap.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    /// As many as a power of two.
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+/// A place of the table: nothing, where the hash is zero.
+#[derive(Copy, Clone, Debug, Default)]
+struct Slot {
+    hash: u32,
+    number: u32,
+}
+
+/// The hash of a name, never zero.
+pub fn hash_of(name: &impl Hash) -> u32 {
+    // The lower half of this kind of hash is the better one.
+    FxBuildHasher.hash_one(name) as u32 | 1 << 31
+}
+
+impl Numbers {
+    /// The number under `hash` that `is_it` says yes to.
+    pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        self.place(hash, is_it).map(|at| self.slots[at].number)
+    }
+
+    fn place(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<usize> {
+        let last = self.slots.len().checked_sub(1)?;
+        let mut at = hash as usize & last;
+        loop {
+            let slot = self.slots[at];
+            if slot.hash == hash && is_it(slot.number) {
+                return Some(at);
+            }
+            if slot.hash == 0 {
+                return None;
+            }
+            at = (at + 1) & last;
+        }
+    }
+
+    /// Adds a number.
+    pub fn insert(&mut self, hash: u32, number: u32) {
+        // At most four of five places are used, so that gaps are near.
+        if (self.used + 1) * 5 > self.slots.len() * 4 {
+            let larger = vec![Slot::default(); (self.slots.len() * 2).max(8)];
+            for slot in std::mem::replace(&mut self.slots, larger) {
+                if slot.hash != 0 {
+                    self.put(slot);
+                }
+            }
+        }
+        self.put(Slot { hash, number });
+        self.used += 1;
+    }
+
+    fn put(&mut self, slot: Slot) {
+        let last = self.slots.len() - 1;
+        let mut at = slot.hash as usize & last;
+        while self.slots[at].hash != 0 {
+            at = (at + 1) & last;
+        }
+        self.slots[at] = slot;
+    }
+
+    /// Takes a number out.
+    pub fn remove(&mut self, hash: u32, number: u32) {
+        let Some(mut gap) = self.place(hash, |other| other == number) else { return };
+        self.used -= 1;
+        let last = self.slots.len() - 1;
+        let mut at = (gap + 1) & last;
+        // Those behind move up, unless they would come to lie before where their hash says.
+        while self.slots[at].hash != 0 {
+            let slot = self.slots[at];
+            let moved = at.wrapping_sub(slot.hash as usize) & last;
+            if moved >= at.wrapping_sub(gap) & last {
+                self.slots[gap] = slot;
+                gap = at;
+            }
+            at = (at + 1) & last;
+        }
+        self.slots[gap] = Slot::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_agree_with_a_list(
+            steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..60), 1..300),
+        ) {
+            let mut numbers = Numbers::default();
+            let mut list: Vec<(u32, u32)> = Vec::new();
+            for (add, hash, number) in steps {
+                // Few hashes, many of them neighbours at the end of a small table.
+                let hash = (hash * 7) | 1 << 31;
+                let present = list.iter().position(|entry| *entry == (hash, number));
+                match (add, present) {
+                    (true, None) => {
+                        numbers.insert(hash, number);
+                        list.push((hash, number));
+                    }
+                    (false, Some(at)) => {
+                        numbers.remove(hash, number);
+                        list.swap_remove(at);
+                    }
+                    (true, Some(_)) => {}
+                    (false, None) => numbers.remove(hash, number),
+                }
+                for (hash, number) in &list {
+                    let found = numbers.find(*hash, |other| other == *number);
+                    prop_assert_eq!(found, Some(*number));
+                }
+                let known = list.contains(&(hash, number));
+                prop_assert_eq!(numbers.find(hash, |other| other == number).is_some(), known);
+                prop_assert_eq!(numbers.used, list.len());
+            }
+        }
+    }
+}
