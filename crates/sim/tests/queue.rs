@@ -153,7 +153,7 @@ fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
         // Gangs of half the cell, which is twice what one of four is entitled to.
         ("trace3_pr.csv", 4, 0.16),
         // Gangs of four times what one of eight is entitled to.
-        ("trace3_pr.csv", 8, 0.60),
+        ("trace3_pr.csv", 8, 0.65),
     ];
     for (name, count, known) in traces {
         let jobs = trace(name);
