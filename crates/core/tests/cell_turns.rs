@@ -138,25 +138,6 @@ fn gangs_of_the_whole_cell_take_turns_of_minutes_with_those_who_left_for_them() 
 }
 
 #[test]
-fn gangs_of_the_whole_cell_start_though_there_is_always_an_account_that_has_used_nothing() {
-    let mut world = World::with_nodes(2, "H100");
-    world.checks = false;
-    run(&mut world, "a", 8, 1);
-    world.pass(2 * HOUR, MINUTE);
-    let gangs = [gang(&mut world, 2), gang(&mut world, 2)];
-    let mut visitor = 0;
-    for _ in 0..2 * 24 * 6 {
-        for _ in 0..4 {
-            visitor += 1;
-            run(&mut world, &format!("visitor{visitor}"), 4, 1);
-        }
-        world.pass(10 * MINUTE, MINUTE);
-    }
-    assert!(gangs.iter().any(|gang| world.has_started(*gang)), "age gives them their turn");
-    world.check_replay();
-}
-
-#[test]
 fn gangs_of_the_whole_cell_start_though_somebody_waits_for_what_there_is_not() {
     let mut world = World::with_nodes(4, "H100");
     world.checks = false;
