@@ -20,6 +20,13 @@ fn run(world: &mut World, account: &str, gpus: u16, hours: i64) -> JobId {
     world.submit(spec)
 }
 
+/// A gang of whole nodes for a long time.
+fn gang(world: &mut World, nodes: u16) -> JobId {
+    let mut spec = resumable(world.spec("a", 8, 200 * HOUR));
+    spec.nodes = nodes;
+    world.submit(spec)
+}
+
 /// How long each attempt had run that was told to leave for somebody's share, by job.
 fn turns(world: &World) -> BTreeMap<JobId, Vec<i64>> {
     let mut since = BTreeMap::new();
@@ -106,5 +113,43 @@ fn who_had_to_leave_gets_its_place_back_from_one_that_resumes_after_an_hour() {
     let turns = turns(&world);
     assert!(turns[&first].len() >= 2, "{turns:?}");
     assert!(turns[&second].iter().all(|ran| *ran >= HOUR), "{turns:?}");
+    world.check_replay();
+}
+
+#[test]
+fn gangs_of_the_whole_cell_take_turns_of_minutes_with_those_who_left_for_them() {
+    let mut world = World::with_nodes(4, "H100");
+    world.checks = false;
+    let gangs = [gang(&mut world, 4), gang(&mut world, 4)];
+    for _ in 0..6 {
+        run(&mut world, "b", 8, 200);
+        run(&mut world, "c", 8, 200);
+    }
+    // Those who leave first are the first of their accounts, so it is they who take back.
+    world.pass(3 * DAY, MINUTE);
+    let turns = turns(&world);
+    let of_gangs: Vec<i64> =
+        gangs.iter().filter_map(|gang| turns.get(gang)).flatten().copied().collect();
+    assert!(of_gangs.len() >= 12, "{turns:?}");
+    assert!(of_gangs.iter().all(|ran| *ran >= 10 * MINUTE), "{of_gangs:?}");
+    // What is worth 5 % of a day's share; the first turn of all, in an empty cell, is any length.
+    assert!(of_gangs.iter().skip(1).all(|ran| *ran <= 36 * MINUTE), "{of_gangs:?}");
+    world.check_replay();
+}
+
+#[test]
+fn gangs_of_the_whole_cell_start_though_somebody_waits_for_what_there_is_not() {
+    let mut world = World::with_nodes(4, "H100");
+    world.checks = false;
+    run(&mut world, "nowhere", 16, 1);
+    let gangs = [gang(&mut world, 4), gang(&mut world, 4)];
+    for _ in 0..6 {
+        run(&mut world, "b", 8, 200);
+        run(&mut world, "c", 8, 200);
+    }
+    world.pass(3 * DAY, MINUTE);
+    let turns = turns(&world);
+    let of_gangs = gangs.iter().filter_map(|gang| turns.get(gang)).flatten().count();
+    assert!(of_gangs >= 12, "{turns:?}");
     world.check_replay();
 }

@@ -31,6 +31,9 @@ pub(crate) struct Account {
     pub(crate) rate: u64,
     /// Micro-credits per hour of its own attempts alone.
     pub(crate) own_rate: u64,
+    /// Micro-credits that all attempts below and its own were charged at their start and have not
+    /// used yet.
+    pub(crate) unused_micros: u128,
     /// Requests that its quota has no room for.
     pub(crate) blocked: Bits,
     /// Who waits below, by class in rising order.
@@ -97,6 +100,7 @@ impl Accounts {
             own_usage: 0,
             rate: 0,
             own_rate: 0,
+            unused_micros: 0,
             blocked: Bits::default(),
             lanes: SmallVec::new(),
         });

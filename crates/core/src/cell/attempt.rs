@@ -103,6 +103,11 @@ impl Attempt {
         codes.iter().find(|code| **code != 0).or(codes.first()).copied()
     }
 
+    /// Micro-credits that were charged when it was placed and are not used yet.
+    pub(crate) fn unused_micros(&self) -> u64 {
+        self.entry_micros.saturating_sub(self.used_micros)
+    }
+
     /// Micro-credits per hour while it has GPUs, so far limited that a million of them add up.
     pub(crate) fn rate(&self, job: &Job) -> u64 {
         let thousandths = job.spec.gpu.per_device();
@@ -271,6 +276,7 @@ impl Cell {
         self.accounts.charge(account, entry, 0);
         self.accounts.add_rate(account, attempt.rate(self.job(id.job)));
         self.accounts.for_path(account, |account| {
+            account.unused_micros += u128::from(entry_micros);
             account.in_use.take(model, thousandths);
             account.in_use.waiting_jobs -= 1;
         });
@@ -382,7 +388,9 @@ impl Cell {
             self.accounts.charge(account, used, entry);
         }
         self.accounts.remove_rate(account, rate);
+        let unused = u128::from(attempt.unused_micros());
         self.accounts.for_path(account, |account| {
+            account.unused_micros -= unused;
             account.in_use.give(attempt.model, thousandths);
             account.in_use.waiting_jobs += 1;
         });

@@ -15,7 +15,10 @@
 //! had by then beyond its share, the others get afterwards.
 //!
 //! A job that resumes loses nothing. Where its account has other jobs to go on with, its turns stay
-//! short and the first rule holds for it whatever its size.
+//! short and the first rule holds for it whatever its size. If it is much larger than the share, one
+//! turn too long is all that its account may be off in a day. Such a job is *sliced*: it comes to run
+//! only where it may take for its share, others take back from it after a turn, and who fills the
+//! cell after it is judged by what he has used, not by the hour that he was charged at each start.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -65,6 +68,12 @@ struct Taker {
 }
 
 impl Taker {
+    /// Whether the job is much larger than what the account is entitled to and is held to it day by
+    /// day all the same.
+    fn is_sliced(&self) -> bool {
+        self.daily && !self.near
+    }
+
     /// Whether it may take from an account with so much usage over weight.
     fn takes_from(&self, used: u128) -> bool {
         let (after, gap) = if self.near || self.daily {
@@ -78,6 +87,7 @@ impl Taker {
 
 /// Who may be a victim for the sake of a job.
 pub(crate) struct ShareRule {
+    now: Timestamp,
     trigger: Trigger,
     /// By account, on the path from the job's to the tenant.
     takers: BTreeMap<AccountId, Taker>,
@@ -85,7 +95,7 @@ pub(crate) struct ShareRule {
 
 impl ShareRule {
     pub(crate) fn new(cell: &Cell, now: Timestamp, job: &Job, trigger: Trigger) -> ShareRule {
-        let mut rule = ShareRule { trigger, takers: BTreeMap::new() };
+        let mut rule = ShareRule { now, trigger, takers: BTreeMap::new() };
         if trigger == Trigger::Class {
             return rule;
         }
@@ -127,6 +137,11 @@ impl ShareRule {
         self.takers.get(&account).is_some_and(|taker| taker.near)
     }
 
+    /// Whether the job is sliced as far as this account above it goes.
+    fn is_sliced(&self, account: AccountId) -> bool {
+        self.takers.get(&account).is_some_and(Taker::is_sliced)
+    }
+
     /// Where an attempt stands among the victims, if it may be one.
     pub(crate) fn victim_order(
         &self,
@@ -137,9 +152,8 @@ impl ShareRule {
         attempt: &Attempt,
     ) -> Option<VictimOrder> {
         let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
-        // Who resumes has had his turn when he has used what was charged at his start.
-        let had_his_turn = victim.spec.resumable && ran >= cell.config.entry_charge_ms;
-        let takes_back = job.preempted_by == Some(victim.spec.job) && !had_his_turn;
+        let takes_back =
+            job.preempted_by == Some(victim.spec.job) && !cell.had_its_turn(now, job, victim, ran);
         let spared = takes_back || !cell.may_preempt(job, victim);
         if spared || !attempt.confirmed || attempt.stop.is_some() {
             return None;
@@ -153,7 +167,7 @@ impl ShareRule {
                 lost_micros,
             }),
             Trigger::Share => {
-                let (theirs, over) = self.over_by(cell, job, victim, cell.unused_entry(attempt))?;
+                let (theirs, over) = self.over_by(cell, job, victim, Some(attempt))?;
                 let fair = class <= job.class() && ran >= cell.protected_ms(victim, theirs);
                 fair.then_some(VictimOrder { class, over: Reverse(over), lost_micros })
             }
@@ -162,25 +176,45 @@ impl ShareRule {
 
     /// Whether somebody is over his share as a victim must be.
     pub(crate) fn is_over(&self, cell: &Cell, job: &Job, other: &Job) -> bool {
-        self.over_by(cell, job, other, 0).is_some()
+        self.over_by(cell, job, other, None).is_some()
+    }
+
+    /// Whether a guest leaves when the job can start in his place. One that is sliced would come to
+    /// run by its turn alone, however far over its share: it sends away those from whom it may take.
+    pub(crate) fn sends_away(
+        &self,
+        cell: &Cell,
+        job: &Job,
+        guest: &Job,
+        attempt: &Attempt,
+    ) -> bool {
+        let branches = cell.branches(job.account, guest.account);
+        branches.is_none_or(|(ours, _)| {
+            !self.is_sliced(ours) || self.over_by(cell, job, guest, Some(attempt)).is_some()
+        })
     }
 
     /// The account above a victim's where it parts from the job's, and by how much it is over, if by
-    /// enough. What was charged to it and not used does not count.
+    /// enough. What was charged for the attempt and not used does not count; where the job is sliced,
+    /// neither does what was charged for all others of that account, who came when the last slice
+    /// ended and were charged an hour each.
     fn over_by(
         &self,
         cell: &Cell,
         job: &Job,
         victim: &Job,
-        unused: ScaledUsage,
+        attempt: Option<&Attempt>,
     ) -> Option<(AccountId, u128)> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
-        let their = cell.accounts.get(theirs);
-        let used = match their.weight {
-            0 => u128::MAX,
-            weight => their.usage.saturating_sub(unused) / u128::from(weight),
-        };
+        let unused = attempt.map_or(0, |attempt| {
+            if taker.is_sliced() && victim.spec.resumable {
+                cell.unused_by(self.now, theirs)
+            } else {
+                cell.unused_entry(attempt)
+            }
+        });
+        let used = cell.used_without(theirs, unused);
         taker.takes_from(used).then(|| (theirs, used - taker.after_turn))
     }
 }
@@ -205,6 +239,43 @@ impl Cell {
         minimum.saturating_mul(1 << doublings).min(longest.max(minimum))
     }
 
+    /// Whether who had to leave for a job may take its place back, as far as that job's turn goes.
+    /// One that resumes has had it when it has used what was charged at its start; one that is sliced
+    /// when any other may take from it, or those who left for it, who are next in their accounts,
+    /// would wait behind it for an hour.
+    fn had_its_turn(&self, now: Timestamp, job: &Job, victim: &Job, ran: i64) -> bool {
+        let sliced = || {
+            let rule = ShareRule::new(self, now, victim, Trigger::Share);
+            let branches = self.branches(job.account, victim.account);
+            branches.is_some_and(|(_, theirs)| rule.is_sliced(theirs))
+        };
+        let turn = self.config.share_minimum_runtime_ms;
+        victim.spec.resumable && (ran >= self.config.entry_charge_ms || ran >= turn && sliced())
+    }
+
+    /// Whether a job is sliced and its account has used more than that of the next by fair share. By
+    /// its turn it would start all the same.
+    pub(crate) fn is_slice_ahead_of(&self, now: Timestamp, job: &Job, next: &Job) -> bool {
+        let Some((ours, theirs)) = self.branches(job.account, next.account) else { return false };
+        let used = |id| self.used_without(id, self.unused_by(now, id));
+        used(ours) > used(theirs) && ShareRule::new(self, now, job, Trigger::Share).is_sliced(ours)
+    }
+
+    /// Usage over weight of an account, less something that was charged and not used.
+    fn used_without(&self, id: AccountId, unused: ScaledUsage) -> u128 {
+        let account = self.accounts.get(id);
+        match account.weight {
+            0 => u128::MAX,
+            weight => account.usage.saturating_sub(unused) / u128::from(weight),
+        }
+    }
+
+    /// What an account was charged for attempts that have GPUs and they have not used.
+    fn unused_by(&self, now: Timestamp, id: AccountId) -> ScaledUsage {
+        let unused = self.accounts.get(id).unused_micros;
+        self.accounts.decay.factor(now).saturating_mul(unused)
+    }
+
     /// The part of something that an account is entitled to by its weight, among its siblings who
     /// wait or run.
     fn part_of(&self, whole: u64, id: AccountId) -> u64 {
@@ -221,8 +292,7 @@ impl Cell {
 
     /// What an attempt was charged when it was placed and has not used.
     fn unused_entry(&self, attempt: &Attempt) -> ScaledUsage {
-        let unused = attempt.entry_micros.saturating_sub(attempt.used_micros);
-        self.accounts.decay.scale(unused, attempt.proposed_at)
+        self.accounts.decay.scale(attempt.unused_micros(), attempt.proposed_at)
     }
 
     /// Usage over weight of an account's tenant: how far it is over its share, for the order of

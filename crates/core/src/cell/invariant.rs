@@ -37,6 +37,7 @@ fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
 struct Sum {
     in_use: InUse,
     rate: u64,
+    unused_micros: u128,
     competing: BTreeMap<ClassRank, u32>,
 }
 
@@ -261,6 +262,7 @@ impl Cell {
                     Phase::Active(attempt) => {
                         sum.in_use.take(attempt.model, job.thousandths());
                         sum.rate += attempt.rate(job);
+                        sum.unused_micros += u128::from(attempt.unused_micros());
                     }
                     Phase::Waiting(waiting) => {
                         sum.in_use.waiting_jobs += 1;
@@ -279,7 +281,10 @@ impl Cell {
                     .collect();
                 (gpus, in_use.total_gpus, in_use.running_jobs, in_use.waiting_jobs)
             };
-            if counts(&sum.in_use) != counts(&account.in_use) || sum.rate != account.rate {
+            if counts(&sum.in_use) != counts(&account.in_use)
+                || sum.rate != account.rate
+                || sum.unused_micros != account.unused_micros
+            {
                 return Err(format!("{}: counts are not the sums over its subtree", account.path));
             }
             self.check_lanes(id, account, &sum)?;

@@ -95,8 +95,9 @@ impl Cell {
         let nodes = kept.nodes.iter().map(|node| self.inventory.node(*node));
         let visit = self.visit(now, job, false);
         let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
-        let far = job.spec.nodes > 1
-            && !ShareRule::new(self, now, job, Trigger::Share).is_near(job.account);
+        let shares = ShareRule::new(self, now, job, Trigger::Share);
+        let far = job.spec.nodes > 1 && !shares.is_near(job.account);
+        let by_age = self.is_turn_of_age_of(now, job);
         let guests: BTreeSet<AttemptId> = nodes
             .flat_map(|record| &record.members)
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
@@ -105,6 +106,7 @@ impl Cell {
                     // To put one gang in the place of its like serves nobody.
                     guest.may_be_guest()
                         && !(far && guest.is_like(job))
+                        && (by_age || shares.sends_away(self, job, guest, live))
                         && live.proposed_at >= kept.made_at
                         && live.confirmed
                         && live.stop.is_none()

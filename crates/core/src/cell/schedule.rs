@@ -9,7 +9,9 @@ use super::event::Event;
 use super::fairness::ShareRule;
 use super::ids::{AttemptId, ClassRank, JobId};
 use super::intern::InternedId;
+use super::inventory::NodeRecord;
 use super::job::Job;
+use super::node::NodeId;
 use super::placement::Obstacle;
 use super::preemption::Trigger;
 use super::state::{Cell, ClassQueue};
@@ -55,6 +57,9 @@ impl Cell {
     }
 
     fn decide_kept(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
+        if self.is_slice_too_early(now, job) {
+            return events.push(Event::ReservationDropped { job: job.spec.job });
+        }
         let free = job.group.is_none_or(|group| !self.groups.get(group).is_full());
         match self.find_place(now, job) {
             Ok(place) if free => {
@@ -156,6 +161,47 @@ impl Cell {
 }
 
 impl Cell {
+    /// Whether a job for which nodes are kept by its turn gives them up to whoever is next by fair
+    /// share, and competes with him: it would start over its share, or keep out those who may not be
+    /// its guests until it is due again. It cannot be kept nodes and give them up without end: only
+    /// what happens on them lets it try again, and nodes are kept anew when all else is decided.
+    fn is_slice_too_early(&self, now: Timestamp, job: &Job) -> bool {
+        let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.slot.is_some());
+        let Some(kept) = kept.filter(|_| job.spec.resumable) else { return false };
+        if self.is_turn_of_age_of(now, job) {
+            return false;
+        }
+        let mut passed_over = Bits::default();
+        for _ in 0..REVIEWED_AT_ONCE {
+            let next = self.accounts.next(job.class(), None, &passed_over).map(|id| self.job(id));
+            let Some(next) = next.filter(|next| self.is_slice_ahead_of(now, job, next)) else {
+                return false;
+            };
+            // Who fits nowhere even when all have left would be next for ever.
+            if self.could_use(next, &kept.nodes) {
+                return true;
+            }
+            passed_over.insert(next.request.index());
+        }
+        false
+    }
+
+    /// Whether a job could run if all others left, on one of these nodes among others.
+    fn could_use(&self, job: &Job, nodes: &[NodeId]) -> bool {
+        let shape = self.shapes.get(job.shape);
+        let suits = |record: &NodeRecord| record.is_open() && record.node.could_ever_fit(shape);
+        let wanted = usize::from(job.spec.nodes);
+        nodes.iter().any(|node| suits(self.inventory.node(*node)))
+            && self.inventory.iter().filter(|(_, record)| suits(record)).take(wanted).count()
+                == wanted
+    }
+
+    /// Whether it is the turn of age, and a job is among the oldest: then it starts whatever its
+    /// account has used.
+    pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &Job) -> bool {
+        self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
+    }
+
     /// Looks at those for whom nodes are kept: others may not take there, so if they may not either,
     /// somebody who is far over his share stays for as long as he likes. Only those who resume, near
     /// their share.
