@@ -27,6 +27,16 @@ fn gang(world: &mut World, nodes: u16) -> JobId {
     world.submit(spec)
 }
 
+/// Two gangs of all four nodes, and two tenants with more than enough to fill them.
+fn gangs_among_others(world: &mut World) -> [JobId; 2] {
+    let gangs = [gang(world, 4), gang(world, 4)];
+    for _ in 0..6 {
+        run(world, "b", 8, 200);
+        run(world, "c", 8, 200);
+    }
+    gangs
+}
+
 /// How long each attempt had run that was told to leave for somebody's share, by job.
 fn turns(world: &World) -> BTreeMap<JobId, Vec<i64>> {
     let mut since = BTreeMap::new();
@@ -120,11 +130,7 @@ fn who_had_to_leave_gets_its_place_back_from_one_that_resumes_after_an_hour() {
 fn gangs_of_the_whole_cell_take_turns_of_minutes_with_those_who_left_for_them() {
     let mut world = World::with_nodes(4, "H100");
     world.checks = false;
-    let gangs = [gang(&mut world, 4), gang(&mut world, 4)];
-    for _ in 0..6 {
-        run(&mut world, "b", 8, 200);
-        run(&mut world, "c", 8, 200);
-    }
+    let gangs = gangs_among_others(&mut world);
     // Those who leave first are the first of their accounts, so it is they who take back.
     world.pass(3 * DAY, MINUTE);
     let turns = turns(&world);
@@ -142,11 +148,7 @@ fn gangs_of_the_whole_cell_start_though_somebody_waits_for_what_there_is_not() {
     let mut world = World::with_nodes(4, "H100");
     world.checks = false;
     run(&mut world, "nowhere", 16, 1);
-    let gangs = [gang(&mut world, 4), gang(&mut world, 4)];
-    for _ in 0..6 {
-        run(&mut world, "b", 8, 200);
-        run(&mut world, "c", 8, 200);
-    }
+    let gangs = gangs_among_others(&mut world);
     world.pass(3 * DAY, MINUTE);
     let turns = turns(&world);
     let of_gangs = gangs.iter().filter_map(|gang| turns.get(gang)).flatten().count();

@@ -23,7 +23,7 @@ use super::files::beside;
 use crate::chain::{Chain, Epoch, Head, JournalId, StoredBatch};
 use crate::error::JournalError;
 
-/// What a frame begins at a multiple of, and what a disk may tear.
+/// What a frame begins at a multiple of: what the system writes at once, so that no two share one.
 const PAGE: usize = 4096;
 /// What the file grows by. A sync that makes a file longer takes twice the time.
 const GROWTH: u64 = 256 << 10;
