@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::PackId;
-use super::segment::{Operation, Place};
-use super::tree::Tree;
+use super::event::{Kind, Moment};
+use super::grid::Grid;
 
 /// A part of a consumption, taken from one pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,33 +15,34 @@ pub struct Draw {
     pub amount: u64,
 }
 
-/// What is left of the packs, in the order in which they are spent: expiry, then place.
-type Packs = BTreeMap<(i64, Place), u64>;
+/// What is left of the packs, by the moment at which they expire.
+type Packs = BTreeMap<Moment, u64>;
 
-/// Replays everything before `consumption`, then the consumption itself.
-pub(super) fn draws(tree: &Tree, consumption: &Operation) -> Vec<Draw> {
+/// Replays everything up to the consumption at `moment`.
+pub(super) fn draws(grid: &Grid, moment: Moment) -> Vec<Draw> {
     let mut packs = Packs::new();
-    tree.visit_before(consumption.place, &mut |operation| {
-        if operation.place.consumes {
-            take(&mut packs, operation);
-        } else {
-            packs.insert((operation.expires_at, operation.place), operation.amount);
+    let mut drawn = Vec::new();
+    for event in grid.events().take_while(|event| event.moment <= moment) {
+        let arrival = event.moment.arrival;
+        match event.moment.kind {
+            Kind::Starts => {
+                packs.insert(grid.packs[arrival].expiry(arrival).moment, event.amount);
+            }
+            Kind::Consumes => drawn = take(&mut packs, event.amount),
+            Kind::Expires => {
+                packs.remove(&event.moment);
+            }
         }
-    });
-    take(&mut packs, consumption)
+    }
+    drawn
 }
 
-fn take(packs: &mut Packs, consumption: &Operation) -> Vec<Draw> {
-    // What has expired by now no later consumption can reach either.
-    while packs.first_key_value().is_some_and(|(key, _)| key.0 < consumption.place.at) {
-        packs.pop_first();
-    }
-    let mut wanted = consumption.amount;
+fn take(packs: &mut Packs, mut wanted: u64) -> Vec<Draw> {
     let mut drawn = Vec::new();
     while wanted > 0 {
         let Some(mut pack) = packs.first_entry() else { break };
         let amount = wanted.min(*pack.get());
-        drawn.push(Draw { pack: PackId(pack.key().1.arrival), amount });
+        drawn.push(Draw { pack: PackId(pack.key().arrival), amount });
         *pack.get_mut() -= amount;
         wanted -= amount;
         if *pack.get() == 0 {

@@ -111,17 +111,21 @@
 //! sequences, and what is left is computed from sums that an edit updates as a whole. What has
 //! expired is not removed; the question at `t` does not reach it.
 
+mod arrivals;
+mod between;
+mod cell;
 mod draws;
 mod error;
-mod points;
-mod profile;
-mod segment;
+mod event;
+mod grid;
+mod held;
+mod peaks;
 #[cfg(test)]
 mod tests;
-mod tree;
+mod ways;
 
-use segment::{Operation, Place};
-use tree::{Edit, Tree};
+use event::Moment;
+use grid::Grid;
 
 pub use draws::Draw;
 pub use error::TimelineError;
@@ -151,11 +155,16 @@ pub struct Consumed {
 /// See the [module](self) for the rules, the reasoning and the costs.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    tree: Tree,
-    packs: usize,
-    consumptions: Vec<Operation>,
-    shortage: i128,
+    grid: Grid,
+    consumptions: Vec<Consumption>,
+    added: i128,
     recorded: i128,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Consumption {
+    moment: Moment,
+    amount: u64,
 }
 
 impl Timeline {
@@ -181,12 +190,11 @@ impl Timeline {
         if expires_at < at {
             return Err(TimelineError::ExpiresBeforeStart { at, expires_at });
         }
-        let recorded = self.recorded_with(amount)?;
-        let place = Place { at, consumes: false, arrival: self.packs };
-        self.edit(&Edit::Insert(Operation { place, amount, expires_at }));
-        self.recorded = recorded;
-        self.packs += 1;
-        Ok(PackId(place.arrival))
+        self.recorded = self.recorded_with(amount)?;
+        self.added += i128::from(amount);
+        let id = PackId(self.grid.packs.len());
+        self.grid.add(amount, at, expires_at);
+        Ok(id)
     }
 
     /// Records a consumption that takes what is there, up to `amount`.
@@ -195,10 +203,10 @@ impl Timeline {
     ///
     /// Errors: `ZeroAmount`, `Overflow`.
     pub fn consume_credits(&mut self, amount: u64, at: i64) -> Result<Consumed, TimelineError> {
-        let (operation, recorded) = self.consumption(amount, at)?;
-        self.edit(&Edit::Insert(operation));
-        let id = self.accept(operation, recorded);
-        Ok(Consumed { id, shortfall: self.shortfall_of(&operation) })
+        let (consumption, recorded) = self.consumption(amount, at)?;
+        self.grid.consume(amount, consumption.moment);
+        let id = self.accept(consumption, recorded);
+        Ok(Consumed { id, shortfall: self.shortfall_of(&consumption) })
     }
 
     /// Records a consumption only if it gets its whole amount and no other consumption gets less
@@ -208,35 +216,35 @@ impl Timeline {
     ///
     /// Errors: `ZeroAmount`, `Overflow`, `Insufficient`, `Committed`.
     pub fn try_consume(&mut self, amount: u64, at: i64) -> Result<ConsumptionId, TimelineError> {
-        let (operation, recorded) = self.consumption(amount, at)?;
-        let available = magnitude(self.tree.read(operation.place).balance);
+        let (consumption, recorded) = self.consumption(amount, at)?;
+        let available = magnitude(self.grid.balance(consumption.moment));
         if available < u128::from(amount) {
             return Err(TimelineError::Insufficient { available });
         }
-        let shortage_before = self.shortage;
-        self.edit(&Edit::Insert(operation));
-        let lost = self.shortage - shortage_before;
-        if lost > 0 {
-            self.edit(&Edit::Remove(operation));
-            return Err(TimelineError::Committed { shortfall: magnitude(lost) });
+        let shortfall_before = self.total_shortfall();
+        self.grid.consume(amount, consumption.moment);
+        let shortfall = self.total_shortfall() - shortfall_before;
+        if shortfall > 0 {
+            self.grid.forget(consumption.moment);
+            return Err(TimelineError::Committed { shortfall });
         }
-        Ok(self.accept(operation, recorded))
+        Ok(self.accept(consumption, recorded))
     }
 
     /// What is spendable at `t`, after every operation at `t` or before.
     pub fn balance(&self, t: i64) -> u128 {
-        let after_all = Place { at: t, consumes: true, arrival: usize::MAX };
-        magnitude(self.tree.read(after_all).balance)
+        magnitude(self.grid.balance(Moment::consumption(t, usize::MAX)))
     }
 
     /// How much of a consumption's amount is not there, given everything recorded so far.
     pub fn shortfall(&self, id: ConsumptionId) -> Option<u64> {
-        self.consumptions.get(id.0).map(|operation| self.shortfall_of(operation))
+        self.consumptions.get(id.0).map(|consumption| self.shortfall_of(consumption))
     }
 
     /// How much all consumptions together come up short.
     pub fn total_shortfall(&self) -> u128 {
-        magnitude(self.shortage)
+        // In the end everything that was added is gone; more can only have been asked for.
+        magnitude(self.grid.gone() - self.added)
     }
 
     /// Which packs a consumption draws from, in the order in which it does, given everything
@@ -244,12 +252,13 @@ impl Timeline {
     ///
     /// This replays all operations before it: O(n log n).
     pub fn draws(&self, id: ConsumptionId) -> Option<Vec<Draw>> {
-        self.consumptions.get(id.0).map(|operation| draws::draws(&self.tree, operation))
+        let consumption = self.consumptions.get(id.0)?;
+        Some(draws::draws(&self.grid, consumption.moment))
     }
 
     /// How many operations are recorded.
     pub fn len(&self) -> usize {
-        self.packs + self.consumptions.len()
+        self.grid.packs.len() + self.consumptions.len()
     }
 
     /// Whether nothing is recorded.
@@ -257,25 +266,19 @@ impl Timeline {
         self.len() == 0
     }
 
-    fn edit(&mut self, edit: &Edit) {
-        // Nothing lies to the right of the whole.
-        let change = self.tree.edit(edit, i64::MAX);
-        self.shortage += change.shortage;
-    }
-
-    fn consumption(&self, amount: u64, at: i64) -> Result<(Operation, i128), TimelineError> {
+    fn consumption(&self, amount: u64, at: i64) -> Result<(Consumption, i128), TimelineError> {
         if amount == 0 {
             return Err(TimelineError::ZeroAmount);
         }
         let recorded = self.recorded_with(amount)?;
-        let place = Place { at, consumes: true, arrival: self.consumptions.len() };
-        Ok((Operation { place, amount, expires_at: at }, recorded))
+        let moment = Moment::consumption(at, self.consumptions.len());
+        Ok((Consumption { moment, amount }, recorded))
     }
 
-    fn accept(&mut self, operation: Operation, recorded: i128) -> ConsumptionId {
+    fn accept(&mut self, consumption: Consumption, recorded: i128) -> ConsumptionId {
         self.recorded = recorded;
-        self.consumptions.push(operation);
-        ConsumptionId(operation.place.arrival)
+        self.consumptions.push(consumption);
+        ConsumptionId(consumption.moment.arrival)
     }
 
     fn recorded_with(&self, amount: u64) -> Result<i128, TimelineError> {
@@ -283,9 +286,9 @@ impl Timeline {
         if recorded > LARGEST_SUM { Err(TimelineError::Overflow) } else { Ok(recorded) }
     }
 
-    fn shortfall_of(&self, operation: &Operation) -> u64 {
-        let available = self.tree.read(operation.place).balance;
-        let missing = (i128::from(operation.amount) - available).max(0);
+    fn shortfall_of(&self, consumption: &Consumption) -> u64 {
+        let available = self.grid.balance(consumption.moment);
+        let missing = (i128::from(consumption.amount) - available).max(0);
         u64::try_from(missing).expect("at most the whole amount is missing, and that is a u64")
     }
 }

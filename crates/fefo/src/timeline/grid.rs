@@ -1,0 +1,213 @@
+//! Time in about √n cells, and how they meet.
+
+use super::arrivals::Arrivals;
+use super::between::Between;
+use super::cell::Cell;
+use super::event::{Event, Kind, Moment, Pack};
+use super::peaks::Peaks;
+use super::ways::Ways;
+
+/// Tiny in this crate's unit tests, so that short histories have many cells.
+const SMALLEST_CELL: usize = if cfg!(test) { 1 } else { 16 };
+
+/// How many times as long as planned a cell may get before time is divided anew.
+const LONGEST: usize = 3;
+
+#[derive(Clone, Debug)]
+pub(super) struct Grid {
+    pub(super) packs: Vec<Pack>,
+    cells: Vec<Cell>,
+    /// More events than this are too many for a cell.
+    longest_cell: usize,
+    between: Between,
+    ways: Ways,
+    /// What is gone, consumed or expired, at the start of each cell and at the end of time. Consumptions count
+    /// in full, also for what was not there.
+    gone: Vec<i128>,
+}
+
+impl Default for Grid {
+    fn default() -> Self {
+        let mut grid = Self {
+            packs: Vec::new(),
+            cells: vec![Cell::default()],
+            longest_cell: 0,
+            between: Between::default(),
+            ways: Ways::default(),
+            gone: Vec::new(),
+        };
+        grid.divide();
+        grid
+    }
+}
+
+impl Grid {
+    pub(super) fn add(&mut self, amount: u64, at: i64, expires_at: i64) {
+        let arrival = self.packs.len();
+        let mut pack = Pack::new(amount, at, expires_at);
+        let (start, expiry) = (pack.start(arrival), pack.expiry(arrival));
+        pack.starts_in = self.cell_of(start.moment);
+        pack.expires_in = self.cell_of(expiry.moment);
+        self.packs.push(pack);
+        self.cells[pack.starts_in].insert(start);
+        self.cells[pack.expires_in].insert(expiry);
+        if self.is_too_long(pack.starts_in) || self.is_too_long(pack.expires_in) {
+            return self.divide();
+        }
+        self.between.add(pack.starts_in, pack.expires_in, amount);
+        self.cells[pack.starts_in].spend(&mut self.packs);
+        self.receive(pack.starts_in);
+        if pack.leaves() {
+            self.receive(pack.expires_in);
+        }
+        self.hand_over(pack.starts_in);
+        self.settle();
+    }
+
+    pub(super) fn consume(&mut self, amount: u64, moment: Moment) {
+        let cell = self.cell_of(moment);
+        self.cells[cell].insert(Event { moment, amount });
+        self.consumption_changed(cell);
+    }
+
+    /// Takes back a consumption.
+    pub(super) fn forget(&mut self, moment: Moment) {
+        let cell = self.cell_of(moment);
+        self.cells[cell].remove(moment);
+        self.consumption_changed(cell);
+    }
+
+    /// What is gone when everything has expired.
+    pub(super) fn gone(&self) -> i128 {
+        *self.gone.last().expect("there is always an end")
+    }
+
+    /// What is left to spend after everything that happens before `moment`.
+    pub(super) fn balance(&self, moment: Moment) -> i128 {
+        let here = self.cell_of(moment);
+        let gone = self.gone[here];
+        // What is gone or held at the start of this cell and expires up to some instant is the most that any earlier cell
+        // gives: what was gone at its end, what it left over, and what started since. The walk goes back from cell to cell.
+        let before = |from: usize| {
+            let left = self.ways.before(from, here, &self.cells[here].arrivals);
+            self.gone[from + 1] + left + self.between.sum(from, here)
+        };
+        let mut walk = Peaks::with_heights((0..here).rev().map(before));
+        let mut reached = gone;
+        let mut first = Vec::new();
+        let expiries = self.cells[here].expiries().take_while(|event| event.moment < moment);
+        for event in expiries {
+            let pack = &self.packs[event.moment.arrival];
+            if !pack.leaves() {
+                continue;
+            }
+            let step = here - 1 - pack.starts_in;
+            walk.raise_from(step, i128::from(pack.spare));
+            if pack.starts_in > 0 {
+                walk.raise_from(step + 1, i128::from(pack.amount - pack.spare));
+            }
+            let held = walk.peak().max(reached) - reached;
+            reached += held;
+            let held = u64::try_from(held).expect("no more is held of a pack than its amount");
+            first.push((event.moment.arrival, held));
+        }
+        let mut started = 0;
+        let mut all = gone;
+        for (from, cell) in self.cells[..here].iter().enumerate().rev() {
+            all = all.max(self.gone[from + 1] + cell.spare + started);
+            started += cell.started;
+        }
+        let later = all.max(reached) - reached;
+        self.cells[here].balance(moment, &self.packs, first.into_iter(), later)
+    }
+
+    /// All events in order.
+    pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.cells.iter().flat_map(|cell| &cell.events)
+    }
+
+    /// The cell in which something at that moment happens: the last one that begins before it.
+    fn cell_of(&self, moment: Moment) -> usize {
+        let begun = self.cells.partition_point(|cell| cell.begins.is_none_or(|begin| begin <= moment));
+        begun.saturating_sub(1)
+    }
+
+    fn is_too_long(&self, cell: usize) -> bool {
+        self.cells[cell].events.len() > self.longest_cell
+    }
+
+    fn consumption_changed(&mut self, cell: usize) {
+        if self.is_too_long(cell) {
+            return self.divide();
+        }
+        self.cells[cell].spend(&mut self.packs);
+        self.receive(cell);
+        self.hand_over(cell);
+        self.settle();
+    }
+
+    /// Divides time anew, into cells of equal numbers of events: O(n log n).
+    fn divide(&mut self) {
+        let events: Vec<Event> = self.events().copied().collect();
+        let planned = events.len().isqrt().max(SMALLEST_CELL);
+        self.longest_cell = LONGEST * planned;
+        self.cells = events.chunks(planned).map(Cell::new).collect();
+        if self.cells.is_empty() {
+            self.cells.push(Cell::default());
+        }
+        for (index, cell) in self.cells.iter().enumerate() {
+            for event in &cell.events {
+                match event.moment.kind {
+                    Kind::Starts => self.packs[event.moment.arrival].starts_in = index,
+                    Kind::Consumes => {}
+                    Kind::Expires => self.packs[event.moment.arrival].expires_in = index,
+                }
+            }
+        }
+        let amounts = self.packs.iter().map(|pack| (pack.starts_in, pack.expires_in, pack.amount));
+        self.between = Between::new(self.cells.len(), amounts);
+        self.ways = Ways::new(self.cells.len());
+        for cell in &mut self.cells {
+            cell.spend(&mut self.packs);
+        }
+        for index in 0..self.cells.len() {
+            self.receive(index);
+        }
+        for index in 0..self.cells.len() {
+            self.hand_over(index);
+        }
+        self.settle();
+    }
+
+    /// Works out the ways into a cell.
+    fn receive(&mut self, here: usize) {
+        let cell = &mut self.cells[here];
+        let rests = cell.rests(&self.packs);
+        let arrivals = Arrivals::new(here, &cell.events, rests, &self.packs);
+        self.ways.replace(here, &cell.arrivals, &arrivals);
+        cell.arrivals = arrivals;
+    }
+
+    /// Works out the ways from a cell.
+    fn hand_over(&mut self, from: usize) {
+        let leaving = std::mem::take(&mut self.cells[from].leaving);
+        let mut before = 0;
+        let mut next = from + 1;
+        for group in leaving.chunk_by(|&one, &other| {
+            self.packs[one].expires_in == self.packs[other].expires_in
+        }) {
+            let here = self.packs[group[0]].expires_in;
+            self.cells[here].arrivals.review(from, &self.packs);
+            self.ways.lead(from, next..here + 1, before, &self.cells);
+            before += group.iter().map(|&pack| i128::from(self.packs[pack].spare)).sum::<i128>();
+            next = here + 1;
+        }
+        self.ways.lead(from, next..self.cells.len(), before, &self.cells);
+        self.cells[from].leaving = leaving;
+    }
+
+    /// Follows the best ways from the beginning to the end of time.
+    fn settle(&mut self) {
+        self.gone = self.ways.follow(&self.cells, &self.between);
+    }
+}
