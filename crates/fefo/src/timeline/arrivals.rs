@@ -1,5 +1,6 @@
 //! What the expiries of a cell make of the packs that earlier cells hand over.
 
+use super::effort;
 use super::event::{Event, Kind, Pack};
 use super::peaks::{NEVER, Peaks};
 
@@ -44,8 +45,10 @@ impl Arrivals {
         let mut this = Self { open, best: vec![NEVER; here], ..Self::default() };
         let mut first = 0;
         for from in (0..here).rev() {
-            let own = arriving[first..].iter().take_while(|&&(_, pack)| packs[pack].starts_in == from);
+            let own =
+                arriving[first..].iter().take_while(|&&(_, pack)| packs[pack].starts_in == from);
             let end = first + own.count();
+            effort::count(1);
             if end == first {
                 this.best[from] = walk.peak();
                 continue;
@@ -63,11 +66,10 @@ impl Arrivals {
         this
     }
 
-    /// The best way from a cell.
+    /// The best way from a cell; nothing before the ways into this one have been worked out.
     pub(super) fn best(&self, from: usize) -> i128 {
         self.best.get(from).copied().unwrap_or(0)
     }
-
 
     /// Whether anything expires in the cell, so that ways lead into it.
     pub(super) fn open(&self) -> bool {
@@ -84,6 +86,7 @@ impl Arrivals {
         let Group { from, first, end } = self.groups[index];
         // Every group before has one peak more than packs.
         let peaks = &self.peaks[first + index..];
+        effort::count(end - first);
         let mut spare = 0;
         let mut best = peaks[0];
         for (&pack, peak) in self.packs[first..end].iter().zip(&peaks[1..]) {

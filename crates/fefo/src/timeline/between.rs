@@ -1,5 +1,7 @@
 //! What starts and expires between two cells.
 
+use super::effort;
+
 /// Cells are summed in groups of this many, groups of groups and so on.
 const GROUP: usize = 8;
 
@@ -7,47 +9,53 @@ const GROUP: usize = 8;
 /// O(k log k) additions along rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Between {
-    /// Of each level the rows, one for each cell, group, group of groups: what starts in a later one of the same
-    /// group, by the cell before which it expires.
-    levels: Vec<Vec<Vec<i128>>>,
+    cells: usize,
+    /// A level has a row for each cell, the next for each group, the next for each group of groups: what starts in a later
+    /// one of the same group, by the cell before which it expires.
+    levels: Vec<Vec<i128>>,
 }
 
 impl Between {
     /// Sums for so many cells, of amounts that start in one and expire in another.
     pub(super) fn new(cells: usize, amounts: impl Iterator<Item = (usize, usize, u64)>) -> Self {
-        let mut own = vec![vec![0; cells + 1]; cells];
+        let mut own = vec![0; cells * cells];
         for (start, expiry, amount) in amounts {
-            own[start][expiry + 1] += i128::from(amount);
+            if expiry + 1 < cells {
+                own[start * cells + expiry + 1] += i128::from(amount);
+            }
         }
-        for row in &mut own {
-            for index in 1..row.len() {
-                row[index] += row[index - 1];
+        for row in own.chunks_mut(cells) {
+            let mut sum = 0;
+            for amount in row {
+                sum += *amount;
+                *amount = sum;
             }
         }
         let mut levels = Vec::new();
-        while own.len() > 1 {
-            let mut later = own.clone();
-            let mut groups = Vec::new();
-            for group in later.chunks_mut(GROUP) {
-                let mut sum = vec![0; cells + 1];
-                for row in group.iter_mut().rev() {
-                    for (total, amount) in sum.iter_mut().zip(row) {
-                        *total += std::mem::replace(amount, *total);
+        while own.len() > cells {
+            let mut groups = Vec::with_capacity(own.len().div_ceil(GROUP));
+            for group in own.chunks_mut(GROUP * cells) {
+                let mut later = vec![0; cells];
+                for row in group.chunks_mut(cells).rev() {
+                    for (sum, amount) in later.iter_mut().zip(row) {
+                        *sum += std::mem::replace(amount, *sum);
                     }
                 }
-                groups.push(sum);
+                groups.extend(later);
             }
-            levels.push(later);
-            own = groups;
+            levels.push(std::mem::replace(&mut own, groups));
         }
-        Self { levels }
+        effort::count(levels.iter().map(Vec::len).sum());
+        Self { cells, levels }
     }
 
     /// Counts one amount more.
     pub(super) fn add(&mut self, start: usize, expiry: usize, amount: u64) {
         let mut index = start;
         for level in &mut self.levels {
-            for row in &mut level[index - index % GROUP..index] {
+            let group = (index - index % GROUP) * self.cells..index * self.cells;
+            for row in level[group].chunks_mut(self.cells) {
+                effort::count(self.cells - expiry);
                 for sum in &mut row[expiry + 1..] {
                     *sum += i128::from(amount);
                 }
@@ -58,10 +66,11 @@ impl Between {
 
     /// What starts after the one cell and expires before the other.
     pub(super) fn sum(&self, after: usize, before: usize) -> i128 {
+        effort::count(self.levels.len());
         let mut index = after;
         let mut sum = 0;
         for level in &self.levels {
-            sum += level[index][before];
+            sum += level[index * self.cells + before];
             index /= GROUP;
         }
         sum

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use super::arrivals::Arrivals;
+use super::effort;
 use super::event::{Event, Kind, Moment, Pack};
 use super::held::Held;
 
@@ -46,6 +47,7 @@ impl Cell {
 
     /// Replays the cell from nothing: what goes, and what is left at its end of the packs that start in it.
     pub(super) fn spend(&mut self, packs: &mut [Pack]) {
+        effort::count(self.events.len());
         let mut held = Held::new();
         (self.gone, self.started, self.spare) = (0, 0, 0);
         self.leaving.clear();
@@ -80,6 +82,7 @@ impl Cell {
     /// All rests at once are one replay backwards. How much of the packs inside a stretch of time can be used is the
     /// same seen from either end; backwards a pack is lost at its start, so the one that starts last is drawn first.
     pub(super) fn rests(&self, packs: &[Pack]) -> Vec<i128> {
+        effort::count(self.events.len());
         let is_own = |event: &&Event| !packs[event.moment.arrival].leaves();
         let own = self.expiries().filter(is_own);
         let mut inside: i128 = own.map(|event| i128::from(event.amount)).sum();
@@ -116,6 +119,7 @@ impl Cell {
         first: impl Iterator<Item = (usize, u64)>,
         mut later: i128,
     ) -> i128 {
+        effort::count(self.events.len());
         let mut held = Held::new();
         for (pack, left) in first {
             held.put(Reverse(packs[pack].expiry(pack).moment), pack, left);

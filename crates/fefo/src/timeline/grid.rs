@@ -11,7 +11,7 @@ use super::ways::Ways;
 const SMALLEST_CELL: usize = if cfg!(test) { 1 } else { 16 };
 
 /// How many times as long as planned a cell may get before time is divided anew.
-const LONGEST: usize = 3;
+const LONGEST: usize = 2;
 
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
@@ -128,7 +128,8 @@ impl Grid {
 
     /// The cell in which something at that moment happens: the last one that begins before it.
     fn cell_of(&self, moment: Moment) -> usize {
-        let begun = self.cells.partition_point(|cell| cell.begins.is_none_or(|begin| begin <= moment));
+        let begun =
+            self.cells.partition_point(|cell| cell.begins.is_none_or(|begin| begin <= moment));
         begun.saturating_sub(1)
     }
 
@@ -193,9 +194,9 @@ impl Grid {
         let leaving = std::mem::take(&mut self.cells[from].leaving);
         let mut before = 0;
         let mut next = from + 1;
-        for group in leaving.chunk_by(|&one, &other| {
-            self.packs[one].expires_in == self.packs[other].expires_in
-        }) {
+        for group in leaving
+            .chunk_by(|&one, &other| self.packs[one].expires_in == self.packs[other].expires_in)
+        {
             let here = self.packs[group[0]].expires_in;
             self.cells[here].arrivals.review(from, &self.packs);
             self.ways.lead(from, next..here + 1, before, &self.cells);

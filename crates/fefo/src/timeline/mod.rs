@@ -39,82 +39,69 @@
 //!
 //! # How it works
 //!
-//! The operations are kept in time order in a balanced tree over segments of at most 64. A segment
-//! is replayed whenever it is touched. A branch knows how its halves meet, and that is enough.
+//! Everything that happens lies in one order: packs start, something is consumed, packs expire. That
+//! order is cut into about √n *cells* of about √n events. A cell is replayed, alone and from nothing,
+//! whenever something changes in it. How the cells meet is worked out without a replay:
 //!
-//! Look at a run of operations that starts with nothing. It leaves *spare* credits, by expiry, and
-//! a *shortage*. Now hand it more credits at its beginning. Which credits stay unused then?
+//! 1. Let *gone* be all that is consumed or expired up to some moment, consumptions counted in full
+//!    even for what was not there. A consumption raises it by its amount. An expiry `x` raises it to
+//!    whatever is gone or held and expires up to `x`, if that is more. What is held and expires up
+//!    to `x` at most grows by the packs that start; consuming only moves it to what is gone. So
+//!    after the expiry `x`, gone is the most over all earlier moments `s` of gone(`s`) and the packs
+//!    that start after `s` and expire up to `x`. That is a longest path through time, and an edit
+//!    changes the length of many ways at once, but not one by one.
+//! 2. A credit that a cell, started with nothing, leaves unused stays unused whatever is handed over
+//!    to it: first-expiring-first-out uses all that can be used, and others only compete for it. So
+//!    of a cell only its ends matter: a way from cell `i` to the expiry `x` in a later cell `j` is
+//!    gone(end of `i`), what `i` alone left of its packs that expire up to `x`, the packs of the
+//!    cells between that expire up to `x`, the packs of `j` itself that expire up to `x`, and what
+//!    goes in the rest of `j` after `x`, alone. gone(end of `j`) is the best of these ways, or
+//!    gone(end of `i`) and what `j` alone makes go, for the cell `i` just before.
+//! 3. Of all `x` in `j` only the best matters. It depends on the packs of `i` and of the cells
+//!    between that expire *in* `j`, and on `j`; the packs that start and expire between are the same
+//!    for all `x` and counted apart. So a new pack or consumption changes the ways out of its own
+//!    cell, the ways into it and the ways into the cell of the expiry. The ways into one cell differ
+//!    only where packs arrive, so that all of them together are as much work as that cell has events.
+//! 4. For the ways out of one cell, what that cell left of its packs changes, and nothing else. For
+//!    every cell from which packs arrive we know the best `x` between each two of these packs, so the
+//!    ways out of a cell are together as much work as packs leave it.
+//! 5. The best way into each cell is found with about log √n looks, because a way from an earlier cell
+//!    that catches up with one from a later cell stays ahead.
 //!
-//! 1. First-expiring-first-out leaves as little unused as any assignment could, up to each
-//!    instant: if a draw passes over a credit that expires earlier, exchanging the two costs
-//!    nothing. So it is a matter of what *can* be used, and for credits that live in intervals and
-//!    demand at instants Hall's condition says it: a set of credits can be used iff in no window
-//!    of time those that live wholly inside exceed the demand inside.
-//! 2. A credit that the run left unused stays unused when others join. So those handed over
-//!    compete only with the ones that the run *used*. For these every window holds already.
-//! 3. The ones handed over are all there at the beginning, so only windows that begin there can
-//!    fail. The condition on windows, with two ends, becomes one on instants: up to each `x`,
-//!    credits handed over and expiring by `x` fit into the *room* up to `x`, the demand up to `x`
-//!    less the used credits that expire by `x`. Filling room in order of expiry is one pass; what
-//!    does not fit overflows: it, or a credit it displaced, expires at that instant unused.
-//!
-//! So with `handed` = the spare credits of the left half that are valid at the split:
-//!
-//! ```text
-//! overflow = walk along handed - room(right)
-//! spare    = spare(right) + overflow
-//! room     = room(left) + room(right) - handed + overflow
-//! shortage = shortage(left) + shortage(right) - (Σ handed - Σ overflow)
-//! ```
-//!
-//! An edit changes one segment, and each branch above it turns a sparse change of a half into a
-//! sparse change of its own. Reading a balance goes down one path. Where it turns right, the
-//! credits handed over add `extra = Σ handed - overflow before t - shortage(right) before t` to
-//! what the right half alone would have: they vanish only by overflow or into what was short, and
-//! while any is left it goes into the first shortage. A negative `extra` is the shortage that
-//! remains. A consumption is complete and takes from nobody iff the shortage of the whole does not
-//! grow, since it never makes another one less short. That is how `try_consume` decides.
+//! A balance takes what is held at the start of its cell from the same ways, turned round: for each expiry the
+//! best over all cells instead of for each cell the best over all expiries. Then it replays its cell.
+//! In the end everything has expired, so gone is then all that was added, and the shortfalls.
 //!
 //! # Costs
 //!
 //! | | |
 //! |---|---|
-//! | `balance`, `shortfall` | O(√n) |
-//! | `add_credits`, `consume_credits`, `try_consume` | O((1 + κ) √n) amortised, never above O(n) |
+//! | `balance`, `shortfall` | O(√n log n) |
+//! | `add_credits`, `consume_credits`, `try_consume` | O(√n log² n) amortised |
 //! | `total_shortfall`, `len` | O(1) |
 //! | `draws` | O(n log n): a replay of what comes before |
-//! | memory | O(n log n) |
+//! | memory | O(n) |
 //!
-//! κ is the greatest number of expiries, over the branches above the edit, at which the amount
-//! left unused changes. Moving draws from one pack to another is free as long as it changes only
-//! who draws from what; so a late operation that shifts every later draw has a small κ. For an
-//! operation of amount `a`:
-//!
-//! - κ is at most the number of distinct expiries (days, say, in most ledgers);
-//! - κ is at most `2a / g` when all amounts are multiples of `g`: the overflow of a branch is what
-//!   stays unused with the left half less what stays unused without it, and each of the two
-//!   changes in one direction only, by `a` in sum. So amounts within a constant factor of a common
-//!   measure give O(√n), whatever the order;
-//! - the worst case is an operation that swallows many crumbs with as many expiries, or sets them
-//!   free. That costs up to O(n), about as much as a replay, each time. We know no exact structure
-//!   that avoids it. `examples/timeline_growth.rs` measures it beside the usual cases.
-//!
-//! The √n is that of the blocks in a branch's profile, and halves with every second level.
-//! Balancing costs O(log n) amortised.
+//! That holds for any amounts in any order: no operation, however many crumbs with as many expiries
+//! it swallows or sets free, costs more. The logarithms are those of the number of cells.
+//! It is amortised because cells that have grown are cut anew, all of them, O(n log n), after at
+//! least √n operations. `examples/timeline_growth.rs` measures it for several orders, among them one
+//! that makes every operation change what expires at every expiry.
 //!
 //! # What cannot go wrong here
 //!
 //! The usual design, a heap of packs by expiry with amounts that shrink in place, has two traps:
 //! entries that are spent or expired but still in the heap, and priorities or amounts that change
-//! under it when history is corrected. Here is no heap and no remaining amount: packs and
-//! consumptions are written once and never change, expiries are only ever keys of sorted
-//! sequences, and what is left is computed from sums that an edit updates as a whole. What has
+//! under it when history is corrected. Here is no heap that outlives the replay of one cell and no
+//! remaining amount: packs and consumptions are written once and never change, expiries are events
+//! like all others, and what is left is computed from sums that an edit updates as a whole. What has
 //! expired is not removed; the question at `t` does not reach it.
 
 mod arrivals;
 mod between;
 mod cell;
 mod draws;
+mod effort;
 mod error;
 mod event;
 mod grid;

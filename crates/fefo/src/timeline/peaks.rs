@@ -1,5 +1,7 @@
 //! A walk whose steps change, and how high it gets.
 
+use super::effort;
+
 /// Lower than any height, and far enough from the end of the range to be added to.
 pub(super) const NEVER: i128 = -(i128::MAX / 4);
 
@@ -31,6 +33,7 @@ impl Peaks {
     /// The walk that has these heights after its steps.
     pub(super) fn with_heights(heights: impl ExactSizeIterator<Item = i128>) -> Self {
         let width = heights.len().next_power_of_two();
+        effort::count(2 * width);
         let mut stretches = vec![EMPTY; 2 * width];
         let mut last = 0;
         for (place, height) in stretches[width..].iter_mut().zip(heights) {
@@ -51,6 +54,7 @@ impl Peaks {
 
     /// Raises everything from this step on.
     pub(super) fn raise_from(&mut self, step: usize, by: i128) {
+        effort::count(self.depth());
         let mut index = self.width + step;
         self.stretches[index].sum += by;
         self.stretches[index].peak += by;
@@ -71,7 +75,12 @@ impl Peaks {
         }
     }
 
+    fn depth(&self) -> usize {
+        1 + self.width.ilog2() as usize
+    }
+
     fn part(&self, from: usize, to: usize) -> Stretch {
+        effort::count(self.depth());
         let (mut first, mut last) = (EMPTY, EMPTY);
         let (mut low, mut high) = (from + self.width, to + self.width);
         while low < high {

@@ -1,5 +1,5 @@
-//! The parts of the timeline, with segments and blocks so small that short histories reach every
-//! path; the integration tests run the same comparisons at the real sizes.
+//! The parts of the timeline, with cells so short that short histories have many of them; the
+//! integration tests run the same comparisons at the real sizes.
 
 #[path = "../../tests/timeline_model/random.rs"]
 mod random;
@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use random::histories;
 use timeline_model::{Recorded, interesting, replay};
 
-use super::{ConsumptionId, LARGEST_SUM, Timeline, TimelineError};
+use super::between::Between;
+use super::peaks::{NEVER, Peaks};
+use super::{ConsumptionId, LARGEST_SUM, Timeline, TimelineError, effort};
 
 fn record(timeline: &mut Timeline, recorded: Recorded) -> Option<ConsumptionId> {
     match recorded {
@@ -34,11 +36,48 @@ fn assert_equals_replay(timeline: &Timeline, ids: &[ConsumptionId], history: &[R
     assert_eq!(shortfalls, Some(expected.shortfalls));
 }
 
+/// Crumbs with as many expiries, and operations that swallow all of them or set them free, at random
+/// places among them.
+fn pendulums() -> impl Strategy<Value = Vec<Recorded>> {
+    let crumb = (0..40_i64, 0..40_i64, 1..3_u64).prop_map(|(at, life, amount)| Recorded::Pack {
+        amount,
+        at,
+        expires_at: Some(at + life),
+    });
+    let swing =
+        (0..40_i64, 0..4_i64, 10..60_u64, any::<bool>()).prop_map(|(at, life, amount, takes)| {
+            if takes {
+                Recorded::Consumption { amount, at }
+            } else {
+                Recorded::Pack { amount, at, expires_at: Some(at + life) }
+            }
+        });
+    (prop::collection::vec(crumb, 1..60), prop::collection::vec(swing, 1..30))
+        .prop_map(|(crumbs, swings)| crumbs.into_iter().chain(swings).collect())
+}
+
+/// The steps of work that each of the last operations takes on a timeline that already swings.
+fn effort_of_a_swing(crumbs: u32) -> usize {
+    const SWINGS: usize = 64;
+    let mut timeline = Timeline::new();
+    for expiry in 0..i64::from(crumbs) {
+        timeline.add_credits(1, 0, Some(expiry + 2)).expect("the pack is valid");
+    }
+    effort::take();
+    for _ in 0..SWINGS / 2 {
+        timeline.consume_credits(u64::from(crumbs), 1).expect("the consumption is valid");
+        assert_eq!(timeline.balance(2), 0);
+        timeline.add_credits(u64::from(crumbs), 0, Some(1)).expect("the pack is valid");
+        assert_eq!(timeline.balance(2), u128::from(crumbs));
+    }
+    effort::take() / SWINGS
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn deep_trees_equal_the_sorted_replay_after_every_operation(history in histories(60)) {
+    fn many_cells_equal_the_sorted_replay_after_every_operation(history in histories(60)) {
         let mut timeline = Timeline::new();
         let mut ids = Vec::new();
         for (index, &recorded) in history.iter().enumerate() {
@@ -48,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refused_attempt_leaves_deep_trees_as_they_were(
+    fn a_refused_attempt_leaves_many_cells_as_they_were(
         history in histories(40),
         attempts in prop::collection::vec((1..20_u64, 0..60_i64), 1..20),
     ) {
@@ -66,6 +105,75 @@ proptest! {
             assert_equals_replay(&timeline, &ids, &accepted);
         }
     }
+
+    #[test]
+    fn crumbs_swallowed_and_set_free_equal_the_sorted_replay(history in pendulums()) {
+        let mut timeline = Timeline::new();
+        let mut ids = Vec::new();
+        for (index, &recorded) in history.iter().enumerate() {
+            ids.extend(record(&mut timeline, recorded));
+            assert_equals_replay(&timeline, &ids, &history[..=index]);
+        }
+    }
+
+    #[test]
+    fn peaks_are_those_of_the_walk(
+        heights in prop::collection::vec(-9..=9_i128, 0..20),
+        raises in prop::collection::vec((0..20_usize, -9..=9_i128), 0..10),
+        cuts in prop::collection::btree_set(0..20_usize, 0..6),
+    ) {
+        let mut heights = heights;
+        let mut peaks = Peaks::with_heights(heights.iter().copied());
+        for (step, by) in raises {
+            if step < heights.len() {
+                peaks.raise_from(step, by);
+                heights[step..].iter_mut().for_each(|height| *height += by);
+            }
+        }
+        prop_assert_eq!(peaks.peak(), heights.iter().copied().max().unwrap_or(NEVER));
+        let cuts: Vec<usize> = cuts.into_iter().filter(|&cut| cut < heights.len()).collect();
+        let mut found = Vec::new();
+        peaks.peaks_between(cuts.iter().copied(), &mut found);
+        let begins = [0].into_iter().chain(cuts.iter().copied());
+        let ends = cuts.iter().copied().chain([heights.len()]);
+        let expected: Vec<Option<i128>> =
+            begins.zip(ends).map(|(from, to)| heights[from..to].iter().copied().max()).collect();
+        // A part without steps has no height: whatever is said of it lies far below all others.
+        let found: Vec<Option<i128>> =
+            found.into_iter().map(|peak| (peak > NEVER / 2).then_some(peak)).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_lies_between_is_what_starts_after_and_expires_before(
+        cells in 1..90_usize,
+        first in prop::collection::vec((0..90_usize, 0..90_usize, 1..9_u64), 0..40),
+        later in prop::collection::vec((0..90_usize, 0..90_usize, 1..9_u64), 0..40),
+    ) {
+        let fits = |&(start, expiry, _): &(usize, usize, u64)| start <= expiry && expiry < cells;
+        let mut amounts: Vec<_> = first.into_iter().filter(fits).collect();
+        let mut between = Between::new(cells, amounts.iter().copied());
+        for (start, expiry, amount) in later.into_iter().filter(fits) {
+            between.add(start, expiry, amount);
+            amounts.push((start, expiry, amount));
+        }
+        for after in 0..cells {
+            for before in after..cells {
+                let inside = amounts.iter().filter(|lot| lot.0 > after && lot.1 < before);
+                let expected: u64 = inside.map(|lot| lot.2).sum();
+                prop_assert_eq!(between.sum(after, before), i128::from(expected));
+            }
+        }
+    }
+}
+
+/// An operation that changes what expires at every expiry: each used to cost a replay, sixteen times as
+/// much on a timeline sixteen times as long.
+#[test]
+fn the_work_of_an_operation_grows_like_the_root_of_what_is_there() {
+    let (short, long) = (effort_of_a_swing(1_000), effort_of_a_swing(16_000));
+    assert!(long < 8 * short, "{short} steps became {long}");
+    assert!(long < 16_000, "{long} steps are about a replay");
 }
 
 #[test]
