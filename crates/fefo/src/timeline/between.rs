@@ -64,6 +64,23 @@ impl Between {
         }
     }
 
+    /// What starts after a cell, but not after a later one, and expires before a third.
+    pub(super) fn sum_up_to(&self, after: usize, up_to: usize, before: usize) -> i128 {
+        let (mut first, mut last) = (after, up_to);
+        let mut sum = 0;
+        for level in &self.levels {
+            // From here on both say the same.
+            if first == last {
+                break;
+            }
+            effort::count(1);
+            sum += level[first * self.cells + before] - level[last * self.cells + before];
+            first /= GROUP;
+            last /= GROUP;
+        }
+        sum
+    }
+
     /// What starts after the one cell and expires before the other.
     pub(super) fn sum(&self, after: usize, before: usize) -> i128 {
         effort::count(self.levels.len());

@@ -1,5 +1,7 @@
 //! Time in about √n cells, and how they meet.
 
+use std::sync::OnceLock;
+
 use super::arrivals::Arrivals;
 use super::between::Between;
 use super::cell::Cell;
@@ -11,7 +13,7 @@ use super::ways::Ways;
 const SMALLEST_CELL: usize = if cfg!(test) { 1 } else { 16 };
 
 /// How many times as long as planned a cell may get before time is divided anew.
-const LONGEST: usize = 2;
+const LONGEST: usize = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
@@ -22,8 +24,8 @@ pub(super) struct Grid {
     between: Between,
     ways: Ways,
     /// What is gone, consumed or expired, at the start of each cell and at the end of time. Consumptions count
-    /// in full, also for what was not there.
-    gone: Vec<i128>,
+    /// in full, also for what was not there. Worked out when somebody asks.
+    gone: OnceLock<Vec<i128>>,
 }
 
 impl Default for Grid {
@@ -34,7 +36,7 @@ impl Default for Grid {
             longest_cell: 0,
             between: Between::default(),
             ways: Ways::default(),
-            gone: Vec::new(),
+            gone: OnceLock::new(),
         };
         grid.divide();
         grid
@@ -61,7 +63,6 @@ impl Grid {
             self.receive(pack.expires_in);
         }
         self.hand_over(pack.starts_in);
-        self.settle();
     }
 
     pub(super) fn consume(&mut self, amount: u64, moment: Moment) {
@@ -79,21 +80,21 @@ impl Grid {
 
     /// What is gone when everything has expired.
     pub(super) fn gone(&self) -> i128 {
-        *self.gone.last().expect("there is always an end")
+        *self.settled().last().expect("there is always an end")
     }
 
     /// What is left to spend after everything that happens before `moment`.
     pub(super) fn balance(&self, moment: Moment) -> i128 {
         let here = self.cell_of(moment);
-        let gone = self.gone[here];
+        let gone = self.settled();
         // What is gone or held at the start of this cell and expires up to some instant is the most that any earlier cell
         // gives: what was gone at its end, what it left over, and what started since. The walk goes back from cell to cell.
         let before = |from: usize| {
             let left = self.ways.before(from, here, &self.cells[here].arrivals);
-            self.gone[from + 1] + left + self.between.sum(from, here)
+            gone[from + 1] + left + self.between.sum(from, here)
         };
         let mut walk = Peaks::with_heights((0..here).rev().map(before));
-        let mut reached = gone;
+        let mut reached = gone[here];
         let mut first = Vec::new();
         let expiries = self.cells[here].expiries().take_while(|event| event.moment < moment);
         for event in expiries {
@@ -112,9 +113,9 @@ impl Grid {
             first.push((event.moment.arrival, held));
         }
         let mut started = 0;
-        let mut all = gone;
+        let mut all = gone[here];
         for (from, cell) in self.cells[..here].iter().enumerate().rev() {
-            all = all.max(self.gone[from + 1] + cell.spare + started);
+            all = all.max(gone[from + 1] + cell.spare + started);
             started += cell.started;
         }
         let later = all.max(reached) - reached;
@@ -144,7 +145,6 @@ impl Grid {
         self.cells[cell].spend(&mut self.packs);
         self.receive(cell);
         self.hand_over(cell);
-        self.settle();
     }
 
     /// Divides time anew, into cells of equal numbers of events: O(n log n).
@@ -177,7 +177,6 @@ impl Grid {
         for index in 0..self.cells.len() {
             self.hand_over(index);
         }
-        self.settle();
     }
 
     /// Works out the ways into a cell.
@@ -191,6 +190,8 @@ impl Grid {
 
     /// Works out the ways from a cell.
     fn hand_over(&mut self, from: usize) {
+        // Whatever was edited ends here, and what is gone has to be worked out again.
+        self.gone.take();
         let leaving = std::mem::take(&mut self.cells[from].leaving);
         let mut before = 0;
         let mut next = from + 1;
@@ -208,7 +209,7 @@ impl Grid {
     }
 
     /// Follows the best ways from the beginning to the end of time.
-    fn settle(&mut self) {
-        self.gone = self.ways.follow(&self.cells, &self.between);
+    fn settled(&self) -> &[i128] {
+        self.gone.get_or_init(|| self.ways.follow(&self.cells, &self.between))
     }
 }

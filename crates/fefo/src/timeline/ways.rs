@@ -93,8 +93,10 @@ impl Ways {
         between: &Between,
     ) {
         while let Some(&top) = stack.last() {
+            let (behind, ahead_of) = (self.from(top.from), self.from(here));
+            let lead = gone[here + 1] - gone[top.from + 1];
             let leads = |&to: &usize| {
-                self.worth(top.from, to, gone, between) < self.worth(here, to, gone, between)
+                behind[to] - ahead_of[to] + between.sum_up_to(top.from, here, to) < lead
             };
             if !leads(&ahead[0]) {
                 return;
@@ -113,6 +115,10 @@ impl Ways {
 
     /// What is gone after a cell if the best way comes from that other one.
     fn worth(&self, from: usize, to: usize, gone: &[i128], between: &Between) -> i128 {
-        gone[from + 1] + self.ways[from * self.cells + to] + between.sum(from, to)
+        gone[from + 1] + self.from(from)[to] + between.sum(from, to)
+    }
+
+    fn from(&self, cell: usize) -> &[i128] {
+        &self.ways[cell * self.cells..][..self.cells]
     }
 }
