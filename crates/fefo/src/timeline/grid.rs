@@ -58,10 +58,8 @@ impl Grid {
         }
         self.between.add(pack.starts_in, pack.expires_in, amount);
         self.cells[pack.starts_in].spend(&mut self.packs);
-        self.receive(pack.starts_in);
-        if pack.leaves() {
-            self.receive(pack.expires_in);
-        }
+        // A pack that outlives its first cell changes nothing for what is handed over to that one.
+        self.receive(pack.expires_in);
         self.hand_over(pack.starts_in);
     }
 
