@@ -23,6 +23,9 @@ use crate::replay::Decoder;
 
 /// Letters carried at once; whole batches are never divided.
 const ARMFUL: usize = 512;
+/// How long to let the journal grow after two looks that found nothing: most of what a busy sender
+/// writes is for nobody, and to wake for each batch costs more than to look through it.
+const REST: Duration = Duration::from_millis(2);
 /// How long to wait after a letter could not be delivered.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -233,10 +236,13 @@ where
         C::Machine: Send,
     {
         let work = move || {
+            let mut in_vain = 0u32;
             while durable.wait_beyond(self.delivered()) {
                 let Some(until) = durable.head() else { continue };
                 match self.step(until) {
-                    Ok(_) => {}
+                    Ok(0) if in_vain > 0 => durable.pause(REST),
+                    Ok(0) => in_vain += 1,
+                    Ok(_) => in_vain = 0,
                     Err(error) if error.is_retryable() => durable.pause(RETRY),
                     Err(error) => return Err(error),
                 }

@@ -1,5 +1,7 @@
 //! The little that history needs of a store: portable statements, values in and out.
 
+use bursar_core::ledger::id::Name;
+
 use crate::error::HistoryError;
 use crate::sum;
 
@@ -10,10 +12,12 @@ pub enum Value {
     Null,
     /// A whole number.
     Integer(i64),
-    /// Text.
-    Text(String),
+    /// Text. Most of it is short and lies where it is.
+    Text(Name),
     /// Bytes: records, hashes, and sums that were read (see [`crate::sum`]).
     Bytes(Vec<u8>),
+    /// A short hash to be written; what is read is bytes.
+    Hash([u8; 16]),
     /// A sum to be written; what is read is bytes.
     Sum(sum::Encoded),
 }
@@ -61,13 +65,19 @@ impl From<u32> for Value {
 
 impl From<&str> for Value {
     fn from(value: &str) -> Value {
-        Value::Text(value.to_owned())
+        Value::Text(value.into())
     }
 }
 
-impl From<String> for Value {
-    fn from(value: String) -> Value {
+impl From<Name> for Value {
+    fn from(value: Name) -> Value {
         Value::Text(value)
+    }
+}
+
+impl From<u128> for Value {
+    fn from(value: u128) -> Value {
+        Value::Hash(value.to_be_bytes())
     }
 }
 
@@ -129,7 +139,7 @@ impl Columns {
 
     pub(crate) fn maybe_text(&mut self) -> Result<Option<String>, HistoryError> {
         match self.0.next() {
-            Some(Value::Text(value)) => Ok(Some(value)),
+            Some(Value::Text(value)) => Ok(Some(value.into())),
             Some(Value::Null) => Ok(None),
             other => Err(wrong("text", other.as_ref())),
         }

@@ -4,8 +4,6 @@
 //! What one transaction adds to a list is one row, so that a busy account costs one row where an index
 //! would cost one for each entry. The parts of a list never overlap.
 
-use std::collections::BTreeMap;
-
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
 
@@ -57,31 +55,35 @@ pub(crate) fn decision_parts(number: i64) -> (i64, i64) {
     (number.div_euclid(ITEMS), number.rem_euclid(ITEMS))
 }
 
-/// What was added to lists and is not written yet.
+/// What was added to lists and is not written yet: the list and the number, as they came.
 #[derive(Default)]
-pub(crate) struct Added(BTreeMap<i64, Vec<i64>>);
+pub(crate) struct Added(Vec<(i64, i64)>);
 
 impl Added {
     /// Adds a number that is larger than all others of the list.
     pub(crate) fn push(&mut self, list: ListOf, number: i64) {
-        self.0.entry(list.key()).or_default().push(number);
+        self.0.push((list.key(), number));
     }
 
     /// Writes everything.
     pub(crate) fn flush(&mut self, database: &impl Database) -> Result<(), HistoryError> {
-        let mut rows = Vec::with_capacity(self.0.len());
-        for (list, numbers) in std::mem::take(&mut self.0) {
+        let mut rows = Vec::new();
+        // Stable: the numbers of each list stay in their order.
+        self.0.sort_by_key(|(list, _)| *list);
+        for numbers in self.0.chunk_by(|one, next| one.0 == next.0) {
             for part in numbers.chunks(MOST_IN_A_ROW) {
-                let [first, rest @ ..] = part else { continue };
-                rows.push([list.into(), (*first).into(), encode(*first, rest).into()]);
+                let [(list, first), rest @ ..] = part else { continue };
+                let rest = rest.iter().map(|(_, number)| *number);
+                rows.push([(*list).into(), (*first).into(), encode(*first, rest).into()]);
             }
         }
+        self.0.clear();
         database.execute_each("INSERT INTO lists VALUES (?1, ?2, ?3)", &rows)
     }
 }
 
 /// Steps from each number to the next, seven bits a byte, the last byte of a step below 128.
-fn encode(first: i64, rest: &[i64]) -> Vec<u8> {
+fn encode(first: i64, rest: impl ExactSizeIterator<Item = i64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 * rest.len());
     let mut last = first;
     for number in rest {
@@ -91,7 +93,7 @@ fn encode(first: i64, rest: &[i64]) -> Vec<u8> {
             step >>= 7;
         }
         bytes.push(step as u8);
-        last = *number;
+        last = number;
     }
     bytes
 }
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn numbers_come_back() {
         for numbers in [&[7][..], &[1, 2, 3], &[5, 132, 133, 40_000, i64::MAX]] {
-            let bytes = encode(numbers[0], &numbers[1..]);
+            let bytes = encode(numbers[0], numbers[1..].iter().copied());
             assert_eq!(decode(numbers[0], &bytes), numbers);
         }
         assert_eq!(decision_parts(decision(9_000_000_000, 1001)), (9_000_000_000, 1001));

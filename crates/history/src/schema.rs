@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 3;
+pub const SCHEMA_VERSION: i64 = 4;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -46,10 +46,10 @@ CREATE INDEX grants_by_account ON grants (account, number);
 CREATE TABLE buckets (
   number INTEGER PRIMARY KEY, account INTEGER NOT NULL, terms BLOB NOT NULL,
   shared INTEGER NOT NULL, expired INTEGER NOT NULL, grants INTEGER NOT NULL,
-  length BLOB NOT NULL, free BLOB NOT NULL) STRICT;
+  length BLOB NOT NULL) STRICT;
 CREATE INDEX buckets_by_terms ON buckets (terms, number);
 CREATE INDEX buckets_by_account ON buckets (account, number);
--- What was free in a bucket, and what an account owed, from an instant on.
+-- What was free in a bucket, and what an account owed, from an instant on; the last is what is now.
 CREATE TABLE bucket_levels (
   bucket INTEGER NOT NULL, at INTEGER NOT NULL, free BLOB NOT NULL,
   PRIMARY KEY (bucket, at)) STRICT, WITHOUT ROWID;

@@ -15,6 +15,12 @@ use crate::schema::{SCHEMA_VERSION, TABLES};
 const APPLICATION_ID: i64 = 0x4252_4849;
 /// Prepared statements that are kept.
 const STATEMENTS: usize = 64;
+/// Memory for pages of whoever feeds, in KiB: what one transaction changes should fit, or it is
+/// written in the middle of it and read again.
+const CACHE_KIB: u32 = 32 << 10;
+/// Pages in the log before they are moved into the file: those that change again and again are moved
+/// once.
+const LOG_PAGES: u32 = 4096;
 
 /// One connection to a history file.
 pub struct Sqlite {
@@ -63,7 +69,10 @@ impl Sqlite {
     fn configure(&self) -> Result<(), HistoryError> {
         self.set_up()?;
         self.connection
-            .execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
+            .execute_batch(&format!(
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; \
+                 PRAGMA cache_size=-{CACHE_KIB}; PRAGMA wal_autocheckpoint={LOG_PAGES};"
+            ))
             .map_err(failure("opening history"))
     }
 
@@ -106,6 +115,7 @@ impl ToSql for Value {
             Value::Integer(value) => ValueRef::Integer(*value),
             Value::Text(value) => ValueRef::Text(value.as_bytes()),
             Value::Bytes(value) => ValueRef::Blob(value),
+            Value::Hash(value) => ValueRef::Blob(value),
             Value::Sum(value) => ValueRef::Blob(value),
         }))
     }
@@ -115,7 +125,7 @@ fn value(found: ValueRef<'_>) -> rusqlite::Result<Value> {
     Ok(match found {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(value) => Value::Integer(value),
-        ValueRef::Text(value) => Value::Text(String::from_utf8_lossy(value).into_owned()),
+        ValueRef::Text(value) => Value::Text(String::from_utf8_lossy(value).into()),
         ValueRef::Blob(value) => Value::Bytes(value.to_vec()),
         ValueRef::Real(_) => {
             let kind = rusqlite::types::Type::Real;

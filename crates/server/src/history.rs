@@ -1,6 +1,7 @@
 //! What was: a thread feeds history from the journal, queries ask it beside the writer.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,14 +17,30 @@ use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
 
 use crate::checkpoint::{Proven, Prover};
+use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 
-/// Batches that are fed in one transaction.
-const CHUNK: usize = 256;
+/// Records that are fed in one transaction; whole batches are never divided.
+const CHUNK: u64 = 8192;
 
 /// How long to let the journal grow before the next transaction, if nobody asks: a row that changes
-/// several times meanwhile is written once, above all a hold that is placed and settled.
-const PACE: Duration = Duration::from_millis(100);
+/// several times meanwhile is written once, above all a hold that is placed and settled, and a page
+/// that several rows share is too. So whoever has much to do rests longer, but never for long.
+#[derive(Copy, Clone, Debug)]
+struct Pace {
+    least: Duration,
+    most: Duration,
+}
+
+impl Pace {
+    const USUAL: Pace =
+        Pace { least: Duration::from_millis(100), most: Duration::from_millis(300) };
+
+    /// The rest after work that took so long.
+    fn after(self, work: Duration) -> Duration {
+        work.saturating_mul(6).clamp(self.least, self.most)
+    }
+}
 
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,6 +51,8 @@ pub struct HistoryService {
     path: PathBuf,
     fed: watch::Receiver<u64>,
     feeding: std::thread::Thread,
+    /// How many wait for a position.
+    waiting: Arc<AtomicUsize>,
     idle: Arc<Mutex<Vec<History<Sqlite>>>>,
     prover: Arc<Mutex<Prover>>,
 }
@@ -46,10 +65,21 @@ impl HistoryService {
         durable: Arc<Durable>,
         path: &Path,
     ) -> Result<HistoryService, String> {
+        HistoryService::paced((journal, followed), durable, path, Pace::USUAL)
+    }
+
+    fn paced(
+        (journal, followed): (Arc<dyn Journal>, Arc<dyn Journal>),
+        durable: Arc<Durable>,
+        path: &Path,
+        pace: Pace,
+    ) -> Result<HistoryService, String> {
         let history = open(path).map_err(|error| error.to_string())?;
         let position = history.position().map_err(|error| error.to_string())?;
         let (told, fed) = watch::channel(position);
-        let feeder = Feeder { journal: followed, history, told };
+        let waiting = Arc::<AtomicUsize>::default();
+        let feeder =
+            Feeder { journal: followed, history, told, pace, waiting: Arc::clone(&waiting) };
         let feeding = std::thread::Builder::new()
             .name("bursar-history".into())
             .spawn(move || feeder.run(&durable))
@@ -57,7 +87,7 @@ impl HistoryService {
         let feeding = feeding.thread().clone();
         let (path, idle) = (path.to_owned(), Arc::default());
         let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
-        Ok(HistoryService { journal, path, fed, feeding, idle, prover })
+        Ok(HistoryService { journal, path, fed, feeding, waiting, idle, prover })
     }
 
     /// The last position that history has.
@@ -71,14 +101,8 @@ impl HistoryService {
         position: u64,
         ask: impl FnOnce(&History<Sqlite>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<(T, u64), Failure> {
-        let mut fed = self.fed.clone();
-        if *fed.borrow() < position {
-            self.feeding.unpark();
-        }
-        let reached = fed.wait_for(|fed| *fed >= position);
-        if !matches!(tokio::time::timeout(PATIENCE, reached).await, Ok(Ok(_))) {
-            let detail = "history has not come so far yet; try again";
-            return Err(Failure::new(Code::Unavailable, detail));
+        if self.position() < position {
+            self.wait_for(position).await?;
         }
         let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
         let answer = tokio::task::spawn_blocking(move || {
@@ -95,6 +119,21 @@ impl HistoryService {
         match answer.await {
             Ok(answer) => answer.map_err(failure),
             Err(_) => Err(Failure::new(Code::Internal, "the query failed")),
+        }
+    }
+
+    /// Waits until history has come as far as `position`. It does not rest meanwhile.
+    async fn wait_for(&self, position: u64) -> Result<(), Failure> {
+        let _waiting = Waiting::begin(&self.waiting);
+        self.feeding.unpark();
+        let mut fed = self.fed.clone();
+        let reached = fed.wait_for(|fed| *fed >= position);
+        match tokio::time::timeout(PATIENCE, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => {
+                let detail = "history has not come so far yet; try again";
+                Err(Failure::new(Code::Unavailable, detail))
+            }
         }
     }
 
@@ -154,10 +193,28 @@ fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
     Sqlite::open(path).map(History::new)
 }
 
+/// Somebody who waits for a position.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn begin(count: &AtomicUsize) -> Waiting<'_> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 struct Feeder {
     journal: Arc<dyn Journal>,
     history: History<Sqlite>,
     told: watch::Sender<u64>,
+    pace: Pace,
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Feeder {
@@ -178,10 +235,14 @@ impl Feeder {
         };
         while durable.wait_beyond(head.sequence) {
             let Some(until) = durable.head() else { continue };
+            let watch = Stopwatch::start();
             match self.feed(head, until) {
                 Ok(reached) => {
                     head = reached;
-                    std::thread::park_timeout(PACE);
+                    if self.waiting.load(Ordering::SeqCst) == 0 {
+                        // Whoever begins to wait ends the rest.
+                        std::thread::park_timeout(self.pace.after(watch.elapsed()));
+                    }
                 }
                 Err(reason) => {
                     tracing::warn!(%reason, "history could not be fed; trying again");
@@ -212,15 +273,17 @@ impl Feeder {
 
     fn feed(&mut self, after: Head, until: Head) -> Result<Head, String> {
         let mut reached = after;
-        let mut chunk: Vec<StoredBatch> = Vec::with_capacity(CHUNK);
+        let (mut chunk, mut records) = (Vec::new(), 0);
         for batch in self.journal.read(after).map_err(|error| error.to_string())? {
             let batch = batch.map_err(|error| error.to_string())?;
             if batch.sequence > until.sequence {
                 break;
             }
+            records += u64::from(batch.records);
             chunk.push(batch);
-            if chunk.len() == CHUNK {
+            if records >= CHUNK {
                 reached = self.apply(&mut chunk, reached)?;
+                records = 0;
             }
         }
         self.apply(&mut chunk, reached)
@@ -232,5 +295,92 @@ impl Feeder {
         chunk.clear();
         self.told.send_replace(position);
         Ok(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_core::ledger::Envelope;
+    use bursar_core::ledger::command::{AccountKind, AccountSettings, Command};
+    use bursar_engine::{Engine, EngineOptions, Handle, WallClock};
+    use bursar_history::query::AuditFilter;
+    use bursar_journal::JournalId;
+    use bursar_journal::memory::MemoryJournal;
+
+    use super::*;
+    use crate::codec::LedgerCodec;
+
+    /// A ledger whose history rests as it is told to.
+    struct World {
+        engine: Engine<LedgerCodec>,
+        history: HistoryService,
+        _folder: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new(pace: Pace) -> World {
+            let folder = tempfile::tempdir().expect("a folder");
+            let journal: Arc<dyn Journal> = Arc::new(MemoryJournal::new(JournalId([7; 16])));
+            let options = EngineOptions::default();
+            let (codec, clock) = (Arc::new(LedgerCodec), Arc::new(WallClock::new()));
+            let engine = Engine::start(Arc::clone(&journal), codec, clock, options);
+            let journals = (Arc::clone(&journal), journal);
+            let path = folder.path().join("history.db");
+            let history = HistoryService::paced(journals, engine.durable(), &path, pace);
+            World { engine, history: history.expect("a new file"), _folder: folder }
+        }
+
+        /// Opens an account; says at which position.
+        fn open(&self, number: u32) -> u64 {
+            let handle: Handle<_> = self.engine.handle();
+            let (path, kind) = (format!("org-{number}").into(), AccountKind::Org);
+            let command = Command::OpenAccount { path, kind, settings: AccountSettings::default() };
+            let seen = handle.execute(Envelope::default(), command).expect("the engine runs");
+            seen.value.expect("a new account");
+            seen.position
+        }
+
+        /// What happened at a position, for somebody who waits for it.
+        async fn decided_at(&self, position: u64) -> usize {
+            let filter = AuditFilter::Position(position);
+            let asked = self.history.ask(position, move |history| history.audit(filter, None, 9));
+            asked.await.expect("history is fed").0.data.len()
+        }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_position_is_answered_although_history_rests() {
+        let world = World::new(Pace { least: HOUR, most: HOUR });
+        for number in 0..5 {
+            // From the second on it rests, for longer than anybody is patient.
+            let position = world.open(number);
+            assert_eq!(world.decided_at(position).await, 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_burst_is_caught_up_for_the_first_who_asks() {
+        let world = World::new(Pace { least: HOUR, most: HOUR });
+        let first = world.open(0);
+        world.decided_at(first).await;
+        let last = (1..400).map(|number| world.open(number)).last().expect("there are many");
+        assert_eq!(world.decided_at(last).await, 1);
+        assert_eq!(world.history.position(), last);
+    }
+
+    #[tokio::test]
+    async fn history_catches_up_by_itself_although_nobody_asks() {
+        let world = World::new(Pace { least: Duration::from_millis(1), most: HOUR });
+        let last = (0..50).map(|number| world.open(number)).last().expect("there are many");
+        let mut fed = world.history.fed.clone();
+        fed.wait_for(|fed| *fed >= last).await.expect("history is fed");
+    }
+
+    #[test]
+    fn whoever_has_more_to_do_rests_longer_but_never_for_long() {
+        let rest = |work| Pace::USUAL.after(Duration::from_millis(work)).as_millis();
+        assert_eq!([0, 30, 90_000].map(rest), [100, 180, 300]);
     }
 }

@@ -129,6 +129,23 @@ pub struct Load {
     /// Those of them that meter.
     metering: AtomicUsize,
     most: usize,
+    /// What was shed and is not told so yet.
+    held_back: AtomicUsize,
+}
+
+/// How long whoever is shed waits to hear it: a tenth of what they are asked to wait.
+const HOLD_BACK: Duration = Duration::from_millis(100);
+
+/// As many are held back at most: their connections are missing meanwhile.
+const MOST_HELD_BACK: usize = 4096;
+
+/// One request that was shed and is not told so yet.
+struct HeldBack<'a>(&'a Load);
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        self.0.held_back.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A request that only waits does not count until it goes on.
@@ -161,13 +178,28 @@ impl Load {
     /// Nothing is being handled.
     pub fn new(options: LimitOptions) -> Load {
         let most = options.in_flight.get() as usize;
-        Load { in_flight: AtomicUsize::new(0), metering: AtomicUsize::new(0), most }
+        let [in_flight, metering, held_back] = [0; 3].map(AtomicUsize::new);
+        Load { in_flight, metering, most, held_back }
     }
 
     /// Steps aside while waiting for something that costs nothing.
     pub fn aside(&self) -> Aside<'_> {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         Aside(self)
+    }
+
+    /// Waits before somebody is told that they were shed. Who asks again at once would else be shed
+    /// again and again, which takes more time away from those who are answered than they need.
+    pub async fn hold_back(&self) {
+        if let Some(_held_back) = self.try_hold_back() {
+            tokio::time::sleep(HOLD_BACK).await;
+        }
+    }
+
+    /// Counts one more that is held back, unless these are too many.
+    fn try_hold_back(&self) -> Option<HeldBack<'_>> {
+        let held_back = HeldBack(self);
+        (self.held_back.fetch_add(1, Ordering::Relaxed) < MOST_HELD_BACK).then_some(held_back)
     }
 
     /// How many requests are being handled.
@@ -257,5 +289,15 @@ mod tests {
         }
         drop(inside);
         assert_eq!(load.in_flight(), 0);
+    }
+
+    #[test]
+    fn only_so_many_are_held_back_at_once() {
+        let load = Load::new(LimitOptions::default());
+        let mut held_back: Vec<_> = (0..MOST_HELD_BACK).map(|_| load.try_hold_back()).collect();
+        assert!(held_back.iter().all(Option::is_some));
+        assert!(load.try_hold_back().is_none(), "the next one is told at once");
+        held_back.pop();
+        assert!(load.try_hold_back().is_some());
     }
 }

@@ -3,7 +3,7 @@
 //! What is written is the same however records are grouped into transactions; only lists are divided
 //! as they were.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bursar_core::ledger::archive::ArchivedHold;
@@ -11,6 +11,7 @@ use bursar_core::ledger::hold::Hold;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{decode_archived, encode_archived};
+use rustc_hash::FxHashMap;
 
 use super::levels::Levels;
 use super::{History, no_progress};
@@ -30,9 +31,9 @@ pub(super) struct Cache {
     holds: Kept<LiveHold>,
     pub(super) lists: Added,
     pub(super) rows: NewRows,
-    pub(super) usage: BTreeMap<(i64, u32), UsageRow>,
+    pub(super) usage: FxHashMap<(i64, u32), UsageRow>,
     /// What is written of these hours, so that it need not be read to be added to.
-    pub(super) usage_written: BTreeMap<(i64, u32), UsageRow>,
+    pub(super) usage_written: FxHashMap<(i64, u32), UsageRow>,
     pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
     pub(super) levels: Levels,
 }
@@ -73,26 +74,62 @@ impl NewRows {
 /// Rows by number, and which of them were looked at since they were last written: writing costs what
 /// changed, not what is kept.
 struct Kept<T> {
-    rows: BTreeMap<u32, T>,
-    touched: BTreeSet<u32>,
+    rows: FxHashMap<u32, Slot<T>>,
+    /// Each once, as they came.
+    touched: Vec<u32>,
+}
+
+struct Slot<T> {
+    row: T,
+    /// Whether it is among those that were looked at.
+    touched: bool,
 }
 
 impl<T> Default for Kept<T> {
     fn default() -> Kept<T> {
-        Kept { rows: BTreeMap::new(), touched: BTreeSet::new() }
+        Kept { rows: FxHashMap::default(), touched: Vec::new() }
     }
 }
 
 impl<T> Kept<T> {
+    fn contains(&self, number: u32) -> bool {
+        self.rows.contains_key(&number)
+    }
+
     fn insert(&mut self, number: u32, row: T) {
-        self.touched.insert(number);
-        self.rows.insert(number, row);
+        let before = self.rows.insert(number, Slot { row, touched: true });
+        if !before.is_some_and(|before| before.touched) {
+            self.touched.push(number);
+        }
     }
 
     /// A row that is there, to be changed.
     fn touch(&mut self, number: u32) -> &mut T {
-        self.touched.insert(number);
-        self.rows.get_mut(&number).expect("it was just put there")
+        let slot = self.rows.get_mut(&number).expect("it was just put there");
+        if !std::mem::replace(&mut slot.touched, true) {
+            self.touched.push(number);
+        }
+        &mut slot.row
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.rows.get_mut(&number).map(|slot| &mut slot.row)
+    }
+
+    fn remove(&mut self, number: u32) -> Option<T> {
+        self.rows.remove(&number).map(|slot| slot.row)
+    }
+
+    /// Which rows were looked at since this was asked last, in order.
+    fn take_touched(&mut self) -> Vec<u32> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        for number in &touched {
+            if let Some(slot) = self.rows.get_mut(number) {
+                slot.touched = false;
+            }
+        }
+        touched
     }
 
     /// Forgets everything if that is more than is kept. Only what was written may be forgotten.
@@ -154,8 +191,8 @@ pub(super) struct LiveHold {
     /// Its number here.
     pub(super) hold: i64,
     pub(super) record: Hold,
-    /// Whether there is a row to be changed.
-    pub(super) stored: bool,
+    /// The tenant, if there is no row to be changed yet.
+    pub(super) new_of: Option<u32>,
     pub(super) dirty: bool,
 }
 
@@ -210,7 +247,7 @@ impl<D: Database> History<D> {
     }
 
     pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
-        if !self.cache.accounts.rows.contains_key(&number) {
+        if !self.cache.accounts.contains(number) {
             let rows = self.database.query(
                 "SELECT kind, parent, tenant, available, held, uncollected, available_class,
                  held_class FROM accounts WHERE number = ?1",
@@ -234,9 +271,10 @@ impl<D: Database> History<D> {
     }
 
     pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
-        if !self.cache.buckets.rows.contains_key(&number) {
+        if !self.cache.buckets.contains(number) {
             let rows = self.database.query(
-                "SELECT account, expired, grants, length, free FROM buckets WHERE number = ?1",
+                "SELECT account, expired, grants, length, (SELECT free FROM bucket_levels
+                 WHERE bucket = ?1 ORDER BY at DESC LIMIT 1) FROM buckets WHERE number = ?1",
                 &[number.into()],
             )?;
             let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
@@ -246,7 +284,7 @@ impl<D: Database> History<D> {
                 expired: row.integer()? != 0,
                 grants: row.number()?,
                 length: row.sum()?,
-                free: row.sum()?,
+                free: row.maybe_sum()?.unwrap_or(0),
                 known: None,
                 dirty: false,
             };
@@ -256,7 +294,7 @@ impl<D: Database> History<D> {
     }
 
     pub(super) fn live_hold(&mut self, number: u32) -> Result<&mut LiveHold, HistoryError> {
-        if !self.cache.holds.rows.contains_key(&number) {
+        if !self.cache.holds.contains(number) {
             let rows = self.database.query(
                 "SELECT holds.hold, holds.record FROM live_holds
                  JOIN holds ON holds.hold = live_holds.hold WHERE live_holds.number = ?1",
@@ -266,7 +304,7 @@ impl<D: Database> History<D> {
             let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
             let hold = row.integer()?;
             let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
-            self.cache.holds.insert(number, LiveHold { hold, record, stored: true, dirty: false });
+            self.cache.holds.insert(number, LiveHold { hold, record, new_of: None, dirty: false });
         }
         Ok(self.cache.holds.touch(number))
     }
@@ -274,8 +312,8 @@ impl<D: Database> History<D> {
     /// Writes everything that changed.
     pub(super) fn flush(&mut self) -> Result<(), HistoryError> {
         let database = &self.database;
-        for number in std::mem::take(&mut self.cache.accounts.touched) {
-            let row = self.cache.accounts.rows.get_mut(&number).filter(|row| row.dirty);
+        for number in self.cache.accounts.take_touched() {
+            let row = self.cache.accounts.get_mut(number).filter(|row| row.dirty);
             let Some(row) = row else { continue };
             database.execute(
                 "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4 WHERE number = ?1",
@@ -291,18 +329,16 @@ impl<D: Database> History<D> {
             }
             row.dirty = false;
         }
-        for number in std::mem::take(&mut self.cache.buckets.touched) {
-            let row = self.cache.buckets.rows.get_mut(&number).filter(|row| row.dirty);
+        for number in self.cache.buckets.take_touched() {
+            let row = self.cache.buckets.get_mut(number).filter(|row| row.dirty);
             let Some(row) = row else { continue };
             database.execute(
-                "UPDATE buckets SET expired = ?2, grants = ?3, length = ?4, free = ?5
-                 WHERE number = ?1",
+                "UPDATE buckets SET expired = ?2, grants = ?3, length = ?4 WHERE number = ?1",
                 &[
                     number.into(),
                     i64::from(row.expired).into(),
                     row.grants.into(),
                     row.length.into(),
-                    row.free.into(),
                 ],
             )?;
             row.dirty = false;
@@ -329,18 +365,23 @@ impl<D: Database> History<D> {
 
     pub(super) fn flush_holds(&mut self) -> Result<(), HistoryError> {
         let (mut added, mut live_holds) = (Vec::new(), Vec::new());
-        for number in std::mem::take(&mut self.cache.holds.touched) {
-            let live = self.cache.holds.rows.get_mut(&number).filter(|live| live.dirty);
+        let holds = &mut self.cache.holds;
+        for number in holds.take_touched() {
+            let live = holds.get_mut(number).filter(|live| live.dirty);
             let Some(live) = live else { continue };
             live.dirty = false;
-            if std::mem::replace(&mut live.stored, true) {
-                write_hold(&self.database, live.hold, &live.record)?;
-                continue;
+            let (hold, new_of) = (live.hold, live.new_of.take());
+            let open = live.record.is_open().then(|| live.record.clone());
+            // A hold that is closed hardly ever changes again.
+            let record = open.or_else(|| Some(holds.remove(number)?.record));
+            let Some(record) = record else { continue };
+            match new_of {
+                None => write_hold(&self.database, hold, record)?,
+                Some(tenant) => {
+                    added.push(new_hold(hold, tenant, record));
+                    live_holds.push([number.into(), hold.into()]);
+                }
             }
-            let (hold, record) = (live.hold, live.record.clone());
-            let tenant = self.account(record.account.0)?.tenant;
-            added.push(new_hold(hold, tenant, record));
-            live_holds.push([number.into(), hold.into()]);
         }
         self.database.execute_each(
             "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -377,8 +418,9 @@ fn new_hold(hold: i64, tenant: u32, record: Hold) -> [Value; 10] {
 }
 
 /// Writes a hold as it is now; a closed one gets the digest with which it can be brought back.
-fn write_hold(database: &impl Database, hold: i64, record: &Hold) -> Result<(), HistoryError> {
-    let archived = ArchivedHold { hold: record.clone() };
+fn write_hold(database: &impl Database, hold: i64, record: Hold) -> Result<(), HistoryError> {
+    let archived = ArchivedHold { hold: record };
+    let record = &archived.hold;
     let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
     database.execute(
         "UPDATE holds SET state = ?2, record = ?3, digest = ?4 WHERE hold = ?1",

@@ -54,23 +54,18 @@ impl<D: Database> History<D> {
 
     /// Applies the records of journal batches in one transaction.
     pub fn apply_batches(&mut self, batches: &[StoredBatch]) -> Result<u64, HistoryError> {
-        let mut decoded = Vec::new();
-        for batch in batches {
-            for record in batch.frames() {
+        let last = batches.last().map(StoredBatch::head);
+        self.in_transaction(|history| {
+            history.load_progress()?;
+            // Each record is taken apart when it is due: its memory is free for the next.
+            for record in batches.iter().flat_map(StoredBatch::frames) {
                 let record = record?;
                 let position = record.position;
                 let bodies = decode_record(record.kind, record.body)
                     .map_err(|error| HistoryError::Record { position, error })?;
-                decoded.push((position, record.time, bodies));
+                history.apply_record(&Fed { position, at: record.time, bodies: &bodies })?;
             }
-        }
-        let fed: Vec<Fed<'_>> = decoded
-            .iter()
-            .map(|(position, at, bodies)| Fed { position: *position, at: *at, bodies })
-            .collect();
-        let last = batches.last().map(StoredBatch::head);
-        self.in_transaction(|history| {
-            let position = history.apply_all(&fed)?;
+            let position = history.cache.progress.position;
             if let Some(head) = last.filter(|head| head.position == position) {
                 history.note_followed(head)?;
             }

@@ -168,7 +168,7 @@ impl<D: Database> History<D> {
             dirty: true,
         };
         self.database.execute(
-            "INSERT INTO buckets VALUES (?1, ?2, ?3, ?4, 0, 0, ?5, ?5)",
+            "INSERT INTO buckets VALUES (?1, ?2, ?3, ?4, 0, 0, ?5)",
             &[
                 number.into(),
                 account.into(),

@@ -76,11 +76,12 @@ impl<D: Database> History<D> {
 
     /// Adds a hold or charge under a number of its own. It is written at the end of the transaction:
     /// most are settled in the same one.
-    fn add_hold(&mut self, number: u32, record: Hold) -> i64 {
+    fn add_hold(&mut self, number: u32, record: Hold) -> Result<i64, HistoryError> {
+        let new_of = Some(self.account(record.account.0)?.tenant);
         self.cache.progress.holds += 1;
         let hold = self.cache.progress.holds;
-        self.cache.insert_hold(number, LiveHold { hold, record, stored: false, dirty: true });
-        hold
+        self.cache.insert_hold(number, LiveHold { hold, record, new_of, dirty: true });
+        Ok(hold)
     }
 
     /// Notes which holds have which numbers of the ledger now.
@@ -109,7 +110,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         placed: &HoldPlaced,
     ) -> Result<(), HistoryError> {
-        let hold = self.add_hold(placed.hold.0, hold_record::placed(step.at, placed));
+        let hold = self.add_hold(placed.hold.0, hold_record::placed(step.at, placed))?;
         step.jobs.extend(placed.job);
         self.drew(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
     }
@@ -240,7 +241,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         charged: &Charged,
     ) -> Result<(), HistoryError> {
-        let hold = self.add_hold(charged.hold.0, hold_record::charged(step.at, charged));
+        let hold = self.add_hold(charged.hold.0, hold_record::charged(step.at, charged))?;
         let spender = charged.account.0;
         self.drew(step, EntryType::Charged, hold, spender, &charged.pieces)?;
         let total = charged.pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
@@ -288,7 +289,7 @@ impl<D: Database> History<D> {
         let missing = || HistoryError::inconsistent("a revived hold was never there");
         let hold = Columns::of(rows.into_iter().next().ok_or_else(missing)?).integer()?;
         self.name_live(&[[number.into(), hold.into()]])?;
-        self.cache.insert_hold(number, LiveHold { hold, record, stored: true, dirty: true });
+        self.cache.insert_hold(number, LiveHold { hold, record, new_of: None, dirty: true });
         Ok(())
     }
 }

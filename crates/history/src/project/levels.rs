@@ -1,8 +1,6 @@
 //! What was free in each bucket, and owed by each account, from which instant on: so that a balance
 //! of the past is looked up, not computed from everything before it.
 
-use std::collections::BTreeMap;
-
 use bursar_core::ledger::event::Piece;
 use bursar_core::time::Timestamp;
 
@@ -10,11 +8,27 @@ use super::History;
 use crate::database::{Database, Value};
 use crate::error::HistoryError;
 
-/// Levels that changed in this transaction; the last one of each instant counts.
+/// Levels that changed in this transaction, as they came; the last one of each instant counts.
 #[derive(Default)]
 pub(super) struct Levels {
-    buckets: BTreeMap<(u32, i64), i128>,
-    uncollected: BTreeMap<(u32, i64), i128>,
+    buckets: Vec<Level>,
+    uncollected: Vec<Level>,
+}
+
+/// Whose level, from when on, and what it is.
+type Level = ((u32, i64), i128);
+
+/// One row for the last level of each instant.
+fn rows(levels: &mut Vec<Level>) -> Vec<[Value; 3]> {
+    // Stable: the last one stays the last.
+    levels.sort_by_key(|(key, _)| *key);
+    let instants = levels.chunk_by(|one, next| one.0 == next.0);
+    let last = |levels: &[Level]| {
+        levels.last().map(|((number, at), level)| [(*number).into(), (*at).into(), (*level).into()])
+    };
+    let rows = instants.filter_map(last).collect();
+    levels.clear();
+    rows
 }
 
 impl<D: Database> History<D> {
@@ -30,12 +44,11 @@ impl<D: Database> History<D> {
         }
         let row = self.bucket(bucket)?;
         row.free += change;
-        row.dirty = true;
         let free = row.free;
         if free < 0 {
             return Err(HistoryError::inconsistent(format!("bucket {bucket} went below zero")));
         }
-        self.cache.levels.buckets.insert((bucket, at.millis()), free);
+        self.cache.levels.buckets.push(((bucket, at.millis()), free));
         Ok(())
     }
 
@@ -58,17 +71,13 @@ impl<D: Database> History<D> {
         account: u32,
     ) -> Result<(), HistoryError> {
         let uncollected = self.account(account)?.uncollected;
-        self.cache.levels.uncollected.insert((account, at.millis()), uncollected);
+        self.cache.levels.uncollected.push(((account, at.millis()), uncollected));
         Ok(())
     }
 
     /// Writes the levels that changed.
     pub(super) fn flush_levels(&mut self) -> Result<(), HistoryError> {
-        let Levels { buckets, uncollected } = std::mem::take(&mut self.cache.levels);
-        let rows = |levels: BTreeMap<(u32, i64), i128>| -> Vec<[Value; 3]> {
-            let levels = levels.into_iter();
-            levels.map(|((number, at), level)| [number.into(), at.into(), level.into()]).collect()
-        };
+        let Levels { buckets, uncollected } = &mut self.cache.levels;
         self.database.execute_each(
             "INSERT INTO bucket_levels VALUES (?1, ?2, ?3)
              ON CONFLICT (bucket, at) DO UPDATE SET free = excluded.free",

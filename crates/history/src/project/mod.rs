@@ -10,11 +10,10 @@ mod jobs;
 mod levels;
 mod usage;
 
-use std::collections::BTreeSet;
-
-use bursar_core::ledger::id::JobNo;
+use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{LedgerBody, Outcome, event_name};
+use smallvec::SmallVec;
 
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -46,9 +45,30 @@ pub(crate) struct Step {
     item: u32,
     at: Timestamp,
     /// The accounts that it concerns.
-    touched: BTreeSet<u32>,
+    touched: Few<u32>,
     /// The jobs that it concerns.
-    jobs: BTreeSet<JobNo>,
+    jobs: Few<JobNo>,
+}
+
+/// A few different things, in the order in which they came.
+#[derive(Default)]
+struct Few<T>(SmallVec<[T; 4]>);
+
+impl<T: PartialEq> Few<T> {
+    /// Adds a thing; says whether it is new.
+    fn insert(&mut self, thing: T) -> bool {
+        let new = !self.0.contains(&thing);
+        if new {
+            self.0.push(thing);
+        }
+        new
+    }
+
+    fn extend(&mut self, things: impl IntoIterator<Item = T>) {
+        for thing in things {
+            self.insert(thing);
+        }
+    }
 }
 
 /// One movement to be entered.
@@ -81,7 +101,11 @@ impl<D: Database> History<D> {
     /// # Errors
     /// After any error nothing has changed and feeding may be tried again.
     pub fn apply(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
-        self.in_transaction(|history| history.apply_all(records))
+        self.in_transaction(|history| {
+            history.load_progress()?;
+            records.iter().try_for_each(|record| history.apply_record(record))?;
+            Ok(history.cache.progress.position)
+        })
     }
 
     fn in_transaction<T>(
@@ -104,36 +128,34 @@ impl<D: Database> History<D> {
         done
     }
 
-    fn apply_all(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
-        self.load_progress()?;
-        for record in records {
-            let applied = self.cache.progress.position;
-            if record.position <= applied {
-                continue;
-            }
-            if record.position != applied + 1 {
-                return Err(HistoryError::Gap { applied, fed: record.position });
-            }
-            for (item, body) in (0..).zip(record.bodies) {
-                let (touched, jobs) = (BTreeSet::new(), BTreeSet::new());
-                let (position, at) = (record.position, record.at);
-                let mut step = Step { position, item, at, touched, jobs };
-                for event in &body.events {
-                    self.apply_event(&mut step, event)?;
-                }
-                self.record(&step, body)?;
-            }
-            self.cache.rows.write_some(&self.database)?;
-            self.cache.progress.position = record.position;
-            self.cache.progress.at = self.cache.progress.at.max(record.at);
+    /// Applies one record, unless it is in already.
+    fn apply_record(&mut self, record: &Fed<'_>) -> Result<(), HistoryError> {
+        let applied = self.cache.progress.position;
+        if record.position <= applied {
+            return Ok(());
         }
-        Ok(self.cache.progress.position)
+        if record.position != applied + 1 {
+            return Err(HistoryError::Gap { applied, fed: record.position });
+        }
+        for (item, body) in (0..).zip(record.bodies) {
+            let (touched, jobs) = (Few::default(), Few::default());
+            let (position, at) = (record.position, record.at);
+            let mut step = Step { position, item, at, touched, jobs };
+            for event in &body.events {
+                self.apply_event(&mut step, event)?;
+            }
+            self.record(&step, body)?;
+        }
+        self.cache.rows.write_some(&self.database)?;
+        self.cache.progress.position = record.position;
+        self.cache.progress.at = self.cache.progress.at.max(record.at);
+        Ok(())
     }
 
     /// Accounts and all that lie above them: a decision concerns the whole path.
-    fn with_those_above(&mut self, touched: &BTreeSet<u32>) -> Result<BTreeSet<u32>, HistoryError> {
-        let mut all = BTreeSet::new();
-        for account in touched {
+    fn with_those_above(&mut self, touched: &Few<u32>) -> Result<Few<u32>, HistoryError> {
+        let mut all = Few::default();
+        for account in &touched.0 {
             let mut next = Some(*account);
             while let Some(account) = next.filter(|account| all.insert(*account)) {
                 next = self.account(account)?.parent;
@@ -145,29 +167,32 @@ impl<D: Database> History<D> {
     /// Notes who asked for what.
     fn record(&mut self, step: &Step, body: &LedgerBody) -> Result<(), HistoryError> {
         let header = body.header.as_ref();
-        let hash = |hash: u128| hash.to_be_bytes().to_vec();
         let refusal = header.and_then(|header| match header.outcome {
             Outcome::Accepted => None,
             Outcome::Refused(code) => Some(code as u32),
         });
-        let events: Vec<&str> = body.events.iter().map(event_name).collect();
+        let mut events = Name::default();
+        for event in &body.events {
+            events.push_str(if events.is_empty() { "" } else { " " });
+            events.push_str(event_name(event));
+        }
         let key = (step.position.cast_signed(), i64::from(step.item));
         self.cache.rows.records.push([
             key.0.into(),
             key.1.into(),
             step.at.millis().into(),
             header.map(|header| header.actor.as_str()).into(),
-            header.map(|header| hash(header.fingerprint)).into(),
-            header.and_then(|header| header.key).map(hash).into(),
+            header.map(|header| header.fingerprint).into(),
+            header.and_then(|header| header.key).into(),
             header.map(|header| header.command as u32).into(),
             refusal.into(),
-            events.join(" ").into(),
+            events.into(),
         ]);
-        for account in self.with_those_above(&step.touched)? {
+        for account in self.with_those_above(&step.touched)?.0 {
             let number = decision(step.position, step.item);
             self.cache.lists.push(ListOf::Decisions(account), number);
         }
-        for job in &step.jobs {
+        for job in &step.jobs.0 {
             self.database.execute(
                 "INSERT INTO record_jobs VALUES (?1, ?2, ?3)",
                 &[job.0.cast_signed().into(), key.0.into(), key.1.into()],

@@ -53,7 +53,9 @@ impl<D: Database> History<D> {
     }
 
     pub(super) fn flush_usage(&mut self) -> Result<(), HistoryError> {
-        for ((hour, account), added) in std::mem::take(&mut self.cache.usage) {
+        let mut all: Vec<_> = self.cache.usage.drain().collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        for ((hour, account), added) in all {
             let kind = self.account(account)?.kind;
             let written = match self.cache.usage_written.get(&(hour, account)) {
                 Some(written) => *written,

@@ -112,6 +112,7 @@ pub(super) async fn observed(
         let work = async {
             wanted?;
             let Some(_admitted) = app.load.admit(priority) else {
+                app.load.hold_back().await;
                 return Ok(app.shed.response(request_id));
             };
             let changes = priority != Priority::Read;

@@ -187,9 +187,9 @@ pub(super) async fn open(
     accounts: usize,
     per_second: f64,
     time: Duration,
-) -> Result<(Arc<Counts>, u64), Failure> {
+) -> Result<Visited, Failure> {
     let counts = Arc::new(Counts::default());
-    let mut clients: JoinSet<Result<u64, Failure>> = JoinSet::new();
+    let mut clients: JoinSet<Result<(u64, Vec<u32>), Failure>> = JoinSet::new();
     let mut opened = Vec::with_capacity(connections);
     for _ in 0..connections {
         opened.push((Connection::open(target).await?, Maker::new(target)));
@@ -199,14 +199,29 @@ pub(super) async fn open(
     for (number, (connection, maker)) in opened.into_iter().enumerate() {
         let first = start + step.mul_f64(number as f64 / connections as f64);
         let counts = Arc::clone(&counts);
-        let visitor = Visitor { connection, maker, accounts, counts, unsettled: Vec::new() };
+        let (unsettled, micros) = (Vec::new(), Vec::new());
+        let visitor = Visitor { connection, maker, accounts, counts, unsettled, micros };
         clients.spawn(visitor.come(first, step, start + time));
     }
-    let mut settled = 0;
+    let (mut settled, mut answered) = (0, Closed::default());
     while let Some(client) = clients.join_next().await {
-        settled += client??;
+        let (own, micros) = client??;
+        settled += own;
+        answered.micros.extend(micros);
     }
-    Ok((counts, settled))
+    answered.seconds = start.elapsed().as_secs_f64();
+    answered.requests = answered.micros.len() as u64;
+    answered.micros.sort_unstable();
+    Ok(Visited { counts, settled, answered })
+}
+
+/// What came of requests at a fixed rate.
+pub(super) struct Visited {
+    pub(super) counts: Arc<Counts>,
+    /// Holds that were settled, also those that were repeated at the end.
+    pub(super) settled: u64,
+    /// What was answered well, and how soon.
+    pub(super) answered: Closed,
 }
 
 struct Visitor {
@@ -216,18 +231,29 @@ struct Visitor {
     counts: Arc<Counts>,
     /// Settlements of holds that were placed.
     unsettled: Vec<Vec<u8>>,
+    /// How long each took that was answered well, in microseconds.
+    micros: Vec<u32>,
 }
 
 impl Visitor {
     async fn send(&mut self, request: &[u8]) -> Result<bool, Failure> {
+        let sent = Instant::now();
         let (status, _) = self.connection.call(request).await?;
+        if status < 300 {
+            self.micros.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        }
         if status >= 300 && status != 503 {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
         }
         Ok(status < 300)
     }
 
-    async fn come(mut self, first: Instant, step: Duration, end: Instant) -> Result<u64, Failure> {
+    async fn come(
+        mut self,
+        first: Instant,
+        step: Duration,
+        end: Instant,
+    ) -> Result<(u64, Vec<u32>), Failure> {
         let mut due = first;
         let mut settled = 0;
         for turn in 0u64.. {
@@ -273,6 +299,6 @@ impl Visitor {
             settled += u64::from(done);
             self.unsettled.extend((!done).then_some(settle));
         }
-        Ok(settled)
+        Ok((settled, self.micros))
     }
 }

@@ -72,6 +72,8 @@ struct Row {
     limit_requests_per_second: Figure,
     /// Requests of ours for each request of the limit.
     ratio: Figure,
+    /// Processor time of the server, with everything that follows its journal meanwhile.
+    server_micros_per_pair: Figure,
     p50_ms: f64,
     p99_ms: f64,
 }
@@ -82,6 +84,7 @@ struct BatchRow {
     connections: usize,
     accounts: usize,
     pairs_per_second: Figure,
+    server_micros_per_pair: Figure,
 }
 
 #[derive(Debug, Serialize)]
@@ -195,12 +198,16 @@ impl Bench {
         time: Duration,
     ) -> Result<Row, Failure> {
         let (mut pairs, mut limits, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let mut costs = Vec::new();
         let mut last = Closed::default();
         for _ in 0..self.repetitions {
             let limit = closed(&self.limit.target, connections, Work::Nothing, time, None).await?;
             let work = Work::Pairs { accounts };
+            let before = self.server.processor_seconds();
             last = closed(&self.server.target, connections, work, time, None).await?;
+            let took = self.server.processor_seconds() - before;
             self.pairs += last.requests / 2;
+            costs.push(took * 2e6 / last.requests as f64);
             pairs.push(last.per_second() / 2.0);
             limits.push(limit.per_second());
             ratios.push(last.per_second() / limit.per_second());
@@ -211,6 +218,7 @@ impl Bench {
             pairs_per_second: Figure::of(pairs),
             limit_requests_per_second: Figure::of(limits),
             ratio: Figure::of(ratios),
+            server_micros_per_pair: Figure::of(costs),
             p50_ms: last.quantile_ms(0.5),
             p99_ms: last.quantile_ms(0.99),
         })
@@ -219,24 +227,41 @@ impl Bench {
     async fn batch_row(&mut self, accounts: usize, time: Duration) -> Result<BatchRow, Failure> {
         let connections = 4;
         let work = Work::Batches { accounts, pairs: BATCH_PAIRS };
-        let mut pairs = Vec::new();
+        let (mut pairs, mut costs) = (Vec::new(), Vec::new());
         for _ in 0..self.repetitions {
+            let before = self.server.processor_seconds();
             let done = closed(&self.server.target, connections, work, time, None).await?;
+            let took = self.server.processor_seconds() - before;
             self.pairs += done.requests * BATCH_PAIRS as u64;
+            costs.push(took * 1e6 / (done.requests * BATCH_PAIRS as u64) as f64);
             pairs.push(done.per_second() * BATCH_PAIRS as f64);
         }
-        Ok(BatchRow { connections, accounts, pairs_per_second: Figure::of(pairs) })
+        Ok(BatchRow {
+            connections,
+            accounts,
+            pairs_per_second: Figure::of(pairs),
+            server_micros_per_pair: Figure::of(costs),
+        })
     }
 }
 
 fn words(report: &Report) -> String {
-    let header =
-        ["connections", "accounts", "pairs/s", "limit, requests/s", "ratio", "p50 ms", "p99 ms"];
+    let header = [
+        "connections",
+        "accounts",
+        "pairs/s",
+        "server µs/pair",
+        "limit, requests/s",
+        "ratio",
+        "p50 ms",
+        "p99 ms",
+    ];
     let rows = report.rows.iter().map(|row| {
         vec![
             row.connections.to_string(),
             row.accounts.to_string(),
             spread(row.pairs_per_second, 0),
+            spread(row.server_micros_per_pair, 1),
             spread(row.limit_requests_per_second, 0),
             spread(row.ratio, 2),
             format!("{:.2}", row.p50_ms),
@@ -245,7 +270,8 @@ fn words(report: &Report) -> String {
     });
     let batches = report.batches.iter().map(|row| {
         let pairs = spread(row.pairs_per_second, 0);
-        vec![format!("{} × 1000", row.connections), row.accounts.to_string(), pairs]
+        let cost = spread(row.server_micros_per_pair, 1);
+        vec![format!("{} × 1000", row.connections), row.accounts.to_string(), pairs, cost]
     });
     let mut text = table(header.map(str::to_owned).to_vec(), rows.chain(batches));
     text += &format!(

@@ -8,7 +8,7 @@ use bursar_bench::load_average;
 use serde::Serialize;
 
 use super::super::mebibytes;
-use super::load::{SPENT, Work, closed, open};
+use super::load::{SPENT, Visited, Work, closed, open};
 use super::world::{self, Process};
 use crate::exit::Failure;
 
@@ -32,6 +32,15 @@ pub(super) struct Overload {
     reads_answered: f64,
     holds_answered: f64,
     settlements_answered: f64,
+    /// From request to answer, of what was answered well.
+    p50_ms: f64,
+    p99_ms: f64,
+    /// The same at the peak.
+    peak_p99_ms: f64,
+    /// Processor time of the server for each request that was answered well: at the peak, under
+    /// overload.
+    peak_server_micros: f64,
+    server_micros: f64,
     /// Requests that found every connection of the client busy.
     turned_away: u64,
     /// Answered with something else than success or 503.
@@ -58,9 +67,13 @@ pub(super) async fn overload(
     let server = Process::server(folder, Some(IN_FLIGHT))?;
     world::set_up(&server.target, accounts).await?;
     let work = Work::Pairs { accounts };
+    let before = server.processor_seconds();
     let peak = closed(&server.target, CONNECTIONS, work, time, None).await?;
+    let peak_seconds = server.processor_seconds() - before;
     let offered = peak.per_second() * TIMES;
-    let (counts, settled) = open(&server.target, VISITORS, accounts, offered, time).await?;
+    let visited = open(&server.target, VISITORS, accounts, offered, time).await?;
+    let visited_seconds = server.processor_seconds() - before - peak_seconds;
+    let Visited { counts, settled, answered } = visited;
     let recovered = closed(&server.target, CONNECTIONS, work, time, None).await?;
     let pairs = peak.requests / 2 + recovered.requests / 2 + settled;
     world::check_conservation(&server.target, accounts, i128::from(pairs) * SPENT).await?;
@@ -75,6 +88,11 @@ pub(super) async fn overload(
         reads_answered: part(&counts.reads),
         holds_answered: part(&counts.holds),
         settlements_answered: part(&counts.settlements),
+        p50_ms: answered.quantile_ms(0.5),
+        p99_ms: answered.quantile_ms(0.99),
+        peak_p99_ms: peak.quantile_ms(0.99),
+        peak_server_micros: peak_seconds * 1e6 / peak.requests as f64,
+        server_micros: visited_seconds * 1e6 / answered.requests as f64,
         turned_away: counts.turned_away.load(Ordering::Relaxed),
         failed: counts.failed.load(Ordering::Relaxed),
         recovered_requests_per_second: recovered.per_second(),
@@ -89,7 +107,8 @@ impl Overload {
         format!(
             "peak {:.0} requests/s; offered {:.0}; answered well {:.0}: {:.2} of the peak\n\
              answered: settlements {:.1} %, holds {:.1} %, reads {:.1} %; {} found no connection; \
-             {} failed otherwise\nafterwards {:.0} requests/s: {:.2} of the peak\n\
+             {} failed otherwise\nof what was answered well p50 {:.0} ms, p99 {:.0} ms (at the peak {:.0} ms); \
+             server {:.1} µs each (at the peak {:.1} µs)\nafterwards {:.0} requests/s: {:.2} of the peak\n\
              at most {} in flight; all accounted for; load {:.1}",
             self.peak_requests_per_second,
             self.offered_requests_per_second,
@@ -100,6 +119,11 @@ impl Overload {
             self.reads_answered * 100.0,
             self.turned_away,
             self.failed,
+            self.p50_ms,
+            self.p99_ms,
+            self.peak_p99_ms,
+            self.server_micros,
+            self.peak_server_micros,
             self.recovered_requests_per_second,
             self.recovery_ratio,
             self.in_flight_limit,
