@@ -126,7 +126,7 @@ impl BareLoop {
         count: usize,
         clock: &impl Fn() -> Timestamp,
     ) {
-        if number % CHUNK == 0 {
+        if number.is_multiple_of(CHUNK) {
             self.now = machine_time(&self.ledger, clock());
         }
         let envelope = self.envelope();

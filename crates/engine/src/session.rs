@@ -245,7 +245,7 @@ impl<C: Codec> Session<'_, C> {
         let mut body = Vec::new();
         self.machine.begin_group();
         for (index, (envelope, command)) in items.iter().enumerate() {
-            if index % AHEAD == 0 {
+            if index.is_multiple_of(AHEAD) {
                 let coming = items[index..].iter().take(AHEAD);
                 let coming: Vec<_> =
                     coming.map(|(envelope, command)| (envelope, command)).collect();
