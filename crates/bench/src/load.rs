@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bursar_core::ledger::command::Policy;
 use bursar_core::ledger::id::AccountNo;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::{Command, Event, Ledger, invariant};
+use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_engine::{
@@ -27,6 +27,8 @@ use crate::world::{CHARGED, ENDOWED, endowment, envelope, orgs, place, settle};
 const SETUP_GROUP: usize = 1000;
 /// As many as the engine decides at one reading of the clock.
 const CHUNK: usize = 256;
+/// As many as the engine lets the machine look at together.
+const AHEAD: usize = 16;
 
 /// The bare machine: decides, applies and encodes as the engine's deciding thread does, and keeps
 /// the records for whoever wants to write them.
@@ -37,6 +39,8 @@ pub(crate) struct BareLoop {
     requests: u128,
     holds: u64,
     now: Timestamp,
+    /// Asked for and not decided yet.
+    coming: Vec<(Envelope, Command)>,
     events: Vec<Event>,
     records: BatchBuilder,
     /// Events of all records so far.
@@ -52,6 +56,7 @@ impl BareLoop {
             requests: 0,
             holds: 0,
             now: start,
+            coming: Vec::new(),
             events: Vec::new(),
             records: BatchBuilder::new(),
             event_count: 0,
@@ -65,18 +70,26 @@ impl BareLoop {
     }
 
     fn command(&mut self, command: &Command, now: Timestamp) {
+        let envelope = self.envelope();
+        self.decide(&envelope, command, now);
+    }
+
+    fn envelope(&mut self) -> Envelope {
         self.requests += 1;
-        let envelope = envelope(self.requests, true);
+        envelope(self.requests, true)
+    }
+
+    fn decide(&mut self, envelope: &Envelope, command: &Command, now: Timestamp) {
         let (records, count) = (&mut self.records, &mut self.event_count);
         advance(&mut self.ledger, now, |at, events| {
             *count += events.len() as u64;
             records.push(RecordKind::Due, at, |body| LedgerCodec.encode(Origin::Due, events, body));
         });
         self.events.clear();
-        let answer = execute(&mut self.ledger, now, &envelope, command, &mut self.events);
+        let answer = execute(&mut self.ledger, now, envelope, command, &mut self.events);
         assert!(answer.is_ok(), "{command:?}: {answer:?}");
         self.event_count += self.events.len() as u64;
-        let origin = Origin::Command { envelope: &envelope, command, accepted: true };
+        let origin = Origin::Command { envelope, command, accepted: true };
         let events = &self.events;
         self.records
             .push(RecordKind::Decision, now, |body| LedgerCodec.encode(origin, events, body));
@@ -90,23 +103,46 @@ impl BareLoop {
     /// As `count` clients do it: all place, then all settle. The clock is read as the engine does.
     fn wave(&mut self, count: usize, clock: impl Fn() -> Timestamp) {
         let mut placed = Vec::with_capacity(count);
-        for number in 0..2 * count {
-            if number % CHUNK == 0 {
-                self.now = machine_time(&self.ledger, clock());
-            }
-            if number < count {
-                let account = self.shuffle.next(self.orgs.len());
-                let org = self.orgs[account].clone();
-                let hold = format_compact!("hold{}", self.holds);
-                self.holds += 1;
-                placed.push((account, hold.clone()));
-                self.command(&place(hold, &org), self.now);
-            } else {
-                let (account, hold) = &placed[number - count];
-                let org = self.orgs[*account].clone();
-                self.command(&settle(&org, hold.clone()), self.now);
-            }
+        for number in 0..count {
+            let account = self.shuffle.next(self.orgs.len());
+            let hold = format_compact!("hold{}", self.holds);
+            self.holds += 1;
+            let command = place(hold.clone(), &self.orgs[account]);
+            placed.push((account, hold));
+            self.ask(command, number, count, &clock);
         }
+        for (number, (account, hold)) in placed.into_iter().enumerate() {
+            let command = settle(&self.orgs[account], hold);
+            self.ask(command, number, count, &clock);
+        }
+    }
+
+    /// Keeps the command until as many wait as the engine looks at together, or until it is the last
+    /// of its kind; then decides them.
+    fn ask(
+        &mut self,
+        command: Command,
+        number: usize,
+        count: usize,
+        clock: &impl Fn() -> Timestamp,
+    ) {
+        if number.is_multiple_of(CHUNK) {
+            self.now = machine_time(&self.ledger, clock());
+        }
+        let envelope = self.envelope();
+        self.coming.push((envelope, command));
+        if self.coming.len() < AHEAD && number + 1 < count {
+            return;
+        }
+        let mut coming = std::mem::take(&mut self.coming);
+        if coming.len() > 1 {
+            let coming: Vec<_> = coming.iter().map(|(who, what)| (who, what)).collect();
+            self.ledger.foresee(&coming);
+        }
+        for (envelope, command) in coming.drain(..) {
+            self.decide(&envelope, &command, self.now);
+        }
+        self.coming = coming;
     }
 
     /// Checks the laws, and that exactly `settled` pairs were charged.

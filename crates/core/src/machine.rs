@@ -34,6 +34,11 @@ pub trait Machine {
         events: &mut Vec<Self::Event>,
     ) -> Result<Self::Reply, Self::Refusal>;
 
+    /// Looks at what deciding these commands will look at, so that it is at hand by then. Changes
+    /// nothing and says nothing: whether it is called, and whether the commands come, never matters to
+    /// any decision.
+    fn foresee(&self, _coming: &[(&Self::Envelope, &Self::Command)]) {}
+
     /// Makes one event happen. Total: an event that was decided always applies.
     fn apply(&mut self, at: Timestamp, event: &Self::Event);
 

@@ -1,6 +1,7 @@
 //! The thread that makes loads durable and gives the answers.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ struct Flying<M: Machine> {
     pending: Option<Pending>,
     waiting: Vec<Waiting<M>>,
     records: u32,
+    /// Bytes of its records.
+    bytes: usize,
     /// When it was begun, on the stopwatch.
     begun: Duration,
 }
@@ -50,6 +53,8 @@ pub(crate) struct Appender<M: Machine> {
     pub(crate) depth: usize,
     /// The head once everything under way has landed. Whoever appends has it locked.
     pub(crate) expected: Mutex<Head>,
+    /// How long the last write took, in nanoseconds.
+    pub(crate) write_nanos: AtomicU64,
 }
 
 impl<M: Machine> Appender<M> {
@@ -91,6 +96,11 @@ impl<M: Machine> Appender<M> {
         gathering.answers < 2 || self.handoff.gather(gathering.answers, limit)
     }
 
+    /// How long the last write took.
+    pub(crate) fn write_time(&self) -> Duration {
+        Duration::from_nanos(self.write_nanos.load(Ordering::Relaxed))
+    }
+
     fn expected(&self) -> MutexGuard<'_, Head> {
         // A head is replaced whole.
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,6 +135,7 @@ impl<M: Machine> Appender<M> {
     fn begin(&self, load: Load<M>, expected: &mut Head) -> Flying<M> {
         let Load { records, waiting } = load;
         let begun = self.stopwatch.elapsed();
+        let bytes = records.bytes();
         let mut written = 0;
         let pending = records.finish().map(|batch| {
             self.counters.batch(&batch);
@@ -136,7 +147,7 @@ impl<M: Machine> Appender<M> {
             }
             self.journal.begin_append(self.epoch, after, batch)
         });
-        Flying { pending, waiting, records: written, begun }
+        Flying { pending, waiting, records: written, bytes, begun }
     }
 
     /// Waits for one append and gives its answers.
@@ -145,7 +156,7 @@ impl<M: Machine> Appender<M> {
         oldest: Flying<M>,
         expected: &mut Head,
     ) -> Result<Gathering, (AppendError, Vec<Waiting<M>>)> {
-        let Flying { pending, mut waiting, records, begun } = oldest;
+        let Flying { pending, mut waiting, records, bytes, begun } = oldest;
         match pending.map(Pending::wait) {
             Some(Ok(head)) => {
                 if self.depth == 1 {
@@ -159,6 +170,8 @@ impl<M: Machine> Appender<M> {
         let owner = self.trust.holds();
         let write_time = self.stopwatch.elapsed().saturating_sub(begun);
         if records > 0 {
+            let nanos = u64::try_from(write_time.as_nanos()).unwrap_or(u64::MAX);
+            self.write_nanos.store(nanos, Ordering::Relaxed);
             self.observer.tell(Written { took: write_time, records });
         }
         let answers = waiting.len() + self.handoff.landed();
@@ -167,7 +180,7 @@ impl<M: Machine> Appender<M> {
         }
         // Whoever follows the journal may come a moment later than whoever waits for an answer.
         self.durable.wake();
-        self.handoff.reuse(waiting);
+        self.handoff.reuse(waiting, bytes);
         self.tidier.look();
         Ok(Gathering { answers, write_time })
     }

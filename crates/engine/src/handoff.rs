@@ -85,9 +85,9 @@ pub(crate) struct Load<M: Machine> {
 }
 
 impl<M: Machine> Load<M> {
-    /// An empty one, in memory used before.
-    fn within(waiting: Vec<Waiting<M>>) -> Load<M> {
-        Load { records: BatchBuilder::new(), waiting }
+    /// An empty one, in memory used before and with room for so many bytes of records.
+    fn within(waiting: Vec<Waiting<M>>, bytes: usize) -> Load<M> {
+        Load { records: BatchBuilder::reusing(Vec::with_capacity(bytes)), waiting }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -109,6 +109,8 @@ struct Slot<M: Machine> {
     load: Option<Load<M>>,
     /// Memory of answers that were given.
     spare: Vec<Waiting<M>>,
+    /// Bytes of the records of the last load.
+    bytes: usize,
     /// How many answers the appender wants to see before it looks again.
     wanted: usize,
     /// Answers in the load that the writer has taken back.
@@ -130,6 +132,7 @@ impl<M: Machine> Handoff<M> {
         let slot = Slot {
             load: None,
             spare: Vec::new(),
+            bytes: 0,
             wanted: 0,
             taken_back: 0,
             in_flight: 0,
@@ -148,7 +151,11 @@ impl<M: Machine> Handoff<M> {
     pub(crate) fn take_back(&self) -> Load<M> {
         let mut slot = self.slot();
         let load = slot.load.take();
-        let load = load.unwrap_or_else(|| Load::within(std::mem::take(&mut slot.spare)));
+        let load = load.unwrap_or_else(|| {
+            // A little more than the last: growing means copying.
+            let bytes = slot.bytes + slot.bytes / 8;
+            Load::within(std::mem::take(&mut slot.spare), bytes)
+        });
         slot.taken_back = load.waiting.len();
         load
     }
@@ -243,8 +250,9 @@ impl<M: Machine> Handoff<M> {
     }
 
     /// Keeps the emptied memory of a load for the next one.
-    pub(crate) fn reuse(&self, waiting: Vec<Waiting<M>>) {
+    pub(crate) fn reuse(&self, waiting: Vec<Waiting<M>>, bytes: usize) {
         let mut slot = self.slot();
+        slot.bytes = bytes;
         if waiting.capacity() > slot.spare.capacity() {
             slot.spare = waiting;
         }

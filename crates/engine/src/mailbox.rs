@@ -144,6 +144,11 @@ impl<M: Machine> Mailbox<M> {
         self.taken().push_front(message);
     }
 
+    /// Shows what was taken out and is not handled yet: the messages that come next.
+    pub(crate) fn show_taken<T>(&self, look: impl FnOnce(&VecDeque<Message<M>>) -> T) -> T {
+        look(&self.taken())
+    }
+
     /// The next message, if there is one.
     pub(crate) fn try_next(&self) -> Option<Message<M>> {
         let mut taken = self.taken();

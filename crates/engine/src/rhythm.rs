@@ -13,6 +13,9 @@ use crate::mailbox::Mailbox;
 
 /// Which part of a write's time may be spent on waiting for more to write.
 const PATIENCE: u32 = 4;
+/// A load that took as long to decide as so many writes is handed over although more could be added:
+/// in a crowd this large, deciding is what everybody waits for.
+const WRITES: u32 = 2;
 /// The longest time for which the writer looks instead of sleeping.
 const LONGEST_LOOK: Duration = Duration::from_micros(60);
 /// After waiting in vain, so many batches are written without waiting.
@@ -27,13 +30,27 @@ pub(crate) struct Rhythm {
     since: Duration,
     write_time: Duration,
     impatient: u32,
+    /// When deciding began for what is not handed over yet.
+    begun: Duration,
 }
 
 impl Rhythm {
     pub(crate) fn new() -> Rhythm {
         let clock = SystemMonotonic::new();
         let (since, write_time) = (Duration::ZERO, Duration::ZERO);
-        Rhythm { clock, answered: 0, since, write_time, impatient: 0 }
+        let begun = Duration::ZERO;
+        Rhythm { clock, answered: 0, since, write_time, impatient: 0, begun }
+    }
+
+    /// Notes that deciding for a new load begins.
+    pub(crate) fn begin(&mut self) {
+        self.begun = self.clock.elapsed();
+    }
+
+    /// Whether deciding took so much longer than a write that what is decided is better written by
+    /// another thread, while more is decided, than together with more.
+    pub(crate) fn is_long(&self, write_time: Duration) -> bool {
+        self.clock.elapsed().saturating_sub(self.begun) > write_time * WRITES
     }
 
     /// Notes that the writer itself has just given so many answers.

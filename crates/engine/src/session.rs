@@ -19,6 +19,8 @@ use crate::rhythm::Rhythm;
 
 /// Messages decided before the appender gets a chance to take what there is.
 const CHUNK: usize = 256;
+/// Messages that the machine looks at together before the first of them is decided.
+const AHEAD: usize = 16;
 
 /// Why a session ended.
 pub(crate) enum End {
@@ -60,9 +62,13 @@ impl<C: Codec> Session<'_, C> {
                 return End::Failed(failure);
             }
             let mut load = self.handoff.take_back();
+            if load.is_empty() {
+                self.rhythm.begin();
+            }
             let mut stopped = self.handle_all(first, &mut load);
             while !stopped
                 && load.records.bytes() < self.batch_bytes
+                && !self.rhythm.is_long(self.appender.write_time())
                 && self.rhythm.more(self.mailbox, load.waiting.len())
             {
                 let next = self.mailbox.try_next();
@@ -118,10 +124,13 @@ impl<C: Codec> Session<'_, C> {
         let now = machine_time(&self.machine, self.clock.now());
         self.advance(now, load);
         let mut next = first;
-        let mut handled = 0;
+        let (mut handled, mut foreseen) = (0, 0);
         while let Some(message) = next {
             if matches!(message, Message::Stop) {
                 return true;
+            }
+            if handled == foreseen {
+                foreseen += self.foresee(&message);
             }
             self.handle(message, now, load);
             handled += 1;
@@ -134,6 +143,26 @@ impl<C: Codec> Session<'_, C> {
         // What the messages made due at once belongs to the same durable write as they do.
         self.advance(now, load);
         false
+    }
+
+    /// Lets the machine look ahead, at `next` and at what comes behind it. Says at how many messages.
+    fn foresee(&self, next: &Message<C::Machine>) -> usize {
+        self.mailbox.show_taken(|behind| {
+            let messages = || std::iter::once(next).chain(behind.iter().take(AHEAD - 1));
+            let commands = messages().filter_map(|message| match message {
+                Message::Command { envelope, command, respond: _ } => Some((envelope, command)),
+                Message::Group { .. }
+                | Message::Query(_)
+                | Message::Work(_)
+                | Message::Wake
+                | Message::Stop => None,
+            });
+            let coming: Vec<_> = commands.collect();
+            if coming.len() > 1 {
+                self.machine.foresee(&coming);
+            }
+            messages().count()
+        })
     }
 
     fn handle(
@@ -216,6 +245,12 @@ impl<C: Codec> Session<'_, C> {
         let mut body = Vec::new();
         self.machine.begin_group();
         for (index, (envelope, command)) in items.iter().enumerate() {
+            if index.is_multiple_of(AHEAD) {
+                let coming = items[index..].iter().take(AHEAD);
+                let coming: Vec<_> =
+                    coming.map(|(envelope, command)| (envelope, command)).collect();
+                self.machine.foresee(&coming);
+            }
             self.events.clear();
             match execute(&mut self.machine, now, envelope, command, &mut self.events) {
                 Ok(reply) => replies.push(reply),

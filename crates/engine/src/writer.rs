@@ -376,6 +376,7 @@ impl<C: Codec> Writer<C> {
             observer: self.options.observer.clone(),
             depth,
             expected: Mutex::new(head),
+            write_nanos: AtomicU64::new(0),
         });
         let mut session = Session {
             codec: &*self.codec,

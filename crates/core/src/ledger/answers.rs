@@ -48,6 +48,11 @@ impl Answers {
         Some(&self.entry(number).kept)
     }
 
+    /// Reads the place where a look for `key` begins. What is returned means nothing.
+    pub fn glimpse(&self, key: u128) -> u32 {
+        self.numbers.glimpse(hash_of(&key))
+    }
+
     fn entry(&self, number: u32) -> &Entry {
         &self.entries[number.wrapping_sub(self.first) as usize]
     }

@@ -73,8 +73,7 @@ impl Ledger {
     /// Draws `amount`, all or nothing.
     pub(super) fn draw(&self, request: Request<'_>, amount: u64) -> Option<Pieces> {
         let mut pieces = Pieces::new();
-        if let Some(piece) = self.draw_from_first(request, amount) {
-            pieces.push(piece);
+        if self.draw_from_first(request, amount, &mut pieces) {
             return Some(pieces);
         }
         let mut left = amount;
@@ -103,12 +102,21 @@ impl Ledger {
         Some(pieces)
     }
 
-    /// The common case: the first bucket of all is plain, unrivalled, and has enough in one piece.
-    fn draw_from_first(&self, request: Request<'_>, amount: u64) -> Option<Piece> {
-        let number = self.first_account(request.path)?.front.bucket()?;
-        let free = self.bucket(number).line.first_free().filter(|free| free.len() >= amount)?;
-        let span = Span::new(free.start, free.start + amount);
-        Some(Piece { bucket: number, span })
+    /// The common case: the first bucket of all is plain, unrivalled, and has enough, mostly in one
+    /// piece. Says whether it is so.
+    fn draw_from_first(&self, request: Request<'_>, amount: u64, pieces: &mut Pieces) -> bool {
+        let first = self.first_account(request.path);
+        let Some(bucket) = first.and_then(|account| account.front.bucket()) else { return false };
+        let line = &self.bucket(bucket).line;
+        if let Some(free) = line.first_free().filter(|free| free.len() >= amount) {
+            pieces.push(Piece { bucket, span: Span::new(free.start, free.start + amount) });
+            return true;
+        }
+        let enough = line.free() >= amount;
+        if enough {
+            pieces.extend(line.lowest_free(amount).map(|span| Piece { bucket, span }));
+        }
+        enough
     }
 
     /// The account whose first bucket is spent first of all on the path.

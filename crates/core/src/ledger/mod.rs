@@ -25,6 +25,7 @@ pub mod command;
 pub mod draw;
 pub mod event;
 mod fingerprint;
+mod foresight;
 pub mod grant;
 pub mod hold;
 pub mod id;

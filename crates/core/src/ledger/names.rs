@@ -62,6 +62,16 @@ impl HashedIndex {
         self.numbers.find(hash_of(&name), |number| named(number) == name)
     }
 
+    /// The first number under the hash of a name, whatever its name.
+    pub fn first(&self, hash: u32) -> Option<u32> {
+        self.numbers.first(hash)
+    }
+
+    /// Reads the place where a look for a name with this hash begins. What is returned means nothing.
+    pub fn glimpse(&self, hash: u32) -> u32 {
+        self.numbers.glimpse(hash)
+    }
+
     /// Adds a number under a name that is not there yet.
     pub fn insert(&mut self, name: impl Hash, number: u32) {
         let hash = hash_of(&name);

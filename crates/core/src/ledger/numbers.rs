@@ -35,6 +35,22 @@ impl Numbers {
         self.place(hash, is_it).map(|at| self.slots[at].number)
     }
 
+    /// The first number under `hash`, whatever its name.
+    pub fn first(&self, hash: u32) -> Option<u32> {
+        self.find(hash, |_| true)
+    }
+
+    /// Reads the places where a look for `hash` begins. What is returned means nothing.
+    pub fn glimpse(&self, hash: u32) -> u32 {
+        let last = self.slots.len().wrapping_sub(1);
+        let at = hash as usize;
+        // As many places further on begins the next line of the cache, into which many looks go on.
+        let places = [at, at + 64 / size_of::<Slot>()];
+        places
+            .iter()
+            .fold(0, |seen, at| seen ^ self.slots.get(at & last).map_or(0, |slot| slot.hash))
+    }
+
     fn place(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<usize> {
         let last = self.slots.len().checked_sub(1)?;
         let mut at = hash as usize & last;
