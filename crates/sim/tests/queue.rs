@@ -137,6 +137,9 @@ fn tenants_whose_jobs_resume_and_need_more_than_twice_their_part_get_equal_parts
         [(64, 240), (1, 60), (1, 60)],
         [(64, 60), (64, 60), (1, 60)],
         [(64, 600), (1, 600), (8, 600)],
+        // The last gang of a tenant counts like those before it.
+        [(48, 180), (48, 60), (8, 60)],
+        [(48, 120), (1, 30), (1, 720)],
     ];
     for mix in mixes {
         let error = worst_share_error(mix, true);

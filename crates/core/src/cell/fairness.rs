@@ -15,7 +15,7 @@
 //! had by then beyond its share, the others get afterwards.
 //!
 //! A job that resumes loses nothing. Where its account has other jobs to go on with, its turns stay
-//! short and the first rule holds for it whatever its size. If it is much larger than the share, one
+//! short. Where its account or the other has several, the first rule holds for it whatever its size. If it is much larger than the share, one
 //! turn too long is all that its account may be off in a day. Such a job is *sliced*: it comes to run
 //! only where it may take for its share, others take back from it after a turn, and who fills the
 //! cell after it is judged by what he has used, not by the hour that he was charged at each start.
@@ -23,7 +23,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::account::ROOT;
+use super::account::{Account, ROOT};
 use super::attempt::Attempt;
 use super::ids::{AccountId, ClassRank};
 use super::job::Job;
@@ -62,21 +62,24 @@ struct Taker {
     after_entry: u128,
     /// Whether the job is not much larger than what the account is entitled to.
     near: bool,
-    /// Whether the account is held to its share day by day all the same: the job resumes, and there
-    /// are others to go on with.
-    daily: bool,
+    /// Whether the job resumes.
+    resumes: bool,
+    /// Whether the account has other jobs to go on with.
+    several: bool,
 }
 
 impl Taker {
     /// Whether the job is much larger than what the account is entitled to and is held to it day by
-    /// day all the same.
-    fn is_sliced(&self) -> bool {
-        self.daily && !self.near
+    /// day all the same: it resumes, and its account or the other has several jobs. Between two
+    /// accounts of one job each it is better that one ends before the other.
+    fn is_sliced(&self, other: &Account) -> bool {
+        let several = self.several || other.in_use.has_several_jobs();
+        self.resumes && several && !self.near
     }
 
     /// Whether it may take from an account with so much usage over weight.
-    fn takes_from(&self, used: u128) -> bool {
-        let (after, gap) = if self.near || self.daily {
+    fn takes_from(&self, other: &Account, used: u128) -> bool {
+        let (after, gap) = if self.near || self.is_sliced(other) {
             (self.after_turn, NEAR_GAP)
         } else {
             (self.after_entry, FAR_GAP)
@@ -124,7 +127,8 @@ impl ShareRule {
                     after_turn: after(turn),
                     after_entry: after(entry),
                     near: u64::from(job.thousandths()) <= NEAR_SHARE.saturating_mul(entitled),
-                    daily: job.spec.resumable && account.in_use.has_several_jobs(),
+                    resumes: job.spec.resumable,
+                    several: account.in_use.has_several_jobs(),
                 };
                 rule.takers.insert(id, taker);
             }
@@ -137,9 +141,10 @@ impl ShareRule {
         self.takers.get(&account).is_some_and(|taker| taker.near)
     }
 
-    /// Whether the job is sliced as far as this account above it goes.
-    fn is_sliced(&self, account: AccountId) -> bool {
-        self.takers.get(&account).is_some_and(Taker::is_sliced)
+    /// Whether the job is sliced between this account above it and another.
+    fn is_sliced(&self, cell: &Cell, ours: AccountId, theirs: AccountId) -> bool {
+        let other = cell.accounts.get(theirs);
+        self.takers.get(&ours).is_some_and(|taker| taker.is_sliced(other))
     }
 
     /// Where an attempt stands among the victims, if it may be one.
@@ -189,8 +194,9 @@ impl ShareRule {
         attempt: &Attempt,
     ) -> bool {
         let branches = cell.branches(job.account, guest.account);
-        branches.is_none_or(|(ours, _)| {
-            !self.is_sliced(ours) || self.over_by(cell, job, guest, Some(attempt)).is_some()
+        branches.is_none_or(|(ours, theirs)| {
+            !self.is_sliced(cell, ours, theirs)
+                || self.over_by(cell, job, guest, Some(attempt)).is_some()
         })
     }
 
@@ -207,15 +213,16 @@ impl ShareRule {
     ) -> Option<(AccountId, u128)> {
         let (ours, theirs) = cell.branches(job.account, victim.account)?;
         let taker = self.takers.get(&ours)?;
+        let other = cell.accounts.get(theirs);
         let unused = attempt.map_or(0, |attempt| {
-            if taker.is_sliced() && victim.spec.resumable {
+            if taker.is_sliced(other) && victim.spec.resumable {
                 cell.unused_by(self.now, theirs)
             } else {
                 cell.unused_entry(attempt)
             }
         });
         let used = cell.used_without(theirs, unused);
-        taker.takes_from(used).then(|| (theirs, used - taker.after_turn))
+        taker.takes_from(other, used).then(|| (theirs, used - taker.after_turn))
     }
 }
 
@@ -247,7 +254,7 @@ impl Cell {
         let sliced = || {
             let rule = ShareRule::new(self, now, victim, Trigger::Share);
             let branches = self.branches(job.account, victim.account);
-            branches.is_some_and(|(_, theirs)| rule.is_sliced(theirs))
+            branches.is_some_and(|(ours, theirs)| rule.is_sliced(self, theirs, ours))
         };
         let turn = self.config.share_minimum_runtime_ms;
         victim.spec.resumable && (ran >= self.config.entry_charge_ms || ran >= turn && sliced())
@@ -258,7 +265,8 @@ impl Cell {
     pub(crate) fn is_slice_ahead_of(&self, now: Timestamp, job: &Job, next: &Job) -> bool {
         let Some((ours, theirs)) = self.branches(job.account, next.account) else { return false };
         let used = |id| self.used_without(id, self.unused_by(now, id));
-        used(ours) > used(theirs) && ShareRule::new(self, now, job, Trigger::Share).is_sliced(ours)
+        used(ours) > used(theirs)
+            && ShareRule::new(self, now, job, Trigger::Share).is_sliced(self, ours, theirs)
     }
 
     /// Usage over weight of an account, less something that was charged and not used.
