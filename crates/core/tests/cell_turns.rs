@@ -155,3 +155,23 @@ fn gangs_of_the_whole_cell_start_though_somebody_waits_for_what_there_is_not() {
     assert!(of_gangs >= 12, "{turns:?}");
     world.check_replay();
 }
+
+#[test]
+fn a_gang_of_the_whole_cell_starts_behind_newcomers_without_end() {
+    let mut world = World::with_nodes(2, "H100");
+    world.checks = false;
+    run(&mut world, "a", 8, 1);
+    world.pass(2 * HOUR, MINUTE);
+    // Half as much again as the cell has, all of it from accounts that have used nothing.
+    let mut gangs = None;
+    for visitor in 0..4 * 24 * 12 {
+        let spec = world.spec(&format!("v{visitor}"), 2, HOUR);
+        world.submit(spec);
+        if visitor == 24 {
+            gangs = Some([gang(&mut world, 2), gang(&mut world, 2)]);
+        }
+        world.pass(5 * MINUTE, MINUTE);
+    }
+    let gangs = gangs.expect("submitted among the newcomers");
+    assert!(gangs.iter().any(|gang| world.has_started(*gang)));
+}
