@@ -12,7 +12,7 @@ use crate::record::Batch;
 use crate::snapshot::{Snapshot, SnapshotMark};
 
 /// Bytes of payload that are kept.
-const MOST_BYTES: usize = 8 << 20;
+const MOST_BYTES: usize = 4 << 20;
 
 /// A journal that remembers what was appended last. Whatever is not remembered is read from the
 /// store, and only what the store has said to be durable is remembered. Who wants to know whether the
