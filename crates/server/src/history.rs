@@ -17,7 +17,6 @@ use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
 
 use crate::checkpoint::{Proven, Prover};
-use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 
 /// Records that are fed in one transaction; whole batches are never divided.
@@ -25,22 +24,8 @@ const CHUNK: u64 = 8192;
 
 /// How long to let the journal grow before the next transaction, if nobody asks: a row that changes
 /// several times meanwhile is written once, above all a hold that is placed and settled, and a page
-/// that several rows share is too. So whoever has much to do rests longer, but never for long.
-#[derive(Copy, Clone, Debug)]
-struct Pace {
-    least: Duration,
-    most: Duration,
-}
-
-impl Pace {
-    const USUAL: Pace =
-        Pace { least: Duration::from_millis(100), most: Duration::from_millis(300) };
-
-    /// The rest after work that took so long.
-    fn after(self, work: Duration) -> Duration {
-        work.saturating_mul(6).clamp(self.least, self.most)
-    }
-}
+/// that several rows share is too.
+const PACE: Duration = Duration::from_millis(100);
 
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -65,14 +50,14 @@ impl HistoryService {
         durable: Arc<Durable>,
         path: &Path,
     ) -> Result<HistoryService, String> {
-        HistoryService::paced((journal, followed), durable, path, Pace::USUAL)
+        HistoryService::paced((journal, followed), durable, path, PACE)
     }
 
     fn paced(
         (journal, followed): (Arc<dyn Journal>, Arc<dyn Journal>),
         durable: Arc<Durable>,
         path: &Path,
-        pace: Pace,
+        pace: Duration,
     ) -> Result<HistoryService, String> {
         let history = open(path).map_err(|error| error.to_string())?;
         let position = history.position().map_err(|error| error.to_string())?;
@@ -213,7 +198,7 @@ struct Feeder {
     journal: Arc<dyn Journal>,
     history: History<Sqlite>,
     told: watch::Sender<u64>,
-    pace: Pace,
+    pace: Duration,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -235,13 +220,12 @@ impl Feeder {
         };
         while durable.wait_beyond(head.sequence) {
             let Some(until) = durable.head() else { continue };
-            let watch = Stopwatch::start();
             match self.feed(head, until) {
                 Ok(reached) => {
                     head = reached;
                     if self.waiting.load(Ordering::SeqCst) == 0 {
                         // Whoever begins to wait ends the rest.
-                        std::thread::park_timeout(self.pace.after(watch.elapsed()));
+                        std::thread::park_timeout(self.pace);
                     }
                 }
                 Err(reason) => {
@@ -318,7 +302,7 @@ mod tests {
     }
 
     impl World {
-        fn new(pace: Pace) -> World {
+        fn new(pace: Duration) -> World {
             let folder = tempfile::tempdir().expect("a folder");
             let journal: Arc<dyn Journal> = Arc::new(MemoryJournal::new(JournalId([7; 16])));
             let options = EngineOptions::default();
@@ -352,7 +336,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_for_a_position_is_answered_although_history_rests() {
-        let world = World::new(Pace { least: HOUR, most: HOUR });
+        let world = World::new(HOUR);
         for number in 0..5 {
             // From the second on it rests, for longer than anybody is patient.
             let position = world.open(number);
@@ -362,7 +346,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_burst_is_caught_up_for_the_first_who_asks() {
-        let world = World::new(Pace { least: HOUR, most: HOUR });
+        let world = World::new(HOUR);
         let first = world.open(0);
         world.decided_at(first).await;
         let last = (1..400).fold(first, |_, number| world.open(number));
@@ -372,15 +356,9 @@ mod tests {
 
     #[tokio::test]
     async fn history_catches_up_by_itself_although_nobody_asks() {
-        let world = World::new(Pace { least: Duration::from_millis(1), most: HOUR });
+        let world = World::new(Duration::from_millis(1));
         let last = (0..50).fold(0, |_, number| world.open(number));
         let mut fed = world.history.fed.clone();
         fed.wait_for(|fed| *fed >= last).await.expect("history is fed");
-    }
-
-    #[test]
-    fn whoever_has_more_to_do_rests_longer_but_never_for_long() {
-        let rest = |work| Pace::USUAL.after(Duration::from_millis(work)).as_millis();
-        assert_eq!([0, 30, 90_000].map(rest), [100, 180, 300]);
     }
 }
