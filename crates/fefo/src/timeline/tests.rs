@@ -36,6 +36,15 @@ fn assert_equals_replay(timeline: &Timeline, ids: &[ConsumptionId], history: &[R
     assert_eq!(shortfalls, Some(expected.shortfalls));
 }
 
+fn assert_every_prefix_equals_its_replay(history: &[Recorded]) {
+    let mut timeline = Timeline::new();
+    let mut ids = Vec::new();
+    for (index, &recorded) in history.iter().enumerate() {
+        ids.extend(record(&mut timeline, recorded));
+        assert_equals_replay(&timeline, &ids, &history[..=index]);
+    }
+}
+
 /// Crumbs with as many expiries, and operations that swallow all of them or set them free, at random
 /// places among them.
 fn pendulums() -> impl Strategy<Value = Vec<Recorded>> {
@@ -78,12 +87,7 @@ proptest! {
 
     #[test]
     fn many_cells_equal_the_sorted_replay_after_every_operation(history in histories(60)) {
-        let mut timeline = Timeline::new();
-        let mut ids = Vec::new();
-        for (index, &recorded) in history.iter().enumerate() {
-            ids.extend(record(&mut timeline, recorded));
-            assert_equals_replay(&timeline, &ids, &history[..=index]);
-        }
+        assert_every_prefix_equals_its_replay(&history);
     }
 
     #[test]
@@ -108,12 +112,7 @@ proptest! {
 
     #[test]
     fn crumbs_swallowed_and_set_free_equal_the_sorted_replay(history in pendulums()) {
-        let mut timeline = Timeline::new();
-        let mut ids = Vec::new();
-        for (index, &recorded) in history.iter().enumerate() {
-            ids.extend(record(&mut timeline, recorded));
-            assert_equals_replay(&timeline, &ids, &history[..=index]);
-        }
+        assert_every_prefix_equals_its_replay(&history);
     }
 
     #[test]
