@@ -9,6 +9,7 @@
 //! events to rows), [`query`] (from questions to rows). [`database`] is the small trait behind which
 //! a store is used; [`sqlite`] is the one there is.
 
+mod blocks;
 pub mod database;
 pub mod entry;
 mod error;

@@ -45,9 +45,10 @@ impl ListOf {
     }
 }
 
-/// A decision as a number that sorts like it.
+/// A decision as a number that sorts like it. Positions that no journal reaches are all the same.
 pub(crate) fn decision(position: u64, item: u32) -> i64 {
-    position.cast_signed() * ITEMS + i64::from(item)
+    let position = i64::try_from(position).unwrap_or(i64::MAX);
+    position.saturating_mul(ITEMS).saturating_add(i64::from(item))
 }
 
 /// The position and the item of a decision.

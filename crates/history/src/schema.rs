@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 4;
+pub const SCHEMA_VERSION: i64 = 5;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -16,11 +16,10 @@ CREATE TABLE followed (
   only INTEGER PRIMARY KEY CHECK (only = 1), sequence INTEGER NOT NULL, position INTEGER NOT NULL,
   hash BLOB NOT NULL) STRICT;
 
--- One row per decision: who asked for what. A group has one per command.
-CREATE TABLE records (
-  position INTEGER NOT NULL, item INTEGER NOT NULL, at INTEGER NOT NULL, actor TEXT,
-  fingerprint BLOB, key BLOB, command INTEGER, refusal INTEGER, events TEXT NOT NULL,
-  PRIMARY KEY (position, item)) STRICT, WITHOUT ROWID;
+-- Who asked for what, many in a row (see the module of blocks). A group has one decision per command.
+CREATE TABLE decisions (first INTEGER PRIMARY KEY, block BLOB NOT NULL) STRICT;
+-- Movements, many in a row. Numbered densely from 1, in the order of time.
+CREATE TABLE entries (first INTEGER PRIMARY KEY, block BLOB NOT NULL) STRICT;
 -- Lists of numbers, in parts: which entries an account has, which decisions concern it, and so on
 -- (see the module of lists). A part holds what one transaction added, ascending from its first.
 CREATE TABLE lists (
@@ -66,13 +65,6 @@ CREATE INDEX holds_by_job ON holds (job, hold) WHERE job IS NOT NULL;
 CREATE INDEX holds_by_name ON holds (tenant, kind, name, hold);
 -- Which hold has a number of the ledger now.
 CREATE TABLE live_holds (number INTEGER PRIMARY KEY, hold INTEGER NOT NULL) STRICT;
-
--- Numbered densely from 1, in the order of time.
-CREATE TABLE entries (
-  entry INTEGER PRIMARY KEY, position INTEGER NOT NULL, at INTEGER NOT NULL,
-  account INTEGER NOT NULL, type INTEGER NOT NULL, amount BLOB NOT NULL, grant_number INTEGER,
-  hold INTEGER, spender INTEGER, movement TEXT, available_after BLOB NOT NULL,
-  held_after BLOB NOT NULL) STRICT;
 
 -- Per account and hour. spent, drawn, gpu_ms: by the subtree; burned: of the account's own grants.
 CREATE TABLE usage_hours (

@@ -22,18 +22,28 @@ fn no_list_sorts_or_scans_a_whole_table() {
             false,
         ),
         (
-            "SELECT e.entry, a.path, g.name, h.name, j.name, s.path FROM entries e
-             JOIN accounts a ON a.number = e.account
-             LEFT JOIN grants g ON g.number = e.grant_number
-             LEFT JOIN holds h ON h.hold = e.hold
+            "SELECT a.path, g.name, h.name, j.name, s.path FROM accounts a
+             LEFT JOIN grants g ON g.number = 2
+             LEFT JOIN holds h ON h.hold = 3
              LEFT JOIN jobs j ON j.number = h.job
-             LEFT JOIN accounts s ON s.number = e.spender WHERE e.entry = 1",
-            "SEARCH e USING INTEGER PRIMARY KEY (rowid=?)",
+             LEFT JOIN accounts s ON s.number = 4 WHERE a.number = 1",
+            "SEARCH a USING INTEGER PRIMARY KEY (rowid=?)",
             false,
         ),
         (
-            "SELECT at FROM records WHERE position = 1 AND item = 2",
-            "USING PRIMARY KEY (position=? AND item=?)",
+            "SELECT first, block FROM entries WHERE first <= 1 ORDER BY first DESC LIMIT 2",
+            "SEARCH entries USING INTEGER PRIMARY KEY (rowid<?)",
+            false,
+        ),
+        (
+            "SELECT first, block FROM decisions WHERE first > 1 ORDER BY first LIMIT 1",
+            "SEARCH decisions USING INTEGER PRIMARY KEY (rowid>?)",
+            false,
+        ),
+        (
+            "SELECT position, item FROM record_jobs WHERE job = 1 AND (position, item) < (2, 3)
+             ORDER BY position DESC, item DESC LIMIT 4",
+            "USING PRIMARY KEY (job=? AND (position,item)<(?,?))",
             false,
         ),
         (

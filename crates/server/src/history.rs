@@ -17,15 +17,19 @@ use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
 
 use crate::checkpoint::{Proven, Prover};
+use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 
-/// Records that are fed in one transaction; whole batches are never divided.
+/// Records that are taken in at once; whole batches are never divided.
 const CHUNK: u64 = 8192;
 
-/// How long to let the journal grow before the next transaction, if nobody asks: a row that changes
-/// several times meanwhile is written once, above all a hold that is placed and settled, and a page
-/// that several rows share is too.
+/// How long to let the journal grow before the next records are taken in, if nobody asks: a row that changes
+/// several times meanwhile is written once, above all a hold that is placed and settled.
 const PACE: Duration = Duration::from_millis(100);
+
+/// How long what was taken in may wait to be kept while more comes and nobody asks: a page that changes again
+/// and again meanwhile is written once.
+const KEPT_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,8 +67,9 @@ impl HistoryService {
         let position = history.position().map_err(|error| error.to_string())?;
         let (told, fed) = watch::channel(position);
         let waiting = Arc::<AtomicUsize>::default();
-        let feeder =
-            Feeder { journal: followed, history, told, pace, waiting: Arc::clone(&waiting) };
+        let kept = Head::genesis(followed.id());
+        let waits = Arc::clone(&waiting);
+        let feeder = Feeder { journal: followed, history, kept, told, pace, waiting: waits };
         let feeding = std::thread::Builder::new()
             .name("bursar-history".into())
             .spawn(move || feeder.run(&durable))
@@ -197,6 +202,8 @@ impl Drop for Waiting<'_> {
 struct Feeder {
     journal: Arc<dyn Journal>,
     history: History<Sqlite>,
+    /// The last batch that those who ask can see.
+    kept: Head,
     told: watch::Sender<u64>,
     pace: Duration,
     waiting: Arc<AtomicUsize>,
@@ -204,40 +211,52 @@ struct Feeder {
 
 impl Feeder {
     fn run(mut self, durable: &Durable) {
-        let mut head = loop {
-            match self.begin(durable) {
-                Ok(head) => break head,
-                // The store may come back.
-                Err(reason) if !durable.is_closed() => {
-                    tracing::warn!(%reason, "history could not be fed; trying again");
-                    durable.pause(Duration::from_secs(1));
-                }
-                Err(reason) => {
-                    tracing::error!(%reason, "history cannot be fed");
-                    return;
-                }
+        while let Err(reason) = self.begin(durable) {
+            if durable.is_closed() {
+                tracing::error!(%reason, "history cannot be fed");
+                return;
             }
-        };
-        while durable.wait_beyond(head.sequence) {
-            let Some(until) = durable.head() else { continue };
-            match self.feed(head, until) {
-                Ok(reached) => {
-                    head = reached;
-                    if self.waiting.load(Ordering::SeqCst) == 0 {
-                        // Whoever begins to wait ends the rest.
-                        std::thread::park_timeout(self.pace);
-                    }
-                }
-                Err(reason) => {
-                    tracing::warn!(%reason, "history could not be fed; trying again");
-                    durable.pause(Duration::from_secs(1));
-                }
+            // The store may come back.
+            tracing::warn!(%reason, "history could not be fed; trying again");
+            durable.pause(Duration::from_secs(1));
+        }
+        while durable.wait_beyond(self.kept.sequence) {
+            if let Err(reason) = self.feed(durable) {
+                tracing::warn!(%reason, "history could not be fed; trying again");
+                durable.pause(Duration::from_secs(1));
             }
         }
     }
 
-    /// The last batch whose records are all in history. Searched by halves, not read through.
-    fn begin(&self, durable: &Durable) -> Result<Head, String> {
+    /// Takes in what is durable, and what becomes so meanwhile, until nothing more comes, somebody waits or it is time.
+    /// Then keeps it.
+    fn feed(&mut self, durable: &Durable) -> Result<(), String> {
+        let begun = Stopwatch::start();
+        let mut reached = self.kept;
+        while let Some(until) = durable.head().filter(|head| head.sequence > reached.sequence) {
+            reached = self.take_in(reached, until, &begun)?;
+            if self.is_due(&begun) {
+                break;
+            }
+            // Whoever begins to wait ends the rest.
+            std::thread::park_timeout(self.pace);
+        }
+        self.keep(reached)
+    }
+
+    fn is_due(&self, begun: &Stopwatch) -> bool {
+        begun.elapsed() >= KEPT_WITHIN || self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    fn keep(&mut self, reached: Head) -> Result<(), String> {
+        let position = self.history.keep().map_err(|error| error.to_string())?;
+        self.kept = reached;
+        self.told.send_replace(position);
+        Ok(())
+    }
+
+    /// Finds the last batch whose records are all in history. Searched by halves, not read through.
+    fn begin(&mut self, durable: &Durable) -> Result<(), String> {
         durable.wait_beyond(0);
         let words = |error: JournalError| error.to_string();
         let position = self.history.position().map_err(|error| error.to_string())?;
@@ -252,10 +271,12 @@ impl Feeder {
                 high = middle - 1;
             }
         }
-        Ok(low)
+        self.kept = low;
+        Ok(())
     }
 
-    fn feed(&mut self, after: Head, until: Head) -> Result<Head, String> {
+    /// Takes in the batches after one head up to another. What is far behind is kept on the way.
+    fn take_in(&mut self, after: Head, until: Head, begun: &Stopwatch) -> Result<Head, String> {
         let mut reached = after;
         let (mut chunk, mut records) = (Vec::new(), 0);
         for batch in self.journal.read(after).map_err(|error| error.to_string())? {
@@ -266,18 +287,24 @@ impl Feeder {
             records += u64::from(batch.records);
             chunk.push(batch);
             if records >= CHUNK {
-                reached = self.apply(&mut chunk, reached)?;
+                reached = self.take_in_chunk(&mut chunk, reached)?;
                 records = 0;
+                if self.is_due(begun) {
+                    self.keep(reached)?;
+                }
             }
         }
-        self.apply(&mut chunk, reached)
+        self.take_in_chunk(&mut chunk, reached)
     }
 
-    fn apply(&mut self, chunk: &mut Vec<StoredBatch>, before: Head) -> Result<Head, String> {
+    fn take_in_chunk(
+        &mut self,
+        chunk: &mut Vec<StoredBatch>,
+        before: Head,
+    ) -> Result<Head, String> {
         let Some(last) = chunk.last().map(StoredBatch::head) else { return Ok(before) };
-        let position = self.history.apply_batches(chunk).map_err(|error| error.to_string())?;
+        self.history.take_in_batches(chunk).map_err(|error| error.to_string())?;
         chunk.clear();
-        self.told.send_replace(position);
         Ok(last)
     }
 }

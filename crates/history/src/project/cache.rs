@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::levels::Levels;
 use super::{History, no_progress};
+use crate::blocks::{BlocksOf, NewBlocks};
 use crate::database::{Columns, Database, Value};
 use crate::error::HistoryError;
 use crate::lists::Added;
@@ -23,14 +24,14 @@ use crate::sum;
 /// More things than this are not kept between transactions.
 const MOST_KEPT: usize = 200_000;
 
-#[derive(Default)]
 pub(super) struct Cache {
     pub(super) progress: Progress,
     accounts: Kept<AccountRow>,
     buckets: Kept<BucketRow>,
     holds: Kept<LiveHold>,
     pub(super) lists: Added,
-    pub(super) rows: NewRows,
+    pub(super) decisions: NewBlocks<5>,
+    pub(super) entries: NewBlocks<11>,
     pub(super) usage: FxHashMap<(i64, u32), UsageRow>,
     /// What is written of these hours, so that it need not be read to be added to.
     pub(super) usage_written: FxHashMap<(i64, u32), UsageRow>,
@@ -38,36 +39,21 @@ pub(super) struct Cache {
     pub(super) levels: Levels,
 }
 
-/// Rows of the tables that only grow. Nothing reads them while history is fed, so they are written
-/// many at once.
-#[derive(Default)]
-pub(super) struct NewRows {
-    pub(super) records: Vec<[Value; 9]>,
-    pub(super) entries: Vec<[Value; 12]>,
-}
-
-/// More new rows than this are not kept back.
-const MOST_NEW: usize = 4096;
-
-impl NewRows {
-    /// Writes what there is, if that is much.
-    pub(super) fn write_some(&mut self, database: &impl Database) -> Result<(), HistoryError> {
-        let many = self.records.len() + self.entries.len() > MOST_NEW;
-        if many { self.write_all(database) } else { Ok(()) }
-    }
-
-    fn write_all(&mut self, database: &impl Database) -> Result<(), HistoryError> {
-        database.execute_each(
-            "INSERT INTO records VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            &self.records,
-        )?;
-        database.execute_each(
-            "INSERT INTO entries VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-            &self.entries,
-        )?;
-        self.records.clear();
-        self.entries.clear();
-        Ok(())
+impl Default for Cache {
+    fn default() -> Cache {
+        Cache {
+            progress: Progress::default(),
+            accounts: Kept::default(),
+            buckets: Kept::default(),
+            holds: Kept::default(),
+            lists: Added::default(),
+            decisions: NewBlocks::new(BlocksOf::Decisions),
+            entries: NewBlocks::new(BlocksOf::Entries),
+            usage: FxHashMap::default(),
+            usage_written: FxHashMap::default(),
+            job_usage: BTreeMap::default(),
+            levels: Levels::default(),
+        }
     }
 }
 
@@ -343,7 +329,8 @@ impl<D: Database> History<D> {
             )?;
             row.dirty = false;
         }
-        self.cache.rows.write_all(database)?;
+        self.cache.decisions.flush(database)?;
+        self.cache.entries.flush(database)?;
         self.cache.lists.flush(database)?;
         self.flush_levels()?;
         self.flush_holds()?;

@@ -54,9 +54,17 @@ impl<D: Database> History<D> {
 
     /// Applies the records of journal batches in one transaction.
     pub fn apply_batches(&mut self, batches: &[StoredBatch]) -> Result<u64, HistoryError> {
+        self.take_in_batches(batches)?;
+        self.keep()
+    }
+
+    /// Takes in the records of journal batches, to be kept later with others; returns the last position.
+    ///
+    /// # Errors
+    /// After any error everything since the last [`keep`](Self::keep) is to be fed again.
+    pub fn take_in_batches(&mut self, batches: &[StoredBatch]) -> Result<u64, HistoryError> {
         let last = batches.last().map(StoredBatch::head);
-        self.in_transaction(|history| {
-            history.load_progress()?;
+        self.take_in(|history| {
             // Each record is taken apart when it is due: its memory is free for the next.
             for record in batches.iter().flat_map(StoredBatch::frames) {
                 let record = record?;
@@ -66,10 +74,10 @@ impl<D: Database> History<D> {
                 history.apply_record(&Fed { position, at: record.time, bodies: &bodies })?;
             }
             let position = history.cache.progress.position;
-            if let Some(head) = last.filter(|head| head.position == position) {
-                history.note_followed(head)?;
+            match last.filter(|head| head.position == position) {
+                Some(head) => history.note_followed(head),
+                None => Ok(()),
             }
-            Ok(position)
         })
     }
 

@@ -37,6 +37,8 @@ pub struct Fed<'a> {
 pub struct History<D> {
     pub(crate) database: D,
     cache: Cache,
+    /// Whether records were taken in that are not kept yet.
+    begun: bool,
 }
 
 /// One decision while it is being applied.
@@ -85,7 +87,7 @@ pub(crate) struct Movement<'a> {
 impl<D: Database> History<D> {
     /// A history in this store.
     pub fn new(database: D) -> History<D> {
-        History { database, cache: Cache::default() }
+        History { database, cache: Cache::default(), begun: false }
     }
 
     /// The last record that it has, 0 before the first.
@@ -99,31 +101,56 @@ impl<D: Database> History<D> {
     /// are skipped.
     ///
     /// # Errors
-    /// After any error nothing has changed and feeding may be tried again.
+    /// After any error nothing has changed since the last [`keep`](Self::keep) and feeding may be tried again.
     pub fn apply(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
-        self.in_transaction(|history| {
-            history.load_progress()?;
-            records.iter().try_for_each(|record| history.apply_record(record))?;
+        self.take_in(|history| records.iter().try_for_each(|record| history.apply_record(record)))?;
+        self.keep()
+    }
+
+    /// Makes everything that was taken in visible to those who ask, and returns the position. Until then only
+    /// this history knows of it, and pages that change several times are written once.
+    ///
+    /// # Errors
+    /// As for [`apply`](Self::apply).
+    pub fn keep(&mut self) -> Result<u64, HistoryError> {
+        if !self.begun {
+            return self.position();
+        }
+        self.undone_if_failed(|history| {
+            history.database.commit()?;
+            history.begun = false;
             Ok(history.cache.progress.position)
         })
     }
 
-    fn in_transaction<T>(
+    /// Works on records and writes what comes of them, without keeping it yet.
+    fn take_in(
+        &mut self,
+        work: impl FnOnce(&mut History<D>) -> Result<(), HistoryError>,
+    ) -> Result<u64, HistoryError> {
+        self.undone_if_failed(|history| {
+            if !history.begun {
+                history.database.begin()?;
+                history.begun = true;
+                history.load_progress()?;
+            }
+            work(history)?;
+            history.flush()?;
+            history.cache.trim();
+            Ok(history.cache.progress.position)
+        })
+    }
+
+    fn undone_if_failed<T>(
         &mut self,
         work: impl FnOnce(&mut History<D>) -> Result<T, HistoryError>,
     ) -> Result<T, HistoryError> {
-        self.database.begin()?;
-        let done = work(self).and_then(|done| {
-            self.flush()?;
-            self.database.commit()?;
-            Ok(done)
-        });
+        let done = work(self);
         if done.is_err() {
             self.cache = Cache::default();
+            self.begun = false;
             // The first error is the one to tell; what was begun ends with the connection at latest.
             let _ = self.database.rollback();
-        } else {
-            self.cache.trim();
         }
         done
     }
@@ -146,7 +173,6 @@ impl<D: Database> History<D> {
             }
             self.record(&step, body)?;
         }
-        self.cache.rows.write_some(&self.database)?;
         self.cache.progress.position = record.position;
         self.cache.progress.at = self.cache.progress.at.max(record.at);
         Ok(())
@@ -176,26 +202,22 @@ impl<D: Database> History<D> {
             events.push_str(if events.is_empty() { "" } else { " " });
             events.push_str(event_name(event));
         }
-        let key = (step.position.cast_signed(), i64::from(step.item));
-        self.cache.rows.records.push([
-            key.0.into(),
-            key.1.into(),
+        let number = decision(step.position, step.item);
+        let row = [
             step.at.millis().into(),
             header.map(|header| header.actor.as_str()).into(),
-            header.map(|header| header.fingerprint).into(),
-            header.and_then(|header| header.key).into(),
             header.map(|header| header.command as u32).into(),
             refusal.into(),
             events.into(),
-        ]);
+        ];
+        self.cache.decisions.push(number, row);
         for account in self.with_those_above(&step.touched)?.0 {
-            let number = decision(step.position, step.item);
             self.cache.lists.push(ListOf::Decisions(account), number);
         }
         for job in &step.jobs.0 {
             self.database.execute(
                 "INSERT INTO record_jobs VALUES (?1, ?2, ?3)",
-                &[job.0.cast_signed().into(), key.0.into(), key.1.into()],
+                &[job.0.cast_signed().into(), step.position.cast_signed().into(), step.item.into()],
             )?;
         }
         Ok(())
@@ -231,8 +253,7 @@ impl<D: Database> History<D> {
         if let Some(hold) = hold {
             lists.push(ListOf::Hold(hold), entry);
         }
-        self.cache.rows.entries.push([
-            entry.into(),
+        let row = [
             step.position.cast_signed().into(),
             step.at.millis().into(),
             account.into(),
@@ -244,7 +265,8 @@ impl<D: Database> History<D> {
             name.into(),
             available.into(),
             held.into(),
-        ]);
+        ];
+        self.cache.entries.push(entry, row);
         Ok(())
     }
 }

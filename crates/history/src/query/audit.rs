@@ -5,6 +5,7 @@ use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{CommandKind, RefusalCode};
 
 use super::{Cursor, MOST_ROWS, Page};
+use crate::blocks::{BlocksOf, Numbered, Reader};
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decision, decision_parts, newest};
@@ -51,65 +52,75 @@ impl<D: Database> History<D> {
         limit: u32,
     ) -> Result<Page<AuditEntry>, HistoryError> {
         let limit = limit.clamp(1, MOST_ROWS);
-        let after = after.unwrap_or(Cursor::START);
-        let (sql, key): (&'static str, i64) = match filter {
-            AuditFilter::Account(account) => return self.audit_of_account(account, after, limit),
-            AuditFilter::Job(job) => (
-                "SELECT r.position, r.item, r.at, r.actor, r.command, r.refusal, r.events
-                 FROM record_jobs j
-                 JOIN records r ON r.position = j.position AND r.item = j.item
-                 WHERE j.job = ?1 AND (j.position, j.item) < (?2, ?3)
-                 ORDER BY j.position DESC, j.item DESC LIMIT ?4",
-                job.0.cast_signed(),
-            ),
-            AuditFilter::Position(position) => (
-                "SELECT position, item, at, actor, command, refusal, events FROM records
-                 WHERE position = ?1 AND (position, item) < (?2, ?3)
-                 ORDER BY position DESC, item DESC LIMIT ?4",
-                position.cast_signed(),
-            ),
-            AuditFilter::Everything => (
-                "SELECT position, item, at, actor, command, refusal, events FROM records
-                 WHERE ?1 = 0 AND (position, item) < (?2, ?3)
-                 ORDER BY position DESC, item DESC LIMIT ?4",
-                0,
-            ),
+        let below = match after {
+            None => i64::MAX,
+            Some(Cursor { major, minor }) => {
+                let item = u32::try_from(minor).map_err(|_| HistoryError::BadCursor)?;
+                decision(u64::try_from(major).map_err(|_| HistoryError::BadCursor)?, item)
+            }
         };
-        let bounds =
-            [key.into(), after.major.into(), after.minor.into(), i64::from(limit + 1).into()];
-        let rows = self.database.query(sql, &bounds)?;
+        let wanted = limit as usize + 1;
+        let mut decisions = Reader::new(&self.database, BlocksOf::Decisions);
+        let rows = match filter {
+            AuditFilter::Everything => decisions.newest((0, below), wanted)?,
+            AuditFilter::Position(position) => {
+                let next = decision(position.saturating_add(1), 0);
+                decisions.newest((decision(position, 0), below.min(next)), wanted)?
+            }
+            AuditFilter::Account(account) => {
+                let list = [ListOf::Decisions(account)];
+                let numbers = newest(&self.database, &list, (0, below), wanted)?;
+                rows_of(&mut decisions, numbers)?
+            }
+            AuditFilter::Job(job) => {
+                let numbers = self.decisions_on_job(job, below, wanted)?;
+                rows_of(&mut decisions, numbers)?
+            }
+        };
         audit_page(rows, limit)
     }
 
-    fn audit_of_account(
+    /// The decisions below a number that concern a job, newest first.
+    pub(super) fn decisions_on_job(
         &self,
-        account: u32,
-        after: Cursor,
-        limit: u32,
-    ) -> Result<Page<AuditEntry>, HistoryError> {
-        let below = match u64::try_from(after.major) {
-            Ok(position) if after != Cursor::START => {
-                decision(position, u32::try_from(after.minor).unwrap_or(u32::MAX))
-            }
-            _ => i64::MAX,
+        job: JobNo,
+        below: i64,
+        limit: usize,
+    ) -> Result<Vec<i64>, HistoryError> {
+        let (position, item) = decision_parts(below);
+        let rows = self.database.query(
+            "SELECT position, item FROM record_jobs
+             WHERE job = ?1 AND (position, item) < (?2, ?3)
+             ORDER BY position DESC, item DESC LIMIT ?4",
+            &[
+                job.0.cast_signed().into(),
+                position.into(),
+                item.into(),
+                i64::try_from(limit).unwrap_or(i64::MAX).into(),
+            ],
+        )?;
+        let number = |row: Row| {
+            let mut row = Columns::of(row);
+            Ok(decision(row.integer()?.cast_unsigned(), row.number()?))
         };
-        let list = [ListOf::Decisions(account)];
-        let numbers = newest(&self.database, &list, (0, below), limit as usize + 1)?;
-        let mut rows = Vec::with_capacity(numbers.len());
-        for number in numbers {
-            let (position, item) = decision_parts(number);
-            rows.extend(self.database.query(
-                "SELECT position, item, at, actor, command, refusal, events FROM records
-                 WHERE position = ?1 AND item = ?2",
-                &[position.into(), item.into()],
-            )?);
-        }
-        audit_page(rows, limit)
+        rows.into_iter().map(number).collect()
     }
 }
 
+/// The decisions with these numbers.
+pub(super) fn rows_of<D: Database>(
+    decisions: &mut Reader<'_, D>,
+    numbers: Vec<i64>,
+) -> Result<Vec<Numbered>, HistoryError> {
+    let row = |number: i64| {
+        let missing = || HistoryError::inconsistent(format!("there is no decision {number}"));
+        Ok((number, decisions.row(number)?.ok_or_else(missing)?))
+    };
+    numbers.into_iter().map(row).collect()
+}
+
 /// A page out of one row more than it has, if there are more.
-fn audit_page(rows: Vec<Row>, limit: u32) -> Result<Page<AuditEntry>, HistoryError> {
+fn audit_page(rows: Vec<Numbered>, limit: u32) -> Result<Page<AuditEntry>, HistoryError> {
     let mut data = rows.into_iter().map(audit_entry).collect::<Result<Vec<_>, _>>()?;
     let more = data.len() > limit as usize;
     data.truncate(limit as usize);
@@ -120,12 +131,13 @@ fn audit_page(rows: Vec<Row>, limit: u32) -> Result<Page<AuditEntry>, HistoryErr
     Ok(Page { data, next })
 }
 
-fn audit_entry(row: Row) -> Result<AuditEntry, HistoryError> {
+pub(super) fn audit_entry((number, row): Numbered) -> Result<AuditEntry, HistoryError> {
+    let (position, item) = decision_parts(number);
     let mut row = Columns::of(row);
     let unknown = |what: &str| HistoryError::inconsistent(format!("an unknown {what}"));
     Ok(AuditEntry {
-        position: row.integer()?.cast_unsigned(),
-        item: row.number()?,
+        position: position.cast_unsigned(),
+        item: u32::try_from(item).map_err(HistoryError::inconsistent)?,
         at: Timestamp::from_millis(row.integer()?),
         actor: row.maybe_text()?,
         command: match row.maybe_number()? {

@@ -21,11 +21,6 @@ pub struct Cursor {
     pub(crate) minor: i64,
 }
 
-impl Cursor {
-    /// Before every row, counted from the newest.
-    pub(crate) const START: Cursor = Cursor { major: i64::MAX, minor: i64::MAX };
-}
-
 /// Keeps mistyped cursors from being taken for others.
 fn check(major: i64, minor: i64) -> u16 {
     let mixed = major.cast_unsigned().rotate_left(17) ^ minor.cast_unsigned() ^ 0x6275_7273_6172;

@@ -4,7 +4,8 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
 use super::{Cursor, MOST_ROWS, Page};
-use crate::database::{Columns, Database, Row};
+use crate::blocks::{BlocksOf, Reader};
+use crate::database::{Columns, Database};
 use crate::entry::{Entry, EntryType};
 use crate::error::HistoryError;
 use crate::lists::{ListOf, newest};
@@ -25,17 +26,56 @@ pub enum EntriesOf {
     Everything,
 }
 
-/// One entry, with the names of what it is about.
-const ENTRY: &str =
-    "SELECT e.entry, e.position, e.at, a.path, e.type, e.amount, g.name, h.name, j.name,
-            s.path, e.movement, e.available_after, e.held_after
-     FROM entries e
-     JOIN accounts a ON a.number = e.account
-     LEFT JOIN grants g ON g.number = e.grant_number
-     LEFT JOIN holds h ON h.hold = e.hold
+/// The names of what an entry is about: account, grant, hold, job, spender.
+const NAMES: &str = "SELECT a.path, g.name, h.name, j.name, s.path
+     FROM accounts a
+     LEFT JOIN grants g ON g.number = ?2
+     LEFT JOIN holds h ON h.hold = ?3
      LEFT JOIN jobs j ON j.number = h.job
-     LEFT JOIN accounts s ON s.number = e.spender
-     WHERE e.entry = ?1";
+     LEFT JOIN accounts s ON s.number = ?4
+     WHERE a.number = ?1";
+
+/// An entry as it is stored.
+pub(super) struct Stored {
+    position: u64,
+    at: Timestamp,
+    account: u32,
+    pub(super) kind: EntryType,
+    pub(super) amount: i128,
+    grant: Option<u32>,
+    hold: Option<i64>,
+    spender: Option<u32>,
+    movement: Option<String>,
+    pub(super) available_after: i128,
+    pub(super) held_after: i128,
+}
+
+/// Reads entries by their numbers.
+pub(super) struct Entries<'a, D>(Reader<'a, D>);
+
+impl<'a, D: Database> Entries<'a, D> {
+    pub(super) fn of(history: &'a History<D>) -> Entries<'a, D> {
+        Entries(Reader::new(&history.database, BlocksOf::Entries))
+    }
+
+    pub(super) fn get(&mut self, number: i64) -> Result<Stored, HistoryError> {
+        let missing = || HistoryError::inconsistent(format!("there is no entry {number}"));
+        let mut row = Columns::of(self.0.row(number)?.ok_or_else(missing)?);
+        Ok(Stored {
+            position: row.integer()?.cast_unsigned(),
+            at: Timestamp::from_millis(row.integer()?),
+            account: row.number()?,
+            kind: entry_type(row.number()?)?,
+            amount: row.sum()?,
+            grant: row.maybe_number()?,
+            hold: row.maybe_integer()?,
+            spender: row.maybe_number()?,
+            movement: row.maybe_text()?,
+            available_after: row.sum()?,
+            held_after: row.sum()?,
+        })
+    }
+}
 
 impl<D: Database> History<D> {
     /// Entries from `from` to `to`, both included, newest first.
@@ -53,10 +93,8 @@ impl<D: Database> History<D> {
         let low = self.entries_up_to(from.plus_millis(-1))?.saturating_add(1);
         let numbers = self.entry_numbers(of, (low, below), limit + 1)?;
         let more = numbers.len() > limit;
-        let one = |number: &i64| -> Result<Entry, HistoryError> {
-            let row = self.database.query(ENTRY, &[(*number).into()])?.pop();
-            entry(row.ok_or_else(|| no_entry(*number))?)
-        };
+        let mut entries = Entries::of(self);
+        let one = |number: &i64| self.with_names(*number, entries.get(*number)?);
         let data = numbers.iter().take(limit).map(one).collect::<Result<Vec<Entry>, _>>()?;
         let last = data.last().filter(|_| more);
         let next =
@@ -108,12 +146,9 @@ impl<D: Database> History<D> {
         let mut low = 0;
         // Most ask for everything up to now, or from the beginning.
         let mut middle = high;
+        let mut entries = Entries::of(self);
         while low < high {
-            let row = self
-                .database
-                .query("SELECT at FROM entries WHERE entry = ?1", &[middle.into()])?
-                .pop();
-            if Columns::of(row.ok_or_else(|| no_entry(middle))?).integer()? <= at.millis() {
+            if entries.get(middle)?.at <= at {
                 low = middle;
             } else {
                 high = middle - 1;
@@ -122,36 +157,37 @@ impl<D: Database> History<D> {
         }
         Ok(low)
     }
+
+    /// An entry with the names of what it is about.
+    fn with_names(&self, entry: i64, stored: Stored) -> Result<Entry, HistoryError> {
+        let Stored { account, grant, hold, spender, .. } = stored;
+        let about = [account.into(), grant.into(), hold.into(), spender.into()];
+        let missing = || HistoryError::inconsistent(format!("there is no account {account}"));
+        let names = self.database.query(NAMES, &about)?.pop();
+        let mut names = Columns::of(names.ok_or_else(missing)?);
+        Ok(Entry {
+            entry: entry.cast_unsigned(),
+            position: stored.position,
+            at: stored.at,
+            account: names.text()?,
+            kind: stored.kind,
+            amount: stored.amount,
+            grant: names.maybe_text()?,
+            hold: names.maybe_text()?,
+            job: names.maybe_text()?,
+            spender: names.maybe_text()?,
+            movement: stored.movement,
+            available_after: stored.available_after,
+            held_after: stored.held_after,
+        })
+    }
 }
 
 fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-pub(super) fn no_entry(number: i64) -> HistoryError {
-    HistoryError::inconsistent(format!("there is no entry {number}"))
-}
-
-fn entry(row: Row) -> Result<Entry, HistoryError> {
-    let mut row = Columns::of(row);
-    Ok(Entry {
-        entry: row.integer()?.cast_unsigned(),
-        position: row.integer()?.cast_unsigned(),
-        at: Timestamp::from_millis(row.integer()?),
-        account: row.text()?,
-        kind: entry_type(row.number()?)?,
-        amount: row.sum()?,
-        grant: row.maybe_text()?,
-        hold: row.maybe_text()?,
-        job: row.maybe_text()?,
-        spender: row.maybe_text()?,
-        movement: row.maybe_text()?,
-        available_after: row.sum()?,
-        held_after: row.sum()?,
-    })
-}
-
-pub(super) fn entry_type(number: u32) -> Result<EntryType, HistoryError> {
+fn entry_type(number: u32) -> Result<EntryType, HistoryError> {
     let found = EntryType::ALL.get(number as usize).copied();
     found.ok_or_else(|| HistoryError::inconsistent(format!("there is no entry type {number}")))
 }

@@ -3,6 +3,8 @@
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
+use super::audit::{audit_entry, rows_of};
+use crate::blocks::{BlocksOf, Reader};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 use crate::project::History;
@@ -65,15 +67,24 @@ impl<D: Database> History<D> {
 
     /// The records in which a job was submitted, got holds, started and ended, oldest first.
     pub fn milestones(&self, job: JobNo) -> Result<Vec<u64>, HistoryError> {
-        let rows = self.database.query(
-            "SELECT DISTINCT r.position FROM record_jobs AS j
-             JOIN records AS r ON r.position = j.position AND r.item = j.item
-             WHERE j.job = ?1 AND (r.events LIKE '%job_submitted%' OR r.events LIKE '%hold_placed%'
-               OR r.events LIKE '%attempt_confirmed%' OR r.events LIKE '%attempt_started%'
-               OR r.events LIKE '%attempt_ended%' OR r.events LIKE '%job_ended%')
-             ORDER BY r.position",
-            &[job.0.cast_signed().into()],
-        )?;
-        rows.into_iter().map(|row| Columns::of(row).integer().map(i64::cast_unsigned)).collect()
+        const TOLD: [&str; 6] = [
+            "job_submitted",
+            "hold_placed",
+            "attempt_confirmed",
+            "attempt_started",
+            "attempt_ended",
+            "job_ended",
+        ];
+        let mut decisions = Reader::new(&self.database, BlocksOf::Decisions);
+        let numbers = self.decisions_on_job(job, i64::MAX, usize::MAX)?;
+        let mut positions = Vec::new();
+        for decision in rows_of(&mut decisions, numbers)?.into_iter().rev() {
+            let decision = audit_entry(decision)?;
+            if decision.events.iter().any(|event| TOLD.contains(&event.as_str())) {
+                positions.push(decision.position);
+            }
+        }
+        positions.dedup();
+        Ok(positions)
     }
 }

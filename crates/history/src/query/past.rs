@@ -10,8 +10,10 @@ use bursar_core::ledger::view::Balance;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 
-use crate::database::{Columns, Database, Row};
+use crate::blocks::{BlocksOf, Numbered, Reader};
+use crate::database::{Columns, Database};
 use crate::error::HistoryError;
+use crate::lists::{decision, decision_parts};
 use crate::project::History;
 
 /// Credits of one account that were alike, and free at an instant.
@@ -91,14 +93,10 @@ impl<D: Database> History<D> {
     /// runs backwards.
     pub fn position_at(&self, at: Timestamp) -> Result<u64, HistoryError> {
         let (mut low, mut high) = (0, self.position()?);
+        let mut decisions = Reader::new(&self.database, BlocksOf::Decisions);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
-            let rows = self.database.query(
-                "SELECT position, at FROM records WHERE position >= ?1
-                 ORDER BY position, item LIMIT 1",
-                &[middle.cast_signed().into()],
-            )?;
-            match rows.into_iter().next().map(place).transpose()? {
+            match decisions.first_from(decision(middle, 0))?.map(place).transpose()? {
                 Some((position, time)) if time <= at => low = position.max(middle),
                 Some(_) => high = middle - 1,
                 // Only barriers, which nobody asked for, are behind.
@@ -109,9 +107,9 @@ impl<D: Database> History<D> {
     }
 }
 
-fn place(row: Row) -> Result<(u64, Timestamp), HistoryError> {
-    let mut row = Columns::of(row);
-    Ok((row.integer()?.cast_unsigned(), Timestamp::from_millis(row.integer()?)))
+fn place((number, row): Numbered) -> Result<(u64, Timestamp), HistoryError> {
+    let time = Timestamp::from_millis(Columns::of(row).integer()?);
+    Ok((decision_parts(number).0.cast_unsigned(), time))
 }
 
 /// Takes bytes off the front.

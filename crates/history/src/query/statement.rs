@@ -2,8 +2,8 @@
 
 use bursar_core::time::Timestamp;
 
-use super::entries::{entry_type, no_entry};
-use crate::database::{Columns, Database};
+use super::entries::Entries;
+use crate::database::Database;
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::lists::{ListOf, newest};
@@ -56,15 +56,8 @@ impl<D: Database> History<D> {
         let below = self.entries_up_to(at)?.saturating_add(1);
         let last = newest(&self.database, &of_account(account), (0, below), 1)?;
         let Some(last) = last.first() else { return Ok(AsOf::default()) };
-        let row = self
-            .database
-            .query(
-                "SELECT available_after, held_after FROM entries WHERE entry = ?1",
-                &[(*last).into()],
-            )?
-            .pop();
-        let mut row = Columns::of(row.ok_or_else(|| no_entry(*last))?);
-        Ok(AsOf { available: row.sum()?, held: row.sum()? })
+        let last = Entries::of(self).get(*last)?;
+        Ok(AsOf { available: last.available_after, held: last.held_after })
     }
 
     /// What happened to an account from `from` to `to`, both included.
@@ -78,20 +71,17 @@ impl<D: Database> History<D> {
         let closing = self.balance_as_of(account, to)?;
         let low = self.entries_up_to(from.plus_millis(-1))?.saturating_add(1);
         let mut below = self.entries_up_to(to)?.saturating_add(1);
+        let mut entries = Entries::of(self);
         let mut sums = [(0u64, 0i128); EntryType::ALL.len()];
         loop {
             let numbers = newest(&self.database, &of_account(account), (low, below), AT_ONCE)?;
             let Some(oldest) = numbers.last() else { break };
             below = *oldest;
             for number in numbers {
-                let row = self
-                    .database
-                    .query("SELECT type, amount FROM entries WHERE entry = ?1", &[number.into()])?
-                    .pop();
-                let mut row = Columns::of(row.ok_or_else(|| no_entry(number))?);
-                let (count, sum) = &mut sums[entry_type(row.number()?)? as usize];
+                let entry = entries.get(number)?;
+                let (count, sum) = &mut sums[entry.kind as usize];
                 *count += 1;
-                *sum += row.sum()?;
+                *sum += entry.amount;
             }
         }
         let movements = EntryType::ALL.into_iter().zip(sums).filter(|(_, (count, _))| *count > 0);
