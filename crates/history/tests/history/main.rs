@@ -1,13 +1,15 @@
 //! History against the ledger it describes: after any traffic, at any instant, to the micro-credit.
 
-#[path = "../../journal/tests/support/traffic.rs"]
+#[path = "../../../journal/tests/support/traffic.rs"]
 mod traffic;
 
-#[path = "../../journal/tests/support/jobs.rs"]
+#[path = "../../../journal/tests/support/jobs.rs"]
 mod jobs;
 
+mod feeding;
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{AccountKind, BudgetPeriod, BudgetUnit, Command, Context};
@@ -17,155 +19,9 @@ use bursar_core::ledger::{Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy, TopJobsBy};
-use bursar_history::{Cursor, Entry, EntryType, Fed, History, HistoryError, Sqlite};
-use bursar_journal::memory::MemoryJournal;
-use bursar_journal::record::ledger::LedgerBody;
-use bursar_journal::{Journal, JournalId};
-use traffic::{Decided, World};
-
-const ALWAYS: (Timestamp, Timestamp) = (Timestamp::MIN, Timestamp::MAX);
-
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> TempDir {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes).expect("the system gives random bytes");
-        let name = format!("bursar-history-{:016x}", u64::from_le_bytes(bytes));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
-        TempDir(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // A leftover directory harms nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn bodies(decided: &Decided) -> Vec<LedgerBody> {
-    let body = |(header, events): &(_, Vec<_>)| LedgerBody {
-        header: Option::clone(header),
-        events: events.clone(),
-    };
-    decided.bodies.iter().map(body).collect()
-}
-
-/// Feeds what was decided, from position 1, so many records at a time.
-fn feed(history: &mut History<Sqlite>, decided: &[Decided], at_once: usize) {
-    let decoded: Vec<Vec<LedgerBody>> = decided.iter().map(bodies).collect();
-    let records: Vec<Fed<'_>> = (1..)
-        .zip(decided.iter().zip(&decoded))
-        .map(|(position, (decided, bodies))| Fed { position, at: decided.at, bodies })
-        .collect();
-    for some in records.chunks(at_once) {
-        history.apply(some).expect("history takes what was decided");
-    }
-}
-
-fn fed(file: &Path, world: &World, at_once: usize) -> History<Sqlite> {
-    let mut history = History::new(Sqlite::open(file).expect("a new file"));
-    feed(&mut history, &world.decided, at_once);
-    history
-}
-
-fn accounts(ledger: &Ledger) -> Vec<(u32, String)> {
-    (0..9).map(|number| (number, ledger.account(AccountNo(number)).path.to_string())).collect()
-}
-
-fn all_entries(history: &History<Sqlite>, of: EntriesOf, limit: u32) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    let mut cursor: Option<Cursor> = None;
-    loop {
-        let page = history.entries(of, ALWAYS, cursor, limit).expect("a page");
-        entries.extend(page.data);
-        match page.next {
-            // Cursors travel as text.
-            Some(next) => cursor = Some(next.to_string().parse().expect("our own cursor")),
-            None => return entries,
-        }
-    }
-}
-
-/// Everything in the file, table by table.
-/// The numbers of each list, whatever parts they are stored in: parts are what transactions added.
-fn lists(connection: &rusqlite::Connection) -> Vec<String> {
-    let mut rows = connection
-        .prepare("SELECT list, first, numbers FROM lists ORDER BY list, first")
-        .expect("a table");
-    let parts: rusqlite::Result<Vec<(i64, i64, Vec<u8>)>> = rows
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .and_then(Iterator::collect);
-    let mut lines = Vec::new();
-    for (list, first, bytes) in parts.expect("rows") {
-        let (mut number, mut step, mut shift) = (first, 0i64, 0);
-        lines.push(format!("lists {list} {number}"));
-        for byte in bytes {
-            step |= i64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                number += step;
-                lines.push(format!("lists {list} {number}"));
-                (step, shift) = (0, 0);
-            }
-        }
-    }
-    lines
-}
-
-/// What the blocks of entries and decisions hold, however they are divided.
-fn blocks(file: &Path) -> Vec<String> {
-    let history = History::new(Sqlite::open_read_only(file).expect("the file is there"));
-    let mut lines: Vec<String> = all_entries(&history, EntriesOf::Everything, 1000)
-        .into_iter()
-        .map(|entry| format!("{entry:?}"))
-        .collect();
-    let mut cursor = None;
-    loop {
-        let page = history.audit(AuditFilter::Everything, cursor, 1000).expect("decisions");
-        lines.extend(page.data.iter().map(|decision| format!("{decision:?}")));
-        cursor = page.next;
-        if cursor.is_none() {
-            return lines;
-        }
-    }
-}
-
-fn dump(file: &Path) -> Vec<String> {
-    let connection = rusqlite::Connection::open(file).expect("the file is there");
-    let mut tables = connection
-        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
-        .expect("a schema");
-    let names: Vec<String> = tables
-        .query_map([], |row| row.get(0))
-        .and_then(Iterator::collect)
-        .expect("names of tables");
-    let mut lines = lists(&connection);
-    lines.extend(blocks(file));
-    for name in names {
-        // How these are divided depends on how they were fed; what is in them is above.
-        if ["lists", "entries", "decisions"].contains(&name.as_str()) {
-            continue;
-        }
-        let mut rows = connection.prepare(&format!("SELECT * FROM {name}")).expect("a table");
-        let columns = rows.column_count();
-        let content: rusqlite::Result<Vec<String>> = rows
-            .query_map([], |row| {
-                let value = |column| row.get::<_, rusqlite::types::Value>(column);
-                let values = (0..columns).map(value).collect::<rusqlite::Result<Vec<_>>>()?;
-                Ok(format!("{name} {values:?}"))
-            })
-            .and_then(Iterator::collect);
-        lines.extend(content.expect("rows"));
-    }
-    lines
-}
+use bursar_history::{EntryType, History, Sqlite};
+use support::{ALWAYS, TempDir, accounts, all_entries, fed};
+use traffic::World;
 
 #[test]
 fn balances_entries_and_pages_agree_with_the_ledger() {
@@ -281,97 +137,6 @@ fn balances_are_exact_at_every_past_instant() {
             assert_eq!(statement.derived_closing(), statement.closing);
         }
     }
-}
-
-#[test]
-fn a_rebuilt_history_has_identical_content_however_it_was_fed() {
-    let directory = TempDir::new();
-    let world = World::after(5, 800);
-    let whole = directory.file("whole.db");
-    drop(fed(&whole, &world, usize::MAX));
-    let expected = dump(&whole);
-    assert!(expected.len() > 1_000);
-    for at_once in [1, 17] {
-        let other = directory.file(&format!("{at_once}.db"));
-        drop(fed(&other, &world, at_once));
-        assert_eq!(dump(&other), expected, "{at_once} records at once");
-    }
-    // Stopped and opened again after every few records, and fed some of them twice.
-    let restarted = directory.file("restarted.db");
-    for until in (0..world.decided.len()).step_by(41).chain([world.decided.len()]) {
-        let mut history = History::new(Sqlite::open(&restarted).expect("a file"));
-        feed(&mut history, &world.decided[..until], 1000);
-    }
-    assert_eq!(dump(&restarted), expected);
-}
-
-#[test]
-fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
-    let directory = TempDir::new();
-    let world = World::after(3, 200);
-    let journal = MemoryJournal::new(JournalId([5; 16]));
-    world.write_to(&journal, 5);
-    let genesis = journal.head_at(0).expect("the genesis");
-    let batches: Vec<_> =
-        journal.read(genesis).and_then(Iterator::collect).expect("the journal is whole");
-    let mut history =
-        History::new(Sqlite::open(&directory.file("history.db")).expect("a new file"));
-    history.apply_batches(&batches[..4]).expect("the first batches");
-    let before = history.position().expect("a position");
-    let gap = history.apply_batches(&batches[5..]).expect_err("a batch is missing");
-    assert_eq!(gap, HistoryError::Gap { applied: before, fed: batches[5].first_position });
-    assert_eq!(history.position(), Ok(before));
-    history.apply_batches(&batches).expect("all, some of them again");
-    assert_eq!(history.position(), Ok(journal.head().expect("a head").position));
-    let head = journal.head().expect("a head");
-    assert_eq!(history.followed(&journal), Ok(head));
-    assert_eq!(history.follow(&journal, head), Ok(head));
-    let mut other = History::new(Sqlite::open(&directory.file("other.db")).expect("a new file"));
-    let half = batches[batches.len() / 2].head();
-    assert_eq!(other.follow(&journal, half), Ok(half));
-    assert_eq!(other.follow(&journal, head), Ok(head));
-    assert_eq!(dump(&directory.file("other.db")), dump(&directory.file("history.db")));
-    let stranger = MemoryJournal::new(JournalId([6; 16]));
-    world.write_to(&stranger, 4);
-    let refused = other.follow(&stranger, stranger.head().expect("a head")).expect_err("foreign");
-    assert!(matches!(refused, HistoryError::Journal(_)), "{refused}");
-    let reader = History::new(
-        Sqlite::open_read_only(&directory.file("history.db")).expect("a second connection"),
-    );
-    assert_eq!(reader.position(), history.position());
-}
-
-#[test]
-fn what_was_taken_in_is_seen_once_it_is_kept_and_given_up_as_a_whole() {
-    let directory = TempDir::new();
-    let world = World::after(4, 200);
-    let journal = MemoryJournal::new(JournalId([5; 16]));
-    world.write_to(&journal, 5);
-    let genesis = journal.head_at(0).expect("the genesis");
-    let batches: Vec<_> =
-        journal.read(genesis).and_then(Iterator::collect).expect("the journal is whole");
-    let file = directory.file("history.db");
-    let mut history = History::new(Sqlite::open(&file).expect("a new file"));
-    let reader = History::new(Sqlite::open_read_only(&file).expect("a second connection"));
-    let seen = || reader.position().expect("a position");
-    for batch in &batches[..10] {
-        history.take_in_batches(std::slice::from_ref(batch)).expect("the next batch");
-        assert_eq!(seen(), 0, "nothing is kept yet");
-    }
-    let kept = batches[9].head();
-    assert_eq!(history.keep(), Ok(kept.position));
-    assert_eq!((seen(), history.followed(&journal)), (kept.position, Ok(kept)));
-    assert_eq!(history.keep(), Ok(kept.position), "again, with nothing new");
-    // A batch is missing after some that are not kept: those go as well.
-    history.take_in_batches(&batches[10..15]).expect("the next batches");
-    let gap = history.take_in_batches(&batches[16..]).expect_err("a batch is missing");
-    assert!(matches!(gap, HistoryError::Gap { .. }), "{gap}");
-    assert_eq!(history.keep(), Ok(kept.position));
-    assert_eq!((seen(), history.followed(&journal)), (kept.position, Ok(kept)));
-    history.apply_batches(&batches[10..]).expect("all of them again");
-    let other = directory.file("other.db");
-    History::new(Sqlite::open(&other).expect("a new file")).apply_batches(&batches).expect("all");
-    assert_eq!(dump(&file), dump(&other));
 }
 
 #[test]

@@ -1,0 +1,99 @@
+//! However a history is fed, it has the same content.
+
+use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::memory::MemoryJournal;
+use bursar_journal::{Journal, JournalId};
+
+use crate::support::{TempDir, dump, fed, feed};
+use crate::traffic::World;
+
+#[test]
+fn a_rebuilt_history_has_identical_content_however_it_was_fed() {
+    let directory = TempDir::new();
+    let world = World::after(5, 800);
+    let whole = directory.file("whole.db");
+    drop(fed(&whole, &world, usize::MAX));
+    let expected = dump(&whole);
+    assert!(expected.len() > 1_000);
+    for at_once in [1, 17] {
+        let other = directory.file(&format!("{at_once}.db"));
+        drop(fed(&other, &world, at_once));
+        assert_eq!(dump(&other), expected, "{at_once} records at once");
+    }
+    // Stopped and opened again after every few records, and fed some of them twice.
+    let restarted = directory.file("restarted.db");
+    for until in (0..world.decided.len()).step_by(41).chain([world.decided.len()]) {
+        let mut history = History::new(Sqlite::open(&restarted).expect("a file"));
+        feed(&mut history, &world.decided[..until], 1000);
+    }
+    assert_eq!(dump(&restarted), expected);
+}
+
+#[test]
+fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
+    let directory = TempDir::new();
+    let world = World::after(3, 200);
+    let journal = MemoryJournal::new(JournalId([5; 16]));
+    world.write_to(&journal, 5);
+    let genesis = journal.head_at(0).expect("the genesis");
+    let batches: Vec<_> =
+        journal.read(genesis).and_then(Iterator::collect).expect("the journal is whole");
+    let mut history =
+        History::new(Sqlite::open(&directory.file("history.db")).expect("a new file"));
+    history.apply_batches(&batches[..4]).expect("the first batches");
+    let before = history.position().expect("a position");
+    let gap = history.apply_batches(&batches[5..]).expect_err("a batch is missing");
+    assert_eq!(gap, HistoryError::Gap { applied: before, fed: batches[5].first_position });
+    assert_eq!(history.position(), Ok(before));
+    history.apply_batches(&batches).expect("all, some of them again");
+    assert_eq!(history.position(), Ok(journal.head().expect("a head").position));
+    let head = journal.head().expect("a head");
+    assert_eq!(history.followed(&journal), Ok(head));
+    assert_eq!(history.follow(&journal, head), Ok(head));
+    let mut other = History::new(Sqlite::open(&directory.file("other.db")).expect("a new file"));
+    let half = batches[batches.len() / 2].head();
+    assert_eq!(other.follow(&journal, half), Ok(half));
+    assert_eq!(other.follow(&journal, head), Ok(head));
+    assert_eq!(dump(&directory.file("other.db")), dump(&directory.file("history.db")));
+    let stranger = MemoryJournal::new(JournalId([6; 16]));
+    world.write_to(&stranger, 4);
+    let refused = other.follow(&stranger, stranger.head().expect("a head")).expect_err("foreign");
+    assert!(matches!(refused, HistoryError::Journal(_)), "{refused}");
+    let reader = History::new(
+        Sqlite::open_read_only(&directory.file("history.db")).expect("a second connection"),
+    );
+    assert_eq!(reader.position(), history.position());
+}
+
+#[test]
+fn what_was_taken_in_is_seen_once_it_is_kept_and_given_up_as_a_whole() {
+    let directory = TempDir::new();
+    let world = World::after(4, 200);
+    let journal = MemoryJournal::new(JournalId([5; 16]));
+    world.write_to(&journal, 5);
+    let genesis = journal.head_at(0).expect("the genesis");
+    let batches: Vec<_> =
+        journal.read(genesis).and_then(Iterator::collect).expect("the journal is whole");
+    let file = directory.file("history.db");
+    let mut history = History::new(Sqlite::open(&file).expect("a new file"));
+    let reader = History::new(Sqlite::open_read_only(&file).expect("a second connection"));
+    let seen = || reader.position().expect("a position");
+    for batch in &batches[..10] {
+        history.take_in_batches(std::slice::from_ref(batch)).expect("the next batch");
+        assert_eq!(seen(), 0, "nothing is kept yet");
+    }
+    let kept = batches[9].head();
+    assert_eq!(history.keep(), Ok(kept.position));
+    assert_eq!((seen(), history.followed(&journal)), (kept.position, Ok(kept)));
+    assert_eq!(history.keep(), Ok(kept.position), "again, with nothing new");
+    // A batch is missing after some that are not kept: those go as well.
+    history.take_in_batches(&batches[10..15]).expect("the next batches");
+    let gap = history.take_in_batches(&batches[16..]).expect_err("a batch is missing");
+    assert!(matches!(gap, HistoryError::Gap { .. }), "{gap}");
+    assert_eq!(history.keep(), Ok(kept.position));
+    assert_eq!((seen(), history.followed(&journal)), (kept.position, Ok(kept)));
+    history.apply_batches(&batches[10..]).expect("all of them again");
+    let other = directory.file("other.db");
+    History::new(Sqlite::open(&other).expect("a new file")).apply_batches(&batches).expect("all");
+    assert_eq!(dump(&file), dump(&other));
+}

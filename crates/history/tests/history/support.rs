@@ -1,0 +1,156 @@
+//! Feeding a history, and everything that is in one.
+
+use std::path::{Path, PathBuf};
+
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::AccountNo;
+use bursar_core::time::Timestamp;
+use bursar_history::query::{AuditFilter, EntriesOf};
+use bursar_history::{Cursor, Entry, Fed, History, Sqlite};
+use bursar_journal::record::ledger::LedgerBody;
+
+use crate::traffic::{Decided, World};
+
+pub(crate) const ALWAYS: (Timestamp, Timestamp) = (Timestamp::MIN, Timestamp::MAX);
+
+pub(crate) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(crate) fn new() -> TempDir {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).expect("the system gives random bytes");
+        let name = format!("bursar-history-{:016x}", u64::from_le_bytes(bytes));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the temporary directory is writable");
+        TempDir(path)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A leftover directory harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn bodies(decided: &Decided) -> Vec<LedgerBody> {
+    let body = |(header, events): &(_, Vec<_>)| LedgerBody {
+        header: Option::clone(header),
+        events: events.clone(),
+    };
+    decided.bodies.iter().map(body).collect()
+}
+
+/// Feeds what was decided, from position 1, so many records at a time.
+pub(crate) fn feed(history: &mut History<Sqlite>, decided: &[Decided], at_once: usize) {
+    let decoded: Vec<Vec<LedgerBody>> = decided.iter().map(bodies).collect();
+    let records: Vec<Fed<'_>> = (1..)
+        .zip(decided.iter().zip(&decoded))
+        .map(|(position, (decided, bodies))| Fed { position, at: decided.at, bodies })
+        .collect();
+    for some in records.chunks(at_once) {
+        history.apply(some).expect("history takes what was decided");
+    }
+}
+
+pub(crate) fn fed(file: &Path, world: &World, at_once: usize) -> History<Sqlite> {
+    let mut history = History::new(Sqlite::open(file).expect("a new file"));
+    feed(&mut history, &world.decided, at_once);
+    history
+}
+
+pub(crate) fn accounts(ledger: &Ledger) -> Vec<(u32, String)> {
+    (0..9).map(|number| (number, ledger.account(AccountNo(number)).path.to_string())).collect()
+}
+
+pub(crate) fn all_entries(history: &History<Sqlite>, of: EntriesOf, limit: u32) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut cursor: Option<Cursor> = None;
+    loop {
+        let page = history.entries(of, ALWAYS, cursor, limit).expect("a page");
+        entries.extend(page.data);
+        match page.next {
+            // Cursors travel as text.
+            Some(next) => cursor = Some(next.to_string().parse().expect("our own cursor")),
+            None => return entries,
+        }
+    }
+}
+
+/// Everything in the file, table by table.
+/// The numbers of each list, whatever parts they are stored in: parts are what transactions added.
+pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
+    let mut rows = connection
+        .prepare("SELECT list, first, numbers FROM lists ORDER BY list, first")
+        .expect("a table");
+    let parts: rusqlite::Result<Vec<(i64, i64, Vec<u8>)>> = rows
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .and_then(Iterator::collect);
+    let mut lines = Vec::new();
+    for (list, first, bytes) in parts.expect("rows") {
+        let (mut number, mut step, mut shift) = (first, 0i64, 0);
+        lines.push(format!("lists {list} {number}"));
+        for byte in bytes {
+            step |= i64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                number += step;
+                lines.push(format!("lists {list} {number}"));
+                (step, shift) = (0, 0);
+            }
+        }
+    }
+    lines
+}
+
+/// What the blocks of entries and decisions hold, however they are divided.
+pub(crate) fn blocks(file: &Path) -> Vec<String> {
+    let history = History::new(Sqlite::open_read_only(file).expect("the file is there"));
+    let mut lines: Vec<String> = all_entries(&history, EntriesOf::Everything, 1000)
+        .into_iter()
+        .map(|entry| format!("{entry:?}"))
+        .collect();
+    let mut cursor = None;
+    loop {
+        let page = history.audit(AuditFilter::Everything, cursor, 1000).expect("decisions");
+        lines.extend(page.data.iter().map(|decision| format!("{decision:?}")));
+        cursor = page.next;
+        if cursor.is_none() {
+            return lines;
+        }
+    }
+}
+
+pub(crate) fn dump(file: &Path) -> Vec<String> {
+    let connection = rusqlite::Connection::open(file).expect("the file is there");
+    let mut tables = connection
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+        .expect("a schema");
+    let names: Vec<String> = tables
+        .query_map([], |row| row.get(0))
+        .and_then(Iterator::collect)
+        .expect("names of tables");
+    let mut lines = lists(&connection);
+    lines.extend(blocks(file));
+    for name in names {
+        // How these are divided depends on how they were fed; what is in them is above.
+        if ["lists", "entries", "decisions"].contains(&name.as_str()) {
+            continue;
+        }
+        let mut rows = connection.prepare(&format!("SELECT * FROM {name}")).expect("a table");
+        let columns = rows.column_count();
+        let content: rusqlite::Result<Vec<String>> = rows
+            .query_map([], |row| {
+                let value = |column| row.get::<_, rusqlite::types::Value>(column);
+                let values = (0..columns).map(value).collect::<rusqlite::Result<Vec<_>>>()?;
+                Ok(format!("{name} {values:?}"))
+            })
+            .and_then(Iterator::collect);
+        lines.extend(content.expect("rows"));
+    }
+    lines
+}
