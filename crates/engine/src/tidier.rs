@@ -10,7 +10,7 @@ use bursar_journal::{AppendError, Journal, Untidiness};
 use crate::handoff::Handoff;
 
 /// How long a little untidiness is left alone: what comes meanwhile is done with it.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(400);
 
 struct Wish {
     untidiness: Untidiness,

@@ -39,7 +39,7 @@ use tail::{Occupied, Tail, Waiting, WriteError};
 pub struct SqliteOptions {
     /// How long the tail may become before an append waits until part of it is in the database.
     pub tail_bytes: u64,
-    /// After how many pages of SQLite's log [`Journal::tidy`] moves it into the file.
+    /// After how many pages of SQLite's log, of 4 KiB each, [`Journal::tidy`] moves it into the file.
     pub checkpoint_pages: u32,
     /// No sync of the tail, and `synchronous=NORMAL`: loses acknowledged batches on power loss. Only
     /// there so that the crash tests can show that they notice.
@@ -104,7 +104,7 @@ impl SqliteJournal {
         let connection = schema::open_writer(path, &options)?;
         let id = schema::create_or_check(&connection)?;
         // If it could not be emptied now, the first chance is taken.
-        let log_pages = if schema::restart_log(&connection)? { 0 } else { u32::MAX };
+        let log_bytes = if schema::restart_log(&connection)? { 0 } else { u64::MAX };
         let epoch = schema::read_ownership(&connection)
             .map_err(|error| failure("reading the lease", &error))?
             .epoch;
@@ -118,7 +118,7 @@ impl SqliteJournal {
             options,
             id,
             interrupt: Mutex::new(connection.get_interrupt_handle()),
-            database: Mutex::new(Database::new(connection, log_pages)),
+            database: Mutex::new(Database::new(connection, log_bytes)?),
             writer: Mutex::new(Writer { tail, epoch }),
             newest: Mutex::new(newest),
             untidiness: AtomicU8::new(0),
@@ -246,7 +246,8 @@ impl SqliteJournal {
         database: &mut Database,
         batches: &[Arc<StoredBatch>],
     ) -> Result<(), AppendError> {
-        database.store(batches, self.options.checkpoint_pages).map_err(|trouble| match trouble {
+        let checkpoint_bytes = u64::from(self.options.checkpoint_pages) << 12;
+        database.store(batches, checkpoint_bytes).map_err(|trouble| match trouble {
             Trouble::Failed(reason) => {
                 database.close();
                 self.stop(reason)

@@ -55,6 +55,45 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_file_with_the_small_pages_of_earlier_builds_keeps_them_and_its_log_is_checked() {
+    let directory = TempDir::in_memory();
+    let path = directory.path().join("journal.db");
+    let connection = rusqlite::Connection::open(&path).expect("a new file");
+    let begin = "PRAGMA page_size = 4096; PRAGMA journal_mode = WAL;";
+    connection.execute_batch(begin).expect("a new file");
+    drop(connection);
+    let journal = open(&path).expect("nothing is in it");
+    let epoch = journal.acquire_lease("test", Duration::from_secs(1)).expect("alone").epoch;
+    let genesis = journal.head().expect("the head can be read");
+    let mut head = genesis;
+    for number in 1..=20 {
+        head = journal.append(epoch, head, sample(number)).expect("there is space");
+        journal.tidy().expect("the disk works");
+    }
+    let names = ["journal.db", "journal.db-wal", "journal.db-tail"];
+    let files = names.map(|name| std::fs::read(directory.path().join(name)).expect("it exists"));
+    assert_eq!(files[0][16..18], 4096u16.to_be_bytes(), "where SQLite says how long a page is");
+    drop(journal);
+    let open_copy = |damaged: Option<usize>| {
+        let copy = TempDir::in_memory();
+        for (number, (name, content)) in names.iter().zip(&files).enumerate() {
+            let mut content = content.clone();
+            if let Some(at) = damaged.filter(|_| number == 1) {
+                content[at] ^= 1;
+            }
+            std::fs::write(copy.path().join(name), content).expect("there is space");
+        }
+        open(&copy.path().join("journal.db")).map(|journal| read_all(&journal, genesis).len())
+    };
+    assert_eq!(open_copy(None).expect("nothing is wrong"), 20);
+    // In the log's own header, and in its first page: SQLite would take all of it for unfinished.
+    for at in [9, 100] {
+        let refused = open_copy(Some(at)).expect_err("it lost transactions");
+        assert!(refused.to_string().contains("lie behind a damaged frame"), "{refused}");
+    }
+}
+
+#[test]
 fn the_log_does_not_grow_for_ever() {
     let directory = TempDir::in_memory();
     let path = directory.path().join("journal.db");

@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::answer::Answer;
+use super::answer::{Answer, HoldReply, Reply};
+use super::hold::HoldState;
+use super::id::HoldNo;
 use super::numbers::{Numbers, hash_of};
+use crate::credits::Credits;
 use crate::time::Timestamp;
 
 /// An answer kept for its idempotency key.
@@ -27,6 +30,78 @@ pub struct Entry {
     pub kept: KeptAnswer,
 }
 
+/// An [`Entry`] as it is kept: a machine has millions of them.
+#[derive(Clone, Debug)]
+struct Packed {
+    key: u128,
+    fingerprint: u128,
+    at: Timestamp,
+    answer: PackedAnswer,
+}
+
+/// An answer, in place if it is one of those that nearly all are.
+#[derive(Clone, Debug)]
+enum PackedAnswer {
+    /// A hold with a lease, all of whose usage was collected.
+    Leased {
+        hold: HoldNo,
+        state: HoldState,
+        slices: u32,
+        amount: Credits,
+        captured: Credits,
+        expires_at: Timestamp,
+    },
+    /// Any other.
+    Other(Arc<Answer>),
+}
+
+impl PackedAnswer {
+    fn of(answer: Arc<Answer>) -> PackedAnswer {
+        match &*answer {
+            Ok(Reply::Hold(HoldReply {
+                hold,
+                state,
+                amount,
+                captured,
+                uncollected: Credits::ZERO,
+                expires_at: Some(expires_at),
+                slices,
+            })) => PackedAnswer::Leased {
+                hold: *hold,
+                state: *state,
+                slices: *slices,
+                amount: *amount,
+                captured: *captured,
+                expires_at: *expires_at,
+            },
+            Ok(_) | Err(_) => PackedAnswer::Other(answer),
+        }
+    }
+
+    fn unpacked(&self) -> Arc<Answer> {
+        match self {
+            PackedAnswer::Leased { hold, state, slices, amount, captured, expires_at } => {
+                Arc::new(Ok(Reply::Hold(HoldReply {
+                    hold: *hold,
+                    state: *state,
+                    amount: *amount,
+                    captured: *captured,
+                    uncollected: Credits::ZERO,
+                    expires_at: Some(*expires_at),
+                    slices: *slices,
+                })))
+            }
+            PackedAnswer::Other(answer) => Arc::clone(answer),
+        }
+    }
+}
+
+impl Packed {
+    fn kept(&self) -> KeptAnswer {
+        KeptAnswer { fingerprint: self.fingerprint, answer: self.answer.unpacked() }
+    }
+}
+
 /// All kept answers.
 ///
 /// They lie in the order in which they were given, which is that in which they are forgotten, and
@@ -34,7 +109,7 @@ pub struct Entry {
 /// answers themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Packed>,
     /// The number of the first entry; the others follow without a gap.
     first: u32,
     /// By key.
@@ -43,9 +118,9 @@ pub struct Answers {
 
 impl Answers {
     /// The answer under a key.
-    pub fn get(&self, key: u128) -> Option<&KeptAnswer> {
+    pub fn get(&self, key: u128) -> Option<KeptAnswer> {
         let number = self.numbers.find(hash_of(&key), |number| self.entry(number).key == key)?;
-        Some(&self.entry(number).kept)
+        Some(self.entry(number).kept())
     }
 
     /// Reads the place where a look for `key` begins. What is returned means nothing.
@@ -53,15 +128,16 @@ impl Answers {
         self.numbers.glimpse(hash_of(&key))
     }
 
-    fn entry(&self, number: u32) -> &Entry {
+    fn entry(&self, number: u32) -> &Packed {
         &self.entries[number.wrapping_sub(self.first) as usize]
     }
 
     /// Keeps one more, given now, under a key that has none yet.
     pub fn push(&mut self, entry: Entry) {
+        let Entry { at, key, kept: KeptAnswer { fingerprint, answer } } = entry;
         let count = u32::try_from(self.entries.len()).expect("fewer than 2^32 answers are kept");
-        self.numbers.insert(hash_of(&entry.key), self.first.wrapping_add(count));
-        self.entries.push_back(entry);
+        self.numbers.insert(hash_of(&key), self.first.wrapping_add(count));
+        self.entries.push_back(Packed { key, fingerprint, at, answer: PackedAnswer::of(answer) });
     }
 
     /// Forgets the oldest one.
@@ -82,20 +158,60 @@ impl Answers {
     }
 
     /// All of them, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter()
+    pub fn iter(&self) -> impl Iterator<Item = Entry> {
+        self.entries.iter().map(|packed| Entry {
+            at: packed.at,
+            key: packed.key,
+            kept: packed.kept(),
+        })
+    }
+
+    /// When they were given, oldest first.
+    pub fn times(&self) -> impl Iterator<Item = Timestamp> {
+        self.entries.iter().map(|packed| packed.at)
     }
 
     /// When the oldest one was given.
     pub fn oldest(&self) -> Option<Timestamp> {
-        self.entries.front().map(|entry| entry.at)
+        self.times().next()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::answer::Reply;
+    use crate::ledger::refusal::Refusal;
+
+    #[test]
+    fn every_answer_is_given_again_as_it_was() {
+        let hold = HoldReply {
+            hold: HoldNo(7),
+            state: HoldState::Lapsed,
+            amount: Credits::MAX,
+            captured: Credits::from_micros(5).expect("a small amount"),
+            uncollected: Credits::ZERO,
+            expires_at: Some(Timestamp::MAX),
+            slices: 3,
+        };
+        let given: Vec<Answer> = vec![
+            Ok(Reply::Hold(hold)),
+            Ok(Reply::Hold(HoldReply { expires_at: None, ..hold })),
+            Ok(Reply::Hold(HoldReply { uncollected: hold.captured, ..hold })),
+            Ok(Reply::Done),
+            Err(Refusal::HoldClosed { state: HoldState::Settled }),
+        ];
+        let mut answers = Answers::default();
+        for (number, answer) in (0..).zip(&given) {
+            let kept = KeptAnswer { fingerprint: number + 1, answer: Arc::new(answer.clone()) };
+            answers.push(Entry { at: Timestamp::MIN, key: number, kept: kept.clone() });
+            assert_eq!(answers.get(number), Some(kept));
+        }
+        let again: Vec<Answer> = answers.iter().map(|entry| (*entry.kept.answer).clone()).collect();
+        assert_eq!(again, given);
+        let in_place = |packed: &&Packed| matches!(packed.answer, PackedAnswer::Leased { .. });
+        assert_eq!(answers.entries.iter().filter(in_place).count(), 1);
+        assert!(size_of::<Packed>() <= 80, "{} bytes", size_of::<Packed>());
+    }
 
     #[test]
     fn answers_are_found_by_key_until_they_are_forgotten_or_undone() {

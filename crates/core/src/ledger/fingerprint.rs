@@ -43,7 +43,7 @@ impl Ledger {
         }
         feed_form(&mut digester, &self.movements.free_places());
         for Entry { at, key, kept } in self.answers.iter() {
-            feed_time(&mut digester, Some(*at));
+            feed_time(&mut digester, Some(at));
             digester.bytes(&key.to_le_bytes());
             feed_form(&mut digester, &Some(kept));
         }

@@ -217,10 +217,9 @@ impl Ledger {
     }
 }
 
-fn answer_image(entry: &Entry) -> AnswerImage {
+fn answer_image(entry: Entry) -> AnswerImage {
     let Entry { at, key, kept } = entry;
-    let answer = Arc::clone(&kept.answer);
-    AnswerImage { at: *at, key: *key, fingerprint: kept.fingerprint, answer }
+    AnswerImage { at, key, fingerprint: kept.fingerprint, answer: kept.answer }
 }
 
 fn account_image(account: &Account) -> AccountImage {

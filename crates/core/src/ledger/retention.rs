@@ -55,7 +55,7 @@ impl Ledger {
             count(ages.take(MOST_AT_ONCE).take_while(|at| *at < from).count())
         };
         events.push(Event::Forgotten {
-            answers: due(&mut self.answers.iter().map(|entry| entry.at), answers_from),
+            answers: due(&mut self.answers.times(), answers_from),
             holds: due(&mut aging.holds.iter().map(|(at, _)| *at), holds_from),
             movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
             buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),

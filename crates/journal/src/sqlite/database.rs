@@ -11,9 +11,13 @@ use crate::error::{AppendError, JournalError};
 /// What writes, until something went wrong with it.
 pub(super) struct Database {
     connection: Option<Connection>,
-    /// About how many pages its log has.
-    log_pages: u32,
+    /// About how many bytes its log has.
+    log_bytes: u64,
+    page_bytes: u64,
 }
+
+/// Pages that a transaction writes whatever its rows are: the first, the head's, and the last parent's.
+const PAGES_BESIDE_ROWS: u64 = 3;
 
 /// What went wrong with the database.
 pub(super) enum Trouble {
@@ -38,8 +42,11 @@ impl From<Trouble> for AppendError {
 }
 
 impl Database {
-    pub(super) fn new(connection: Connection, log_pages: u32) -> Database {
-        Database { connection: Some(connection), log_pages }
+    /// `log_bytes` is about how long the log is.
+    pub(super) fn new(connection: Connection, log_bytes: u64) -> Result<Database, JournalError> {
+        let page_bytes = schema::page_bytes(&connection)
+            .map_err(|error| failure("reading the journal's schema", &error))?;
+        Ok(Database { connection: Some(connection), log_bytes, page_bytes })
     }
 
     fn connection(&self) -> Result<&Connection, JournalError> {
@@ -63,26 +70,27 @@ impl Database {
         self.connection = None;
     }
 
-    /// Stores `batches`, durably, and moves the log into the file when it is long.
+    /// Stores `batches`, durably, and moves the log into the file when it has so many bytes.
     pub(super) fn store(
         &mut self,
         batches: &[Arc<StoredBatch>],
-        checkpoint_pages: u32,
+        checkpoint_bytes: u64,
     ) -> Result<(), Trouble> {
         if !batches.is_empty() {
-            let pages = self.run(|connection| schema::append(connection, batches))?;
-            let Some(pages) = pages else {
+            let bytes = self.run(|connection| schema::append(connection, batches))?;
+            let Some(bytes) = bytes else {
                 let reason = "its head is not the batch that was moved into it last".into();
                 return Err(Trouble::Corrupt(JournalError::Damaged { part: "file", reason }));
             };
-            self.log_pages = self.log_pages.saturating_add(pages);
+            let grown = bytes + PAGES_BESIDE_ROWS * self.page_bytes;
+            self.log_bytes = self.log_bytes.saturating_add(grown);
         }
-        if self.log_pages < checkpoint_pages {
+        if self.log_bytes < checkpoint_bytes {
             return Ok(());
         }
         match self.run(schema::checkpoint) {
             // A reader may hold part of the log back; the next round gets it.
-            Ok(left) => self.log_pages = left,
+            Ok(left) => self.log_bytes = left * self.page_bytes,
             // The log keeps everything, and the batches are stored.
             Err(Trouble::Full(_)) => {}
             Err(other) => return Err(other),

@@ -19,6 +19,8 @@ const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 /// First word of the log when checksums are over big-endian words; one less for little-endian.
 const MAGIC_BIG_ENDIAN: u32 = 0x377f_0683;
+/// The smallest page that SQLite has.
+const LEAST_PAGE_BYTES: usize = 512;
 /// Commits that a power loss can leave behind a torn frame.
 const TORN_AT_MOST: u32 = 1;
 
@@ -34,11 +36,26 @@ pub(super) fn check(path: &Path) -> Result<(), JournalError> {
     if !fill(&mut file, &mut header).map_err(storage)? {
         return Ok(());
     }
-    let lost = lost_commits(&mut file, &header).map_err(storage)?;
+    let page_bytes = page_bytes(path).map_err(storage)?;
+    let lost = lost_commits(&mut file, &header, page_bytes).map_err(storage)?;
     if lost > TORN_AT_MOST {
         return Err(damaged(&format!("{lost} transactions lie behind a damaged frame")));
     }
     Ok(())
+}
+
+/// Bytes of one page, as the database itself says: the log's own header may be what is damaged.
+fn page_bytes(path: &Path) -> io::Result<usize> {
+    let mut header = [0; 18];
+    match File::open(path) {
+        Ok(mut file) => fill(&mut file, &mut header)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    let page_bytes = usize::from(u16::from_be_bytes([header[16], header[17]]));
+    // Without a database no log counts, and SQLite refuses a page that cannot be.
+    let possible = page_bytes.is_power_of_two() && page_bytes >= LEAST_PAGE_BYTES;
+    Ok(if possible { page_bytes } else { PAGE_BYTES })
 }
 
 fn damaged(reason: &str) -> JournalError {
@@ -60,7 +77,11 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// How many commits of this generation lie behind the first frame that SQLite would not accept.
-fn lost_commits(file: &mut impl Read, header: &[u8; HEADER_BYTES]) -> io::Result<u32> {
+fn lost_commits(
+    file: &mut impl Read,
+    header: &[u8; HEADER_BYTES],
+    page_bytes: usize,
+) -> io::Result<u32> {
     let big_endian = word(header, 0) == MAGIC_BIG_ENDIAN;
     let mut sum = checksum(&header[..24], big_endian, (0, 0));
     let mut valid = sum == (word(header, 24), word(header, 28))
@@ -68,7 +89,7 @@ fn lost_commits(file: &mut impl Read, header: &[u8; HEADER_BYTES]) -> io::Result
     let header_valid = valid;
     let mut salts = header[16..24].to_vec();
     let mut lost = 0;
-    let mut frame = vec![0; FRAME_HEADER_BYTES + PAGE_BYTES];
+    let mut frame = vec![0; FRAME_HEADER_BYTES + page_bytes];
     let mut first = true;
     while fill(file, &mut frame)? {
         let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
