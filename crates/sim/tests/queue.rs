@@ -5,7 +5,7 @@ mod support;
 use bursar_core::cell::CellConfig;
 use bursar_sim::queue::baseline::{self, Baseline};
 use bursar_sim::queue::metrics::figures;
-use bursar_sim::queue::shares::{share_errors, windows, worst_beyond_rule};
+use bursar_sim::queue::shares::{Window, share_errors, windows, worst_beyond_rule};
 use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
 use bursar_sim::traces::{JobRow, read_jobs};
 
@@ -80,6 +80,10 @@ fn the_cell_gives_the_same_run_every_time() {
     assert_eq!(run(), run());
 }
 
+fn day_windows(jobs: &[JobRow], tenants: &[String], run: &Run) -> Vec<Window> {
+    windows(jobs, tenants, EIGHT_NODES, CellConfig::default().half_life_ms, run)
+}
+
 /// GPUs and minutes of the jobs of each tenant.
 type Mix = [(u32, u32); 3];
 
@@ -96,7 +100,7 @@ fn worst_share_error(mix: Mix, resumable: bool) -> f64 {
         }
     }
     let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
-    let errors = share_errors(&windows(&jobs, &tenants, EIGHT_NODES, &run));
+    let errors = share_errors(&day_windows(&jobs, &tenants, &run));
     assert_eq!(errors.len(), 3);
     errors.into_values().fold(0.0, f64::max)
 }
@@ -166,7 +170,7 @@ fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
         let tenants: Vec<String> =
             (0..jobs.len()).map(|job| format!("lab:t{}", job % count)).collect();
         let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
-        let windows = windows(&jobs, &tenants, EIGHT_NODES, &run);
+        let windows = day_windows(&jobs, &tenants, &run);
         for (tenant, error) in share_errors(&windows) {
             assert!(error <= known, "{name}, {count}, {tenant}: {:.1} %", error * 100.0);
         }

@@ -140,7 +140,7 @@ fn run_policy(
     };
     bar.finish_and_clear();
     let figures = figures(jobs, cluster, &run);
-    let windows = windows(jobs, tenants, cluster, &run);
+    let windows = windows(jobs, tenants, cluster, config.half_life_ms, &run);
     Ok(Outcome { policy, run, figures, windows })
 }
 

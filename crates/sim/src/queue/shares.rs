@@ -3,7 +3,7 @@
 //! A share is measured over windows of 24 hours in which at least two tenants always had a job waiting: a
 //! tenant's error is how far it is from an equal part of what those used together. Not all of that is a
 //! cell's doing, because equal parts of a day are not what the rule of fair share says. The rule is: whoever
-//! has used least is next, where usage halves in a day. So a tenant that comes back is owed more than its
+//! has used least is next, where usage fades with a half-life, a day by default. So a tenant that comes back is owed more than its
 //! part for a while, and who has less to run than its part leaves the rest to the others. And nobody gives up
 //! what none of those could use to whom it is due. What the rule alone would give is worked out in `rule.rs`,
 //! and an error that it explains is told apart from one that it does not.
@@ -103,13 +103,19 @@ pub fn worst_beyond_rule(windows: &[Window]) -> f64 {
 
 /// All windows of a run, one an hour. Where each job is its own tenant there are none: such a tenant waits or
 /// runs, and has no share to go on with.
-pub fn windows(jobs: &[JobRow], tenants: &[String], cluster: Cluster, run: &Run) -> Vec<Window> {
+pub fn windows(
+    jobs: &[JobRow],
+    tenants: &[String],
+    cluster: Cluster,
+    half_life_ms: i64,
+    run: &Run,
+) -> Vec<Window> {
     let names: BTreeSet<&String> = tenants.iter().collect();
     if names.len() == tenants.len() {
         return Vec::new();
     }
     let backlogs = backlogs(jobs, tenants, run);
-    let history = History::new(jobs, tenants, cluster, run);
+    let history = History::new(jobs, tenants, cluster, half_life_ms, run);
     let end = run.jobs.iter().map(|job| job.finished_ms).max().unwrap_or(0);
     let starts = (0..).map(|step| step * STEP_MS).take_while(|from| from + WINDOW_MS <= end);
     starts
@@ -192,7 +198,7 @@ mod tests {
             });
             tenants.push(tenant.to_string());
         }
-        windows(&jobs, &tenants, EIGHT_NODES, &run)
+        windows(&jobs, &tenants, EIGHT_NODES, 24 * HOUR, &run)
     }
 
     fn at_hour(windows: &[Window], hour: i64) -> &Window {

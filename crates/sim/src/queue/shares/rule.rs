@@ -9,8 +9,6 @@ use crate::traces::JobRow;
 
 /// The rule is followed in steps of ten minutes, as long as a turn.
 const STEP_MS: i64 = 600_000;
-/// Usage halves in a day: the default of a cell.
-const HALF_LIFE_MS: i64 = 86_400_000;
 /// Somebody may be told to leave for another who will have used less by one in so many parts after a turn:
 /// the cell's own gap.
 const GAP: f64 = 64.0;
@@ -42,16 +40,25 @@ struct Tenant<'a> {
 /// What all tenants had and asked for.
 pub(super) struct History<'a> {
     tenants: Vec<Tenant<'a>>,
+    fading: Fading,
 }
 
-/// What is left of a usage after a step.
-fn fading() -> f64 {
-    0.5f64.powf(STEP_MS as f64 / HALF_LIFE_MS as f64)
+/// How usage fades.
+#[derive(Copy, Clone)]
+struct Fading {
+    /// What is left of a usage after a step.
+    by_step: f64,
 }
 
-/// Faded usage after a step in which so much was used evenly.
-fn faded_after(faded: f64, used: f64) -> f64 {
-    faded * fading() + used * fading().sqrt()
+impl Fading {
+    fn new(half_life_ms: i64) -> Fading {
+        Fading { by_step: 0.5f64.powf(STEP_MS as f64 / half_life_ms as f64) }
+    }
+
+    /// Faded usage after a step in which so much was used evenly.
+    fn after(self, faded: f64, used: f64) -> f64 {
+        faded * self.by_step + used * self.by_step.sqrt()
+    }
 }
 
 impl<'a> History<'a> {
@@ -59,8 +66,10 @@ impl<'a> History<'a> {
         jobs: &[JobRow],
         tenants: &'a [String],
         cluster: Cluster,
+        half_life_ms: i64,
         run: &Run,
     ) -> History<'a> {
+        let fading = Fading::new(half_life_ms);
         let (usage, demand) = (usage(jobs, tenants, run), demand(jobs, tenants, run));
         let end = demand.values().map(Usage::end).max().unwrap_or(0);
         let steps = end / STEP_MS + 1;
@@ -73,13 +82,13 @@ impl<'a> History<'a> {
             let used = by_step(usage.get(name));
             let faded = used.iter().scan(0.0, |faded, used| {
                 let before = *faded;
-                *faded = faded_after(before, *used);
+                *faded = fading.after(before, *used);
                 Some(before)
             });
             let (faded, spare) = (faded.collect(), vec![0.0; used.len()]);
             Tenant { name, faded, used, asked: by_step(Some(demand)), spare }
         });
-        let mut history = History { tenants: with_faded.collect() };
+        let mut history = History { tenants: with_faded.collect(), fading };
         let names: Vec<&str> = demand.keys().copied().collect();
         let middles = (0..steps).map(|step| step * STEP_MS + STEP_MS / 2);
         let waiting = smallest_waiting(jobs, tenants, run, &names, middles);
@@ -149,7 +158,7 @@ impl<'a> History<'a> {
             };
             for (index, given) in fill(total, &faded, &least, &asked).into_iter().enumerate() {
                 owed[index] += given;
-                faded[index] = faded_after(faded[index], given);
+                faded[index] = self.fading.after(faded[index], given);
             }
         }
         self.tenants.iter().map(|tenant| tenant.name).zip(owed).collect()
@@ -215,7 +224,8 @@ mod tests {
             faded: vec![faded * GPU_HOUR],
             spare: vec![0.0],
         };
-        let mut history = History { tenants: tenants.map(of).into_iter().collect() };
+        let fading = Fading::new(86_400_000);
+        let mut history = History { tenants: tenants.map(of).into_iter().collect(), fading };
         let waiting = tenants.map(|(_, _, waiting)| waiting).to_vec();
         history.find_spare(Cluster { nodes: 8, gpus_per_node: 8 }, &[waiting]);
         std::array::from_fn(|index| history.tenants[index].spare[0] / STEP)
