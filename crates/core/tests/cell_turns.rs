@@ -156,22 +156,40 @@ fn gangs_of_the_whole_cell_start_though_somebody_waits_for_what_there_is_not() {
     world.check_replay();
 }
 
-#[test]
-fn a_gang_of_the_whole_cell_starts_behind_newcomers_without_end() {
-    let mut world = World::with_nodes(2, "H100");
+/// Whether a gang of the whole cell starts within four days behind newcomers without end: half as much again
+/// as the cell has, all of it from accounts that have used nothing.
+fn starts_behind_newcomers(world: &mut World, named: bool) -> bool {
     world.checks = false;
-    run(&mut world, "a", 8, 1);
+    run(world, "a", 8, 1);
     world.pass(2 * HOUR, MINUTE);
-    // Half as much again as the cell has, all of it from accounts that have used nothing.
     let mut gangs = None;
     for visitor in 0..4 * 24 * 12 {
-        let spec = world.spec(&format!("v{visitor}"), 2, HOUR);
+        let mut spec = world.spec(&format!("v{visitor}"), 2, HOUR);
+        spec.max_runtime_ms = spec.max_runtime_ms.filter(|_| named);
         world.submit(spec);
         if visitor == 24 {
-            gangs = Some([gang(&mut world, 2), gang(&mut world, 2)]);
+            gangs = Some([gang(world, 2), gang(world, 2)]);
         }
         world.pass(5 * MINUTE, MINUTE);
     }
     let gangs = gangs.expect("submitted among the newcomers");
-    assert!(gangs.iter().any(|gang| world.has_started(*gang)));
+    gangs.iter().any(|gang| world.has_started(*gang))
+}
+
+#[test]
+fn a_gang_of_the_whole_cell_starts_behind_newcomers_without_end() {
+    assert!(starts_behind_newcomers(&mut World::with_nodes(2, "H100"), true));
+}
+
+#[test]
+fn a_gang_that_runs_in_slices_starts_by_age_though_its_account_has_used_more_than_every_newcomer() {
+    // They do not say how long they stay, so that it has no promise, and nodes only while it may keep them.
+    assert!(starts_behind_newcomers(&mut World::with_nodes(2, "H100"), false));
+}
+
+#[test]
+fn a_gang_that_runs_in_slices_starts_by_age_though_somebody_older_waits_for_what_there_is_not() {
+    let mut world = World::with_nodes(2, "H100");
+    run(&mut world, "nowhere", 16, 1);
+    assert!(starts_behind_newcomers(&mut world, false));
 }

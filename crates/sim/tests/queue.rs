@@ -4,7 +4,8 @@ mod support;
 
 use bursar_core::cell::CellConfig;
 use bursar_sim::queue::baseline::{self, Baseline};
-use bursar_sim::queue::metrics::{figures, share_errors};
+use bursar_sim::queue::metrics::figures;
+use bursar_sim::queue::shares::{Window, share_errors, windows, worst_beyond_rule};
 use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
 use bursar_sim::traces::{JobRow, read_jobs};
 
@@ -79,6 +80,10 @@ fn the_cell_gives_the_same_run_every_time() {
     assert_eq!(run(), run());
 }
 
+fn day_windows(jobs: &[JobRow], tenants: &[String], run: &Run) -> Vec<Window> {
+    windows(jobs, tenants, EIGHT_NODES, CellConfig::default().half_life_ms, run)
+}
+
 /// GPUs and minutes of the jobs of each tenant.
 type Mix = [(u32, u32); 3];
 
@@ -95,7 +100,7 @@ fn worst_share_error(mix: Mix, resumable: bool) -> f64 {
         }
     }
     let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
-    let errors = share_errors(&jobs, &tenants, &run);
+    let errors = share_errors(&day_windows(&jobs, &tenants, &run));
     assert_eq!(errors.len(), 3);
     errors.into_values().fold(0.0, f64::max)
 }
@@ -140,6 +145,8 @@ fn tenants_whose_jobs_resume_and_need_more_than_twice_their_part_get_equal_parts
         // The last gang of a tenant counts like those before it.
         [(48, 180), (48, 60), (8, 60)],
         [(48, 120), (1, 30), (1, 720)],
+        // All are old after a day: age is no merit then.
+        [(64, 120), (16, 240), (2, 45)],
     ];
     for mix in mixes {
         let error = worst_share_error(mix, true);
@@ -150,22 +157,25 @@ fn tenants_whose_jobs_resume_and_need_more_than_twice_their_part_get_equal_parts
 #[test]
 fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
     let traces = [
-        ("trace1.csv", 2, 0.08),
-        ("trace3.csv", 2, 0.05),
-        ("trace3_pr.csv", 2, 0.05),
+        ("trace1.csv", 2, 0.08, 0.071),
+        ("trace3.csv", 2, 0.05, 0.0),
+        ("trace3_pr.csv", 2, 0.05, 0.0),
         // Gangs of half the cell, which is twice what one of four is entitled to.
-        ("trace3_pr.csv", 4, 0.16),
-        // Gangs of four times what one of eight is entitled to.
-        ("trace3_pr.csv", 8, 0.65),
+        ("trace3_pr.csv", 4, 0.15, 0.167),
+        // Gangs of four times what one of eight is entitled to; most is what nobody else could use.
+        ("trace3_pr.csv", 8, 0.54, 0.104),
     ];
-    for (name, count, known) in traces {
+    for (name, count, known, by_the_cell_alone) in traces {
         let jobs = trace(name);
         let tenants: Vec<String> =
             (0..jobs.len()).map(|job| format!("lab:t{}", job % count)).collect();
         let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
-        for (tenant, error) in share_errors(&jobs, &tenants, &run) {
+        let windows = day_windows(&jobs, &tenants, &run);
+        for (tenant, error) in share_errors(&windows) {
             assert!(error <= known, "{name}, {count}, {tenant}: {:.1} %", error * 100.0);
         }
+        let beyond = worst_beyond_rule(&windows);
+        assert!(beyond <= by_the_cell_alone, "{name}, {count}: {:.1} %", beyond * 100.0);
     }
 }
 

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use bursar_core::cell::CellConfig;
 use bursar_sim::queue::baseline::{self, Baseline};
-use bursar_sim::queue::metrics::{Figures, figures, share_errors};
+use bursar_sim::queue::metrics::{Figures, figures};
+use bursar_sim::queue::shares::{
+    Cause, Window, by_cause, share_errors, windows, worst_beyond_rule,
+};
 use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
 use bursar_sim::traces::{JobRow, read_jobs};
 use clap::{Args, ValueEnum};
@@ -68,7 +71,7 @@ struct Outcome {
     policy: QueuePolicy,
     run: Run,
     figures: Figures,
-    share_errors: BTreeMap<String, f64>,
+    windows: Vec<Window>,
 }
 
 pub(crate) fn run(mut arguments: QueueArguments) -> Result<(), Failure> {
@@ -137,8 +140,8 @@ fn run_policy(
     };
     bar.finish_and_clear();
     let figures = figures(jobs, cluster, &run);
-    let share_errors = share_errors(jobs, tenants, &run);
-    Ok(Outcome { policy, run, figures, share_errors })
+    let windows = windows(jobs, tenants, cluster, config.half_life_ms, &run);
+    Ok(Outcome { policy, run, figures, windows })
 }
 
 /// The settings that a study may change, and how.
@@ -205,6 +208,39 @@ struct PolicyReport {
     starts_per_job: f64,
     /// By tenant, for those that were backlogged for 24 hours.
     share_error: BTreeMap<String, f64>,
+    /// How far they were at most from what fair share alone gives, where nothing else explains it.
+    share_error_beyond_rule: f64,
+    /// The 24 hours that were looked at.
+    share_windows: ShareWindows,
+}
+
+/// How many windows of 24 hours there were in which tenants waited all the time, and in how many of them
+/// somebody was more than 5 % from an equal part, by what it is due to.
+#[derive(Serialize)]
+struct ShareWindows {
+    all: usize,
+    /// Somebody asked for less than his part.
+    demand: usize,
+    /// Somebody had used less, or more, before.
+    memory: usize,
+    /// Somebody had what nobody else could have used.
+    room: usize,
+    /// The cell gave more or less than the rule.
+    cell: usize,
+}
+
+impl ShareWindows {
+    fn of(windows: &[Window]) -> ShareWindows {
+        let counts = by_cause(windows);
+        let of = |cause| counts.get(&cause).copied().unwrap_or(0);
+        ShareWindows {
+            all: windows.len(),
+            demand: of(Cause::Demand),
+            memory: of(Cause::Memory),
+            room: of(Cause::Room),
+            cell: of(Cause::Cell),
+        }
+    }
 }
 
 fn report(outcomes: &[Outcome], cluster: Cluster, settings: BTreeMap<&'static str, i64>) -> Report {
@@ -217,11 +253,12 @@ fn report(outcomes: &[Outcome], cluster: Cluster, settings: BTreeMap<&'static st
         worst_finish_time_fairness: rounded(outcome.figures.worst_fairness),
         unfair_pct: rounded(outcome.figures.unfair_pct),
         starts_per_job: rounded(outcome.figures.starts_per_job),
-        share_error: outcome
-            .share_errors
-            .iter()
-            .map(|(tenant, error)| (tenant.clone(), rounded(*error)))
+        share_error: share_errors(&outcome.windows)
+            .into_iter()
+            .map(|(tenant, error)| (tenant, rounded(error)))
             .collect(),
+        share_error_beyond_rule: rounded(worst_beyond_rule(&outcome.windows)),
+        share_windows: ShareWindows::of(&outcome.windows),
     };
     Report {
         gpus: cluster.gpus(),
@@ -241,11 +278,13 @@ fn text_table(outcomes: &[Outcome]) -> String {
         "ρ > 1.05, %",
         "starts/job",
         "worst share error, %",
+        "beyond the rule, %",
     ];
     let rows = outcomes.iter().map(|outcome| {
         let Figures { mean_jct_s, p99_jct_s, makespan_s, .. } = outcome.figures;
         let Figures { worst_fairness, unfair_pct, starts_per_job, .. } = outcome.figures;
-        let worst = outcome.share_errors.values().copied().reduce(f64::max);
+        let percent = |error: f64| format!("{:.1}", 100.0 * error);
+        let worst = share_errors(&outcome.windows).into_values().reduce(f64::max);
         vec![
             outcome.policy.name().to_string(),
             format!("{mean_jct_s:.0}"),
@@ -254,7 +293,8 @@ fn text_table(outcomes: &[Outcome]) -> String {
             format!("{worst_fairness:.2}"),
             format!("{unfair_pct:.1}"),
             format!("{starts_per_job:.2}"),
-            worst.map_or("–".into(), |error| format!("{:.1}", 100.0 * error)),
+            worst.map_or("–".into(), percent),
+            worst.map_or("–".into(), |_| percent(worst_beyond_rule(&outcome.windows))),
         ]
     });
     table(header.map(String::from).to_vec(), rows)

@@ -288,8 +288,8 @@ fn rank(
 ) -> Option<Rank> {
     let state = inventory.state(slot);
     let free = state.free()?;
-    // Most states have no room, and that is seen without looking at the node.
-    if !has_room(free, shape) || !inventory.node(first).node.fits(shape) {
+    // Most states have no room, and that is seen first.
+    if !has_room(free, shape) || !inventory.slot_accepts(slot, shape) {
         return None;
     }
     let preference = u16::try_from(shape.preference(free.model)?).unwrap_or(u16::MAX);

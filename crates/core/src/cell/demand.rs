@@ -66,6 +66,8 @@ pub struct DemandMix {
     levels: Vec<Level>,
     /// The weight of kinds that leave every GPU idle.
     without_gpu: u64,
+    /// The weight of all kinds.
+    weight: u64,
     /// CPU and memory that go with a whole GPU, on average.
     pub(super) cpu_milli_per_gpu: u64,
     pub(super) memory_mib_per_gpu: u64,
@@ -80,22 +82,66 @@ struct Level {
     kinds: Vec<(Kind, u64)>,
     /// The weight of all of them.
     weight: u64,
+    /// The kinds that any model serves, as far as a score needs them: most of what a decision costs
+    /// is adding these up.
+    plain: Vec<Plain>,
+    /// The most devices and the most CPU that one of `plain` asks for, and the weight of all.
+    most: Plain,
+    /// Where in `kinds` those are that only some models serve.
+    restricted: Vec<usize>,
+}
+
+/// What a kind asks for besides its part of each device, with its weight.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct Plain {
+    devices: u16,
+    cpu_milli: u32,
+    weight: u64,
+}
+
+impl Plain {
+    fn fits(&self, devices: u16, free_cpu_milli: u32) -> bool {
+        devices >= self.devices && free_cpu_milli >= self.cpu_milli
+    }
 }
 
 impl Level {
     fn new(per_device: u16, kinds: Vec<(Kind, u64)>) -> Level {
         let weight = kinds.iter().map(|(_, weight)| weight).sum();
-        Level { per_device, kinds, weight }
+        let is_restricted = |index: &usize| !kinds[*index].0.restriction.is_none();
+        let restricted: Vec<usize> = (0..kinds.len()).filter(is_restricted).collect();
+        let plain: Vec<Plain> = kinds
+            .iter()
+            .filter(|(kind, _)| kind.restriction.is_none())
+            .map(|(kind, weight)| Plain {
+                devices: kind.gpu.devices(),
+                cpu_milli: kind.cpu_milli,
+                weight: *weight,
+            })
+            .collect();
+        let most = plain.iter().fold(Plain::default(), |most, kind| Plain {
+            devices: most.devices.max(kind.devices),
+            cpu_milli: most.cpu_milli.max(kind.cpu_milli),
+            weight: most.weight + kind.weight,
+        });
+        Level { per_device, kinds, weight, plain, most, restricted }
     }
 
     /// The weight of the kinds that fit a node with so many devices that have enough left.
     fn fitting(&self, devices: u16, state: &NodeState) -> u64 {
-        let fits = |kind: &Kind| {
-            devices >= kind.gpu.devices()
-                && state.free_cpu_milli >= kind.cpu_milli
-                && kind.restriction.allows(state.model, state.gpu_memory_mib)
+        let cpu = state.free_cpu_milli;
+        let plain = if self.most.fits(devices, cpu) {
+            self.most.weight
+        } else {
+            self.plain.iter().filter(|kind| kind.fits(devices, cpu)).map(|kind| kind.weight).sum()
         };
-        self.kinds.iter().map(|(kind, weight)| if fits(kind) { *weight } else { 0 }).sum()
+        let restricted = self.restricted.iter().map(|index| &self.kinds[*index]);
+        let fitting = restricted.filter(|(kind, _)| {
+            devices >= kind.gpu.devices()
+                && cpu >= kind.cpu_milli
+                && kind.restriction.allows(state.model, state.gpu_memory_mib)
+        });
+        plain + fitting.map(|(_, weight)| weight).sum::<u64>()
     }
 }
 
@@ -134,6 +180,7 @@ impl DemandMix {
         let (levels, without_gpu) = condense(weights);
         DemandMix {
             version,
+            weight: weight_of(&levels, without_gpu),
             levels,
             without_gpu,
             cpu_milli_per_gpu: per_gpu(cpu),
@@ -152,17 +199,23 @@ impl DemandMix {
     /// Work that does not fit can use none of what is idle; work that fits can use every device
     /// with enough left for it.
     pub fn fragments(&self, state: &NodeState) -> u64 {
-        let idle: u64 = state.free_gpus.iter().map(|free| u64::from(*free)).sum();
-        let mut lost = self.without_gpu * idle;
+        let idle = state.free_gpu_thousandths();
+        let mut lost = self.weight * idle;
+        // Devices and levels are in rising order: those too full for a level are too full for the
+        // next ones as well.
+        let (mut fitting, mut usable) = (state.free_gpus.as_slice(), idle);
         for level in &self.levels {
-            lost += level.weight * idle;
-            let fitting = state.free_gpus.iter().filter(|free| **free >= level.per_device);
-            let (devices, usable) = fitting.fold((0u16, 0u64), |(devices, usable), free| {
-                (devices + 1, usable + u64::from(*free))
-            });
-            if devices > 0 {
-                lost -= usable * level.fitting(devices, state);
+            while let Some((fullest, rest)) = fitting.split_first()
+                && *fullest < level.per_device
+            {
+                usable -= u64::from(*fullest);
+                fitting = rest;
             }
+            if fitting.is_empty() {
+                break;
+            }
+            // At most 64 devices.
+            lost -= usable * level.fitting(fitting.len() as u16, state);
         }
         lost
     }
@@ -196,6 +249,11 @@ impl DemandMix {
 
 /// A model is at most this scarce: ten GPUs for one.
 const MOST_SCARCE: u64 = 10_000;
+
+/// The weight of all kinds of a mix.
+fn weight_of(levels: &[Level], without_gpu: u64) -> u64 {
+    levels.iter().map(|level| level.weight).sum::<u64>() + without_gpu
+}
 
 /// Keeps the heaviest kinds, scales their weights to [`ONE`] and groups them.
 fn condense(weights: BTreeMap<Kind, u64>) -> (Vec<Level>, u64) {
@@ -232,8 +290,6 @@ pub struct Demand {
     news: u64,
     mix: DemandMix,
 }
-
-impl Demand {}
 
 /// When this much has been counted, all counts are halved: old work fades.
 const MEMORY: u64 = 65_536;

@@ -22,7 +22,7 @@ use super::job::{Occupancy, Request};
 use super::maintenance::MAINTENANCE_CLASS;
 use super::node::{GpuSet, Node, NodeId, NodeState};
 use super::profile::{Outlook, Profile};
-use super::shape::{LabelId, ModelId, ShapeId, Shapes};
+use super::shape::{LabelId, ModelId, Shape, ShapeId, Shapes};
 use super::supply::Supply;
 use crate::time::Timestamp;
 
@@ -50,6 +50,15 @@ impl Hardware {
             labels: spec.labels.clone(),
             scope: spec.scope,
         }
+    }
+
+    /// Whether nodes of this kind will do for a shape, however full they are: as
+    /// [`Node::accepts`](super::node::Node::accepts).
+    fn accepts(&self, shape: &Shape) -> bool {
+        self.scope.is_none_or(|scope| shape.scopes.contains(&scope))
+            && shape.allows(self.model)
+            && self.gpu_memory_mib >= shape.gpu_memory_mib
+            && shape.labels.iter().all(|label| self.labels.binary_search(label).is_ok())
     }
 }
 
@@ -271,6 +280,13 @@ impl Inventory {
         &self.states[slot as usize]
     }
 
+    /// Whether the nodes of a slot are of the kind that a shape asks for. They take work, or they
+    /// would have no slot.
+    pub(crate) fn slot_accepts(&self, slot: u32, shape: &Shape) -> bool {
+        let key = self.states[slot as usize].key.as_ref();
+        key.is_some_and(|key| self.hardware.get(key.hardware).accepts(shape))
+    }
+
     /// What is free of each model on nodes that take work.
     pub(crate) fn supply(&self) -> &Supply {
         &self.supply
@@ -397,7 +413,7 @@ impl Inventory {
         let key = open.then(|| StateKey {
             hardware: record.hardware,
             state: record.node.state(),
-            claims: record.claims.clone(),
+            claims: SmallVec::from_slice(&record.claims),
         });
         self.profile.get_mut().touch(id);
         if let Some(slot) = old {
@@ -499,6 +515,8 @@ impl Inventory {
                             && key.claims == record.claims
                     });
                     let first = state.first == state.nodes.first().copied();
+                    let alike =
+                        alike && *self.hardware.get(record.hardware) == Hardware::of(&record.node);
                     if !alike || !first || !state.nodes.contains(&id) {
                         return Err(format!("{id:?} is in the slot of another state"));
                     }

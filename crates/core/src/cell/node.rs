@@ -112,26 +112,58 @@ impl NodeState {
     /// The state after a shape was placed here; `None` if there is no room. Devices are picked as
     /// by [`Node::pick_gpus`].
     pub fn after(&self, shape: &Shape) -> Option<NodeState> {
-        let mut after = self.clone();
-        after.free_cpu_milli = after.free_cpu_milli.checked_sub(shape.cpu_milli)?;
-        after.free_memory_mib = after.free_memory_mib.checked_sub(shape.memory_mib)?;
+        let mut after = NodeState {
+            model: self.model,
+            gpu_memory_mib: self.gpu_memory_mib,
+            free_cpu_milli: self.free_cpu_milli.checked_sub(shape.cpu_milli)?,
+            free_memory_mib: self.free_memory_mib.checked_sub(shape.memory_mib)?,
+            free_gpus: SmallVec::from_slice(&self.free_gpus),
+        };
+        // What is taken moves down to its place; the others stay in rising order.
         match shape.gpu {
             GpuDemand::None => {}
             GpuDemand::Share(share) => {
-                let device = after.free_gpus.iter_mut().find(|free| **free >= share)?;
-                *device -= share;
+                let device = after.free_gpus.iter().position(|free| *free >= share)?;
+                let left = after.free_gpus[device] - share;
+                let place = after.free_gpus[..device].partition_point(|free| *free <= left);
+                after.free_gpus[place..=device].rotate_right(1);
+                after.free_gpus[place] = left;
             }
             GpuDemand::Whole(count) => {
-                let first = after.free_gpus.len().checked_sub(usize::from(count))?;
-                let devices = &mut after.free_gpus[first..];
-                if devices.iter().any(|free| *free != WHOLE_GPU) {
+                let count = usize::from(count);
+                let first = after.free_gpus.len().checked_sub(count)?;
+                if after.free_gpus[first..].iter().any(|free| *free != WHOLE_GPU) {
                     return None;
                 }
-                devices.fill(0);
+                after.free_gpus.copy_within(..first, count);
+                after.free_gpus[..count].fill(0);
             }
         }
-        after.free_gpus.sort_unstable();
         Some(after)
+    }
+}
+
+/// The room on a node, as far as it decides whether a shape fits.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    cpu_milli: u32,
+    memory_mib: u32,
+    /// Free thousandths of the device that has most.
+    most_of_one: u16,
+    /// Devices that nobody uses.
+    untouched: u16,
+}
+
+impl Room {
+    /// Whether there is room for a shape.
+    pub fn holds(&self, shape: &Shape) -> bool {
+        self.cpu_milli >= shape.cpu_milli
+            && self.memory_mib >= shape.memory_mib
+            && match shape.gpu {
+                GpuDemand::None => true,
+                GpuDemand::Share(share) => self.most_of_one >= share,
+                GpuDemand::Whole(count) => self.untouched >= count,
+            }
     }
 }
 
@@ -243,7 +275,7 @@ impl Node {
 
     /// What matters of the node when a placement is valued.
     pub fn state(&self) -> NodeState {
-        let mut free_gpus = self.free_gpus.clone();
+        let mut free_gpus = SmallVec::from_slice(&self.free_gpus);
         free_gpus.sort_unstable();
         NodeState {
             model: self.spec.model,
@@ -279,6 +311,16 @@ impl Node {
             && self.has_gpus(shape.gpu)
     }
 
+    /// The room there is now, to compare many shapes with.
+    pub fn room(&self) -> Room {
+        Room {
+            cpu_milli: self.free_cpu_milli,
+            memory_mib: self.free_memory_mib,
+            most_of_one: self.free_gpus.iter().copied().max().unwrap_or(0),
+            untouched: self.untouched_gpus(),
+        }
+    }
+
     /// Whether the GPUs that are free now meet a demand.
     pub fn has_gpus(&self, demand: GpuDemand) -> bool {
         match demand {
@@ -290,7 +332,8 @@ impl Node {
 
     /// Whether a shape can start here now.
     pub fn fits(&self, shape: &Shape) -> bool {
-        !self.drained && self.accepts(shape) && self.has_room(shape)
+        // Most nodes have no room, and that is seen first.
+        !self.drained && self.has_room(shape) && self.accepts(shape)
     }
 
     /// Whether a shape could start here if nothing else ran and nothing were drained.
@@ -505,6 +548,7 @@ mod tests {
                 let job = shape(gpu, cpu_milli);
                 let foreseen = node.state().after(&job);
                 prop_assert_eq!(foreseen.is_some(), node.fits(&job));
+                prop_assert_eq!(node.room().holds(&job), node.fits(&job));
                 if node.fits(&job) {
                     let gpus = node.pick_gpus(gpu).expect("it fits");
                     node.take(&job, gpus);

@@ -106,7 +106,8 @@ impl Cell {
                     // To put one gang in the place of its like serves nobody.
                     guest.may_be_guest()
                         && !(far && guest.is_like(job))
-                        && (by_age || shares.sends_away(self, job, guest, live))
+                        && (by_age && self.has_waited_longer(job, guest)
+                            || shares.sends_away(self, job, guest, live))
                         && live.proposed_at >= kept.made_at
                         && live.confirmed
                         && live.stop.is_none()

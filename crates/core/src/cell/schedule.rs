@@ -168,15 +168,16 @@ impl Cell {
     fn is_slice_too_early(&self, now: Timestamp, job: &Job) -> bool {
         let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.slot.is_some());
         let Some(kept) = kept.filter(|_| job.spec.resumable) else { return false };
-        if self.is_turn_of_age_of(now, job) {
-            return false;
-        }
+        let by_age = self.is_turn_of_age_of(now, job);
         let mut passed_over = Bits::default();
         for _ in 0..REVIEWED_AT_ONCE {
             let next = self.accounts.next(job.class(), None, &passed_over).map(|id| self.job(id));
             let Some(next) = next.filter(|next| self.is_slice_ahead_of(now, job, next)) else {
                 return false;
             };
+            if by_age && self.has_waited_longer(job, next) {
+                return false;
+            }
             // Who fits nowhere even when all have left would be next for ever.
             if self.could_use(next, &kept.nodes) {
                 return true;
@@ -196,8 +197,14 @@ impl Cell {
                 == wanted
     }
 
-    /// Whether it is the turn of age, and a job is among the oldest: then it starts whatever its
-    /// account has used.
+    /// Whether a job has waited longer than another by as much as makes a job old. Where all have come
+    /// at about the same time, the oldest is nobody in particular.
+    pub(crate) fn has_waited_longer(&self, job: &Job, than: &Job) -> bool {
+        than.submitted_at.millis_since(job.submitted_at) >= self.config.ageing_after_ms
+    }
+
+    /// Whether it is the turn of age, and a job is among the oldest: then it starts before those who
+    /// came later, whatever its account has used.
     pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &Job) -> bool {
         self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
+use smallvec::SmallVec;
 
 use super::account::{Accounts, ROOT};
 use super::bits::Bits;
@@ -11,11 +12,11 @@ use super::demand::Demand;
 use super::group::Groups;
 use super::ids::{AccountId, ClassRank, JobId, MaintenanceId, RequestId};
 use super::intern::{InternedId, Interner};
-use super::inventory::Inventory;
+use super::inventory::{Inventory, NodeRecord};
 use super::job::{Job, Phase, Request, Waiting, when_free};
 use super::jobs::Jobs;
 use super::maintenance::Window;
-use super::node::{NodeId, RackId};
+use super::node::{NodeId, RackId, Room};
 use super::once::Done;
 use super::post::Mark;
 use super::queue::Ticket;
@@ -252,11 +253,15 @@ impl Cell {
                 self.idle = false;
             }
         }
+        // There is room for few of the many who wait, so that is asked first.
+        let room = record.node.room();
         for (class, queue) in &mut self.classes {
             let mut woken = std::mem::take(&mut queue.woken);
             for index in queue.parked.iter() {
                 let request = &self.requests.values()[index];
-                if record.node.fits(self.shapes.get(request.shape))
+                let shape = self.shapes.get(request.shape);
+                if room.holds(shape)
+                    && record.node.accepts(shape)
                     && record.allows_some(*class, self.now, request, &self.config)
                 {
                     woken.insert(index);
@@ -275,16 +280,20 @@ impl Cell {
         if self.hot.len() > HOT_NODES_LOOKED_AT {
             return;
         }
+        let hot = self.hot.iter().filter_map(|node| self.inventory.get(*node));
+        let hot: SmallVec<[(&NodeRecord, Room); 1]> = hot
+            .filter(|record| record.is_open())
+            .map(|record| (record, record.node.room()))
+            .collect();
         for (class, queue) in &mut self.classes {
             let mut parked = std::mem::take(&mut queue.parked);
             for index in queue.woken.iter() {
                 let request = &self.requests.values()[index];
                 let shape = self.shapes.get(request.shape);
-                let served = self.hot.iter().any(|node| {
-                    self.inventory.get(*node).is_some_and(|record| {
-                        record.node.fits(shape)
-                            && record.allows_some(*class, self.now, request, &self.config)
-                    })
+                let served = hot.iter().any(|(record, room)| {
+                    room.holds(shape)
+                        && record.node.accepts(shape)
+                        && record.allows_some(*class, self.now, request, &self.config)
                 });
                 if !served {
                     parked.insert(index);

@@ -98,123 +98,9 @@ impl Presence {
     }
 }
 
-/// How far tenants were from their share, by tenant: the worst |usage / entitled − 1| over all
-/// windows of 24 hours in which at least two tenants always had a job waiting. Entitled is an equal
-/// part of what those tenants used together. Tenants that never waited that long are left out.
-pub fn share_errors(jobs: &[JobRow], tenants: &[String], run: &Run) -> BTreeMap<String, f64> {
-    let mut errors: BTreeMap<String, f64> = BTreeMap::new();
-    let backlogs = backlogs(jobs, tenants, run);
-    let mut usage: BTreeMap<&str, Usage> = BTreeMap::new();
-    for stretch in &run.stretches {
-        let gpus = jobs[stretch.job].gpus;
-        usage.entry(&tenants[stretch.job]).or_default().add(stretch.from_ms, stretch.to_ms, gpus);
-    }
-    usage.values_mut().for_each(Usage::finish);
-    let end = run.jobs.iter().map(|job| job.finished_ms).max().unwrap_or(0);
-    let mut from = 0;
-    while from + WINDOW_MS <= end {
-        let to = from + WINDOW_MS;
-        let waiting: Vec<(&str, f64)> = backlogs
-            .iter()
-            .filter(|(_, backlog)| {
-                backlog.iter().any(|(start, stop)| *start <= from && to <= *stop)
-            })
-            .map(|(tenant, _)| {
-                (*tenant, usage.get(tenant).map_or(0.0, |usage| usage.within(from, to)))
-            })
-            .collect();
-        let total: f64 = waiting.iter().map(|(_, used)| used).sum();
-        if waiting.len() >= 2 && total > 0.0 {
-            let entitled = total / waiting.len() as f64;
-            for (tenant, used) in waiting {
-                let error = (used / entitled - 1.0).abs();
-                let worst = errors.entry(tenant.to_string()).or_default();
-                *worst = worst.max(error);
-            }
-        }
-        from += STEP_MS;
-    }
-    errors
-}
-
-const WINDOW_MS: i64 = 86_400_000;
-const STEP_MS: i64 = 3_600_000;
-
-/// GPU time of a tenant, summed so that any window is two look-ups.
-#[derive(Default)]
-struct Usage {
-    /// Changes of the GPUs in use.
-    changes: BTreeMap<i64, i64>,
-    /// Instants with the GPUs in use since then and the GPU-milliseconds up to then.
-    steps: Vec<(i64, i64, f64)>,
-}
-
-impl Usage {
-    fn add(&mut self, from: i64, to: i64, gpus: u32) {
-        *self.changes.entry(from).or_default() += i64::from(gpus);
-        *self.changes.entry(to).or_default() -= i64::from(gpus);
-    }
-
-    fn finish(&mut self) {
-        for (at, change) in &self.changes {
-            let (gpus, sum) = self.steps.last().map_or((0, 0.0), |(since, gpus, sum)| {
-                (*gpus, sum + *gpus as f64 * (at - since) as f64)
-            });
-            self.steps.push((*at, gpus + change, sum));
-        }
-    }
-
-    fn until(&self, at: i64) -> f64 {
-        let after = self.steps.partition_point(|(since, _, _)| *since <= at);
-        after.checked_sub(1).map_or(0.0, |index| {
-            let (since, gpus, sum) = self.steps[index];
-            sum + gpus as f64 * (at - since) as f64
-        })
-    }
-
-    fn within(&self, from: i64, to: i64) -> f64 {
-        self.until(to) - self.until(from)
-    }
-}
-
-/// When each tenant had at least one job that waited, as intervals in rising order.
-fn backlogs<'a>(
-    jobs: &[JobRow],
-    tenants: &'a [String],
-    run: &Run,
-) -> BTreeMap<&'a str, Vec<(i64, i64)>> {
-    let mut changes: BTreeMap<&str, BTreeMap<i64, i64>> = BTreeMap::new();
-    let mut change = |job: usize, at: i64, by: i64| {
-        *changes.entry(&tenants[job]).or_default().entry(at).or_default() += by;
-    };
-    for (job, row) in jobs.iter().enumerate() {
-        change(job, row.submit_ms, 1);
-    }
-    for stretch in &run.stretches {
-        change(stretch.job, stretch.from_ms, -1);
-        if stretch.to_ms != run.jobs[stretch.job].finished_ms {
-            change(stretch.job, stretch.to_ms, 1);
-        }
-    }
-    let intervals = |changes: BTreeMap<i64, i64>| {
-        let (mut waiting, mut since, mut intervals) = (0, 0, Vec::new());
-        for (at, by) in changes {
-            let before = waiting;
-            waiting += by;
-            if before == 0 && waiting > 0 {
-                since = at;
-            } else if before > 0 && waiting == 0 {
-                intervals.push((since, at));
-            }
-        }
-        intervals
-    };
-    changes.into_iter().map(|(tenant, changes)| (tenant, intervals(changes))).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Finished, Stretch};
+    use super::super::Finished;
     use super::*;
 
     const HOUR: i64 = 3_600_000;
@@ -249,30 +135,5 @@ mod tests {
         let jobs = [job(0, HOUR, 1)];
         let run = Run { jobs: vec![finished(HOUR, 2 * HOUR)], stretches: vec![] };
         assert_eq!(fairness(&jobs, ONE_NODE, &run), [2.0]);
-    }
-
-    #[test]
-    fn the_share_error_compares_those_who_waited_all_day() {
-        let day = 24 * HOUR;
-        let jobs = [job(0, day, 5), job(0, day, 3), job(0, HOUR, 8), job(0, HOUR, 8)];
-        let tenants = ["a", "b", "a", "b"].map(String::from);
-        let stretch = |job, from_ms, to_ms| Stretch { job, from_ms, to_ms };
-        let run = Run {
-            jobs: vec![
-                finished(0, day),
-                finished(0, day),
-                finished(day, day + HOUR),
-                finished(day + HOUR, day + 2 * HOUR),
-            ],
-            stretches: vec![
-                stretch(0, 0, day),
-                stretch(1, 0, day),
-                stretch(2, day, day + HOUR),
-                stretch(3, day + HOUR, day + 2 * HOUR),
-            ],
-        };
-        // Of eight GPUs each was entitled to four: one had five, the other three.
-        let errors = share_errors(&jobs, &tenants, &run);
-        assert_eq!(errors, BTreeMap::from([("a".into(), 0.25), ("b".into(), 0.25)]));
     }
 }

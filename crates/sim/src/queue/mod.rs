@@ -1,13 +1,14 @@
 //! How long jobs wait and how fairly: traces of jobs on a cluster of equal nodes.
 //!
 //! [`baseline`] runs the policies that know how long jobs will take; [`cell`] runs the cell's own
-//! code, which does not. Both give a [`Run`], from which [`metrics`] reads the figures. Jobs are
+//! code, which does not. Both give a [`Run`], from which [`metrics`] and [`shares`] read the figures. Jobs are
 //! gangs: up to a node's GPUs they run on one node, beyond that on whole nodes. What was done
 //! before a preemption is kept, and starting and stopping take no time.
 
 pub mod baseline;
 pub mod cell;
 pub mod metrics;
+pub mod shares;
 
 use crate::traces::JobRow;
 

@@ -1,6 +1,6 @@
 //! What was asked for as plain data, for snapshots.
 
-use super::{Demand, DemandMix, Kind, Level, Restriction};
+use super::{Demand, DemandMix, Kind, Level, Restriction, weight_of};
 use crate::cell::shape::{GpuDemand, ModelId};
 
 /// A [`Demand`] as plain data.
@@ -88,13 +88,15 @@ impl Demand {
             }
         }
         let levels = levels.into_iter().map(|(per_device, kinds)| Level::new(per_device, kinds));
+        let levels: Vec<Level> = levels.collect();
         let restricted = image.mix.restricted.into_iter();
         let restricted = restricted.map(|((models, gpu_memory_mib), share)| {
             (Restriction { models, gpu_memory_mib }, share)
         });
         let mix = DemandMix {
             version: image.mix.version,
-            levels: levels.collect(),
+            weight: weight_of(&levels, image.mix.without_gpu),
+            levels,
             without_gpu: image.mix.without_gpu,
             cpu_milli_per_gpu: image.mix.cpu_milli_per_gpu,
             memory_mib_per_gpu: image.mix.memory_mib_per_gpu,

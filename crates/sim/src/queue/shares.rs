@@ -1,0 +1,280 @@
+//! How far tenants were from their shares, and why.
+//!
+//! A share is measured over windows of 24 hours in which at least two tenants always had a job waiting: a
+//! tenant's error is how far it is from an equal part of what those used together. Not all of that is a
+//! cell's doing, because equal parts of a day are not what the rule of fair share says. The rule is: whoever
+//! has used least is next, where usage fades with a half-life, a day by default. So a tenant that comes back is owed more than its
+//! part for a while, and who has less to run than its part leaves the rest to the others. And nobody gives up
+//! what none of those could use to whom it is due. What the rule alone would give is worked out in `rule.rs`,
+//! and an error that it explains is told apart from one that it does not.
+
+mod rule;
+mod usage;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Cluster, Run};
+use crate::traces::JobRow;
+use rule::{Given, History};
+use usage::backlogs;
+
+const WINDOW_MS: i64 = 86_400_000;
+const STEP_MS: i64 = 3_600_000;
+
+/// The most that a tenant may be off, as a part of what it is entitled to.
+pub const BOUND: f64 = 0.05;
+
+/// Why a tenant had another part of a window than the others.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// It had not, within [`BOUND`].
+    None,
+    /// Somebody's jobs asked for less than his part for a while: fair share of what was asked for
+    /// comes within [`BOUND`].
+    Demand,
+    /// Somebody had used less, or more, than the others before: fair share with what was used before
+    /// comes within [`BOUND`].
+    Memory,
+    /// Somebody over his share had what nobody else could have used: no job of those under theirs
+    /// would have fitted beside the others' work, had he left.
+    Room,
+    /// None of these: the cell gave more or less than the rule.
+    Cell,
+}
+
+/// What may explain an error, the simplest first.
+const CAUSES: [(Given, Cause); 3] =
+    [(Given::Demand, Cause::Demand), (Given::Memory, Cause::Memory), (Given::Room, Cause::Room)];
+
+/// What one tenant had of a window.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// Usage over what it was entitled to, less one. Entitled is an equal part of what the tenants
+    /// that always waited used together.
+    pub error: f64,
+    /// Why.
+    pub cause: Cause,
+    /// How far it was from what the rule gives, in the same parts. Zero where there is nothing to
+    /// explain.
+    pub beyond_rule: f64,
+}
+
+/// 24 hours in which at least two tenants always had a job waiting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    /// When it begins.
+    pub from_ms: i64,
+    /// Those tenants.
+    pub tenants: BTreeMap<String, Standing>,
+}
+
+impl Window {
+    /// What the tenant furthest from its part is off because of: of several causes the last.
+    pub fn cause(&self) -> Cause {
+        self.tenants.values().map(|tenant| tenant.cause).max().unwrap_or(Cause::None)
+    }
+}
+
+/// The worst error of each tenant. Tenants that never waited for 24 hours beside another are left out.
+pub fn share_errors(windows: &[Window]) -> BTreeMap<String, f64> {
+    let mut worst: BTreeMap<String, f64> = BTreeMap::new();
+    for (tenant, standing) in windows.iter().flat_map(|window| &window.tenants) {
+        let entry = worst.entry(tenant.clone()).or_default();
+        *entry = entry.max(standing.error.abs());
+    }
+    worst
+}
+
+/// How many windows there are of each cause.
+pub fn by_cause(windows: &[Window]) -> BTreeMap<Cause, usize> {
+    let mut counts = BTreeMap::new();
+    for window in windows {
+        *counts.entry(window.cause()).or_default() += 1;
+    }
+    counts
+}
+
+/// How far tenants were at most from what the rule gives, where that is the cell's doing.
+pub fn worst_beyond_rule(windows: &[Window]) -> f64 {
+    let tenants = windows.iter().flat_map(|window| window.tenants.values());
+    let by_the_cell = tenants.filter(|tenant| tenant.cause == Cause::Cell);
+    by_the_cell.map(|tenant| tenant.beyond_rule.abs()).fold(0.0, f64::max)
+}
+
+/// All windows of a run, one an hour. Where each job is its own tenant there are none: such a tenant waits or
+/// runs, and has no share to go on with.
+pub fn windows(
+    jobs: &[JobRow],
+    tenants: &[String],
+    cluster: Cluster,
+    half_life_ms: i64,
+    run: &Run,
+) -> Vec<Window> {
+    let names: BTreeSet<&String> = tenants.iter().collect();
+    if names.len() == tenants.len() {
+        return Vec::new();
+    }
+    let backlogs = backlogs(jobs, tenants, run);
+    let history = History::new(jobs, tenants, cluster, half_life_ms, run);
+    let end = run.jobs.iter().map(|job| job.finished_ms).max().unwrap_or(0);
+    let starts = (0..).map(|step| step * STEP_MS).take_while(|from| from + WINDOW_MS <= end);
+    starts
+        .filter_map(|from_ms| {
+            let to = from_ms + WINDOW_MS;
+            let always = |backlog: &[(i64, i64)]| {
+                backlog.iter().any(|(start, stop)| *start <= from_ms && to <= *stop)
+            };
+            let waiting = backlogs.iter().filter(|(_, backlog)| always(backlog));
+            let waiting: Vec<&str> = waiting.map(|(tenant, _)| *tenant).collect();
+            window(&history, from_ms, &waiting)
+        })
+        .collect()
+}
+
+/// The window of those who always waited.
+fn window(history: &History<'_>, from_ms: i64, waiting: &[&str]) -> Option<Window> {
+    let to = from_ms + WINDOW_MS;
+    let used = history.used(from_ms, to);
+    let total: f64 = waiting.iter().filter_map(|tenant| used.get(tenant)).sum();
+    if waiting.len() < 2 || total <= 0.0 {
+        return None;
+    }
+    let entitled = total / waiting.len() as f64;
+    let off = |had: &BTreeMap<&str, f64>, tenant: &str| {
+        had.get(tenant).copied().unwrap_or(0.0) / entitled - 1.0
+    };
+    let errors: Vec<f64> = waiting.iter().map(|tenant| off(&used, tenant)).collect();
+    let plain = errors.iter().all(|error| error.abs() <= BOUND);
+    let causes: &[(Given, Cause)] = if plain { &[] } else { &CAUSES };
+    let owed = causes.iter().map(|(given, cause)| (history.owed(from_ms, to, *given), *cause));
+    let owed: Vec<_> = owed.collect();
+    let standing = |tenant: &&str, error: f64| {
+        let beyond = |owed| (error - off(owed, tenant)).abs();
+        let explained = owed.iter().find(|(owed, _)| beyond(owed) <= BOUND);
+        let cause = match explained {
+            _ if error.abs() <= BOUND => Cause::None,
+            Some((_, cause)) => *cause,
+            None => Cause::Cell,
+        };
+        let beyond_rule = owed.last().map_or(0.0, |(owed, _)| error - off(owed, tenant));
+        (tenant.to_string(), Standing { error, cause, beyond_rule })
+    };
+    let tenants = waiting.iter().zip(errors).map(|(tenant, error)| standing(tenant, error));
+    Some(Window { from_ms, tenants: tenants.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Finished, Stretch};
+    use super::*;
+
+    const HOUR: i64 = 3_600_000;
+    const EIGHT_NODES: Cluster = Cluster { nodes: 8, gpus_per_node: 8 };
+
+    /// Jobs with their tenants, and when each has its GPUs: from one hour to another, several times.
+    type Plan<'a> = &'a [(&'a str, u32, i64, &'a [(i64, i64)])];
+
+    /// The windows of a plan: tenant, GPUs and hour of submission of each job, and its hours.
+    fn planned(plan: Plan<'_>) -> Vec<Window> {
+        let mut run = Run { jobs: Vec::new(), stretches: Vec::new() };
+        let (mut jobs, mut tenants) = (Vec::new(), Vec::new());
+        for (job, (tenant, gpus, submit, hours)) in plan.iter().enumerate() {
+            let hour = |at: i64| at * HOUR;
+            let stretches = hours.iter().map(|(from, to)| (hour(*from), hour(*to)));
+            run.stretches.extend(stretches.clone().map(|(from_ms, to_ms)| Stretch {
+                job,
+                from_ms,
+                to_ms,
+            }));
+            let started_ms = stretches.clone().map(|(from, _)| from).min().expect("it runs");
+            let finished_ms = stretches.clone().map(|(_, to)| to).max().expect("it runs");
+            run.jobs.push(Finished { started_ms, finished_ms, starts: 1 });
+            jobs.push(JobRow {
+                tenant: None,
+                submit_ms: hour(*submit),
+                duration_ms: stretches.map(|(from, to)| to - from).sum(),
+                gpus: *gpus,
+                resumable: true,
+            });
+            tenants.push(tenant.to_string());
+        }
+        windows(&jobs, &tenants, EIGHT_NODES, 24 * HOUR, &run)
+    }
+
+    fn at_hour(windows: &[Window], hour: i64) -> &Window {
+        windows.iter().find(|window| window.from_ms == hour * HOUR).expect("a window")
+    }
+
+    #[test]
+    fn the_share_error_compares_those_who_waited_all_day() {
+        // Of eight GPUs each was entitled to four: one had five, the other three.
+        let windows = planned(&[
+            ("a", 5, 0, &[(0, 24)]),
+            ("b", 3, 0, &[(0, 24)]),
+            ("a", 8, 0, &[(24, 25)]),
+            ("b", 8, 0, &[(25, 26)]),
+        ]);
+        assert_eq!(
+            share_errors(&windows),
+            BTreeMap::from([("a".into(), 0.25), ("b".into(), 0.25)])
+        );
+    }
+
+    #[test]
+    fn a_cell_that_gives_one_more_than_the_other_for_no_reason_is_told_so() {
+        let windows = planned(&[
+            ("a", 40, 0, &[(0, 25)]),
+            ("b", 24, 0, &[(0, 25)]),
+            ("a", 40, 0, &[(25, 26)]),
+            ("b", 24, 0, &[(25, 26)]),
+        ]);
+        let window = at_hour(&windows, 0);
+        assert_eq!(window.cause(), Cause::Cell);
+        assert!((window.tenants["a"].beyond_rule - 0.25).abs() < 0.01, "{window:?}");
+    }
+
+    #[test]
+    fn who_asks_for_less_than_his_part_leaves_it_to_the_others() {
+        let windows = planned(&[
+            ("a", 44, 0, &[(0, 25)]),
+            ("b", 20, 0, &[(0, 25)]),
+            ("a", 44, 0, &[(25, 26)]),
+            ("b", 1, 0, &[(25, 26)]),
+        ]);
+        let window = at_hour(&windows, 0);
+        assert_eq!(window.tenants["a"].cause, Cause::Demand, "{window:?}");
+        assert_eq!(window.tenants["b"].cause, Cause::Demand, "{window:?}");
+    }
+
+    #[test]
+    fn who_comes_to_those_who_were_there_is_owed_more_than_his_part() {
+        // In 19 hours alone, somebody catches up with two days of another, as usage fades.
+        let before: Plan<'_> = &[("a", 64, 0, &[(0, 48)])];
+        let after: Plan<'_> = &[
+            ("a", 32, 48, &[(67, 74)]),
+            ("a", 64, 48, &[(74, 75)]),
+            ("b", 64, 48, &[(48, 67)]),
+            ("b", 32, 48, &[(67, 74)]),
+            ("b", 64, 48, &[(75, 76)]),
+        ];
+        let windows = planned(&[before, after].concat());
+        let window = at_hour(&windows, 48);
+        assert!(window.tenants["b"].error > 0.75, "{window:?}");
+        assert_eq!(window.cause(), Cause::Memory, "{window:?}");
+        // Of two that come together, none is owed more.
+        assert_eq!(at_hour(&planned(after), 48).cause(), Cause::Cell);
+    }
+
+    #[test]
+    fn a_window_is_a_day_long_and_one_begins_every_hour() {
+        let windows = planned(&[
+            ("a", 4, 0, &[(0, 26)]),
+            ("b", 4, 0, &[(0, 26)]),
+            ("a", 8, 0, &[(26, 27)]),
+            ("b", 8, 0, &[(27, 28)]),
+        ]);
+        let starts: Vec<i64> = windows.iter().map(|window| window.from_ms).collect();
+        assert_eq!(starts, [0, HOUR, 2 * HOUR]);
+        assert!(windows.iter().all(|window| window.cause() == Cause::None));
+    }
+}
