@@ -1,5 +1,6 @@
 //! The peer: what a team would write in PostgreSQL, measured by its own script.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,6 +32,13 @@ pub(super) fn binaries() -> Option<PathBuf> {
     folders.pop()
 }
 
+/// A port that is free, with the next one, and that the system gives to no connection: those of the load just ended
+/// may still have what the script would take.
+fn free_port() -> Option<u16> {
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    (15_932..16_932).step_by(2).find(|port| is_free(*port) && is_free(*port + 1))
+}
+
 /// Runs the script at each number of clients and keeps the best.
 pub(super) fn measure(
     script: &Path,
@@ -41,11 +49,14 @@ pub(super) fn measure(
     (seconds, runs): (u64, usize),
 ) -> Result<Peer, Failure> {
     let mut best = Peer { accounts, clients: 0, pairs_per_second: 0.0 };
+    let port =
+        free_port().ok_or_else(|| Failure::new("the PostgreSQL baseline", "no free port"))?;
     for count in clients {
         let work = folder.join(format!("pg-{accounts}-{count}"));
         let output = Command::new("bash")
             .arg(script)
             .env("PGBIN", binaries)
+            .env("PGPORT_BASE", port.to_string())
             .args(["-s", "pair", "-c", &count.to_string(), "-a", &accounts.to_string()])
             .args(["-d", &seconds.to_string(), "-r", &runs.to_string(), "-D"])
             .arg(&work)
