@@ -133,8 +133,8 @@ pub struct Load {
     held_back: AtomicUsize,
 }
 
-/// How long whoever is shed waits to hear it: a tenth of what they are asked to wait.
-const HOLD_BACK: Duration = Duration::from_millis(100);
+/// How long whoever is shed waits to hear it: a fifth of what they are asked to wait.
+const HOLD_BACK: Duration = Duration::from_millis(200);
 
 /// As many are held back at most: their connections are missing meanwhile.
 const MOST_HELD_BACK: usize = 4096;
