@@ -29,7 +29,7 @@ const PACE: Duration = Duration::from_millis(100);
 
 /// How long what was taken in may wait to be kept while more comes and nobody asks: a page that changes again
 /// and again meanwhile is written once.
-const KEPT_WITHIN: Duration = Duration::from_secs(1);
+const KEPT_WITHIN: Duration = Duration::from_millis(500);
 
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);
