@@ -113,12 +113,13 @@ impl<const N: usize> NewBlocks<N> {
     }
 }
 
-/// Seven bits a byte, the last byte below 128; the sign in the lowest bit.
+/// As a length, with the sign in the lowest bit.
 fn write_step(bytes: &mut Vec<u8>, step: i64) {
     write_length(bytes, (step << 1 ^ step >> 63).cast_unsigned());
 }
 
-fn write_length(bytes: &mut Vec<u8>, mut length: u64) {
+/// Seven bits a byte, the last byte below 128.
+pub(crate) fn write_length(bytes: &mut Vec<u8>, mut length: u64) {
     while length >= 128 {
         bytes.push(0x80 | (length & 0x7f) as u8);
         length >>= 7;

@@ -4,6 +4,7 @@
 //! What one transaction adds to a list is one row, so that a busy account costs one row where an index
 //! would cost one for each entry. The parts of a list never overlap.
 
+use crate::blocks::write_length;
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
 
@@ -83,17 +84,12 @@ impl Added {
     }
 }
 
-/// Steps from each number to the next, seven bits a byte, the last byte of a step below 128.
+/// Steps from each number to the next.
 fn encode(first: i64, rest: impl ExactSizeIterator<Item = i64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 * rest.len());
     let mut last = first;
     for number in rest {
-        let mut step = (number - last).cast_unsigned();
-        while step >= 128 {
-            bytes.push(0x80 | (step & 0x7f) as u8);
-            step >>= 7;
-        }
-        bytes.push(step as u8);
+        write_length(&mut bytes, (number - last).cast_unsigned());
         last = number;
     }
     bytes

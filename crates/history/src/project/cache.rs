@@ -1,7 +1,7 @@
-//! What is read again and again while feeding, kept in memory and written once a transaction.
+//! What is read again and again while feeding, kept in memory and written once for all records that are taken
+//! in together.
 //!
-//! What is written is the same however records are grouped into transactions; only lists are divided
-//! as they were.
+//! What is written is the same however records are grouped; only lists and blocks are divided as they were.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

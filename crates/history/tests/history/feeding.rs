@@ -2,10 +2,19 @@
 
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::memory::MemoryJournal;
-use bursar_journal::{Journal, JournalId};
+use bursar_journal::{Journal, JournalId, StoredBatch};
 
 use crate::support::{TempDir, dump, fed, feed};
 use crate::traffic::World;
+
+/// A journal of what was decided, five records a batch.
+fn journal_of(world: &World) -> (MemoryJournal, Vec<StoredBatch>) {
+    let journal = MemoryJournal::new(JournalId([5; 16]));
+    world.write_to(&journal, 5);
+    let genesis = journal.head_at(0).expect("the genesis");
+    let batches = journal.read(genesis).and_then(Iterator::collect);
+    (journal, batches.expect("the journal is whole"))
+}
 
 #[test]
 fn a_rebuilt_history_has_identical_content_however_it_was_fed() {
@@ -33,11 +42,7 @@ fn a_rebuilt_history_has_identical_content_however_it_was_fed() {
 fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
     let directory = TempDir::new();
     let world = World::after(3, 200);
-    let journal = MemoryJournal::new(JournalId([5; 16]));
-    world.write_to(&journal, 5);
-    let genesis = journal.head_at(0).expect("the genesis");
-    let batches: Vec<_> =
-        journal.read(genesis).and_then(Iterator::collect).expect("the journal is whole");
+    let (journal, batches) = journal_of(&world);
     let mut history =
         History::new(Sqlite::open(&directory.file("history.db")).expect("a new file"));
     history.apply_batches(&batches[..4]).expect("the first batches");
@@ -69,11 +74,7 @@ fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
 fn what_was_taken_in_is_seen_once_it_is_kept_and_given_up_as_a_whole() {
     let directory = TempDir::new();
     let world = World::after(4, 200);
-    let journal = MemoryJournal::new(JournalId([5; 16]));
-    world.write_to(&journal, 5);
-    let genesis = journal.head_at(0).expect("the genesis");
-    let batches: Vec<_> =
-        journal.read(genesis).and_then(Iterator::collect).expect("the journal is whole");
+    let (journal, batches) = journal_of(&world);
     let file = directory.file("history.db");
     let mut history = History::new(Sqlite::open(&file).expect("a new file"));
     let reader = History::new(Sqlite::open_read_only(&file).expect("a second connection"));
