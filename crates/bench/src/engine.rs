@@ -128,7 +128,7 @@ impl Repetitions {
 }
 
 /// The median and the 99th percentile in milliseconds, of microseconds.
-fn percentiles(latencies: &mut [u32]) -> (f64, f64) {
+pub(crate) fn percentiles(latencies: &mut [u32]) -> (f64, f64) {
     latencies.sort_unstable();
     let at = |part: f64| {
         let index = (latencies.len() as f64 * part) as usize;

@@ -12,6 +12,7 @@ mod load;
 pub mod memory;
 mod raw;
 pub mod replay;
+pub mod store;
 mod world;
 
 pub use figure::{Figure, load_average, resident_bytes};

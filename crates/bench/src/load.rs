@@ -195,8 +195,7 @@ pub(crate) struct Turn {
     pub(crate) seconds: f64,
 }
 
-/// A whole engine on a new SQLite journal, with a fixed number of clients, one command of each in
-/// flight.
+/// A whole engine on a new journal, with a fixed number of clients, one command of each in flight.
 pub(crate) struct LoadedEngine {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) engine: Engine<LedgerCodec>,
@@ -221,8 +220,18 @@ impl LoadedEngine {
         in_flight: usize,
         policy: Policy,
     ) -> Result<LoadedEngine, BenchError> {
+        LoadedEngine::on_journal(sqlite(file)?, accounts, in_flight, policy)
+    }
+
+    /// An engine on this journal, which must be empty.
+    pub(crate) fn on_journal(
+        journal: Arc<dyn Journal>,
+        accounts: usize,
+        in_flight: usize,
+        policy: Policy,
+    ) -> Result<LoadedEngine, BenchError> {
         let clock = Arc::new(WallClock::new());
-        LoadedEngine::with_clock(file, accounts, in_flight, policy, clock, None)
+        LoadedEngine::with_clock(journal, accounts, in_flight, policy, clock, None)
     }
 
     /// An engine whose time moves by a millisecond with every command.
@@ -234,19 +243,17 @@ impl LoadedEngine {
     ) -> Result<LoadedEngine, BenchError> {
         let manual = Arc::new(ManualClock::new(WallClock::new().now()));
         let clock = Arc::clone(&manual);
-        LoadedEngine::with_clock(file, accounts, in_flight, policy, clock, Some(manual))
+        LoadedEngine::with_clock(sqlite(file)?, accounts, in_flight, policy, clock, Some(manual))
     }
 
     fn with_clock(
-        file: &Path,
+        journal: Arc<dyn Journal>,
         accounts: usize,
         in_flight: usize,
         policy: Policy,
         clock: Arc<dyn Clock>,
         manual: Option<Arc<ManualClock>>,
     ) -> Result<LoadedEngine, BenchError> {
-        let journal: Arc<dyn Journal> =
-            Arc::new(SqliteJournal::open(file, SqliteOptions::default())?);
         let options = EngineOptions { mailbox: 2 * in_flight.max(512), ..EngineOptions::default() };
         let start = clock.now();
         let codec = Arc::new(LedgerCodec);
@@ -394,6 +401,10 @@ impl LoadedEngine {
         }
         Ok(())
     }
+}
+
+fn sqlite(file: &Path) -> Result<Arc<dyn Journal>, BenchError> {
+    Ok(Arc::new(SqliteJournal::open(file, SqliteOptions::default())?))
 }
 
 /// Checks the laws, and that so many pairs were charged to so many orgs and nothing else was.

@@ -49,3 +49,27 @@ fn history_is_measured_on_every_page() {
     assert_eq!(figures["entries"], 3001);
     assert!(figures["page_us"].as_u64() <= figures["page_worst_us"].as_u64());
 }
+
+#[test]
+fn a_journal_in_postgres_is_measured_with_its_standby() {
+    let figures = bench(&[
+        "postgres",
+        "--in-flight=4,16",
+        "--accounts=5",
+        "--repetitions=1",
+        "--seconds=1",
+        "--baseline=nowhere",
+    ]);
+    let rows = |name: &str| figures[name].as_array().cloned().expect("a list");
+    let numbers = |rows: Vec<Value>, name: &str| -> Vec<u64> {
+        rows.iter().filter_map(|row| row[name].as_u64()).collect()
+    };
+    for (part, in_flight) in [("in_process", "in_flight"), ("by_batch", "operations")] {
+        assert_eq!(numbers(rows(part), in_flight), [4, 16, 4, 16], "{figures}");
+        assert_eq!(numbers(rows(part), "accounts"), [5, 5, 1, 1], "{figures}");
+        for row in rows(part) {
+            assert!(row["pairs_per_second"]["least"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    assert!(rows("peers").is_empty(), "{figures}");
+}

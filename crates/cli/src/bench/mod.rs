@@ -7,6 +7,8 @@ mod engine;
 mod history;
 mod http;
 mod jobs;
+mod peer;
+mod postgres;
 
 use std::path::PathBuf;
 
@@ -42,6 +44,9 @@ pub(crate) enum Bench {
     #[command(after_help = "Examples:\n  bursar bench jobs\n  \
         bursar bench jobs --jobs 50000 --seconds 120 --json")]
     Jobs(jobs::JobsArguments),
+    /// The journal in PostgreSQL with a synchronous standby, beside what a team would write there.
+    #[command(after_help = "Example:\n  bursar bench postgres --dir /var/tmp --json")]
+    Postgres(postgres::PostgresArguments),
 }
 
 pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
@@ -52,6 +57,7 @@ pub(crate) fn run(bench: Bench) -> Result<(), Failure> {
         Bench::History(arguments) => history::run(&arguments),
         Bench::Http(arguments) => http::run(&arguments),
         Bench::Jobs(arguments) => jobs::run(&arguments),
+        Bench::Postgres(arguments) => postgres::run(&arguments),
     }
 }
 

@@ -12,13 +12,13 @@ use super::world::account;
 use crate::exit::Failure;
 
 /// What every pair spends, in micro-credits: half of what it holds.
-pub(super) const SPENT: i128 = 500;
+pub(in crate::bench) const SPENT: i128 = 500;
 
 /// What a closed loop came to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Closed {
+pub(in crate::bench) struct Closed {
     /// Answered requests.
-    pub(super) requests: u64,
+    pub(in crate::bench) requests: u64,
     /// How long it took, in seconds.
     pub(super) seconds: f64,
     /// Times from request to answer, in microseconds, in order.
@@ -26,7 +26,7 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    pub(super) fn per_second(&self) -> f64 {
+    pub(in crate::bench) fn per_second(&self) -> f64 {
         self.requests as f64 / self.seconds
     }
 
@@ -40,7 +40,7 @@ impl Closed {
 
 /// What is sent over and over.
 #[derive(Copy, Clone, Debug)]
-pub(super) enum Work {
+pub(in crate::bench) enum Work {
     /// A hold is placed and settled: two requests.
     Pairs {
         /// Over these many accounts.
@@ -122,7 +122,7 @@ impl Maker {
 
 /// Clients that each wait for an answer before the next request, for a while. What was begun is
 /// finished, so that what was spent is known. `per_second` holds them back.
-pub(super) async fn closed(
+pub(in crate::bench) async fn closed(
     target: &Target,
     connections: usize,
     work: Work,

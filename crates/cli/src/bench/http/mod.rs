@@ -2,9 +2,8 @@
 //! where PostgreSQL is installed, what a team would write there.
 
 mod empty;
-mod load;
+pub(super) mod load;
 mod overload;
-mod peer;
 pub(super) mod wire;
 pub(super) mod world;
 
@@ -16,8 +15,8 @@ use clap::Args;
 use serde::Serialize;
 
 use self::load::{Closed, SPENT, Work, closed};
-use self::peer::Peer;
 use self::world::Process;
+use super::peer::{self, Baseline, Peer};
 use super::{Place, spread};
 use crate::exit::Failure;
 use crate::render::{print_line, table};
@@ -150,10 +149,12 @@ async fn measure(folder: &Path, arguments: &HttpArguments) -> Result<Report, Fai
     drop(bench);
     let mut peers = Vec::new();
     if let Some(binaries) = peer::binaries().filter(|_| arguments.baseline.exists()) {
+        let baseline =
+            Baseline { script: &arguments.baseline, binaries: &binaries, standby: false };
         for accounts in [all, 1] {
             let effort = (arguments.seconds, arguments.repetitions as usize);
-            let (script, clients) = (&arguments.baseline, &arguments.baseline_clients);
-            peers.push(peer::measure(script, &binaries, folder, accounts, clients, effort)?);
+            let clients = &arguments.baseline_clients;
+            peers.push(baseline.measure(folder, accounts, clients, effort)?);
         }
     }
     let over = |best: &dyn Fn(usize) -> f64| {

@@ -71,6 +71,15 @@ impl Process {
         Process::start(&arguments)
     }
 
+    /// A server whose journals are in the PostgreSQL at `url`.
+    pub(in crate::bench) fn on_store(folder: &Path, url: &str) -> Result<Process, Failure> {
+        let key = folder.join("root.key");
+        let words = ["serve", "--dev", "--listen", "127.0.0.1:0", "--store", url];
+        let mut arguments: Vec<&std::ffi::OsStr> = words.map(AsRef::as_ref).to_vec();
+        arguments.extend(["--root-key-file".as_ref(), key.as_os_str()]);
+        Process::start(&arguments)
+    }
+
     /// The limit: a handler that reads JSON and answers JSON, and does nothing.
     pub(in crate::bench) fn empty_handler() -> Result<Process, Failure> {
         Process::start(&["bench", "http", "--empty-handler"].map(AsRef::as_ref))

@@ -1,0 +1,93 @@
+//! The peer: what a team would write in PostgreSQL, measured by its own script.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// What the peer gives.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::bench) struct Peer {
+    /// Accounts.
+    pub(in crate::bench) accounts: usize,
+    /// Clients at which it was best.
+    pub(in crate::bench) clients: u32,
+    /// Pairs per second there, the median of its runs.
+    pub(in crate::bench) pairs_per_second: f64,
+}
+
+/// The folder with the newest PostgreSQL's programs, if there is one.
+pub(in crate::bench) fn binaries() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("PGBIN") {
+        return Some(folder.into());
+    }
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let mut folders: Vec<PathBuf> =
+        versions.flatten().map(|entry| entry.path().join("bin")).collect();
+    folders.retain(|folder| folder.join("initdb").exists() && folder.join("pgbench").exists());
+    folders.sort();
+    folders.pop()
+}
+
+/// A port that is free, with the next one, and that the system gives to no connection: those of the load just ended
+/// may still have what the script would take.
+fn free_port() -> Option<u16> {
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    (15_932..16_932).step_by(2).find(|port| is_free(*port) && is_free(*port + 1))
+}
+
+fn failed(what: impl std::fmt::Display) -> Failure {
+    Failure::new("the PostgreSQL baseline", what)
+}
+
+/// The peer's script, and how it is to be run.
+pub(in crate::bench) struct Baseline<'a> {
+    pub(in crate::bench) script: &'a Path,
+    /// The folder with PostgreSQL's programs.
+    pub(in crate::bench) binaries: &'a Path,
+    /// Whether every commit waits for a synchronous standby.
+    pub(in crate::bench) standby: bool,
+}
+
+impl Baseline<'_> {
+    /// Runs the script at each number of clients and keeps the best.
+    pub(in crate::bench) fn measure(
+        &self,
+        folder: &Path,
+        accounts: usize,
+        clients: &[u32],
+        (seconds, runs): (u64, usize),
+    ) -> Result<Peer, Failure> {
+        let mut best = Peer { accounts, clients: 0, pairs_per_second: 0.0 };
+        let port = free_port().ok_or_else(|| failed("no free port"))?;
+        for count in clients {
+            let work = folder.join(format!("pg-{accounts}-{count}"));
+            let output = Command::new("bash")
+                .arg(self.script)
+                .env("PGBIN", self.binaries)
+                .env("PGPORT_BASE", port.to_string())
+                .args(["-s", "pair", "-c", &count.to_string(), "-a", &accounts.to_string()])
+                .args(["-d", &seconds.to_string(), "-r", &runs.to_string(), "-D"])
+                .arg(&work)
+                .args(self.standby.then_some("-S"))
+                .output()?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            if !output.status.success() || !text.contains("conserved=true") {
+                let why = String::from_utf8_lossy(&output.stderr).into_owned();
+                return Err(failed(format_args!("{text}{why}")));
+            }
+            if self.standby && !text.contains("standby: streaming sync") {
+                return Err(failed(format_args!("its standby does not follow: {text}")));
+            }
+            let median = text.lines().next_back().and_then(|line| line.trim().parse::<f64>().ok());
+            let pairs_per_second = median.ok_or_else(|| failed("it gave no figure"))?;
+            if pairs_per_second > best.pairs_per_second {
+                best = Peer { accounts, clients: *count, pairs_per_second };
+            }
+        }
+        Ok(best)
+    }
+}
