@@ -71,7 +71,7 @@ impl<'a> Flat<'a> {
     }
 }
 
-fn quoted(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn quoted(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');

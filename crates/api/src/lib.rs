@@ -14,6 +14,7 @@ pub mod catalog;
 pub mod charge;
 pub mod clock;
 pub mod flat;
+pub mod flat_batch;
 pub mod grant;
 pub mod hold;
 pub mod job;

@@ -1,5 +1,7 @@
 //! A machine's state at one head, as bytes that are checked before they are believed.
 
+use std::borrow::Cow;
+
 use bursar_core::digest::Digest;
 
 use crate::chain::{Head, JournalId};
@@ -38,16 +40,20 @@ impl Snapshot {
 
     /// The stored form: magic, journal, head, state, BLAKE3 of all before.
     pub fn encode(&self, journal: JournalId) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.state.len() + CHECKSUM_BYTES);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&journal.0);
-        bytes.extend_from_slice(&self.head.sequence.to_le_bytes());
-        bytes.extend_from_slice(&self.head.position.to_le_bytes());
-        bytes.extend_from_slice(&self.head.hash.0);
-        bytes.extend_from_slice(&self.state);
-        let checksum = blake3::hash(&bytes);
-        bytes.extend_from_slice(checksum.as_bytes());
-        bytes
+        self.encoded(journal).concat()
+    }
+
+    /// The stored form in parts, so that a large state need not be copied to be written.
+    pub(crate) fn encoded(&self, journal: JournalId) -> [Cow<'_, [u8]>; 3] {
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(&journal.0);
+        header.extend_from_slice(&self.head.sequence.to_le_bytes());
+        header.extend_from_slice(&self.head.position.to_le_bytes());
+        header.extend_from_slice(&self.head.hash.0);
+        let checksum = blake3::Hasher::new().update(&header).update(&self.state).finalize();
+        let checksum = checksum.as_bytes().to_vec();
+        [header.into(), Cow::Borrowed(&self.state), checksum.into()]
     }
 
     /// Reads the stored form; refuses anything that [`Snapshot::encode`] did not write for this

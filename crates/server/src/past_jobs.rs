@@ -151,7 +151,7 @@ pub(crate) async fn only_forgotten(
     caller: &Caller,
     id: &Name,
 ) -> Result<Forgotten, Failure> {
-    let tenant = caller.principal.tenant().map(str::to_owned).or_else(|| caller.tenant.clone());
+    let tenant = caller.principal.tenant().map(Name::from).or_else(|| caller.tenant.clone());
     let tenants = move |ledger: &Ledger| match tenant {
         Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
         None => ledger.tenants().collect::<Vec<AccountNo>>(),

@@ -98,7 +98,9 @@ impl SnapshotFiles {
         let storage = |error: io::Error| JournalError::storage("writing a snapshot", error);
         let temporary = beside(&self.path, ".snapshot.tmp");
         let mut file = File::create(&temporary).map_err(storage)?;
-        file.write_all(&snapshot.encode(self.id)).map_err(storage)?;
+        for part in snapshot.encoded(self.id) {
+            file.write_all(&part).map_err(storage)?;
+        }
         file.sync_all().map_err(storage)?;
         fs::rename(&temporary, self.file(snapshot.mark())).map_err(storage)?;
         sync_directory(&self.path)?;

@@ -9,51 +9,124 @@ use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode};
 use bursar_api::Code;
 use bursar_api::batch::{Batch, BatchResults, MAX_OPERATIONS, Operation, OperationResult};
-use bursar_api::json::convert;
+use bursar_api::flat::Flat;
+use bursar_api::flat_batch::{FlatBatch, FlatOperation};
+use bursar_api::json::{self, convert};
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use compact_str::format_compact;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
 use super::change::{Answer, USUAL_BODY, json_bytes};
-use super::extract::{Caller, Tree, is_idempotency_key};
+use super::extract::{Arrived, Caller, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
-use crate::operation::{Done, Order, Plan, fingerprint};
+use crate::operation::{Done, Order, Plan, fingerprint, fingerprint_of};
 use crate::problem::Failure;
 use crate::render::Shown;
 
+/// What an operation asks for, without its body.
+#[derive(Copy, Clone)]
+struct Asked<'a> {
+    method: &'a str,
+    path: &'a str,
+    idempotency_key: Option<&'a str>,
+}
+
+impl<'a> From<&'a Operation> for Asked<'a> {
+    fn from(operation: &'a Operation) -> Asked<'a> {
+        let Operation { method, path, body: _, idempotency_key } = operation;
+        Asked { method, path, idempotency_key: idempotency_key.as_deref() }
+    }
+}
+
+impl<'a> From<&FlatOperation<'a>> for Asked<'a> {
+    fn from(operation: &FlatOperation<'a>) -> Asked<'a> {
+        let FlatOperation { method, path, idempotency_key, .. } = *operation;
+        Asked { method, path, idempotency_key }
+    }
+}
+
+/// An operation's body, come the long way or the short one.
+enum Body<'a> {
+    Tree(Value),
+    /// With the bytes that it was read from.
+    Flat(&'a Flat<'a>, &'a [u8]),
+}
+
+impl Body<'_> {
+    fn none() -> Body<'static> {
+        Body::Tree(Value::Object(Map::new()))
+    }
+
+    fn fingerprint(&self, asked: Asked<'_>) -> u128 {
+        match self {
+            Body::Tree(tree) => fingerprint(asked.method, asked.path, tree),
+            Body::Flat(flat, bytes) => {
+                let mut canonical = Vec::with_capacity(bytes.len() + 16);
+                flat.canonical(&mut canonical);
+                fingerprint_of(asked.method, asked.path, &canonical)
+            }
+        }
+    }
+
+    fn tree(self) -> Result<Value, Failure> {
+        match self {
+            Body::Tree(tree) => Ok(tree),
+            Body::Flat(_, bytes) => Ok(json::parse(bytes)?),
+        }
+    }
+
+    fn typed<T: DeserializeOwned>(self) -> Result<T, Failure> {
+        if let Body::Flat(flat, _) = self
+            && let Some(value) = flat.convert()
+        {
+            return Ok(value);
+        }
+        // The long way says what is wrong.
+        Ok(convert(self.tree()?)?)
+    }
+}
+
 /// The change that an operation asks for.
-fn plan(app: &App, caller: &Caller, operation: &Operation, body: Value) -> Result<Plan, Failure> {
-    let path = operation.path.as_str();
+fn plan(app: &App, caller: &Caller, asked: Asked<'_>, body: Body<'_>) -> Result<Plan, Failure> {
+    let path = asked.path;
     let segments: SmallVec<[Cow<'_, str>; 6]> = path.split('/').skip(1).map(decoded).collect();
     let segments: SmallVec<[&str; 6]> = segments.iter().map(AsRef::as_ref).collect();
     let own = |text: &str| text.to_owned();
-    match (operation.method.as_str(), segments.as_slice()) {
-        ("POST", ["v1", "accounts"]) => accounts::plan_open(app, body),
-        ("PATCH", ["v1", "accounts", id]) => accounts::plan_change(app, own(id), body),
-        ("POST", ["v1", "accounts", id, "freeze"]) => accounts::plan_freeze(own(id), true, body),
-        ("POST", ["v1", "accounts", id, "unfreeze"]) => accounts::plan_freeze(own(id), false, body),
-        ("POST", ["v1", "accounts", id, "collect"]) => accounts::plan_collect(app, own(id), body),
+    match (asked.method, segments.as_slice()) {
+        ("POST", ["v1", "accounts"]) => accounts::plan_open(app, body.tree()?),
+        ("PATCH", ["v1", "accounts", id]) => accounts::plan_change(app, own(id), body.tree()?),
+        ("POST", ["v1", "accounts", id, "freeze"]) => {
+            accounts::plan_freeze(own(id), true, body.tree()?)
+        }
+        ("POST", ["v1", "accounts", id, "unfreeze"]) => {
+            accounts::plan_freeze(own(id), false, body.tree()?)
+        }
+        ("POST", ["v1", "accounts", id, "collect"]) => {
+            accounts::plan_collect(app, own(id), body.tree()?)
+        }
         ("PUT", ["v1", "accounts", id, "budgets", name]) => {
-            budgets::plan_set(own(id), own(name), body)
+            budgets::plan_set(own(id), own(name), body.tree()?)
         }
         ("DELETE", ["v1", "accounts", id, "budgets", name]) => {
-            budgets::plan_remove(own(id), own(name), body)
+            budgets::plan_remove(own(id), own(name), body.tree()?)
         }
-        ("POST", ["v1", "grants"]) => grants::plan_issue(app, body),
-        ("POST", ["v1", "grants", id, "revoke"]) => grants::plan_revoke(own(id), body),
-        ("POST", ["v1", "holds"]) => holds::plan_place(app, convert(body)?),
-        ("POST", ["v1", "holds", id, "capture"]) => holds::plan_capture(own(id), &convert(body)?),
-        ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), &convert(body)?),
-        ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), &convert(body)?),
-        ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), &convert(body)?),
-        ("POST", ["v1", "jobs"]) => jobs::plan_submit(app, body),
-        ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(own(id), body),
-        ("POST", ["v1", "charges"]) => charges::plan_charge(app, convert(body)?),
-        ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body),
-        ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body),
+        ("POST", ["v1", "grants"]) => grants::plan_issue(app, body.tree()?),
+        ("POST", ["v1", "grants", id, "revoke"]) => grants::plan_revoke(own(id), body.tree()?),
+        ("POST", ["v1", "holds"]) => holds::plan_place(app, body.typed()?),
+        ("POST", ["v1", "holds", id, "capture"]) => holds::plan_capture(own(id), &body.typed()?),
+        ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), &body.typed()?),
+        ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), &body.typed()?),
+        ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), &body.typed()?),
+        ("POST", ["v1", "jobs"]) => jobs::plan_submit(app, body.tree()?),
+        ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(own(id), body.tree()?),
+        ("POST", ["v1", "charges"]) => charges::plan_charge(app, body.typed()?),
+        ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body.tree()?),
+        ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body.tree()?),
         (method, _) => {
             let reason = format!("{method} {path} is not a change of a ledger resource");
             Err(Failure::invalid("path", reason))
@@ -72,21 +145,21 @@ fn decoded(segment: &str) -> Cow<'_, str> {
 }
 
 /// The caller of one operation: its own idempotency key, or one made from the batch's.
-fn caller_of(caller: &Caller, place: usize, operation: &Operation) -> Result<Caller, Failure> {
-    let method = Method::from_bytes(operation.method.as_bytes())
+fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, Failure> {
+    let method = Method::from_bytes(asked.method.as_bytes())
         .map_err(|_| Failure::invalid("method", "must be an HTTP method"))?;
-    let idempotency_key = match (&operation.idempotency_key, &caller.idempotency_key) {
+    let idempotency_key = match (asked.idempotency_key, &caller.idempotency_key) {
         (Some(key), _) if !is_idempotency_key(key) => {
             let reason = "must be 1 to 255 visible characters";
             return Err(Failure::invalid("idempotency_key", reason));
         }
-        (Some(key), _) => Some(key.clone()),
+        (Some(key), _) => Some(key.into()),
         // A space cannot be in a key that a client sends, so these never meet.
-        (None, Some(key)) => Some(format!("{key} {place}")),
+        (None, Some(key)) => Some(format_compact!("{key} {place}")),
         (None, None) => None,
     };
-    let path = operation.path.clone();
-    Ok(Caller { method, path, idempotency_key, ..caller.clone() })
+    let (principal, tenant) = (caller.principal.clone(), caller.tenant.clone());
+    Ok(Caller { principal, method, path: asked.path.to_owned(), idempotency_key, tenant })
 }
 
 /// Things that the batch has promised to create so far: resource, id, account.
@@ -129,16 +202,53 @@ fn prepare(
     app: &App,
     caller: &Caller,
     place: usize,
-    operation: &Operation,
-    body: Option<Value>,
+    asked: Asked<'_>,
+    body: Body<'_>,
     print: Option<u128>,
 ) -> Result<Order, Failure> {
-    let own = caller_of(caller, place, operation)?;
-    let body = body.unwrap_or_else(|| Value::Object(Map::new()));
+    let own = caller_of(caller, place, asked)?;
     // Under the batch's own key an operation stands for the whole batch.
-    let alone = || fingerprint(&operation.method, &operation.path, &body);
-    let print = print.filter(|_| operation.idempotency_key.is_none()).unwrap_or_else(alone);
-    Ok(plan(app, &own, operation, body)?.ordered_by(own, print))
+    let whole = print.filter(|_| asked.idempotency_key.is_none());
+    let print = whole.unwrap_or_else(|| body.fingerprint(asked));
+    Ok(plan(app, &own, asked, body)?.ordered_by(own, print))
+}
+
+/// One operation as it will be decided, or why it will not.
+struct Ordered {
+    order: Result<Order, Failure>,
+    /// Whether its key is made from the batch's.
+    derived: bool,
+}
+
+/// All operations of a batch that came the short way; none if one of them must go the long way, or all are one.
+fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<Vec<Ordered>> {
+    let batch = FlatBatch::read(body)?;
+    if batch.is_atomic() || !(1..=MAX_OPERATIONS).contains(&batch.operations().len()) {
+        return None;
+    }
+    let print = match &caller.idempotency_key {
+        None => None,
+        Some(_) => {
+            let mut canonical = Vec::with_capacity(body.len() + 16);
+            batch.canonical(&mut canonical)?;
+            Some(fingerprint_of("POST", "/v1/batch", &canonical))
+        }
+    };
+    let mut all = Vec::with_capacity(batch.operations().len());
+    for (place, operation) in batch.operations().enumerate() {
+        let flat;
+        let body = match operation.body() {
+            None => Body::none(),
+            Some(bytes) => {
+                flat = Flat::read(bytes)?;
+                Body::Flat(&flat, bytes)
+            }
+        };
+        let order = prepare(app, caller, place, operation.into(), body, print);
+        let derived = print.is_some() && operation.idempotency_key.is_none();
+        all.push(Ordered { order, derived });
+    }
+    Some(all)
 }
 
 /// What one operation came to.
@@ -233,39 +343,49 @@ pub(super) async fn decide_all(
 #[utoipa::path(post, path = "/v1/batch", tag = "operations", operation_id = "run_batch",
     request_body = Batch,
     responses((status = 200, description = "What each came to, in order", body = BatchResults)))]
-pub(super) async fn run(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
+pub(super) async fn run(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Arrived(body): Arrived,
+) -> Answer {
+    if let Some(all) = short(&app, &caller, &body) {
+        require(&caller)?;
+        return separate(&app, all).await;
+    }
+    let body = json::parse(&body)?;
     let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
     let batch: Batch = convert(body)?;
-    caller.principal.require("run_batch").or_else(|failure| {
-        // Whoever may change anything may do so in a batch; each operation is checked by itself.
-        let may = ["issue_grant", "set_budget", "freeze_account"];
-        may.iter().find_map(|name| caller.principal.require(name).ok()).ok_or(failure)
-    })?;
+    require(&caller)?;
     if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
         return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
     }
     if batch.atomic {
-        atomic::run(&app, &caller, &batch.operations, print).await
-    } else {
-        separate(&app, &caller, batch.operations, print).await
+        return atomic::run(&app, &caller, &batch.operations, print).await;
     }
+    let ordered = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
+        let body = operation.body.take().map_or_else(Body::none, Body::Tree);
+        let order = prepare(&app, &caller, place, (&operation).into(), body, print);
+        let derived = print.is_some() && operation.idempotency_key.is_none();
+        Ordered { order, derived }
+    });
+    separate(&app, ordered.collect()).await
 }
 
-async fn separate(
-    app: &App,
-    caller: &Caller,
-    mut operations: Vec<Operation>,
-    print: Option<u128>,
-) -> Answer {
-    let orders = operations.iter_mut().enumerate().map(|(place, operation)| {
-        let body = operation.body.take();
-        prepare(app, caller, place, operation, body, print)
-    });
-    let decided = decide_all(app, orders.collect()).await;
+fn require(caller: &Caller) -> Result<(), Failure> {
+    caller.principal.require("run_batch").or_else(|failure| {
+        // Whoever may change anything may do so in a batch; each operation is checked by itself.
+        let may = ["issue_grant", "set_budget", "freeze_account"];
+        may.iter().find_map(|name| caller.principal.require(name).ok()).ok_or(failure)
+    })
+}
+
+async fn separate(app: &App, ordered: Vec<Ordered>) -> Answer {
+    let (derived, orders): (Vec<bool>, Vec<_>) =
+        ordered.into_iter().map(|one| (one.derived, one.order)).unzip();
+    let decided = decide_all(app, orders).await;
     let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
-    for (operation, done) in operations.iter().zip(decided) {
-        let derived = operation.idempotency_key.is_none() && caller.idempotency_key.is_some();
+    for (derived, done) in derived.into_iter().zip(decided) {
         match &done {
             Ok(done) => all_replayed &= done.replayed,
             Err(failure) if derived && failure.problem.code == Code::IdempotencyKeyReused => {

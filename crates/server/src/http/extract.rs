@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, Method, header};
 use bursar_api::Code;
 use bursar_api::flat::Flat;
 use bursar_api::json::{self, MAX_BODY};
+use bursar_core::ledger::id::Name;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,9 +33,9 @@ pub struct Caller {
     /// The path as it was sent.
     pub path: String,
     /// The idempotency key.
-    pub idempotency_key: Option<String>,
+    pub idempotency_key: Option<Name>,
     /// The tenant in which ids are meant.
-    pub tenant: Option<String>,
+    pub tenant: Option<Name>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -66,7 +67,7 @@ impl Caller {
     }
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<Name>, Failure> {
     const NAME: &str = "Idempotency-Key";
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -74,7 +75,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     if values.next().is_some() || !is_idempotency_key(text) {
         return Err(Failure::invalid(NAME, "must be one value of 1 to 255 visible characters"));
     }
-    Ok(Some(text.to_owned()))
+    Ok(Some(text.into()))
 }
 
 /// Whether a text may be an idempotency key.
@@ -82,14 +83,14 @@ pub(crate) fn is_idempotency_key(text: &str) -> bool {
     (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn tenant(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+fn tenant(headers: &HeaderMap) -> Result<Option<Name>, Failure> {
     const NAME: &str = "Bursar-Tenant";
     let Some(value) = headers.get(TENANT) else { return Ok(None) };
     let text = value.to_str().unwrap_or("");
     if !bursar_core::ledger::id::is_valid_segment(text) {
         return Err(Failure::invalid(NAME, "must be the first segment of an account path"));
     }
-    Ok(Some(text.to_owned()))
+    Ok(Some(text.into()))
 }
 
 /// A body, read strictly but not yet converted.
@@ -101,6 +102,18 @@ impl<S: Send + Sync> FromRequest<S> for Tree {
     async fn from_request(request: Request, _: &S) -> Result<Tree, Failure> {
         let (parts, body) = request.into_parts();
         Ok(Tree(json::parse(&receive(&parts.headers, body).await?)?))
+    }
+}
+
+/// A body as it arrived.
+pub(crate) struct Arrived(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Arrived {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Arrived, Failure> {
+        let (parts, body) = request.into_parts();
+        receive(&parts.headers, body).await.map(Arrived)
     }
 }
 

@@ -85,7 +85,7 @@ async fn forgotten(
         | Resource::Region
         | Resource::Quota => return Ok(Vec::new()),
     };
-    let tenant = caller.principal.tenant().map(str::to_owned).or_else(|| caller.tenant.clone());
+    let tenant = caller.principal.tenant().map(Name::from).or_else(|| caller.tenant.clone());
     let wanted = id.clone();
     let look = move |ledger: &Ledger| {
         if !accounts_of(ledger, tenant.as_deref(), resource, &wanted).is_empty() {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::super::change::Answer;
 use super::super::extract::Caller;
-use super::{Promises, failed, finished, outcome, prepare, promise};
+use super::{Body, Promises, failed, finished, outcome, prepare, promise};
 use crate::app::App;
 use crate::http::meta;
 use crate::operation::{Finish, Ready, key_hash};
@@ -116,7 +116,8 @@ async fn gather(
     let mut orders = Vec::with_capacity(operations.len());
     let mut failure = None;
     for (place, operation) in operations.iter().enumerate() {
-        match prepare(app, caller, place, operation, operation.body.clone(), print) {
+        let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
+        match prepare(app, caller, place, operation.into(), body, print) {
             Ok(order) => {
                 if let Some(recall) = order.recall(app)
                     && let Err(error) = recall.await
