@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::tree::Tree;
+
 /// How deep arrays and objects may nest.
 pub const MAX_DEPTH: usize = 32;
 
@@ -43,7 +45,7 @@ pub fn convert<T: DeserializeOwned>(value: Value) -> Result<T, BodyError> {
         let reason = "the body must be a JSON object".into();
         return Err(BodyError::Field { field: "body".into(), reason });
     }
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    serde_path_to_error::deserialize(Tree(value)).map_err(|error| {
         let path = error.path().to_string();
         let reason = error.into_inner().to_string();
         let named = ["unknown field `", "missing field `", "duplicate field `"];
@@ -212,6 +214,18 @@ mod tests {
         assert_eq!(field_of(r#"{"amount": 1, "inner": {}}"#), "inner.list");
         assert_eq!(field_of(r#"{"amount": 1, "inner": {"list": [], "x": 1}}"#), "inner.x");
         assert_eq!(field_of("[]"), "body");
+    }
+
+    #[test]
+    fn a_list_is_no_object_however_well_its_items_fit() {
+        assert_eq!(field_of(r#"{"amount": 1, "inner": [["a"]]}"#), "inner");
+        assert_eq!(field_of(r#"{"amount": 1, "inner": []}"#), "inner");
+        let batch = parse(br#"{"operations": [["POST", "/v1/holds"]]}"#).expect("valid");
+        let read = convert::<crate::batch::Batch>(batch);
+        assert!(
+            matches!(&read, Err(BodyError::Field { field, .. }) if field == "operations[0]"),
+            "{read:?}"
+        );
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod time;
 pub mod timeline;
 pub mod top;
 pub mod transfer;
+mod tree;
 pub mod usage;
 
 pub use amount::Amount;

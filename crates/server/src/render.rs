@@ -331,11 +331,11 @@ fn lots(ledger: &Ledger, mut all: impl Iterator<Item = Lot>) -> (Vec<hold::Lot>,
 
 /// One lot.
 pub fn lot(ledger: &Ledger, lot: Lot) -> hold::Lot {
-    hold::Lot { grant: ledger.grant(lot.grant).id.to_string(), amount: units(lot.amount) }
+    hold::Lot { grant: ledger.grant(lot.grant).id.as_str().to_owned(), amount: units(lot.amount) }
 }
 
 fn returned(ledger: &Ledger, lot: Lot) -> hold::ReturnedLot {
-    let grant = ledger.grant(lot.grant).id.to_string();
+    let grant = ledger.grant(lot.grant).id.as_str().to_owned();
     hold::ReturnedLot { grant, amount: units(lot.amount), expired: lot.expired }
 }
 
@@ -383,8 +383,8 @@ fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
     let remaining = if own.is_open() { own.room() } else { 0 };
     let on_expiry = rare.map(|rare| rare.on_expiry).unwrap_or_default();
     hold::Hold {
-        id: own.id.to_string(),
-        account: ledger.account(own.account).path.to_string(),
+        id: own.id.as_str().to_owned(),
+        account: ledger.account(own.account).path.as_str().to_owned(),
         state: hold_state(own.state),
         amount: units(own.amount),
         captured: units(own.captured),

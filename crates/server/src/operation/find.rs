@@ -7,6 +7,7 @@ use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Envelope, Ledger};
 use bursar_history::query::Archived;
+use smallvec::SmallVec;
 
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -164,7 +165,12 @@ pub(super) async fn remember(
 }
 
 /// The accounts of the things with this id, one per tenant.
-fn accounts_of(ledger: &Ledger, tenant: Option<&str>, resource: Resource, id: &str) -> Vec<Name> {
+fn accounts_of(
+    ledger: &Ledger,
+    tenant: Option<&str>,
+    resource: Resource,
+    id: &str,
+) -> SmallVec<[Name; 1]> {
     let lookup = |tenant| {
         let account = match resource {
             Resource::Grant => {
