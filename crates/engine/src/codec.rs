@@ -69,6 +69,12 @@ pub trait Codec: Send + Sync + 'static {
         events: &mut Vec<<Self::Machine as Machine>::Event>,
     ) -> Result<(), CodecError>;
 
+    /// Whether there may be a letter to another machine among the events in the payload of a batch. Where there is
+    /// certainly none, a courier need not read them.
+    fn may_hold_letters(&self, _payload: &[u8]) -> bool {
+        true
+    }
+
     /// Writes a whole state, for a snapshot.
     fn encode_state(&self, machine: &Self::Machine) -> Vec<u8>;
 

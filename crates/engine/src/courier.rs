@@ -192,6 +192,10 @@ where
             if batch.sequence > until.sequence || letters.len() >= ARMFUL {
                 break;
             }
+            head = batch.head();
+            if !self.codec.may_hold_letters(&batch.payload) {
+                continue;
+            }
             let mut broken = None;
             self.decoder.batch(&*self.codec, &batch, |record, events| {
                 for (number, message) in events.iter().filter_map(|event| self.outbox.letter(event))
@@ -211,7 +215,6 @@ where
             if let Some(broken) = broken {
                 return Err(broken);
             }
-            head = batch.head();
         }
         Ok((letters, head))
     }

@@ -4,6 +4,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::Event;
 use bursar_journal::record::ledger::{
     AuditHeader, Outcome, decode_body_into, decode_image, encode_body, encode_image,
+    may_tell_a_cell,
 };
 
 use crate::codec::{Codec, CodecError, Origin};
@@ -36,6 +37,10 @@ impl Codec for LedgerCodec {
 
     fn decode(&self, body: &[u8], events: &mut Vec<Event>) -> Result<(), CodecError> {
         decode_body_into(body, events).map(|_| ()).map_err(|error| CodecError(error.to_string()))
+    }
+
+    fn may_hold_letters(&self, payload: &[u8]) -> bool {
+        may_tell_a_cell(payload)
     }
 
     fn encode_state(&self, machine: &Ledger) -> Vec<u8> {

@@ -18,8 +18,8 @@ use bursar_engine::{
 use bursar_journal::Journal;
 use tokio::sync::watch;
 
-use crate::codec::LedgerCodec;
 use crate::gateway::Gateway;
+use bursar_engine::LedgerCodec;
 
 /// The shard that the only ledger is.
 pub const SHARD: u16 = 0;

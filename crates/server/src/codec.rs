@@ -1,51 +1,12 @@
 //! The stored forms, as the engine wants them.
 
 use bursar_core::directory::{Directory, Event as DirectoryEvent};
-use bursar_core::ledger::{Event, Ledger};
 use bursar_engine::{Codec, CodecError, Origin};
-use bursar_journal::record::ledger::{
-    AuditHeader, decode_body_into, decode_image, encode_body, encode_image,
-};
 
 use crate::stored::StoredEvent;
 
 fn unreadable(error: impl std::fmt::Display) -> CodecError {
     CodecError(error.to_string())
-}
-
-/// The ledger's stored form.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct LedgerCodec;
-
-impl Codec for LedgerCodec {
-    type Machine = Ledger;
-
-    fn genesis(&self) -> Ledger {
-        Ledger::new()
-    }
-
-    fn encode(&self, origin: Origin<'_, Ledger>, events: &[Event], body: &mut Vec<u8>) {
-        let header = match origin {
-            Origin::Command { envelope, command, accepted: _ } => {
-                Some(AuditHeader::of(envelope, command, events))
-            }
-            Origin::Due => None,
-        };
-        encode_body(header.as_ref(), events, body);
-    }
-
-    fn decode(&self, body: &[u8], events: &mut Vec<Event>) -> Result<(), CodecError> {
-        decode_body_into(body, events).map(drop).map_err(unreadable)
-    }
-
-    fn encode_state(&self, machine: &Ledger) -> Vec<u8> {
-        encode_image(&machine.image())
-    }
-
-    fn decode_state(&self, bytes: &[u8]) -> Result<Ledger, CodecError> {
-        let image = decode_image(bytes).map_err(unreadable)?;
-        Ledger::from_image(image).map_err(|error| CodecError(format!("{error:?}")))
-    }
 }
 
 /// The directory's stored form: a line of JSON per event. It is small and changes rarely, so that

@@ -19,9 +19,9 @@ use bursar_journal::{Head, Journal, Record, Snapshot};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::codec::LedgerCodec;
 use crate::monotonic::Stopwatch;
 use crate::render::time;
+use bursar_engine::LedgerCodec;
 
 /// Events that are kept ready; older ones are read from the journal.
 const KEPT: usize = 65_536;

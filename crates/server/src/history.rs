@@ -319,7 +319,7 @@ mod tests {
     use bursar_journal::memory::MemoryJournal;
 
     use super::*;
-    use crate::codec::LedgerCodec;
+    use bursar_engine::LedgerCodec;
 
     /// A ledger whose history rests as it is told to.
     struct World {

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::cells::{CellService, Cells, SHARD, StartedCell};
-use crate::codec::{DirectoryCodec, LedgerCodec};
+use crate::codec::DirectoryCodec;
 use crate::config::{ClockKind, Config, ConfigError};
 use crate::directory::DirectoryService;
 use crate::feed::Feed;
@@ -41,6 +41,7 @@ use crate::problem::Failure;
 use crate::shed::Shed;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::{auth, checkpoint, root_key, selfcheck, serve};
+use bursar_engine::LedgerCodec;
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;

@@ -12,7 +12,7 @@ use bursar_core::time::Timestamp;
 use bursar_engine::{CellCodec, Codec};
 use bursar_journal::{Head, Journal, Record, RecordKind};
 
-use crate::codec::LedgerCodec;
+use bursar_engine::LedgerCodec;
 
 /// The most steps that are told of one job.
 const MOST: usize = 10_000;

@@ -143,6 +143,9 @@ async fn those_who_follow_a_job_are_warned_once_before_its_credits_end() {
     assert!(text.contains("\"then\":\"stop\""), "{text}");
     let audit = server.get("/v1/audit?job=j&limit=100").await;
     assert_eq!(audit.to_string().matches("exhaustion_warned").count(), 1, "{audit}");
+    let decisions = audit["data"].as_array().expect("a list");
+    let refused = decisions.iter().filter(|decision| !decision["refusal"].is_null());
+    assert_eq!(refused.count(), 0, "the reports were taken, though more credits were not: {audit}");
     // More credits end the shortage; the next one has a warning of its own.
     server.grant("more", "acme", "1").await;
     agent.run(&server, 600).await;

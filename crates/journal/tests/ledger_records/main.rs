@@ -17,7 +17,7 @@ use bursar_core::ledger::refusal::Refusal;
 use bursar_journal::RecordKind;
 use bursar_journal::record::ledger::{
     AuditHeader, CommandKind, FormatError, Outcome, RefusalCode, decode_archived, decode_body,
-    decode_record, encode_archived, encode_body, event_name,
+    decode_record, encode_archived, encode_body, event_name, may_tell_a_cell,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -59,6 +59,29 @@ fn an_aborted_batch_and_every_command_and_refusal_come_back() {
         let body = decode_body(&bytes).expect("just written");
         assert_eq!((body.header, body.events.as_slice()), (Some(header), &[answered.clone()][..]));
     }
+}
+
+#[test]
+fn what_a_cell_is_told_is_never_overlooked_and_hardly_ever_imagined() {
+    let told = |event: &Event| matches!(event, Event::CellTold { .. });
+    let mut imagined = 0;
+    for seed in 0..2000 {
+        let mut source = Source::new(seed);
+        let header = (source.below(4) > 0).then(|| source.header());
+        let count = source.below(4);
+        let events: Vec<Event> = (0..count)
+            .map(|_| {
+                let variant = source.below(VARIANTS);
+                source.event(variant)
+            })
+            .collect();
+        let suspected = may_tell_a_cell(&encoded(header.as_ref(), &events));
+        assert!(suspected || !events.iter().any(told), "{events:?}");
+        imagined += u32::from(suspected && !events.iter().any(told));
+    }
+    assert!(imagined < 20, "{imagined} of 2000");
+    let letter = (0..).map(|seed| Source::new(seed).event(42)).find(told).expect("variant 42");
+    assert!(may_tell_a_cell(&encoded(None, &[letter])));
 }
 
 proptest! {

@@ -54,6 +54,14 @@ pub fn decode_body_into(
     body::decode_into(BODY_VERSION, bytes, events)
 }
 
+/// Whether something is told to a cell in any of the bodies that lie in these bytes, with whatever lies between them.
+/// "No" is certain; "perhaps" is sometimes wrong, as the same three bytes may stand for something else.
+pub fn may_tell_a_cell(bytes: &[u8]) -> bool {
+    // An array of two and the event's tag, as short as possible: there is no other way to write them.
+    const TOLD: [u8; 3] = [0x82, 0x18, 42];
+    memchr::memmem::find(bytes, &TOLD).is_some()
+}
+
 /// The bodies of a record: one, or several for a group.
 pub fn decode_record(kind: super::RecordKind, body: &[u8]) -> Result<Vec<LedgerBody>, FormatError> {
     match kind {
