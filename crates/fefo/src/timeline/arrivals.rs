@@ -76,10 +76,12 @@ impl Arrivals {
         self.open
     }
 
-    /// Looks again at what is left of the packs of one cell.
-    pub(super) fn review(&mut self, from: usize, packs: &[Pack]) {
+    /// Looks again at what is left of the packs of one cell, and tells how much more the best way from there is.
+    pub(super) fn review(&mut self, from: usize, packs: &[Pack]) -> i128 {
+        let before = self.best[from];
         let group = self.groups.binary_search_by(|group| from.cmp(&group.from));
         self.rise(group.expect("some of its packs arrive here"), packs);
+        self.best[from] - before
     }
 
     fn rise(&mut self, index: usize, packs: &[Pack]) {

@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 
 use super::arrivals::Arrivals;
-use super::between::Between;
 use super::cell::Cell;
 use super::event::{Event, Kind, Moment, Pack};
 use super::peaks::Peaks;
@@ -21,7 +20,6 @@ pub(super) struct Grid {
     cells: Vec<Cell>,
     /// More events than this are too many for a cell.
     longest_cell: usize,
-    between: Between,
     ways: Ways,
     /// What is gone, consumed or expired, at the start of each cell and at the end of time. Consumptions count
     /// in full, also for what was not there. Worked out when somebody asks.
@@ -34,7 +32,6 @@ impl Default for Grid {
             packs: Vec::new(),
             cells: vec![Cell::default()],
             longest_cell: 0,
-            between: Between::default(),
             ways: Ways::default(),
             gone: OnceLock::new(),
         };
@@ -56,7 +53,7 @@ impl Grid {
         if self.is_too_long(pack.starts_in) || self.is_too_long(pack.expires_in) {
             return self.divide();
         }
-        self.between.add(pack.starts_in, pack.expires_in, amount);
+        self.ways.pass_over(&pack);
         self.cells[pack.starts_in].spend(&mut self.packs);
         // A pack that outlives its first cell changes nothing for what is handed over to that one.
         self.receive(pack.expires_in);
@@ -87,10 +84,8 @@ impl Grid {
         let gone = self.settled();
         // What is gone or held at the start of this cell and expires up to some instant is the most that any earlier cell
         // gives: what was gone at its end, what it left over, and what started since. The walk goes back from cell to cell.
-        let before = |from: usize| {
-            let left = self.ways.before(from, here, &self.cells[here].arrivals);
-            gone[from + 1] + left + self.between.sum(from, here)
-        };
+        let before =
+            |from: usize| gone[from + 1] + self.ways.before(from, here, &self.cells[here].arrivals);
         let mut walk = Peaks::with_heights((0..here).rev().map(before));
         let mut reached = gone[here];
         let mut first = Vec::new();
@@ -164,8 +159,8 @@ impl Grid {
             }
         }
         let amounts = self.packs.iter().map(|pack| (pack.starts_in, pack.expires_in, pack.amount));
-        self.between = Between::new(self.cells.len(), amounts);
-        self.ways = Ways::new(self.cells.len());
+        self.ways = Ways::new(self.cells.len(), amounts);
+        self.packs.iter_mut().for_each(|pack| pack.handed_over = 0);
         for cell in &mut self.cells {
             cell.spend(&mut self.packs);
         }
@@ -191,23 +186,25 @@ impl Grid {
         // Whatever was edited ends here, and what is gone has to be worked out again.
         self.gone.take();
         let leaving = std::mem::take(&mut self.cells[from].leaving);
-        let mut before = 0;
+        let mut more = 0;
         let mut next = from + 1;
-        for group in leaving
-            .chunk_by(|&one, &other| self.packs[one].expires_in == self.packs[other].expires_in)
-        {
-            let here = self.packs[group[0]].expires_in;
-            self.cells[here].arrivals.review(from, &self.packs);
-            self.ways.lead(from, next..here + 1, before, &self.cells);
-            before += group.iter().map(|&pack| i128::from(self.packs[pack].spare)).sum::<i128>();
-            next = here + 1;
+        for &pack in &leaving {
+            let here = self.packs[pack].expires_in;
+            // The first of those that expire there.
+            if here >= next {
+                self.ways.extend(from, next..here + 1, more);
+                let change = self.cells[here].arrivals.review(from, &self.packs);
+                self.ways.extend(from, here..here + 1, change);
+                next = here + 1;
+            }
+            more += self.packs[pack].hand_over();
         }
-        self.ways.lead(from, next..self.cells.len(), before, &self.cells);
+        self.ways.extend(from, next..self.cells.len(), more);
         self.cells[from].leaving = leaving;
     }
 
     /// Follows the best ways from the beginning to the end of time.
     fn settled(&self) -> &[i128] {
-        self.gone.get_or_init(|| self.ways.follow(&self.cells, &self.between))
+        self.gone.get_or_init(|| self.ways.follow(&self.cells))
     }
 }

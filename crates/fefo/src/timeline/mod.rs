@@ -98,7 +98,6 @@
 //! expired is not removed; the question at `t` does not reach it.
 
 mod arrivals;
-mod between;
 mod cell;
 mod draws;
 mod effort;
@@ -106,6 +105,7 @@ mod error;
 mod event;
 mod grid;
 mod held;
+mod lengths;
 mod peaks;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use random::histories;
 use timeline_model::{Recorded, interesting, replay};
 
-use super::between::Between;
+use super::lengths::Lengths;
 use super::peaks::{NEVER, Peaks};
 use super::{ConsumptionId, LARGEST_SUM, Timeline, TimelineError, effort};
 
@@ -151,16 +151,16 @@ proptest! {
     ) {
         let fits = |&(start, expiry, _): &(usize, usize, u64)| start <= expiry && expiry < cells;
         let mut amounts: Vec<_> = first.into_iter().filter(fits).collect();
-        let mut between = Between::new(cells, amounts.iter().copied());
+        let mut between = Lengths::new(cells, amounts.iter().copied());
         for (start, expiry, amount) in later.into_iter().filter(fits) {
-            between.add(start, expiry, amount);
+            between.pass_over(start, expiry, i128::from(amount));
             amounts.push((start, expiry, amount));
         }
         for after in 0..cells {
             for before in after..cells {
                 let inside = amounts.iter().filter(|lot| lot.0 > after && lot.1 < before);
                 let expected: u64 = inside.map(|lot| lot.2).sum();
-                prop_assert_eq!(between.sum(after, before), i128::from(expected));
+                prop_assert_eq!(between.get(after, before), i128::from(expected));
             }
         }
     }
