@@ -43,11 +43,24 @@ pub(super) struct Pack {
     pub(super) spare: u64,
     /// How much of that the ways to cells after its expiry count on.
     pub(super) handed_over: u64,
+    /// How many consumptions of its cell come before its start and, if it expires in the same one, before its expiry.
+    pub(super) starts_after: usize,
+    pub(super) expires_after: usize,
 }
 
 impl Pack {
     pub(super) fn new(amount: u64, at: i64, expires_at: i64) -> Self {
-        Self { amount, at, expires_at, starts_in: 0, expires_in: 0, spare: 0, handed_over: 0 }
+        Self {
+            amount,
+            at,
+            expires_at,
+            starts_in: 0,
+            expires_in: 0,
+            spare: 0,
+            handed_over: 0,
+            starts_after: 0,
+            expires_after: 0,
+        }
     }
 
     pub(super) fn start(&self, arrival: usize) -> Event {

@@ -53,6 +53,9 @@ impl Grid {
         if self.is_too_long(pack.starts_in) || self.is_too_long(pack.expires_in) {
             return self.divide();
         }
+        if pack.leaves() {
+            self.cells[pack.starts_in].leave(arrival, &self.packs);
+        }
         self.ways.pass_over(&pack);
         self.cells[pack.starts_in].spend(&mut self.packs);
         // A pack that outlives its first cell changes nothing for what is handed over to that one.
@@ -83,27 +86,25 @@ impl Grid {
         let here = self.cell_of(moment);
         let gone = self.settled();
         // What is gone or held at the start of this cell and expires up to some instant is the most that any earlier cell
-        // gives: what was gone at its end, what it left over, and what started since. The walk goes back from cell to cell.
+        // gives: what was gone at its end, what it left over, and what started since.
         let before =
             |from: usize| gone[from + 1] + self.ways.before(from, here, &self.cells[here].arrivals);
-        let mut walk = Peaks::with_heights((0..here).rev().map(before));
+        let mut peaks = Peaks::new((0..here).map(before));
         let mut reached = gone[here];
-        let mut first = Vec::new();
+        let mut arriving = Vec::new();
         let expiries = self.cells[here].expiries().take_while(|event| event.moment < moment);
         for event in expiries {
             let pack = &self.packs[event.moment.arrival];
             if !pack.leaves() {
                 continue;
             }
-            let step = here - 1 - pack.starts_in;
-            walk.raise_from(step, i128::from(pack.spare));
-            if pack.starts_in > 0 {
-                walk.raise_from(step + 1, i128::from(pack.amount - pack.spare));
+            peaks.raise_up_to(pack.starts_in, i128::from(pack.spare));
+            if let Some(earlier) = pack.starts_in.checked_sub(1) {
+                peaks.raise_up_to(earlier, i128::from(pack.amount - pack.spare));
             }
-            let held = walk.peak().max(reached) - reached;
+            let held = peaks.highest().max(reached) - reached;
             reached += held;
-            let held = u64::try_from(held).expect("no more is held of a pack than its amount");
-            first.push((event.moment.arrival, held));
+            arriving.push(u64::try_from(held).expect("no more is held of a pack than its amount"));
         }
         let mut started = 0;
         let mut all = gone[here];
@@ -112,7 +113,7 @@ impl Grid {
             started += cell.started;
         }
         let later = all.max(reached) - reached;
-        self.cells[here].balance(moment, &self.packs, first.into_iter(), later)
+        self.cells[here].balance(moment, &self.packs, arriving, later)
     }
 
     /// All events in order.
@@ -158,9 +159,15 @@ impl Grid {
                 }
             }
         }
+        for event in events.iter().filter(|event| event.moment.kind == Kind::Expires) {
+            let pack = &mut self.packs[event.moment.arrival];
+            pack.handed_over = 0;
+            if pack.leaves() {
+                self.cells[pack.starts_in].leaving.push(event.moment.arrival);
+            }
+        }
         let amounts = self.packs.iter().map(|pack| (pack.starts_in, pack.expires_in, pack.amount));
         self.ways = Ways::new(self.cells.len(), amounts);
-        self.packs.iter_mut().for_each(|pack| pack.handed_over = 0);
         for cell in &mut self.cells {
             cell.spend(&mut self.packs);
         }
@@ -176,7 +183,7 @@ impl Grid {
     fn receive(&mut self, here: usize) {
         let cell = &mut self.cells[here];
         let rests = cell.rests(&self.packs);
-        let arrivals = Arrivals::new(here, &cell.events, rests, &self.packs);
+        let arrivals = Arrivals::new(here, cell.expiries().rev(), rests, &self.packs);
         self.ways.replace(here, &cell.arrivals, &arrivals);
         cell.arrivals = arrivals;
     }

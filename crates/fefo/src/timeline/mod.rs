@@ -98,13 +98,13 @@
 //! expired is not removed; the question at `t` does not reach it.
 
 mod arrivals;
+mod cascade;
 mod cell;
 mod draws;
 mod effort;
 mod error;
 mod event;
 mod grid;
-mod held;
 mod lengths;
 mod peaks;
 #[cfg(test)]
