@@ -9,7 +9,6 @@ use super::peaks::Peaks;
 /// packs up to `x`; then the rest of this cell goes as it does alone. Packs that expire before this cell do not count here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
-    open: bool,
     /// The best of all expiries, by earlier cell; `NEVER` if there are none.
     best: Vec<i128>,
     /// The packs that arrive, those of the latest cell first, of one cell by expiry.
@@ -45,7 +44,6 @@ impl Arrivals {
         packs: &[Pack],
     ) -> Self {
         effort::count(here + rests.len());
-        let open = !rests.is_empty();
         let mut expiring = Vec::with_capacity(rests.len());
         // By cell the first expiry of what arrives from there; by expiry the next one from the same cell.
         let mut first_from = vec![None; here];
@@ -59,7 +57,7 @@ impl Arrivals {
             expiring.push((pack, next));
         }
         let mut peaks = Peaks::new(rests.into_iter());
-        let mut this = Self { open, best: vec![0; here], ..Self::default() };
+        let mut this = Self { best: vec![0; here], ..Self::default() };
         for from in (0..here).rev() {
             let best_without = peaks.highest();
             this.best[from] = best_without;
@@ -83,11 +81,6 @@ impl Arrivals {
     /// The best way from a cell; nothing before the ways into this one have been worked out.
     pub(super) fn best(&self, from: usize) -> i128 {
         self.best.get(from).copied().unwrap_or(0)
-    }
-
-    /// Whether anything expires in the cell, so that ways lead into it.
-    pub(super) fn open(&self) -> bool {
-        self.open
     }
 
     /// Looks again at what is left of the packs of one cell, and tells how much more the best way from there is.

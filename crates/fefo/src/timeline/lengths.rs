@@ -54,13 +54,16 @@ impl Lengths {
         }
     }
 
-    pub(super) fn get(&self, from: usize, to: usize) -> i128 {
-        effort::count(1);
-        let (from_block, to_block) = (from >> self.shift, to >> self.shift);
-        self.cell_to_cell[from * self.cells + to]
-            + self.cell_to_block[from * self.blocks + to_block]
-            + self.block_to_cell[from_block * self.cells + to]
-            + self.block_to_block[from_block * self.blocks + to_block]
+    /// The ways from one cell.
+    pub(super) fn from(&self, cell: usize) -> From<'_> {
+        let block = cell >> self.shift;
+        From {
+            shift: self.shift,
+            cell_to_cell: row(&self.cell_to_cell, self.cells, cell),
+            cell_to_block: row(&self.cell_to_block, self.blocks, cell),
+            block_to_cell: row(&self.block_to_cell, self.cells, block),
+            block_to_block: row(&self.block_to_block, self.blocks, block),
+        }
     }
 
     /// Makes the ways from one cell into some others longer.
@@ -79,6 +82,30 @@ impl Lengths {
         add(&mut self.block_to_cell, cells, 0..start_block, to, amount);
         add(&mut self.block_to_block, blocks, 0..start_block, next_block..blocks, amount);
     }
+}
+
+/// The ways from one cell to all others.
+pub(super) struct From<'a> {
+    shift: u32,
+    cell_to_cell: &'a [i128],
+    cell_to_block: &'a [i128],
+    block_to_cell: &'a [i128],
+    block_to_block: &'a [i128],
+}
+
+impl From<'_> {
+    pub(super) fn to(&self, cell: usize) -> i128 {
+        effort::count(1);
+        let block = cell >> self.shift;
+        self.cell_to_cell[cell]
+            + self.cell_to_block[block]
+            + self.block_to_cell[cell]
+            + self.block_to_block[block]
+    }
+}
+
+fn row(table: &[i128], width: usize, index: usize) -> &[i128] {
+    &table[index * width..][..width]
 }
 
 /// Adds an amount in some columns of some rows.

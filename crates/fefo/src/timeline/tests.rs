@@ -176,7 +176,7 @@ proptest! {
             for before in after..cells {
                 let inside = amounts.iter().filter(|lot| lot.0 > after && lot.1 < before);
                 let expected: u64 = inside.map(|lot| lot.2).sum();
-                prop_assert_eq!(between.get(after, before), i128::from(expected));
+                prop_assert_eq!(between.from(after).to(before), i128::from(expected));
             }
         }
     }

@@ -47,7 +47,7 @@ impl Ways {
 
     /// The way from a cell to the start of another, before anything of it arrives there.
     pub(super) fn before(&self, from: usize, here: usize, arrivals: &Arrivals) -> i128 {
-        self.0.get(from, here) - arrivals.best(from)
+        self.0.from(from).to(here) - arrivals.best(from)
     }
 
     /// What is gone at the start of each cell and at the end, by the best ways.
@@ -55,50 +55,54 @@ impl Ways {
     /// A way from an earlier cell catches up with one from a later cell as both lead further, and then stays ahead: what
     /// started between, less what the later cell left of its own, only grows with the expiry. So the candidates
     /// lie on a stack, the latest on top, each with the cell at which the one below it catches up, found by bisection.
+    ///
+    /// A cell in which nothing expires is never reached by a way that is the best, but they catch up there all the same.
     pub(super) fn follow(&self, cells: &[Cell]) -> Vec<i128> {
-        let open: Vec<usize> =
-            (0..cells.len()).filter(|&here| cells[here].arrivals.open()).collect();
         let mut gone = Vec::with_capacity(cells.len() + 1);
         gone.push(0);
         let mut stack: Vec<Candidate> = Vec::new();
-        let mut passed = 0;
         for (here, cell) in cells.iter().enumerate() {
             let mut reached = gone[here] + cell.gone;
-            if open.get(passed) == Some(&here) {
-                passed += 1;
-                while stack.last().is_some_and(|top| top.until <= here) {
-                    stack.pop();
-                }
-                if let Some(top) = stack.last() {
-                    reached = reached.max(gone[top.from + 1] + self.0.get(top.from, here));
-                }
+            while stack.last().is_some_and(|top| top.until <= here) {
+                stack.pop();
+            }
+            if let Some(top) = stack.last() {
+                reached = reached.max(gone[top.from + 1] + self.0.from(top.from).to(here));
             }
             gone.push(reached);
-            let ahead = &open[passed..];
-            if !ahead.is_empty() {
-                self.compete(here, ahead, &mut stack, &gone);
+            if here + 1 < cells.len() {
+                self.compete(here, cells.len(), &mut stack, &gone);
             }
         }
         gone
     }
 
     /// Puts a cell on the stack if it is ever the best, and takes those off that no longer are.
-    fn compete(&self, here: usize, ahead: &[usize], stack: &mut Vec<Candidate>, gone: &[i128]) {
+    fn compete(&self, here: usize, end: usize, stack: &mut Vec<Candidate>, gone: &[i128]) {
+        let from_here = self.0.from(here);
         while let Some(&top) = stack.last() {
+            let from_top = self.0.from(top.from);
             let lead = gone[here + 1] - gone[top.from + 1];
-            let leads = |&to: &usize| self.0.get(top.from, to) - self.0.get(here, to) < lead;
-            if !leads(&ahead[0]) {
+            let leads = |to: usize| from_top.to(to) - from_here.to(to) < lead;
+            if !leads(here + 1) {
                 return;
             }
             // Where the one below has caught up with the top, the top no longer matters.
-            let rivals = &ahead[..ahead.partition_point(|&to| to < top.until)];
-            if rivals.last().is_some_and(|last| !leads(last)) {
-                let until = rivals[rivals.partition_point(leads)];
+            let (mut ahead, mut until) = (here + 1, top.until - 1);
+            if ahead < until && !leads(until) {
+                while ahead + 1 < until {
+                    let middle = usize::midpoint(ahead, until);
+                    if leads(middle) {
+                        ahead = middle;
+                    } else {
+                        until = middle;
+                    }
+                }
                 stack.push(Candidate { from: here, until });
                 return;
             }
             stack.pop();
         }
-        stack.push(Candidate { from: here, until: usize::MAX });
+        stack.push(Candidate { from: here, until: end });
     }
 }
