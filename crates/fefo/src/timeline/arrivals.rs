@@ -56,8 +56,9 @@ impl Arrivals {
             };
             expiring.push((pack, next));
         }
+        let arrivals = Vec::with_capacity(rests.len());
+        let mut this = Self { best: vec![0; here], packs: arrivals, groups: Vec::new() };
         let mut peaks = Peaks::new(rests.into_iter());
-        let mut this = Self { best: vec![0; here], ..Self::default() };
         for from in (0..here).rev() {
             let best_without = peaks.highest();
             this.best[from] = best_without;

@@ -96,7 +96,7 @@ impl Cell {
         let mut inside: i128 = own.map(|event| i128::from(event.amount)).sum();
         let mut gone = 0;
         let mut consumptions = Cascade::with_capacity(self.events.len());
-        let mut rests = Vec::new();
+        let mut rests = Vec::with_capacity(self.events.len());
         let consumed =
             self.events.iter().filter(|event| event.moment.kind == Kind::Consumes).count();
         for event in self.events.iter().rev() {

@@ -1,6 +1,7 @@
 //! Heights of which the first ones are raised, and the highest of them.
 
 use super::cascade::Cascade;
+use super::effort;
 
 /// Lower than any height, and far enough from the end of the range to be added to.
 pub(super) const NEVER: i128 = -(i128::MAX / 4);
@@ -16,6 +17,7 @@ pub(super) struct Peaks {
 
 impl Peaks {
     pub(super) fn new(heights: impl ExactSizeIterator<Item = i128>) -> Self {
+        effort::count(heights.len());
         let mut ahead = Cascade::with_capacity(heights.len());
         let mut highest: Option<i128> = None;
         for height in heights {
