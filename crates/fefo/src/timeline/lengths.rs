@@ -55,9 +55,9 @@ impl Lengths {
     }
 
     /// The ways from one cell.
-    pub(super) fn from(&self, cell: usize) -> From<'_> {
+    pub(super) fn from(&self, cell: usize) -> Row<'_> {
         let block = cell >> self.shift;
-        From {
+        Row {
             shift: self.shift,
             cell_to_cell: row(&self.cell_to_cell, self.cells, cell),
             cell_to_block: row(&self.cell_to_block, self.blocks, cell),
@@ -85,7 +85,7 @@ impl Lengths {
 }
 
 /// The ways from one cell to all others.
-pub(super) struct From<'a> {
+pub(super) struct Row<'a> {
     shift: u32,
     cell_to_cell: &'a [i128],
     cell_to_block: &'a [i128],
@@ -93,7 +93,7 @@ pub(super) struct From<'a> {
     block_to_block: &'a [i128],
 }
 
-impl From<'_> {
+impl Row<'_> {
     pub(super) fn to(&self, cell: usize) -> i128 {
         effort::count(1);
         let block = cell >> self.shift;
