@@ -51,13 +51,13 @@ fn year(size: usize, random: &mut Random) -> Vec<Operation> {
     operations.into_iter().map(|(_, operation)| operation).collect()
 }
 
-/// The worst case: after `size` single credits with as many expiries, operations that by turns
-/// take all of them and give all of them back.
-fn pendulum(size: usize) -> Vec<Operation> {
+/// The worst case: after `size` single credits with as many expiries, `swings` that by turns take all
+/// of them and give all of them back.
+fn pendulum(size: usize, swings: usize) -> Vec<Operation> {
     let amount = u64::try_from(size).expect("a size is a u64");
     let last = i64::try_from(size).expect("a size is an i64");
     let crumbs = (0..last).map(|at| Operation::Add { amount: 1, at: 0, expires_at: Some(at + 2) });
-    let swings = (0..100).map(|index| {
+    let swings = (0..swings).map(|index| {
         if index % 2 == 0 {
             Operation::Consume { amount, at: 1 }
         } else {
@@ -85,8 +85,7 @@ fn timed(mut work: impl FnMut()) -> Duration {
     start.elapsed()
 }
 
-/// The last tenth of the operations (or the last hundred, for the pendulum), on a timeline that
-/// holds the others; then balances at random instants.
+/// The last operations, on a timeline that holds the others; then balances at random instants.
 fn measure(name: &str, operations: &[Operation], tail: usize, random: &mut Random) {
     let (first, last) = operations.split_at(operations.len() - tail);
     let mut timeline = Timeline::new();
@@ -122,6 +121,6 @@ fn main() {
             operations.swap(index, other);
         }
         measure("shuffled", &operations, size / 10, &mut random);
-        measure("pendulum", &pendulum(size), 100, &mut random);
+        measure("pendulum", &pendulum(size, size / 10), size / 10, &mut random);
     }
 }

@@ -1,11 +1,9 @@
 //! A stretch of time on its own: what happens in it, replayed in full whenever something changes there.
 
-use std::cmp::Reverse;
-
 use super::arrivals::Arrivals;
+use super::cascade::Cascade;
 use super::effort;
 use super::event::{Event, Kind, Moment, Pack};
-use super::held::Held;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
@@ -16,7 +14,7 @@ pub(super) struct Cell {
     pub(super) gone: i128,
     /// What starts in it.
     pub(super) started: i128,
-    /// The packs that start in it and outlive it, by the cell in which they expire.
+    /// The packs that start in it and outlive it, by expiry.
     pub(super) leaving: Vec<usize>,
     /// What is left of them at its end if it starts with nothing.
     pub(super) spare: i128,
@@ -41,43 +39,53 @@ impl Cell {
         assert_eq!(removed.moment, moment, "only what is there is removed");
     }
 
-    pub(super) fn expiries(&self) -> impl Iterator<Item = &Event> {
+    /// Notes that a pack starts in the cell and outlives it.
+    pub(super) fn leave(&mut self, pack: usize, packs: &[Pack]) {
+        let expiry = |pack: usize| packs[pack].expiry(pack).moment;
+        let index = self.leaving.partition_point(|&other| expiry(other) < expiry(pack));
+        self.leaving.insert(index, pack);
+    }
+
+    pub(super) fn expiries(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.events.iter().filter(|event| event.moment.kind == Kind::Expires)
     }
 
     /// Replays the cell from nothing: what goes, and what is left at its end of the packs that start in it.
+    ///
+    /// What expires first is drawn as if nothing else were there. So the packs are taken in the order of their
+    /// expiry, and each fills what is still open of the consumptions from its start on.
     pub(super) fn spend(&mut self, packs: &mut [Pack]) {
         effort::count(self.events.len());
-        let mut held = Held::new();
+        let mut consumptions = Cascade::with_capacity(self.events.len());
         (self.gone, self.started, self.spare) = (0, 0, 0);
-        self.leaving.clear();
         for event in &self.events {
             let pack = event.moment.arrival;
             match event.moment.kind {
                 Kind::Starts => {
                     self.started += i128::from(event.amount);
-                    packs[pack].spare = 0;
-                    if packs[pack].leaves() {
-                        self.leaving.push(pack);
-                    }
-                    held.put(Reverse(packs[pack].expiry(pack).moment), pack, event.amount);
+                    packs[pack].starts_after = consumptions.len();
                 }
                 Kind::Consumes => {
                     self.gone += i128::from(event.amount);
-                    held.take(event.amount);
+                    consumptions.push(event.amount);
                 }
-                Kind::Expires => self.gone += i128::from(held.give_up(pack)),
+                Kind::Expires if packs[pack].leaves() => {}
+                Kind::Expires => {
+                    packs[pack].expires_after = consumptions.len();
+                    let left = consumptions.pour(packs[pack].starts_after, event.amount);
+                    self.gone += i128::from(left);
+                }
             }
         }
-        for (pack, left) in held.portions() {
-            packs[pack].spare = left;
-            self.spare += i128::from(left);
+        for &pack in &self.leaving {
+            let pack = &mut packs[pack];
+            pack.spare = consumptions.pour(pack.starts_after, pack.amount);
+            self.spare += i128::from(pack.spare);
         }
-        self.leaving.sort_unstable_by_key(|&pack| packs[pack].expires_in);
     }
 
-    /// For each expiry in the cell: the packs that start in the cell and expire up to there, and what goes after it
-    /// if the rest of the cell starts with nothing.
+    /// For each expiry in the cell, from the last to the first: the packs that start in the cell and expire up to
+    /// there, and what goes after it if the rest of the cell starts with nothing.
     ///
     /// All rests at once are one replay backwards. How much of the packs inside a stretch of time can be used is the
     /// same seen from either end; backwards a pack is lost at its start, so the one that starts last is drawn first.
@@ -87,64 +95,76 @@ impl Cell {
         let own = self.expiries().filter(is_own);
         let mut inside: i128 = own.map(|event| i128::from(event.amount)).sum();
         let mut gone = 0;
-        let mut held = Held::new();
-        let mut rests = Vec::new();
+        let mut consumptions = Cascade::with_capacity(self.events.len());
+        let mut rests = Vec::with_capacity(self.events.len());
+        let consumed =
+            self.events.iter().filter(|event| event.moment.kind == Kind::Consumes).count();
         for event in self.events.iter().rev() {
-            let pack = event.moment.arrival;
             match event.moment.kind {
-                Kind::Starts => gone += i128::from(held.give_up(pack)),
+                Kind::Starts if is_own(&event) => {
+                    let pack = &packs[event.moment.arrival];
+                    let left = consumptions.pour(consumed - pack.expires_after, pack.amount);
+                    gone += i128::from(left);
+                }
+                Kind::Starts => {}
                 Kind::Consumes => {
                     gone += i128::from(event.amount);
-                    held.take(event.amount);
+                    consumptions.push(event.amount);
                 }
                 Kind::Expires => {
                     rests.push(inside + gone);
                     if is_own(&event) {
                         inside -= i128::from(event.amount);
-                        held.put(packs[pack].start(pack).moment, pack, event.amount);
                     }
                 }
             }
         }
-        rests.reverse();
         rests
     }
 
-    /// What is left at `moment` if the cell starts with `first`, portions of packs that expire in it before
-    /// `moment`, and `later` that outlives `moment`.
+    /// What is left at `moment` if the cell starts with `arriving`, what is held of the packs that arrive and expire in it before
+    /// `moment`, by expiry, and with `later` that outlives `moment`.
     pub(super) fn balance(
         &self,
         moment: Moment,
         packs: &[Pack],
-        first: impl Iterator<Item = (usize, u64)>,
+        arriving: Vec<u64>,
         mut later: i128,
     ) -> i128 {
-        effort::count(self.events.len());
-        let mut held = Held::new();
-        for (pack, left) in first {
-            held.put(Reverse(packs[pack].expiry(pack).moment), pack, left);
-        }
-        for event in self.events.iter().take_while(|event| event.moment < moment) {
+        let passed = self.events.partition_point(|event| event.moment < moment);
+        let events = &self.events[..passed];
+        effort::count(passed);
+        let mut consumptions = Cascade::with_capacity(passed);
+        let mut arriving = arriving.into_iter();
+        for event in events {
             let pack = event.moment.arrival;
             match event.moment.kind {
-                Kind::Starts => {
-                    let expiry = packs[pack].expiry(pack).moment;
-                    if expiry < moment {
-                        held.put(Reverse(expiry), pack, event.amount);
-                    } else {
-                        later += i128::from(event.amount);
-                    }
-                }
-                Kind::Consumes => {
-                    let missing = i128::from(held.take(event.amount));
-                    later -= missing.min(later);
-                }
+                Kind::Starts => {}
+                Kind::Consumes => consumptions.push(event.amount),
                 Kind::Expires => {
-                    held.give_up(pack);
+                    let (place, amount) = if packs[pack].leaves() {
+                        (0, arriving.next().expect("every arrival is told"))
+                    } else {
+                        (packs[pack].starts_after, event.amount)
+                    };
+                    // What runs over is lost.
+                    consumptions.pour(place, amount);
                 }
             }
         }
-        // What expires before the moment has been given up by now.
+        let mut missing = consumptions.rooms();
+        for event in events {
+            let pack = event.moment.arrival;
+            match event.moment.kind {
+                Kind::Starts if packs[pack].expiry(pack).moment < moment => {}
+                Kind::Starts => later += i128::from(event.amount),
+                Kind::Consumes => {
+                    let missing = missing.next().expect("one for each consumption");
+                    later -= i128::from(missing).min(later);
+                }
+                Kind::Expires => {}
+            }
+        }
         later
     }
 }

@@ -41,11 +41,26 @@ pub(super) struct Pack {
     pub(super) expires_in: usize,
     /// What is left of the pack at the end of the cell in which it starts, if that cell starts with nothing.
     pub(super) spare: u64,
+    /// How much of that the ways to cells after its expiry count on.
+    pub(super) handed_over: u64,
+    /// How many consumptions of its cell come before its start and, if it expires in the same one, before its expiry.
+    pub(super) starts_after: usize,
+    pub(super) expires_after: usize,
 }
 
 impl Pack {
     pub(super) fn new(amount: u64, at: i64, expires_at: i64) -> Self {
-        Self { amount, at, expires_at, starts_in: 0, expires_in: 0, spare: 0 }
+        Self {
+            amount,
+            at,
+            expires_at,
+            starts_in: 0,
+            expires_in: 0,
+            spare: 0,
+            handed_over: 0,
+            starts_after: 0,
+            expires_after: 0,
+        }
     }
 
     pub(super) fn start(&self, arrival: usize) -> Event {
@@ -61,5 +76,10 @@ impl Pack {
     /// Whether it outlives the cell in which it starts.
     pub(super) fn leaves(&self) -> bool {
         self.expires_in > self.starts_in
+    }
+    /// Hands over what is left of it, and tells how much more that is than before.
+    pub(super) fn hand_over(&mut self) -> i128 {
+        let before = std::mem::replace(&mut self.handed_over, self.spare);
+        i128::from(self.spare) - i128::from(before)
     }
 }

@@ -40,8 +40,9 @@
 //! # How it works
 //!
 //! Everything that happens lies in one order: packs start, something is consumed, packs expire. That
-//! order is cut into about √n *cells* of about √n events. A cell is replayed, alone and from nothing,
-//! whenever something changes in it. How the cells meet is worked out without a replay:
+//! order is cut into *cells* of about √(n log n) events, so that there are about √(n / log n) of them. A cell
+//! is replayed, alone and from nothing, whenever something changes in it. How the cells meet is worked
+//! out without a replay:
 //!
 //! 1. Let *gone* be all that is consumed or expired up to some moment, consumptions counted in full
 //!    even for what was not there. A consumption raises it by its amount. An expiry `x` raises it to
@@ -63,10 +64,15 @@
 //!    cell, the ways into it and the ways into the cell of the expiry. The ways into one cell differ
 //!    only where packs arrive, so that all of them together are as much work as that cell has events.
 //! 4. For the ways out of one cell, what that cell left of its packs changes, and nothing else. For
-//!    every cell from which packs arrive we know the best `x` between each two of these packs, so the
-//!    ways out of a cell are together as much work as packs leave it.
-//! 5. The best way into each cell is found with about log √n looks, because a way from an earlier cell
+//!    every pack that arrives from there we know how much better the best `x` gets by the whole of it, so
+//!    the ways out of a cell are together as much work as packs leave it.
+//! 5. The best way into each cell is found with about log n looks, because a way from an earlier cell
 //!    that catches up with one from a later cell stays ahead.
+//!
+//! Replays (1) and best expiries (3) are one and the same kind of work, and neither needs a heap or a tree: see
+//! `cascade.rs`. What expires first is drawn as if nothing else were there, so a cell is replayed pack by
+//! pack in the order of expiry, and each pack fills the consumptions from its start on. And packs that
+//! arrive raise the later expiries above the earlier ones, each filling up what the earlier ones are ahead.
 //!
 //! A balance takes what is held at the start of its cell from the same ways, turned round: for each expiry the
 //! best over all cells instead of for each cell the best over all expiries. Then it replays its cell.
@@ -76,36 +82,41 @@
 //!
 //! | | |
 //! |---|---|
-//! | `balance`, `shortfall` | O(√n log n) |
-//! | `add_credits`, `consume_credits`, `try_consume` | O(√n log² n) amortised |
-//! | `total_shortfall`, `len` | O(1) |
+//! | `balance`, `shortfall` | O(√(n log n)) |
+//! | `add_credits`, `consume_credits`, `try_consume` | O(√(n log n)) amortised |
+//! | `total_shortfall` | O(√(n log n)) after an edit, then O(1) |
+//! | `len` | O(1) |
 //! | `draws` | O(n log n): a replay of what comes before |
 //! | memory | O(n) |
 //!
 //! That holds for any amounts in any order: no operation, however many crumbs with as many expiries
-//! it swallows or sets free, costs more. The logarithms are those of the number of cells.
-//! It is amortised because cells that have grown are cut anew, all of them, O(n log n), after at
-//! least √n operations. `examples/timeline_growth.rs` measures it for several orders, among them one
-//! that makes every operation change what expires at every expiry.
+//! it swallows or sets free, costs more. With k cells of m events, an edit is O(m α(m)) in its cells, O(k) for
+//! the ways that pass over it, and O(k log k) to follow the best ways; cells are as long as makes these
+//! alike. The table leaves out α, the inverse of Ackermann's function, which is below five for
+//! every n that fits a memory. The logarithm is that of the bisection in `ways.rs`; ways that catch up with
+//! each other could be followed in O(k α(k)), but by methods that are slower at any such n.
+//! It is amortised because cells that have grown are cut anew, all of them, O(n α(n)), after as many
+//! operations as a cell was planned to have events, or more. `examples/timeline_growth.rs` measures it for
+//! several orders, among them one that makes every operation change what expires at every expiry.
 //!
 //! # What cannot go wrong here
 //!
 //! The usual design, a heap of packs by expiry with amounts that shrink in place, has two traps:
 //! entries that are spent or expired but still in the heap, and priorities or amounts that change
-//! under it when history is corrected. Here is no heap that outlives the replay of one cell and no
-//! remaining amount: packs and consumptions are written once and never change, expiries are events
+//! under it when history is corrected. Here is no heap, and no remaining amount that outlives the
+//! replay of a cell: packs and consumptions are written once and never change, expiries are events
 //! like all others, and what is left is computed from sums that an edit updates as a whole. What has
 //! expired is not removed; the question at `t` does not reach it.
 
 mod arrivals;
-mod between;
+mod cascade;
 mod cell;
 mod draws;
 mod effort;
 mod error;
 mod event;
 mod grid;
-mod held;
+mod lengths;
 mod peaks;
 #[cfg(test)]
 mod tests;

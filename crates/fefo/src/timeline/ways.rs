@@ -3,18 +3,14 @@
 use std::ops::Range;
 
 use super::arrivals::Arrivals;
-use super::between::Between;
 use super::cell::Cell;
-use super::effort;
+use super::event::Pack;
+use super::lengths::Lengths;
 
-/// By the cell from which and the cell to which: what goes by that way, without what starts and expires in the cells
-/// between. That is what [`Arrivals`] say, and what the first cell leaves of packs that expire before the second.
+/// What goes by the way from one cell to another: what [`Arrivals`] say, what the first cell leaves of packs that expire
+/// before the second, and what starts and expires in the cells between.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ways {
-    cells: usize,
-    /// A row for each cell from which they come.
-    ways: Vec<i128>,
-}
+pub(super) struct Ways(Lengths);
 
 /// A cell from which the best way may come.
 #[derive(Clone, Copy)]
@@ -25,30 +21,33 @@ struct Candidate {
 }
 
 impl Ways {
-    pub(super) fn new(cells: usize) -> Self {
-        Self { cells, ways: vec![0; cells * cells] }
+    /// The ways between so many cells that hand nothing over, with packs as [`Lengths::new`] takes them.
+    pub(super) fn new(cells: usize, packs: impl Iterator<Item = (usize, usize, u64)>) -> Self {
+        Self(Lengths::new(cells, packs))
+    }
+
+    /// Counts one pack more on the ways that pass over it.
+    pub(super) fn pass_over(&mut self, pack: &Pack) {
+        self.0.pass_over(pack.starts_in, pack.expires_in, i128::from(pack.amount));
     }
 
     /// Takes over what changed for the ways into a cell.
     pub(super) fn replace(&mut self, here: usize, old: &Arrivals, new: &Arrivals) {
-        effort::count(here);
         for from in 0..here {
-            self.ways[from * self.cells + here] += new.best(from) - old.best(from);
+            self.0.add(from, here..here + 1, new.best(from) - old.best(from));
         }
     }
 
-    /// Sets the ways from a cell into some others, before which so much is left over and expires.
-    pub(super) fn lead(&mut self, from: usize, to: Range<usize>, before: i128, cells: &[Cell]) {
-        effort::count(to.len());
-        let row = &mut self.ways[from * self.cells..];
-        for here in to {
-            row[here] = before + cells[here].arrivals.best(from);
+    /// Takes over that so much more is handed over from a cell to some others.
+    pub(super) fn extend(&mut self, from: usize, to: Range<usize>, more: i128) {
+        if more != 0 {
+            self.0.add(from, to, more);
         }
     }
 
-    /// What a cell leaves of packs that expire before another.
+    /// The way from a cell to the start of another, before anything of it arrives there.
     pub(super) fn before(&self, from: usize, here: usize, arrivals: &Arrivals) -> i128 {
-        self.ways[from * self.cells + here] - arrivals.best(from)
+        self.0.from(from).to(here) - arrivals.best(from)
     }
 
     /// What is gone at the start of each cell and at the end, by the best ways.
@@ -56,69 +55,54 @@ impl Ways {
     /// A way from an earlier cell catches up with one from a later cell as both lead further, and then stays ahead: what
     /// started between, less what the later cell left of its own, only grows with the expiry. So the candidates
     /// lie on a stack, the latest on top, each with the cell at which the one below it catches up, found by bisection.
-    pub(super) fn follow(&self, cells: &[Cell], between: &Between) -> Vec<i128> {
-        let open: Vec<usize> =
-            (0..cells.len()).filter(|&here| cells[here].arrivals.open()).collect();
+    ///
+    /// A cell in which nothing expires is never reached by a way that is the best, but they catch up there all the same.
+    pub(super) fn follow(&self, cells: &[Cell]) -> Vec<i128> {
         let mut gone = Vec::with_capacity(cells.len() + 1);
         gone.push(0);
         let mut stack: Vec<Candidate> = Vec::new();
-        let mut passed = 0;
         for (here, cell) in cells.iter().enumerate() {
             let mut reached = gone[here] + cell.gone;
-            if open.get(passed) == Some(&here) {
-                passed += 1;
-                while stack.last().is_some_and(|top| top.until <= here) {
-                    stack.pop();
-                }
-                if let Some(top) = stack.last() {
-                    reached = reached.max(self.worth(top.from, here, &gone, between));
-                }
+            while stack.last().is_some_and(|top| top.until <= here) {
+                stack.pop();
+            }
+            if let Some(top) = stack.last() {
+                reached = reached.max(gone[top.from + 1] + self.0.from(top.from).to(here));
             }
             gone.push(reached);
-            let ahead = &open[passed..];
-            if !ahead.is_empty() {
-                self.compete(here, ahead, &mut stack, &gone, between);
+            if here + 1 < cells.len() {
+                self.compete(here, cells.len(), &mut stack, &gone);
             }
         }
         gone
     }
 
     /// Puts a cell on the stack if it is ever the best, and takes those off that no longer are.
-    fn compete(
-        &self,
-        here: usize,
-        ahead: &[usize],
-        stack: &mut Vec<Candidate>,
-        gone: &[i128],
-        between: &Between,
-    ) {
+    fn compete(&self, here: usize, end: usize, stack: &mut Vec<Candidate>, gone: &[i128]) {
+        let from_here = self.0.from(here);
         while let Some(&top) = stack.last() {
-            let (behind, ahead_of) = (self.from(top.from), self.from(here));
+            let from_top = self.0.from(top.from);
             let lead = gone[here + 1] - gone[top.from + 1];
-            let leads = |&to: &usize| {
-                behind[to] - ahead_of[to] + between.sum_up_to(top.from, here, to) < lead
-            };
-            if !leads(&ahead[0]) {
+            let leads = |to: usize| from_top.to(to) - from_here.to(to) < lead;
+            if !leads(here + 1) {
                 return;
             }
             // Where the one below has caught up with the top, the top no longer matters.
-            let rivals = &ahead[..ahead.partition_point(|&to| to < top.until)];
-            if rivals.last().is_some_and(|last| !leads(last)) {
-                let until = rivals[rivals.partition_point(leads)];
+            let (mut ahead, mut until) = (here + 1, top.until - 1);
+            if ahead < until && !leads(until) {
+                while ahead + 1 < until {
+                    let middle = usize::midpoint(ahead, until);
+                    if leads(middle) {
+                        ahead = middle;
+                    } else {
+                        until = middle;
+                    }
+                }
                 stack.push(Candidate { from: here, until });
                 return;
             }
             stack.pop();
         }
-        stack.push(Candidate { from: here, until: usize::MAX });
-    }
-
-    /// What is gone after a cell if the best way comes from that other one.
-    fn worth(&self, from: usize, to: usize, gone: &[i128], between: &Between) -> i128 {
-        gone[from + 1] + self.from(from)[to] + between.sum(from, to)
-    }
-
-    fn from(&self, cell: usize) -> &[i128] {
-        &self.ways[cell * self.cells..][..self.cells]
+        stack.push(Candidate { from: here, until: end });
     }
 }
