@@ -27,7 +27,7 @@ pub(crate) enum ListOf {
     SpentByOthers(u32),
     /// Entries of what an account held or spent of another's credits.
     SpentOfOthers(u32),
-    /// Entries of a hold, by its number in history.
+    /// Entries of a hold beyond those that are noted with it, by its number in history.
     Hold(i64),
     /// Decisions that concern an account.
     Decisions(u32),
@@ -107,6 +107,18 @@ fn decode(first: i64, bytes: &[u8]) -> Vec<i64> {
             (step, shift) = (0, 0);
         }
     }
+    numbers
+}
+
+/// Some numbers that stand alone, as steps of which the first begins at nothing.
+pub(crate) fn encode_from_nothing(numbers: &[i64]) -> Vec<u8> {
+    encode(0, numbers.iter().copied())
+}
+
+/// The inverse of [`encode_from_nothing`].
+pub(crate) fn decode_from_nothing(bytes: &[u8]) -> Vec<i64> {
+    let mut numbers = decode(0, bytes);
+    numbers.remove(0);
     numbers
 }
 

@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 5;
+pub const SCHEMA_VERSION: i64 = 6;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -57,14 +57,14 @@ CREATE TABLE uncollected_levels (
   PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID;
 
 -- Holds and charges under numbers of their own, because the ledger uses its numbers again.
+-- entries: the numbers of its first ones, in steps; those of further ones are in lists.
 CREATE TABLE holds (
   hold INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL,
-  account INTEGER NOT NULL, state INTEGER NOT NULL, placed_at INTEGER NOT NULL,
-  record BLOB NOT NULL, digest BLOB, job INTEGER) STRICT;
-CREATE INDEX holds_by_job ON holds (job, hold) WHERE job IS NOT NULL;
-CREATE INDEX holds_by_name ON holds (tenant, kind, name, hold);
--- Which hold has a number of the ledger now.
-CREATE TABLE live_holds (number INTEGER PRIMARY KEY, hold INTEGER NOT NULL) STRICT;
+  job INTEGER, record BLOB NOT NULL, digest BLOB, entries BLOB NOT NULL) STRICT;
+CREATE INDEX holds_by_job ON holds (job) WHERE job IS NOT NULL;
+CREATE INDEX holds_by_name ON holds (tenant, kind, name);
+-- Which holds have 64 numbers of the ledger now: 8 bytes for each, zeros if none has.
+CREATE TABLE live_holds (numbers INTEGER PRIMARY KEY, holds BLOB NOT NULL) STRICT;
 
 -- Per account and hour. spent, drawn, gpu_ms: by the subtree; burned: of the account's own grants.
 CREATE TABLE usage_hours (

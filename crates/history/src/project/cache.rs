@@ -6,17 +6,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use bursar_core::ledger::archive::ArchivedHold;
-use bursar_core::ledger::hold::Hold;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
-use bursar_journal::record::ledger::{decode_archived, encode_archived};
 use rustc_hash::FxHashMap;
 
 use super::levels::Levels;
+use super::live::LiveHold;
 use super::{History, no_progress};
 use crate::blocks::{BlocksOf, NewBlocks};
-use crate::database::{Columns, Database, Value};
+use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 use crate::lists::Added;
 use crate::sum;
@@ -28,7 +26,7 @@ pub(super) struct Cache {
     pub(super) progress: Progress,
     accounts: Kept<AccountRow>,
     buckets: Kept<BucketRow>,
-    holds: Kept<LiveHold>,
+    pub(super) holds: Kept<LiveHold>,
     pub(super) lists: Added,
     pub(super) decisions: NewBlocks<5>,
     pub(super) entries: NewBlocks<11>,
@@ -59,7 +57,7 @@ impl Default for Cache {
 
 /// Rows by number, and which of them were looked at since they were last written: writing costs what
 /// changed, not what is kept.
-struct Kept<T> {
+pub(super) struct Kept<T> {
     rows: FxHashMap<u32, Slot<T>>,
     /// Each once, as they came.
     touched: Vec<u32>,
@@ -78,11 +76,11 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    fn contains(&self, number: u32) -> bool {
+    pub(super) fn contains(&self, number: u32) -> bool {
         self.rows.contains_key(&number)
     }
 
-    fn insert(&mut self, number: u32, row: T) {
+    pub(super) fn insert(&mut self, number: u32, row: T) {
         let before = self.rows.insert(number, Slot { row, touched: true });
         if !before.is_some_and(|before| before.touched) {
             self.touched.push(number);
@@ -90,7 +88,7 @@ impl<T> Kept<T> {
     }
 
     /// A row that is there, to be changed.
-    fn touch(&mut self, number: u32) -> &mut T {
+    pub(super) fn touch(&mut self, number: u32) -> &mut T {
         let slot = self.rows.get_mut(&number).expect("it was just put there");
         if !std::mem::replace(&mut slot.touched, true) {
             self.touched.push(number);
@@ -98,16 +96,16 @@ impl<T> Kept<T> {
         &mut slot.row
     }
 
-    fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.rows.get_mut(&number).map(|slot| &mut slot.row)
     }
 
-    fn remove(&mut self, number: u32) -> Option<T> {
+    pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         self.rows.remove(&number).map(|slot| slot.row)
     }
 
     /// Which rows were looked at since this was asked last, in order.
-    fn take_touched(&mut self) -> Vec<u32> {
+    pub(super) fn take_touched(&mut self) -> Vec<u32> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         for number in &touched {
@@ -118,11 +116,16 @@ impl<T> Kept<T> {
         touched
     }
 
-    /// Forgets everything if that is more than is kept. Only what was written may be forgotten.
+    /// Forgets everything. Only what was written may be forgotten.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+        self.touched.clear();
+    }
+
+    /// Forgets everything if that is more than is kept.
     fn trim(&mut self) {
         if self.rows.len() > MOST_KEPT {
-            self.rows.clear();
-            self.touched.clear();
+            self.clear();
         }
     }
 }
@@ -170,15 +173,6 @@ pub(super) struct BucketRow {
     pub(super) free: i128,
     /// The grant whose units were asked for last.
     pub(super) known: Option<Laid>,
-    pub(super) dirty: bool,
-}
-
-pub(super) struct LiveHold {
-    /// Its number here.
-    pub(super) hold: i64,
-    pub(super) record: Hold,
-    /// The tenant, if there is no row to be changed yet.
-    pub(super) new_of: Option<u32>,
     pub(super) dirty: bool,
 }
 
@@ -279,22 +273,6 @@ impl<D: Database> History<D> {
         Ok(self.cache.buckets.touch(number))
     }
 
-    pub(super) fn live_hold(&mut self, number: u32) -> Result<&mut LiveHold, HistoryError> {
-        if !self.cache.holds.contains(number) {
-            let rows = self.database.query(
-                "SELECT holds.hold, holds.record FROM live_holds
-                 JOIN holds ON holds.hold = live_holds.hold WHERE live_holds.number = ?1",
-                &[number.into()],
-            )?;
-            let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
-            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let hold = row.integer()?;
-            let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
-            self.cache.holds.insert(number, LiveHold { hold, record, new_of: None, dirty: false });
-        }
-        Ok(self.cache.holds.touch(number))
-    }
-
     /// Writes everything that changed.
     pub(super) fn flush(&mut self) -> Result<(), HistoryError> {
         let database = &self.database;
@@ -349,73 +327,4 @@ impl<D: Database> History<D> {
             ],
         )
     }
-
-    pub(super) fn flush_holds(&mut self) -> Result<(), HistoryError> {
-        let (mut added, mut live_holds) = (Vec::new(), Vec::new());
-        let holds = &mut self.cache.holds;
-        for number in holds.take_touched() {
-            let live = holds.get_mut(number).filter(|live| live.dirty);
-            let Some(live) = live else { continue };
-            live.dirty = false;
-            let (hold, new_of) = (live.hold, live.new_of.take());
-            let open = live.record.is_open().then(|| live.record.clone());
-            // A hold that is closed hardly ever changes again.
-            let record = open.or_else(|| Some(holds.remove(number)?.record));
-            let Some(record) = record else { continue };
-            match new_of {
-                None => write_hold(&self.database, hold, record)?,
-                Some(tenant) => {
-                    added.push(new_hold(hold, tenant, record));
-                    live_holds.push([number.into(), hold.into()]);
-                }
-            }
-        }
-        self.database.execute_each(
-            "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            &added,
-        )?;
-        self.name_live(&live_holds)
-    }
-
-    /// Lets go of all holds, because from now on their numbers may mean others.
-    pub(super) fn drop_holds(&mut self) -> Result<(), HistoryError> {
-        self.flush_holds()?;
-        self.cache.holds.rows.clear();
-        Ok(())
-    }
-}
-
-/// The row of a hold that is written for the first time.
-fn new_hold(hold: i64, tenant: u32, record: Hold) -> [Value; 10] {
-    let archived = ArchivedHold { hold: record };
-    let record = &archived.hold;
-    let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
-    [
-        hold.into(),
-        tenant.into(),
-        (record.kind as u32).into(),
-        record.id.as_str().into(),
-        record.account.0.into(),
-        (record.state as u32).into(),
-        record.placed_at.millis().into(),
-        encode_archived(&archived).into(),
-        digest.into(),
-        record.job().map(|job| job.0.cast_signed()).into(),
-    ]
-}
-
-/// Writes a hold as it is now; a closed one gets the digest with which it can be brought back.
-fn write_hold(database: &impl Database, hold: i64, record: Hold) -> Result<(), HistoryError> {
-    let archived = ArchivedHold { hold: record };
-    let record = &archived.hold;
-    let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
-    database.execute(
-        "UPDATE holds SET state = ?2, record = ?3, digest = ?4 WHERE hold = ?1",
-        &[
-            hold.into(),
-            (record.state as u32).into(),
-            encode_archived(&archived).into(),
-            digest.into(),
-        ],
-    )
 }

@@ -8,6 +8,7 @@ use bursar_core::message::ToCell;
 use super::cache::AccountRow;
 use super::hold_record::Capture;
 use super::holds::Of;
+use super::live::HoldNumbers;
 use super::{History, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -154,7 +155,8 @@ impl<D: Database> History<D> {
 
     fn of_hold(&mut self, kind: EntryType, number: u32) -> Result<Of<'static>, HistoryError> {
         let live = self.live_hold(number)?;
-        Ok(Of { kind, hold: Some(live.hold), spender: live.record.account.0, name: None })
+        let hold = HoldNumbers { ledger: number, here: live.hold };
+        Ok(Of { kind, hold: Some(hold), spender: live.record.account.0, name: None })
     }
 
     fn named(

@@ -5,6 +5,7 @@ use bursar_core::ledger::event::{GrantIssued, GrantOrigin, Piece};
 use bursar_core::time::Timestamp;
 
 use super::cache::{BucketRow, Laid};
+use super::live::HoldNumbers;
 use super::{History, Movement, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -43,7 +44,9 @@ impl<D: Database> History<D> {
         )?;
         let hold = match issued.origin {
             GrantOrigin::Issued | GrantOrigin::Transfer { .. } => None,
-            GrantOrigin::Compensation { hold } => Some(self.live_hold(hold.0)?.hold),
+            GrantOrigin::Compensation { hold } => {
+                Some(HoldNumbers { ledger: hold.0, here: self.live_hold(hold.0)?.hold })
+            }
         };
         let kind = match issued.origin {
             GrantOrigin::Issued => EntryType::Granted,

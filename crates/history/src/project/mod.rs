@@ -8,6 +8,7 @@ mod hold_record;
 mod holds;
 mod jobs;
 mod levels;
+mod live;
 mod usage;
 
 use bursar_core::ledger::id::{JobNo, Name};
@@ -20,6 +21,7 @@ use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decision};
 use cache::Cache;
+use live::HoldNumbers;
 pub(crate) use usage::hour_of;
 
 /// One record, as it is fed.
@@ -79,7 +81,7 @@ pub(crate) struct Movement<'a> {
     kind: EntryType,
     amount: i128,
     grant: Option<u32>,
-    hold: Option<i64>,
+    hold: Option<HoldNumbers>,
     spender: Option<u32>,
     name: Option<&'a str>,
 }
@@ -251,7 +253,7 @@ impl<D: Database> History<D> {
             }
         }
         if let Some(hold) = hold {
-            lists.push(ListOf::Hold(hold), entry);
+            self.note_entry(hold, entry)?;
         }
         let row = [
             step.position.cast_signed().into(),
@@ -260,7 +262,7 @@ impl<D: Database> History<D> {
             (kind as u32).into(),
             amount.into(),
             grant.into(),
-            hold.into(),
+            hold.map(|hold| hold.here).into(),
             spender.into(),
             name.into(),
             available.into(),
