@@ -49,11 +49,12 @@ CREATE TABLE buckets (
 CREATE INDEX buckets_by_terms ON buckets (terms, number);
 CREATE INDEX buckets_by_account ON buckets (account, number);
 -- What was free in a bucket, and what an account owed, from an instant on; the last is what is now.
+-- Many instants in a row (see the module of levels), which is under the first of them.
 CREATE TABLE bucket_levels (
-  bucket INTEGER NOT NULL, at INTEGER NOT NULL, free BLOB NOT NULL,
+  bucket INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
   PRIMARY KEY (bucket, at)) STRICT, WITHOUT ROWID;
 CREATE TABLE uncollected_levels (
-  account INTEGER NOT NULL, at INTEGER NOT NULL, uncollected BLOB NOT NULL,
+  account INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
   PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID;
 
 -- Holds and charges under numbers of their own, because the ledger uses its numbers again.

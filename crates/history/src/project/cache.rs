@@ -16,6 +16,7 @@ use super::{History, no_progress};
 use crate::blocks::{BlocksOf, NewBlocks};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
+use crate::levels::level_at;
 use crate::lists::Added;
 use crate::sum;
 
@@ -253,8 +254,9 @@ impl<D: Database> History<D> {
     pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
         if !self.cache.buckets.contains(number) {
             let rows = self.database.query(
-                "SELECT account, expired, grants, length, (SELECT free FROM bucket_levels
-                 WHERE bucket = ?1 ORDER BY at DESC LIMIT 1) FROM buckets WHERE number = ?1",
+                "SELECT account, expired, grants, length, at, levels FROM buckets
+                 LEFT JOIN bucket_levels ON bucket = number
+                 WHERE number = ?1 ORDER BY at DESC LIMIT 1",
                 &[number.into()],
             )?;
             let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
@@ -264,7 +266,10 @@ impl<D: Database> History<D> {
                 expired: row.integer()? != 0,
                 grants: row.number()?,
                 length: row.sum()?,
-                free: row.maybe_sum()?.unwrap_or(0),
+                free: match (row.maybe_integer()?, row.maybe_bytes()?) {
+                    (Some(first), Some(levels)) => level_at(first, &levels, i64::MAX)?,
+                    _ => 0,
+                },
                 known: None,
                 dirty: false,
             };
