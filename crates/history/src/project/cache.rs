@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::levels::Levels;
 use super::live::LiveHold;
+use super::usage::Usage;
 use super::{History, no_progress};
 use crate::blocks::{BlocksOf, NewBlocks};
 use crate::database::{Columns, Database};
@@ -31,10 +32,9 @@ pub(super) struct Cache {
     pub(super) lists: Added,
     pub(super) decisions: NewBlocks<5>,
     pub(super) entries: NewBlocks<11>,
-    pub(super) usage: FxHashMap<(i64, u32), UsageRow>,
-    /// What is written of these hours, so that it need not be read to be added to.
-    pub(super) usage_written: FxHashMap<(i64, u32), UsageRow>,
-    pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
+    /// What is added to hours of accounts that are over.
+    pub(super) usage: FxHashMap<(i64, u32), Usage>,
+    pub(super) job_usage: BTreeMap<(i64, JobNo), Usage>,
     pub(super) levels: Levels,
 }
 
@@ -49,7 +49,6 @@ impl Default for Cache {
             decisions: NewBlocks::new(BlocksOf::Decisions),
             entries: NewBlocks::new(BlocksOf::Entries),
             usage: FxHashMap::default(),
-            usage_written: FxHashMap::default(),
             job_usage: BTreeMap::default(),
             levels: Levels::default(),
         }
@@ -147,8 +146,11 @@ pub(super) struct AccountRow {
     pub(super) available: i128,
     pub(super) held: i128,
     pub(super) uncollected: i128,
-    /// The classes that are written.
-    pub(super) classes: (i64, i64),
+    /// The last hour in which it used something, and what.
+    pub(super) hour: Option<i64>,
+    pub(super) usage: Usage,
+    /// What is written of what has an index: the classes of what is available and held, and the hour.
+    pub(super) indexed: (i64, i64, Option<i64>),
     pub(super) dirty: bool,
 }
 
@@ -177,24 +179,12 @@ pub(super) struct BucketRow {
     pub(super) dirty: bool,
 }
 
-/// What is added to a row of `usage_hours`.
-#[derive(Copy, Clone, Default)]
-pub(super) struct UsageRow {
-    pub(super) spent: i128,
-    pub(super) drawn: i128,
-    pub(super) gpu_ms: i128,
-    pub(super) burned: i128,
-}
-
 impl Cache {
     /// Forgets what was written if there is too much of it.
     pub(super) fn trim(&mut self) {
         self.accounts.trim();
         self.buckets.trim();
         self.holds.trim();
-        if self.usage_written.len() > MOST_KEPT {
-            self.usage_written.clear();
-        }
     }
 
     pub(super) fn insert_account(&mut self, number: u32, row: AccountRow) {
@@ -230,22 +220,25 @@ impl<D: Database> History<D> {
     pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
         if !self.cache.accounts.contains(number) {
             let rows = self.database.query(
-                "SELECT kind, parent, tenant, available, held, uncollected, available_class,
-                 held_class FROM accounts WHERE number = ?1",
+                "SELECT kind, parent, tenant, available, held, uncollected, hour, usage,
+                 available_class, held_class FROM accounts WHERE number = ?1",
                 &[number.into()],
             )?;
             let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
             let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let loaded = AccountRow {
+            let mut loaded = AccountRow {
                 kind: row.number()?,
                 parent: row.maybe_number()?,
                 tenant: row.number()?,
                 available: row.sum()?,
                 held: row.sum()?,
                 uncollected: row.sum()?,
-                classes: (row.integer()?, row.integer()?),
+                hour: row.maybe_integer()?,
+                usage: Usage::decode(&row.bytes()?)?,
+                indexed: (row.integer()?, row.integer()?, None),
                 dirty: false,
             };
+            loaded.indexed.2 = loaded.hour;
             self.cache.accounts.insert(number, loaded);
         }
         Ok(self.cache.accounts.touch(number))
@@ -280,24 +273,8 @@ impl<D: Database> History<D> {
 
     /// Writes everything that changed.
     pub(super) fn flush(&mut self) -> Result<(), HistoryError> {
+        self.flush_accounts()?;
         let database = &self.database;
-        for number in self.cache.accounts.take_touched() {
-            let row = self.cache.accounts.get_mut(number).filter(|row| row.dirty);
-            let Some(row) = row else { continue };
-            database.execute(
-                "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4 WHERE number = ?1",
-                &[number.into(), row.available.into(), row.held.into(), row.uncollected.into()],
-            )?;
-            let classes = (sum::class(row.available), sum::class(row.held));
-            if classes != row.classes {
-                database.execute(
-                    "UPDATE accounts SET available_class = ?2, held_class = ?3 WHERE number = ?1",
-                    &[number.into(), classes.0.into(), classes.1.into()],
-                )?;
-                row.classes = classes;
-            }
-            row.dirty = false;
-        }
         for number in self.cache.buckets.take_touched() {
             let row = self.cache.buckets.get_mut(number).filter(|row| row.dirty);
             let Some(row) = row else { continue };
@@ -330,6 +307,38 @@ impl<D: Database> History<D> {
                 progress.buckets.into(),
                 progress.holds.into(),
             ],
+        )
+    }
+
+    fn flush_accounts(&mut self) -> Result<(), HistoryError> {
+        let (mut rows, mut indexed) = (Vec::new(), Vec::new());
+        for number in self.cache.accounts.take_touched() {
+            let row = self.cache.accounts.get_mut(number).filter(|row| row.dirty);
+            let Some(row) = row else { continue };
+            rows.push([
+                number.into(),
+                row.available.into(),
+                row.held.into(),
+                row.uncollected.into(),
+                row.usage.encode().into(),
+            ]);
+            let now = (sum::class(row.available), sum::class(row.held), row.hour);
+            if now != row.indexed {
+                indexed.push([number.into(), now.0.into(), now.1.into(), now.2.into()]);
+                row.indexed = now;
+            }
+            row.dirty = false;
+        }
+        self.database.execute_each(
+            "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4, usage = ?5
+             WHERE number = ?1",
+            &rows,
+        )?;
+        // Apart from the others: the indexes are looked at whenever one of these is written.
+        self.database.execute_each(
+            "UPDATE accounts SET available_class = ?2, held_class = ?3, hour = ?4
+             WHERE number = ?1",
+            &indexed,
         )
     }
 }

@@ -9,6 +9,7 @@ use super::cache::AccountRow;
 use super::hold_record::Capture;
 use super::holds::Of;
 use super::live::HoldNumbers;
+use super::usage::Usage;
 use super::{History, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -192,8 +193,9 @@ impl<D: Database> History<D> {
             None => number,
             Some(parent) => self.account(parent)?.tenant,
         };
+        let usage = Usage::default();
         self.database.execute(
-            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, ?7, ?7)",
+            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, NULL, ?7, ?8, ?8)",
             &[
                 number.into(),
                 path.into(),
@@ -201,12 +203,22 @@ impl<D: Database> History<D> {
                 parent.into(),
                 tenant.into(),
                 0i128.into(),
+                usage.encode().into(),
                 sum::class(0).into(),
             ],
         )?;
-        let (available, held, uncollected, dirty) = (0, 0, 0, false);
-        let classes = (sum::class(0), sum::class(0));
-        let row = AccountRow { kind, parent, tenant, available, held, uncollected, classes, dirty };
+        let row = AccountRow {
+            kind,
+            parent,
+            tenant,
+            available: 0,
+            held: 0,
+            uncollected: 0,
+            hour: None,
+            usage,
+            indexed: (sum::class(0), sum::class(0), None),
+            dirty: false,
+        };
         self.cache.insert_account(number, row);
         Ok(())
     }

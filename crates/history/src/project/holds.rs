@@ -7,9 +7,9 @@ use bursar_core::ledger::price::Rate;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 
-use super::cache::UsageRow;
 use super::hold_record::{self, Capture, Drawn};
 use super::live::{HoldNumbers, LiveHold};
+use super::usage::Usage;
 use super::{History, Movement, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -52,7 +52,7 @@ impl<D: Database> History<D> {
                 EntryType::Refunded => -owned.amount,
                 _ => continue,
             };
-            self.count_burned(step.at, owned.account, burned);
+            self.count_burned(step.at, owned.account, burned)?;
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl<D: Database> History<D> {
     fn count_drawn(&mut self, spender: u32, drawn: &Drawn, sign: i128) -> Result<(), HistoryError> {
         for (piece, at) in drawn {
             let drawn = sign * i128::from(piece.span.len());
-            self.use_subtree(*at, spender, UsageRow { drawn, ..UsageRow::default() })?;
+            self.use_subtree(*at, spender, Usage { drawn, ..Usage::default() })?;
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl<D: Database> History<D> {
         spent: i128,
         gpu_ms: u64,
     ) -> Result<(), HistoryError> {
-        let usage = UsageRow { spent, gpu_ms: gpu_ms.into(), ..UsageRow::default() };
+        let usage = Usage { spent, gpu_ms: gpu_ms.into(), ..Usage::default() };
         self.use_subtree(at, spender, usage)
     }
 
@@ -169,7 +169,7 @@ impl<D: Database> History<D> {
         account.uncollected += owed;
         account.dirty = true;
         self.note_uncollected(at, spender)?;
-        self.use_subtree(at, spender, UsageRow { drawn: owed, ..UsageRow::default() })?;
+        self.use_subtree(at, spender, Usage { drawn: owed, ..Usage::default() })?;
         self.enter(
             step,
             &Movement {

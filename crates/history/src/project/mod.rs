@@ -22,7 +22,7 @@ use crate::error::HistoryError;
 use crate::lists::{ListOf, decision};
 use cache::Cache;
 use live::HoldNumbers;
-pub(crate) use usage::hour_of;
+pub(crate) use usage::{Usage, hour_of};
 
 /// One record, as it is fed.
 #[derive(Copy, Clone, Debug)]

@@ -9,7 +9,7 @@ use bursar_core::time::Timestamp;
 
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
-use crate::project::{History, hour_of};
+use crate::project::{History, Usage, hour_of};
 
 /// What a top list counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -128,20 +128,8 @@ impl<D: Database> History<D> {
                 kind,
                 k,
             ),
-            TopBy::Spent => self.top_window(
-                "SELECT account, spent FROM usage_hours
-                 WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3",
-                kind,
-                (from, to),
-                k,
-            ),
-            TopBy::GpuMs => self.top_window(
-                "SELECT account, gpu_ms FROM usage_hours
-                 WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3",
-                kind,
-                (from, to),
-                k,
-            ),
+            TopBy::Spent => self.top_window(|usage| usage.spent, kind, (from, to), k),
+            TopBy::GpuMs => self.top_window(|usage| usage.gpu_ms, kind, (from, to), k),
         }
     }
 
@@ -204,17 +192,21 @@ impl<D: Database> History<D> {
 
     fn top_window(
         &self,
-        sql: &'static str,
+        counted: fn(Usage) -> i128,
         kind: AccountKind,
         (from, to): (Timestamp, Timestamp),
         k: u32,
     ) -> Result<Vec<Ranked>, HistoryError> {
+        let sql = "SELECT account, usage FROM usage_hours
+                   WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3
+                   UNION ALL SELECT number, usage FROM accounts
+                   WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3";
         let window = [(kind as u32).into(), hour_of(from).into(), hour_of(to).into()];
         let mut sums: BTreeMap<u32, i128> = BTreeMap::new();
         for row in self.database.query(sql, &window)? {
             let mut row = Columns::of(row);
-            let (account, sum) = (row.number()?, row.sum()?);
-            *sums.entry(account).or_default() += sum;
+            let (account, usage) = (row.number()?, Usage::decode(&row.bytes()?)?);
+            *sums.entry(account).or_default() += counted(usage);
         }
         let mut ranked: Vec<(u32, i128)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
         ranked.sort_unstable_by_key(|(account, sum)| (Reverse(*sum), *account));
@@ -238,20 +230,33 @@ impl<D: Database> History<D> {
         account: u32,
         (from, to): (Timestamp, Timestamp),
     ) -> Result<AccountUsage, HistoryError> {
+        let mut sums = Usage::default();
+        for (_, usage) in self.hours(account, (from, to))? {
+            sums += usage;
+        }
+        let Usage { spent, drawn, gpu_ms, burned } = sums;
+        Ok(AccountUsage { spent, drawn, gpu_ms, burned })
+    }
+
+    /// The hours in which an account used something, oldest first. The last one is in its own row.
+    fn hours(
+        &self,
+        account: u32,
+        (from, to): (Timestamp, Timestamp),
+    ) -> Result<Vec<(i64, Usage)>, HistoryError> {
+        // One statement: between two the last hour could move from one table into the other.
         let rows = self.database.query(
-            "SELECT spent, drawn, gpu_ms, burned FROM usage_hours
-             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3",
+            "SELECT hour, usage FROM usage_hours WHERE account = ?1 AND hour >= ?2 AND hour <= ?3
+             UNION ALL
+             SELECT hour, usage FROM accounts WHERE number = ?1 AND hour >= ?2 AND hour <= ?3
+             ORDER BY hour",
             &[account.into(), hour_of(from).into(), hour_of(to).into()],
         )?;
-        let mut usage = AccountUsage::default();
-        for row in rows {
+        let hour = |row: Row| {
             let mut row = Columns::of(row);
-            usage.spent += row.sum()?;
-            usage.drawn += row.sum()?;
-            usage.gpu_ms += row.sum()?;
-            usage.burned += row.sum()?;
-        }
-        Ok(usage)
+            Ok((row.integer()?, Usage::decode(&row.bytes()?)?))
+        };
+        rows.into_iter().map(hour).collect()
     }
 
     /// What was spent of an account's own credits, hour by hour, oldest first; hours in which
@@ -261,17 +266,12 @@ impl<D: Database> History<D> {
         account: u32,
         (from, to): (Timestamp, Timestamp),
     ) -> Result<Vec<BurnHour>, HistoryError> {
-        let rows = self.database.query(
-            "SELECT hour, burned FROM usage_hours
-             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3 ORDER BY hour",
-            &[account.into(), hour_of(from).into(), hour_of(to).into()],
-        )?;
-        let hour = |row: Row| {
-            let mut row = Columns::of(row);
-            let from = Timestamp::from_millis(row.integer()?.saturating_mul(3_600_000));
-            Ok(BurnHour { from, burned: row.sum()? })
-        };
-        rows.into_iter().map(hour).filter(|hour| !matches!(hour, Ok(h) if h.burned == 0)).collect()
+        let hours = self.hours(account, (from, to))?.into_iter();
+        let burned = hours.filter(|(_, usage)| usage.burned != 0).map(|(hour, usage)| BurnHour {
+            from: Timestamp::from_millis(hour.saturating_mul(3_600_000)),
+            burned: usage.burned,
+        });
+        Ok(burned.collect())
     }
 
     /// The budgets that an account has or had, by name.
