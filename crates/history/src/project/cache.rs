@@ -1,9 +1,9 @@
-//! What is read again and again while feeding, kept in memory and written once for all records that are taken
-//! in together.
+//! What is read again and again while feeding, kept in memory and written once for many records.
 //!
 //! What is written is the same however records are grouped; only lists and blocks are divided as they were.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use bursar_core::ledger::id::JobNo;
@@ -26,6 +26,8 @@ const MOST_KEPT: usize = 200_000;
 
 pub(super) struct Cache {
     pub(super) progress: Progress,
+    /// The last record of which everything is written.
+    pub(super) written: u64,
     accounts: Kept<AccountRow>,
     buckets: Kept<BucketRow>,
     pub(super) holds: Kept<LiveHold>,
@@ -42,6 +44,7 @@ impl Default for Cache {
     fn default() -> Cache {
         Cache {
             progress: Progress::default(),
+            written: 0,
             accounts: Kept::default(),
             buckets: Kept::default(),
             holds: Kept::default(),
@@ -76,10 +79,6 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    pub(super) fn contains(&self, number: u32) -> bool {
-        self.rows.contains_key(&number)
-    }
-
     pub(super) fn insert(&mut self, number: u32, row: T) {
         let before = self.rows.insert(number, Slot { row, touched: true });
         if !before.is_some_and(|before| before.touched) {
@@ -87,13 +86,20 @@ impl<T> Kept<T> {
         }
     }
 
-    /// A row that is there, to be changed.
-    pub(super) fn touch(&mut self, number: u32) -> &mut T {
-        let slot = self.rows.get_mut(&number).expect("it was just put there");
+    /// A row to be looked at and changed, loaded if it is not there.
+    pub(super) fn touch(
+        &mut self,
+        number: u32,
+        load: impl FnOnce() -> Result<T, HistoryError>,
+    ) -> Result<&mut T, HistoryError> {
+        let slot = match self.rows.entry(number) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Slot { row: load()?, touched: false }),
+        };
         if !std::mem::replace(&mut slot.touched, true) {
             self.touched.push(number);
         }
-        &mut slot.row
+        Ok(&mut slot.row)
     }
 
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
@@ -179,6 +185,57 @@ pub(super) struct BucketRow {
     pub(super) dirty: bool,
 }
 
+impl AccountRow {
+    fn load(database: &impl Database, number: u32) -> Result<AccountRow, HistoryError> {
+        let rows = database.query(
+            "SELECT kind, parent, tenant, available, held, uncollected, hour, usage,
+             available_class, held_class FROM accounts WHERE number = ?1",
+            &[number.into()],
+        )?;
+        let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        let mut loaded = AccountRow {
+            kind: row.number()?,
+            parent: row.maybe_number()?,
+            tenant: row.number()?,
+            available: row.sum()?,
+            held: row.sum()?,
+            uncollected: row.sum()?,
+            hour: row.maybe_integer()?,
+            usage: Usage::decode(&row.bytes()?)?,
+            indexed: (row.integer()?, row.integer()?, None),
+            dirty: false,
+        };
+        loaded.indexed.2 = loaded.hour;
+        Ok(loaded)
+    }
+}
+
+impl BucketRow {
+    fn load(database: &impl Database, number: u32) -> Result<BucketRow, HistoryError> {
+        let rows = database.query(
+            "SELECT account, expired, grants, length, at, levels FROM buckets
+             LEFT JOIN bucket_levels ON bucket = number
+             WHERE number = ?1 ORDER BY at DESC LIMIT 1",
+            &[number.into()],
+        )?;
+        let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        Ok(BucketRow {
+            account: row.number()?,
+            expired: row.integer()? != 0,
+            grants: row.number()?,
+            length: row.sum()?,
+            free: match (row.maybe_integer()?, row.maybe_bytes()?) {
+                (Some(first), Some(levels)) => level_at(first, &levels, i64::MAX)?,
+                _ => 0,
+            },
+            known: None,
+            dirty: false,
+        })
+    }
+}
+
 impl Cache {
     /// Forgets what was written if there is too much of it.
     pub(super) fn trim(&mut self) {
@@ -214,61 +271,16 @@ impl<D: Database> History<D> {
             buckets: row.number()?,
             holds: row.integer()?,
         };
+        self.cache.written = self.cache.progress.position;
         Ok(())
     }
 
     pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
-        if !self.cache.accounts.contains(number) {
-            let rows = self.database.query(
-                "SELECT kind, parent, tenant, available, held, uncollected, hour, usage,
-                 available_class, held_class FROM accounts WHERE number = ?1",
-                &[number.into()],
-            )?;
-            let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
-            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let mut loaded = AccountRow {
-                kind: row.number()?,
-                parent: row.maybe_number()?,
-                tenant: row.number()?,
-                available: row.sum()?,
-                held: row.sum()?,
-                uncollected: row.sum()?,
-                hour: row.maybe_integer()?,
-                usage: Usage::decode(&row.bytes()?)?,
-                indexed: (row.integer()?, row.integer()?, None),
-                dirty: false,
-            };
-            loaded.indexed.2 = loaded.hour;
-            self.cache.accounts.insert(number, loaded);
-        }
-        Ok(self.cache.accounts.touch(number))
+        self.cache.accounts.touch(number, || AccountRow::load(&self.database, number))
     }
 
     pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
-        if !self.cache.buckets.contains(number) {
-            let rows = self.database.query(
-                "SELECT account, expired, grants, length, at, levels FROM buckets
-                 LEFT JOIN bucket_levels ON bucket = number
-                 WHERE number = ?1 ORDER BY at DESC LIMIT 1",
-                &[number.into()],
-            )?;
-            let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
-            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let loaded = BucketRow {
-                account: row.number()?,
-                expired: row.integer()? != 0,
-                grants: row.number()?,
-                length: row.sum()?,
-                free: match (row.maybe_integer()?, row.maybe_bytes()?) {
-                    (Some(first), Some(levels)) => level_at(first, &levels, i64::MAX)?,
-                    _ => 0,
-                },
-                known: None,
-                dirty: false,
-            };
-            self.cache.buckets.insert(number, loaded);
-        }
-        Ok(self.cache.buckets.touch(number))
+        self.cache.buckets.touch(number, || BucketRow::load(&self.database, number))
     }
 
     /// Writes everything that changed.
@@ -297,6 +309,7 @@ impl<D: Database> History<D> {
         self.flush_usage()?;
         self.flush_job_usage()?;
         let progress = self.cache.progress;
+        self.cache.written = progress.position;
         self.database.execute(
             "UPDATE progress SET position = ?1, at = ?2, entries = ?3, buckets = ?4, holds = ?5
              WHERE only = 1",

@@ -40,20 +40,24 @@ pub(super) struct LiveHold {
     pub(super) dirty: bool,
 }
 
+impl LiveHold {
+    /// The hold that has a number of the ledger now.
+    fn load(database: &impl Database, number: u32) -> Result<LiveHold, HistoryError> {
+        let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
+        let row = live_row(database, number / NUMBERS_IN_A_ROW)?;
+        let hold = row[place(number)].try_into().map_or(0, i64::from_be_bytes);
+        let sql = "SELECT record, entries FROM holds WHERE hold = ?1";
+        let rows = database.query(sql, &[hold.into()])?;
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
+        let entries = decode_from_nothing(&row.bytes()?).into();
+        Ok(LiveHold { hold, record, entries, new_of: None, dirty: false })
+    }
+}
+
 impl<D: Database> History<D> {
     pub(super) fn live_hold(&mut self, number: u32) -> Result<&mut LiveHold, HistoryError> {
-        if !self.cache.holds.contains(number) {
-            let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
-            let hold = self.hold_of(number)?.ok_or_else(missing)?;
-            let sql = "SELECT record, entries FROM holds WHERE hold = ?1";
-            let rows = self.database.query(sql, &[hold.into()])?;
-            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
-            let entries = decode_from_nothing(&row.bytes()?).into();
-            let live = LiveHold { hold, record, entries, new_of: None, dirty: false };
-            self.cache.holds.insert(number, live);
-        }
-        Ok(self.cache.holds.touch(number))
+        self.cache.holds.touch(number, || LiveHold::load(&self.database, number))
     }
 
     /// Notes an entry of a hold.
@@ -112,7 +116,7 @@ impl<D: Database> History<D> {
         let mut rows = Vec::new();
         for some in named.chunk_by(|one, next| row_of(one.0) == row_of(next.0)) {
             let row = row_of(some[0].0);
-            let mut holds = self.live_row(row)?;
+            let mut holds = live_row(&self.database, row)?;
             for (number, hold) in some {
                 holds[place(*number)].copy_from_slice(&hold.to_be_bytes());
             }
@@ -124,21 +128,16 @@ impl<D: Database> History<D> {
             &rows,
         )
     }
+}
 
-    /// The hold that has a number of the ledger now.
-    fn hold_of(&self, number: u32) -> Result<Option<i64>, HistoryError> {
-        let row = self.live_row(number / NUMBERS_IN_A_ROW)?;
-        let hold = row[place(number)].try_into().map(i64::from_be_bytes);
-        Ok(hold.ok().filter(|hold| *hold != 0))
-    }
-
-    fn live_row(&self, row: u32) -> Result<Vec<u8>, HistoryError> {
-        let sql = "SELECT holds FROM live_holds WHERE numbers = ?1";
-        let found = self.database.query(sql, &[row.into()])?.pop();
-        let mut holds = found.map_or(Ok(Vec::new()), |row| Columns::of(row).bytes())?;
-        holds.resize(NUMBERS_IN_A_ROW as usize * WIDTH, 0);
-        Ok(holds)
-    }
+fn live_row(database: &impl Database, row: u32) -> Result<Vec<u8>, HistoryError> {
+    let found = database.query("SELECT holds FROM live_holds WHERE numbers = ?1", &[row.into()])?;
+    let mut holds = match found.into_iter().next() {
+        Some(row) => Columns::of(row).bytes()?,
+        None => Vec::new(),
+    };
+    holds.resize(NUMBERS_IN_A_ROW as usize * WIDTH, 0);
+    Ok(holds)
 }
 
 /// Where the hold of a number is in its row.

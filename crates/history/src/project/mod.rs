@@ -24,6 +24,10 @@ use cache::Cache;
 use live::HoldNumbers;
 pub(crate) use usage::{Usage, hour_of};
 
+/// Records whose rows may wait to be written: enough that rows which change in several of them are written once, few
+/// enough that whoever waits for the last of them waits a few milliseconds.
+const MOST_UNWRITTEN: u64 = 4096;
+
 /// One record, as it is fed.
 #[derive(Copy, Clone, Debug)]
 pub struct Fed<'a> {
@@ -92,7 +96,7 @@ impl<D: Database> History<D> {
         History { database, cache: Cache::default(), begun: false }
     }
 
-    /// The last record that it has, 0 before the first.
+    /// The last record that it has and keeps, 0 before the first.
     pub fn position(&self) -> Result<u64, HistoryError> {
         let rows = self.database.query("SELECT position FROM progress WHERE only = 1", &[])?;
         let row = rows.into_iter().next().ok_or_else(no_progress)?;
@@ -110,7 +114,7 @@ impl<D: Database> History<D> {
     }
 
     /// Makes everything that was taken in visible to those who ask, and returns the position. Until then only
-    /// this history knows of it, and pages that change several times are written once.
+    /// this history knows of it, and rows and pages that change several times are written once.
     ///
     /// # Errors
     /// As for [`apply`](Self::apply).
@@ -119,13 +123,15 @@ impl<D: Database> History<D> {
             return self.position();
         }
         self.undone_if_failed(|history| {
+            history.flush()?;
+            history.cache.trim();
             history.database.commit()?;
             history.begun = false;
             Ok(history.cache.progress.position)
         })
     }
 
-    /// Works on records and writes what comes of them, without keeping it yet.
+    /// Works on records without keeping what comes of them yet: rows that change again meanwhile are written once.
     fn take_in(
         &mut self,
         work: impl FnOnce(&mut History<D>) -> Result<(), HistoryError>,
@@ -137,9 +143,12 @@ impl<D: Database> History<D> {
                 history.load_progress()?;
             }
             work(history)?;
-            history.flush()?;
-            history.cache.trim();
-            Ok(history.cache.progress.position)
+            let position = history.cache.progress.position;
+            if position >= history.cache.written + MOST_UNWRITTEN {
+                history.flush()?;
+                history.cache.trim();
+            }
+            Ok(position)
         })
     }
 
