@@ -223,7 +223,7 @@ impl<D: Database> History<D> {
         ];
         self.cache.decisions.push(number, row);
         for account in self.with_those_above(&step.touched)?.0 {
-            self.cache.lists.push(ListOf::Decisions(account), number);
+            self.cache.lists.push_decision(account, number);
         }
         for job in &step.jobs.0 {
             self.database.execute(
@@ -254,7 +254,7 @@ impl<D: Database> History<D> {
         match spender {
             None => lists.push(ListOf::Unspent(account), entry),
             Some(spender) if spender == account => {
-                lists.push(ListOf::SpentOfOwn(account), entry);
+                lists.push_own(account, decision(step.position, step.item), entry);
             }
             Some(spender) => {
                 lists.push(ListOf::SpentByOthers(account), entry);

@@ -91,13 +91,26 @@ pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
         .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .and_then(Iterator::collect);
     let mut lines = Vec::new();
-    for (list, mut number, bytes) in parts.expect("rows") {
-        lines.push(format!("lists {list} {number}"));
-        for step in numbers(&bytes) {
-            number += i64::try_from(step).expect("a step");
+    for (list, first, bytes) in parts.expect("rows") {
+        let mut steps = numbers(&bytes);
+        let mut tell = |list: i64, mut number: i64, steps: &[u128]| {
             lines.push(format!("lists {list} {number}"));
+            for step in steps {
+                number += i64::try_from(*step).expect("a step");
+                lines.push(format!("lists {list} {number}"));
+            }
+        };
+        if list % 8 == 1 {
+            // What was spent of one's own. Its decisions could be in the list of decisions as well.
+            let decisions = usize::try_from(steps.remove(0)).expect("a length");
+            let entries = steps.split_off(decisions - 1);
+            tell(list, i64::try_from(entries[0]).expect("a number"), &entries[1..]);
+            tell(list + 3, first, &steps);
+        } else {
+            tell(list, first, &steps);
         }
     }
+    lines.sort();
     lines
 }
 
