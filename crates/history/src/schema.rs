@@ -26,16 +26,18 @@ CREATE TABLE lists (
   list INTEGER NOT NULL, first INTEGER NOT NULL, numbers BLOB NOT NULL,
   PRIMARY KEY (list, first)) STRICT, WITHOUT ROWID;
 
--- usage: of the last hour in which it used something, as in usage_hours.
+-- hour: the last one in which it used something.
 CREATE TABLE accounts (
   number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, kind INTEGER NOT NULL, parent INTEGER,
-  tenant INTEGER NOT NULL, available BLOB NOT NULL, held BLOB NOT NULL,
-  uncollected BLOB NOT NULL, hour INTEGER, usage BLOB NOT NULL,
-  available_class INTEGER NOT NULL, held_class INTEGER NOT NULL) STRICT;
+  tenant INTEGER NOT NULL, hour INTEGER, available_class INTEGER NOT NULL,
+  held_class INTEGER NOT NULL) STRICT;
 -- By the leading digits only, so that most changes leave the index alone.
 CREATE INDEX accounts_by_available ON accounts (kind, available_class);
 CREATE INDEX accounts_by_held ON accounts (kind, held_class);
 CREATE INDEX accounts_by_hour ON accounts (kind, hour);
+-- What an account has now, as sums that need as few bytes as they can: available, held, uncollected; then what it used
+-- in its last hour, as in usage_hours.
+CREATE TABLE account_states (number INTEGER PRIMARY KEY, state BLOB NOT NULL) STRICT;
 
 CREATE TABLE grants (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, account INTEGER NOT NULL, kind INTEGER NOT NULL,
@@ -70,8 +72,8 @@ CREATE INDEX holds_by_name ON holds (tenant, kind, name);
 -- Which holds have 64 numbers of the ledger now: 8 bytes for each, zeros if none has.
 CREATE TABLE live_holds (numbers INTEGER PRIMARY KEY, holds BLOB NOT NULL) STRICT;
 
--- Per account and hour before its last: four sums, each in as many bytes as it needs. Spent, drawn and GPU time by
--- the subtree, burned of the account's own grants.
+-- Per account and hour before its last, as sums: spent, drawn and GPU time by the subtree, burned of the account's own
+-- grants.
 CREATE TABLE usage_hours (
   kind INTEGER NOT NULL, hour INTEGER NOT NULL, account INTEGER NOT NULL, usage BLOB NOT NULL,
   PRIMARY KEY (kind, hour, account)) STRICT, WITHOUT ROWID;

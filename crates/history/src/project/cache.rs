@@ -10,6 +10,7 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 use rustc_hash::FxHashMap;
 
+use super::accounts::AccountRow;
 use super::levels::Levels;
 use super::live::LiveHold;
 use super::usage::Usage;
@@ -19,7 +20,6 @@ use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 use crate::levels::level_at;
 use crate::lists::Added;
-use crate::sum;
 
 /// More things than this are not kept between transactions.
 const MOST_KEPT: usize = 200_000;
@@ -28,7 +28,7 @@ pub(super) struct Cache {
     pub(super) progress: Progress,
     /// The last record of which everything is written.
     pub(super) written: u64,
-    accounts: Kept<AccountRow>,
+    pub(super) accounts: Kept<AccountRow>,
     buckets: Kept<BucketRow>,
     pub(super) holds: Kept<LiveHold>,
     pub(super) lists: Added,
@@ -145,21 +145,6 @@ pub(super) struct Progress {
     pub(super) holds: i64,
 }
 
-pub(super) struct AccountRow {
-    pub(super) kind: u32,
-    pub(super) parent: Option<u32>,
-    pub(super) tenant: u32,
-    pub(super) available: i128,
-    pub(super) held: i128,
-    pub(super) uncollected: i128,
-    /// The last hour in which it used something, and what.
-    pub(super) hour: Option<i64>,
-    pub(super) usage: Usage,
-    /// What is written of what has an index: the classes of what is available and held, and the hour.
-    pub(super) indexed: (i64, i64, Option<i64>),
-    pub(super) dirty: bool,
-}
-
 /// A grant and its units on the line of its bucket. They never change.
 #[derive(Clone)]
 pub(super) struct Laid {
@@ -183,32 +168,6 @@ pub(super) struct BucketRow {
     /// The grant whose units were asked for last.
     pub(super) known: Option<Laid>,
     pub(super) dirty: bool,
-}
-
-impl AccountRow {
-    fn load(database: &impl Database, number: u32) -> Result<AccountRow, HistoryError> {
-        let rows = database.query(
-            "SELECT kind, parent, tenant, available, held, uncollected, hour, usage,
-             available_class, held_class FROM accounts WHERE number = ?1",
-            &[number.into()],
-        )?;
-        let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
-        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-        let mut loaded = AccountRow {
-            kind: row.number()?,
-            parent: row.maybe_number()?,
-            tenant: row.number()?,
-            available: row.sum()?,
-            held: row.sum()?,
-            uncollected: row.sum()?,
-            hour: row.maybe_integer()?,
-            usage: Usage::decode(&row.bytes()?)?,
-            indexed: (row.integer()?, row.integer()?, None),
-            dirty: false,
-        };
-        loaded.indexed.2 = loaded.hour;
-        Ok(loaded)
-    }
 }
 
 impl BucketRow {
@@ -244,10 +203,6 @@ impl Cache {
         self.holds.trim();
     }
 
-    pub(super) fn insert_account(&mut self, number: u32, row: AccountRow) {
-        self.accounts.insert(number, row);
-    }
-
     pub(super) fn insert_bucket(&mut self, number: u32, row: BucketRow) {
         self.buckets.insert(number, row);
     }
@@ -273,10 +228,6 @@ impl<D: Database> History<D> {
         };
         self.cache.written = self.cache.progress.position;
         Ok(())
-    }
-
-    pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
-        self.cache.accounts.touch(number, || AccountRow::load(&self.database, number))
     }
 
     pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
@@ -320,38 +271,6 @@ impl<D: Database> History<D> {
                 progress.buckets.into(),
                 progress.holds.into(),
             ],
-        )
-    }
-
-    fn flush_accounts(&mut self) -> Result<(), HistoryError> {
-        let (mut rows, mut indexed) = (Vec::new(), Vec::new());
-        for number in self.cache.accounts.take_touched() {
-            let row = self.cache.accounts.get_mut(number).filter(|row| row.dirty);
-            let Some(row) = row else { continue };
-            rows.push([
-                number.into(),
-                row.available.into(),
-                row.held.into(),
-                row.uncollected.into(),
-                row.usage.encode().into(),
-            ]);
-            let now = (sum::class(row.available), sum::class(row.held), row.hour);
-            if now != row.indexed {
-                indexed.push([number.into(), now.0.into(), now.1.into(), now.2.into()]);
-                row.indexed = now;
-            }
-            row.dirty = false;
-        }
-        self.database.execute_each(
-            "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4, usage = ?5
-             WHERE number = ?1",
-            &rows,
-        )?;
-        // Apart from the others: the indexes are looked at whenever one of these is written.
-        self.database.execute_each(
-            "UPDATE accounts SET available_class = ?2, held_class = ?3, hour = ?4
-             WHERE number = ?1",
-            &indexed,
         )
     }
 }

@@ -5,16 +5,13 @@ use bursar_core::ledger::event::{Event, NamedMovement, total};
 use bursar_core::ledger::id::JobNo;
 use bursar_core::message::ToCell;
 
-use super::cache::AccountRow;
 use super::hold_record::Capture;
 use super::holds::Of;
 use super::live::HoldNumbers;
-use super::usage::Usage;
 use super::{History, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
-use crate::sum;
 
 impl<D: Database> History<D> {
     pub(super) fn apply_event(
@@ -84,7 +81,7 @@ impl<D: Database> History<D> {
             }
             Event::UncollectedCollected { movement, account } => {
                 let row = self.account(account.0)?;
-                row.uncollected -= i128::from(total(&movement.pieces));
+                row.state.uncollected -= i128::from(total(&movement.pieces));
                 row.dirty = true;
                 self.note_uncollected(step.at, account.0)?;
                 self.named(step, EntryType::Collected, account.0, movement)
@@ -189,38 +186,7 @@ impl<D: Database> History<D> {
                 Some(Columns::of(rows.into_iter().next().ok_or_else(missing)?).number()?)
             }
         };
-        let tenant = match parent {
-            None => number,
-            Some(parent) => self.account(parent)?.tenant,
-        };
-        let usage = Usage::default();
-        self.database.execute(
-            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, NULL, ?7, ?8, ?8)",
-            &[
-                number.into(),
-                path.into(),
-                kind.into(),
-                parent.into(),
-                tenant.into(),
-                0i128.into(),
-                usage.encode().into(),
-                sum::class(0).into(),
-            ],
-        )?;
-        let row = AccountRow {
-            kind,
-            parent,
-            tenant,
-            available: 0,
-            held: 0,
-            uncollected: 0,
-            hour: None,
-            usage,
-            indexed: (sum::class(0), sum::class(0), None),
-            dirty: false,
-        };
-        self.cache.insert_account(number, row);
-        Ok(())
+        self.add_account(number, path, kind, parent)
     }
 
     fn budget_set(

@@ -3,6 +3,7 @@
 use bursar_core::ledger::command::{GrantKind, Restriction};
 use bursar_core::ledger::event::{GrantIssued, GrantOrigin, Piece};
 use bursar_core::time::Timestamp;
+use smallvec::SmallVec;
 
 use super::cache::{BucketRow, Laid};
 use super::live::HoldNumbers;
@@ -228,8 +229,11 @@ impl<D: Database> History<D> {
     }
 
     /// Whose units pieces are.
-    pub(super) fn owners(&mut self, pieces: &[Piece]) -> Result<Vec<Owned>, HistoryError> {
-        let mut owners: Vec<Owned> = Vec::new();
+    pub(super) fn owners(
+        &mut self,
+        pieces: &[Piece],
+    ) -> Result<SmallVec<[Owned; 1]>, HistoryError> {
+        let mut owners: SmallVec<[Owned; 1]> = SmallVec::new();
         for piece in pieces {
             let (number, span) = (piece.bucket.0, &piece.span);
             let bucket = self.bucket(number)?;

@@ -151,7 +151,7 @@ impl<D: Database> History<D> {
         let at = step.at;
         let (hold, spender, (spent, gpu_ms)) =
             self.change_hold(number, |record| hold_record::capture(record, at, capture))?;
-        let pieces: Vec<Piece> = spent.iter().map(|(piece, _)| *piece).collect();
+        let pieces: SmallVec<[Piece; 2]> = spent.iter().map(|(piece, _)| *piece).collect();
         let of = Of { kind: EntryType::Captured, hold: Some(hold), spender, name: None };
         self.enter_pieces(step, of, &pieces)?;
         step.touched.insert(spender);
@@ -166,7 +166,7 @@ impl<D: Database> History<D> {
         }
         let owed = i128::from(capture.uncollected);
         let account = self.account(spender)?;
-        account.uncollected += owed;
+        account.state.uncollected += owed;
         account.dirty = true;
         self.note_uncollected(at, spender)?;
         self.use_subtree(at, spender, Usage { drawn: owed, ..Usage::default() })?;
@@ -198,7 +198,7 @@ impl<D: Database> History<D> {
 
     /// Enters units that a hold no longer holds, and takes them out of the hour of their draw.
     fn gave_up(&mut self, step: &mut Step, of: Of<'_>, units: &Drawn) -> Result<(), HistoryError> {
-        let pieces: Vec<Piece> = units.iter().map(|(piece, _)| *piece).collect();
+        let pieces: SmallVec<[Piece; 2]> = units.iter().map(|(piece, _)| *piece).collect();
         self.enter_pieces(step, of, &pieces)?;
         step.touched.insert(of.spender);
         self.count_drawn(of.spender, units, -1)

@@ -79,7 +79,7 @@ impl<D: Database> History<D> {
         at: Timestamp,
         account: u32,
     ) -> Result<(), HistoryError> {
-        let uncollected = self.account(account)?.uncollected;
+        let uncollected = self.account(account)?.state.uncollected;
         self.cache.levels.uncollected.push((account, (at.millis(), uncollected)));
         Ok(())
     }

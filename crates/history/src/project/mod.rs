@@ -1,5 +1,6 @@
 //! From events to rows.
 
+mod accounts;
 mod cache;
 mod events;
 mod follow;
@@ -20,6 +21,7 @@ use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decision};
+pub(crate) use accounts::AccountState;
 use cache::Cache;
 use live::HoldNumbers;
 pub(crate) use usage::{Usage, hour_of};
@@ -241,13 +243,13 @@ impl<D: Database> History<D> {
         step.touched.extend(spender);
         let (available, held) = kind.effect();
         let own = self.account(account)?;
-        own.available += available * amount;
-        own.held += held * amount;
+        own.state.available += available * amount;
+        own.state.held += held * amount;
         own.dirty = true;
-        if own.available < 0 || own.held < 0 {
+        let (available, held) = (own.state.available, own.state.held);
+        if available < 0 || held < 0 {
             return Err(HistoryError::inconsistent(format!("account {account} went below zero")));
         }
-        let (available, held) = (own.available, own.held);
         self.cache.progress.entries += 1;
         let entry = self.cache.progress.entries;
         let lists = &mut self.cache.lists;

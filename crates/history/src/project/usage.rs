@@ -1,6 +1,6 @@
 //! Usage by account and hour, kept as it happens: top lists and burn rates only add rows up.
 //!
-//! The last hour of an account is in the account's own row, which changes anyway; the hours before have rows of their
+//! The last hour of an account is part of what it has now, which changes anyway; the hours before have rows of their
 //! own.
 
 use std::ops::AddAssign;
@@ -39,16 +39,13 @@ impl AddAssign for Usage {
 }
 
 impl Usage {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16);
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
         for sum in [self.spent, self.drawn, self.gpu_ms, self.burned] {
-            write_sum(&mut bytes, sum);
+            write_sum(bytes, sum);
         }
-        bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Usage, HistoryError> {
-        let mut bytes = Bytes(bytes);
+    pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Usage, HistoryError> {
         let (spent, drawn) = (bytes.sum()?, bytes.sum()?);
         Ok(Usage { spent, drawn, gpu_ms: bytes.sum()?, burned: bytes.sum()? })
     }
@@ -93,12 +90,12 @@ impl<D: Database> History<D> {
         let (before, used) = match row.hour {
             Some(last) if hour < last => (hour, usage),
             Some(last) if hour == last => {
-                row.usage += usage;
+                row.state.usage += usage;
                 row.dirty = true;
                 return Ok(parent);
             }
             last => {
-                let used = std::mem::replace(&mut row.usage, usage);
+                let used = std::mem::replace(&mut row.state.usage, usage);
                 row.hour = Some(hour);
                 row.dirty = true;
                 let Some(last) = last else { return Ok(parent) };
@@ -116,7 +113,7 @@ impl<D: Database> History<D> {
             &[kind.into(), hour.into(), account.into()],
         )?;
         let Some(row) = rows.into_iter().next() else { return Ok(Usage::default()) };
-        Usage::decode(&Columns::of(row).bytes()?)
+        Usage::read(&mut Bytes(&Columns::of(row).bytes()?))
     }
 
     /// Writes what was added to hours that are over.
@@ -128,7 +125,9 @@ impl<D: Database> History<D> {
             let kind = self.account(account)?.kind;
             let mut usage = self.usage_of(kind, hour, account)?;
             usage += added;
-            rows.push([kind.into(), hour.into(), account.into(), usage.encode().into()]);
+            let mut bytes = Vec::new();
+            usage.write(&mut bytes);
+            rows.push([kind.into(), hour.into(), account.into(), bytes.into()]);
         }
         self.database.execute_each(
             "INSERT INTO usage_hours VALUES (?1, ?2, ?3, ?4)

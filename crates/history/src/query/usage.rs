@@ -7,9 +7,10 @@ use bursar_core::ledger::command::{AccountKind, BudgetMode, BudgetPeriod, Budget
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
+use crate::blocks::Bytes;
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
-use crate::project::{History, Usage, hour_of};
+use crate::project::{AccountState, History, Usage, hour_of};
 
 /// What a top list counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -115,16 +116,20 @@ impl<D: Database> History<D> {
             TopBy::Available => self.top_now(
                 "SELECT available_class FROM accounts WHERE kind = ?1
                  ORDER BY available_class DESC LIMIT ?2",
-                "SELECT path, available FROM accounts WHERE kind = ?1 AND available_class >= ?2
-                 ORDER BY available DESC, number LIMIT ?3",
+                "SELECT a.number, path, state FROM accounts a
+                 JOIN account_states s ON s.number = a.number
+                 WHERE kind = ?1 AND available_class >= ?2",
+                |state| state.available,
                 kind,
                 k,
             ),
             TopBy::Held => self.top_now(
                 "SELECT held_class FROM accounts WHERE kind = ?1
                  ORDER BY held_class DESC LIMIT ?2",
-                "SELECT path, held FROM accounts WHERE kind = ?1 AND held_class >= ?2
-                 ORDER BY held DESC, number LIMIT ?3",
+                "SELECT a.number, path, state FROM accounts a
+                 JOIN account_states s ON s.number = a.number
+                 WHERE kind = ?1 AND held_class >= ?2",
+                |state| state.held,
                 kind,
                 k,
             ),
@@ -174,6 +179,7 @@ impl<D: Database> History<D> {
         &self,
         classes: &'static str,
         exact: &'static str,
+        counted: fn(AccountState) -> i128,
         kind: AccountKind,
         k: u32,
     ) -> Result<Vec<Ranked>, HistoryError> {
@@ -182,12 +188,17 @@ impl<D: Database> History<D> {
             return Ok(Vec::new());
         };
         let least = Columns::of(last).integer()?;
-        let rows = self.database.query(exact, &[kind.into(), least.into(), k.into()])?;
-        let ranked = |row: Row| {
+        let rows = self.database.query(exact, &[kind.into(), least.into()])?;
+        let numbered = |row: Row| {
             let mut row = Columns::of(row);
-            Ok(Ranked { account: row.text()?, value: row.sum()? })
+            let (number, account) = (row.number()?, row.text()?);
+            let value = counted(AccountState::decode(&row.bytes()?)?);
+            Ok((number, Ranked { account, value }))
         };
-        rows.into_iter().map(ranked).collect()
+        let mut found = rows.into_iter().map(numbered).collect::<Result<Vec<_>, HistoryError>>()?;
+        found.sort_unstable_by_key(|(number, ranked)| (Reverse(ranked.value), *number));
+        found.truncate(k as usize);
+        Ok(found.into_iter().map(|(_, ranked)| ranked).collect())
     }
 
     fn top_window(
@@ -197,15 +208,16 @@ impl<D: Database> History<D> {
         (from, to): (Timestamp, Timestamp),
         k: u32,
     ) -> Result<Vec<Ranked>, HistoryError> {
-        let sql = "SELECT account, usage FROM usage_hours
+        let sql = "SELECT account, usage, NULL FROM usage_hours
                    WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3
-                   UNION ALL SELECT number, usage FROM accounts
+                   UNION ALL SELECT a.number, NULL, state FROM accounts a
+                   JOIN account_states s ON s.number = a.number
                    WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3";
         let window = [(kind as u32).into(), hour_of(from).into(), hour_of(to).into()];
         let mut sums: BTreeMap<u32, i128> = BTreeMap::new();
         for row in self.database.query(sql, &window)? {
             let mut row = Columns::of(row);
-            let (account, usage) = (row.number()?, Usage::decode(&row.bytes()?)?);
+            let (account, usage) = (row.number()?, usage_of(&mut row)?);
             *sums.entry(account).or_default() += counted(usage);
         }
         let mut ranked: Vec<(u32, i128)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
@@ -246,15 +258,16 @@ impl<D: Database> History<D> {
     ) -> Result<Vec<(i64, Usage)>, HistoryError> {
         // One statement: between two the last hour could move from one table into the other.
         let rows = self.database.query(
-            "SELECT hour, usage FROM usage_hours WHERE account = ?1 AND hour >= ?2 AND hour <= ?3
-             UNION ALL
-             SELECT hour, usage FROM accounts WHERE number = ?1 AND hour >= ?2 AND hour <= ?3
-             ORDER BY hour",
+            "SELECT hour, usage, NULL FROM usage_hours
+             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3
+             UNION ALL SELECT hour, NULL, state FROM accounts a
+             JOIN account_states s ON s.number = a.number
+             WHERE a.number = ?1 AND hour >= ?2 AND hour <= ?3 ORDER BY hour",
             &[account.into(), hour_of(from).into(), hour_of(to).into()],
         )?;
         let hour = |row: Row| {
             let mut row = Columns::of(row);
-            Ok((row.integer()?, Usage::decode(&row.bytes()?)?))
+            Ok((row.integer()?, usage_of(&mut row)?))
         };
         rows.into_iter().map(hour).collect()
     }
@@ -322,6 +335,15 @@ impl<D: Database> History<D> {
             Ok((Timestamp::from_millis(row.integer()?), row.number()?, row.sum()?))
         };
         rows.into_iter().map(alert).collect()
+    }
+}
+
+/// What was used in an hour that is over, or in the last, which is part of what the account has.
+fn usage_of(row: &mut Columns) -> Result<Usage, HistoryError> {
+    match (row.maybe_bytes()?, row.maybe_bytes()?) {
+        (Some(over), _) => Usage::read(&mut Bytes(&over)),
+        (None, Some(state)) => Ok(AccountState::decode(&state)?.usage),
+        (None, None) => Err(HistoryError::inconsistent("an hour without usage")),
     }
 }
 
