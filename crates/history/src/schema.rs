@@ -35,9 +35,11 @@ CREATE TABLE accounts (
 CREATE INDEX accounts_by_available ON accounts (kind, available_class);
 CREATE INDEX accounts_by_held ON accounts (kind, held_class);
 CREATE INDEX accounts_by_hour ON accounts (kind, hour);
--- What an account has now, as sums that need as few bytes as they can: available, held, uncollected; then what it used
+-- What an account has now. The rest are sums that need as few bytes as they can: what is uncollected, and what it used
 -- in its last hour, as in usage_hours.
-CREATE TABLE account_states (number INTEGER PRIMARY KEY, state BLOB NOT NULL) STRICT;
+CREATE TABLE account_states (
+  number INTEGER PRIMARY KEY, available BLOB NOT NULL, held BLOB NOT NULL,
+  rest BLOB NOT NULL) STRICT;
 
 CREATE TABLE grants (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, account INTEGER NOT NULL, kind INTEGER NOT NULL,

@@ -9,38 +9,33 @@ use crate::sum;
 
 /// What an account has now.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AccountState {
-    pub(crate) available: i128,
-    pub(crate) held: i128,
-    pub(crate) uncollected: i128,
+pub(super) struct AccountState {
+    pub(super) available: i128,
+    pub(super) held: i128,
+    pub(super) uncollected: i128,
     /// What it used in the last hour in which it used something.
-    pub(crate) usage: Usage,
+    pub(super) usage: Usage,
 }
 
 impl AccountState {
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(32);
-        for sum in [self.available, self.held, self.uncollected] {
-            write_sum(&mut bytes, sum);
-        }
+    /// What nobody sorts by.
+    fn encode_rest(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(24);
+        write_sum(&mut bytes, self.uncollected);
         self.usage.write(&mut bytes);
         bytes
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Result<AccountState, HistoryError> {
-        let mut bytes = Bytes(bytes);
-        Ok(AccountState {
-            available: bytes.sum()?,
-            held: bytes.sum()?,
-            uncollected: bytes.sum()?,
-            usage: Usage::read(&mut bytes)?,
-        })
     }
 
     /// By what it is found: the classes of what is available and held.
     fn classes(&self) -> (i64, i64) {
         (sum::class(self.available), sum::class(self.held))
     }
+}
+
+/// What is uncollected, and what was used in the last hour.
+pub(crate) fn decode_rest(bytes: &[u8]) -> Result<(i128, Usage), HistoryError> {
+    let mut bytes = Bytes(bytes);
+    Ok((bytes.sum()?, Usage::read(&mut bytes)?))
 }
 
 pub(super) struct AccountRow {
@@ -58,7 +53,7 @@ pub(super) struct AccountRow {
 impl AccountRow {
     fn load(database: &impl Database, number: u32) -> Result<AccountRow, HistoryError> {
         let rows = database.query(
-            "SELECT kind, parent, tenant, hour, state FROM accounts
+            "SELECT kind, parent, tenant, hour, available, held, rest FROM accounts
              JOIN account_states ON account_states.number = accounts.number
              WHERE accounts.number = ?1",
             &[number.into()],
@@ -66,7 +61,9 @@ impl AccountRow {
         let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
         let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
         let (kind, parent, tenant) = (row.number()?, row.maybe_number()?, row.number()?);
-        let (hour, state) = (row.maybe_integer()?, AccountState::decode(&row.bytes()?)?);
+        let (hour, available, held) = (row.maybe_integer()?, row.sum()?, row.sum()?);
+        let (uncollected, usage) = decode_rest(&row.bytes()?)?;
+        let state = AccountState { available, held, uncollected, usage };
         let indexed = (state.classes(), hour);
         Ok(AccountRow { kind, parent, tenant, state, hour, indexed, dirty: false })
     }
@@ -104,8 +101,8 @@ impl<D: Database> History<D> {
             ],
         )?;
         self.database.execute(
-            "INSERT INTO account_states VALUES (?1, ?2)",
-            &[number.into(), state.encode().into()],
+            "INSERT INTO account_states VALUES (?1, ?2, ?2, ?3)",
+            &[number.into(), 0i128.into(), state.encode_rest().into()],
         )?;
         let indexed = (state.classes(), None);
         let row = AccountRow { kind, parent, tenant, state, hour: None, indexed, dirty: false };
@@ -119,7 +116,13 @@ impl<D: Database> History<D> {
         for number in self.cache.accounts.take_touched() {
             let row = self.cache.accounts.get_mut(number).filter(|row| row.dirty);
             let Some(row) = row else { continue };
-            states.push([number.into(), row.state.encode().into()]);
+            let state = &row.state;
+            states.push([
+                number.into(),
+                state.available.into(),
+                state.held.into(),
+                state.encode_rest().into(),
+            ]);
             let now = (row.state.classes(), row.hour);
             if now != row.indexed {
                 let ((available, held), hour) = now;
@@ -128,8 +131,10 @@ impl<D: Database> History<D> {
             }
             row.dirty = false;
         }
-        self.database
-            .execute_each("UPDATE account_states SET state = ?2 WHERE number = ?1", &states)?;
+        self.database.execute_each(
+            "UPDATE account_states SET available = ?2, held = ?3, rest = ?4 WHERE number = ?1",
+            &states,
+        )?;
         self.database.execute_each(
             "UPDATE accounts SET hour = ?2, available_class = ?3, held_class = ?4
              WHERE number = ?1",

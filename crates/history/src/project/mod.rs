@@ -21,7 +21,7 @@ use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decision};
-pub(crate) use accounts::AccountState;
+pub(crate) use accounts::decode_rest;
 use cache::Cache;
 use live::HoldNumbers;
 pub(crate) use usage::{Usage, hour_of};

@@ -10,7 +10,7 @@ use bursar_core::time::Timestamp;
 use crate::blocks::Bytes;
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
-use crate::project::{AccountState, History, Usage, hour_of};
+use crate::project::{History, Usage, decode_rest, hour_of};
 
 /// What a top list counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -116,20 +116,20 @@ impl<D: Database> History<D> {
             TopBy::Available => self.top_now(
                 "SELECT available_class FROM accounts WHERE kind = ?1
                  ORDER BY available_class DESC LIMIT ?2",
-                "SELECT a.number, path, state FROM accounts a
+                "SELECT path, available FROM accounts a
                  JOIN account_states s ON s.number = a.number
-                 WHERE kind = ?1 AND available_class >= ?2",
-                |state| state.available,
+                 WHERE kind = ?1 AND available_class >= ?2
+                 ORDER BY available DESC, a.number LIMIT ?3",
                 kind,
                 k,
             ),
             TopBy::Held => self.top_now(
                 "SELECT held_class FROM accounts WHERE kind = ?1
                  ORDER BY held_class DESC LIMIT ?2",
-                "SELECT a.number, path, state FROM accounts a
+                "SELECT path, held FROM accounts a
                  JOIN account_states s ON s.number = a.number
-                 WHERE kind = ?1 AND held_class >= ?2",
-                |state| state.held,
+                 WHERE kind = ?1 AND held_class >= ?2
+                 ORDER BY held DESC, a.number LIMIT ?3",
                 kind,
                 k,
             ),
@@ -179,7 +179,6 @@ impl<D: Database> History<D> {
         &self,
         classes: &'static str,
         exact: &'static str,
-        counted: fn(AccountState) -> i128,
         kind: AccountKind,
         k: u32,
     ) -> Result<Vec<Ranked>, HistoryError> {
@@ -188,17 +187,12 @@ impl<D: Database> History<D> {
             return Ok(Vec::new());
         };
         let least = Columns::of(last).integer()?;
-        let rows = self.database.query(exact, &[kind.into(), least.into()])?;
-        let numbered = |row: Row| {
+        let rows = self.database.query(exact, &[kind.into(), least.into(), k.into()])?;
+        let ranked = |row: Row| {
             let mut row = Columns::of(row);
-            let (number, account) = (row.number()?, row.text()?);
-            let value = counted(AccountState::decode(&row.bytes()?)?);
-            Ok((number, Ranked { account, value }))
+            Ok(Ranked { account: row.text()?, value: row.sum()? })
         };
-        let mut found = rows.into_iter().map(numbered).collect::<Result<Vec<_>, HistoryError>>()?;
-        found.sort_unstable_by_key(|(number, ranked)| (Reverse(ranked.value), *number));
-        found.truncate(k as usize);
-        Ok(found.into_iter().map(|(_, ranked)| ranked).collect())
+        rows.into_iter().map(ranked).collect()
     }
 
     fn top_window(
@@ -210,7 +204,7 @@ impl<D: Database> History<D> {
     ) -> Result<Vec<Ranked>, HistoryError> {
         let sql = "SELECT account, usage, NULL FROM usage_hours
                    WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3
-                   UNION ALL SELECT a.number, NULL, state FROM accounts a
+                   UNION ALL SELECT a.number, NULL, rest FROM accounts a
                    JOIN account_states s ON s.number = a.number
                    WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3";
         let window = [(kind as u32).into(), hour_of(from).into(), hour_of(to).into()];
@@ -260,7 +254,7 @@ impl<D: Database> History<D> {
         let rows = self.database.query(
             "SELECT hour, usage, NULL FROM usage_hours
              WHERE account = ?1 AND hour >= ?2 AND hour <= ?3
-             UNION ALL SELECT hour, NULL, state FROM accounts a
+             UNION ALL SELECT hour, NULL, rest FROM accounts a
              JOIN account_states s ON s.number = a.number
              WHERE a.number = ?1 AND hour >= ?2 AND hour <= ?3 ORDER BY hour",
             &[account.into(), hour_of(from).into(), hour_of(to).into()],
@@ -342,7 +336,7 @@ impl<D: Database> History<D> {
 fn usage_of(row: &mut Columns) -> Result<Usage, HistoryError> {
     match (row.maybe_bytes()?, row.maybe_bytes()?) {
         (Some(over), _) => Usage::read(&mut Bytes(&over)),
-        (None, Some(state)) => Ok(AccountState::decode(&state)?.usage),
+        (None, Some(rest)) => Ok(decode_rest(&rest)?.1),
         (None, None) => Err(HistoryError::inconsistent("an hour without usage")),
     }
 }
