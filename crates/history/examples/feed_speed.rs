@@ -1,7 +1,8 @@
 //! Processor time that history takes for the records of a journal that is there already.
 //!
-//! `cargo run --release -p bursar-history --example feed_speed -- LEDGER.db [SLICE] [SLICES]`: records that are taken in
-//! at once, and how many times before they are kept. The journal must not be in use.
+//! `cargo run --release -p bursar-history --example feed_speed -- LEDGER.db [SLICE] [SLICES] [BEFORE]`: records that are
+//! taken in at once, how many times before they are kept, and how many come before the time is taken: accounts and
+//! grants, say. The journal must not be in use.
 
 use std::error::Error;
 use std::path::Path;
@@ -21,12 +22,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = arguments.next().ok_or("which journal? Give the path of a ledger's file")?;
     let slice: u64 = arguments.next().map_or(Ok(2_400), |text| text.parse())?;
     let slices: usize = arguments.next().map_or(Ok(10), |text| text.parse())?;
+    let before: u64 = arguments.next().map_or(Ok(0), |text| text.parse())?;
     let journal = SqliteJournal::open(Path::new(&path), SqliteOptions::default())?;
     let batches: Vec<StoredBatch> =
         journal.read(Head::genesis(journal.id()))?.collect::<Result<_, _>>()?;
     let file = std::env::temp_dir().join(format!("feed-speed-{}.db", std::process::id()));
     let mut history = History::new(Sqlite::open(&file)?);
-    let begun = processor_seconds()?;
+    let (mut begun, mut counted_from) = (processor_seconds()?, 0);
     let (mut taken, mut records) = (0, 0);
     let mut waiting = Vec::new();
     for batch in batches {
@@ -38,7 +40,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             records = 0;
             taken += 1;
             if taken % slices == 0 {
-                history.keep()?;
+                let kept = history.keep()?;
+                if counted_from == 0 && before > 0 && kept >= before {
+                    (begun, counted_from) = (processor_seconds()?, kept);
+                }
             }
         }
     }
@@ -47,8 +52,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let took = processor_seconds()? - begun;
     drop(history);
     println!(
-        "{all} records, {:.2} µs each; the file has {:.0} MB",
-        took * 1e6 / all as f64,
+        "{} records, {:.2} µs each; the file has {:.1} MB",
+        all - counted_from,
+        took * 1e6 / (all - counted_from) as f64,
         std::fs::metadata(&file)?.len() as f64 / 1e6
     );
     for end in ["", "-wal", "-shm"] {

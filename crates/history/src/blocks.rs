@@ -127,6 +127,16 @@ pub(crate) fn write_length(bytes: &mut Vec<u8>, mut length: u64) {
     bytes.push(length as u8);
 }
 
+/// A sum in as few bytes as it needs, with the sign in the lowest bit.
+pub(crate) fn write_sum(bytes: &mut Vec<u8>, sum: i128) {
+    let mut turned = (sum << 1 ^ sum >> 127).cast_unsigned();
+    while turned >= 128 {
+        bytes.push(0x80 | (turned & 0x7f) as u8);
+        turned >>= 7;
+    }
+    bytes.push(turned as u8);
+}
+
 fn write_value(bytes: &mut Vec<u8>, value: &Value, before: &Value) {
     let long = |bytes: &mut Vec<u8>, tag: u8, content: &[u8]| {
         bytes.push(tag);
@@ -149,7 +159,7 @@ fn write_value(bytes: &mut Vec<u8>, value: &Value, before: &Value) {
 }
 
 /// Takes a block apart.
-struct Bytes<'a>(&'a [u8]);
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], HistoryError> {
@@ -159,7 +169,7 @@ impl<'a> Bytes<'a> {
         Ok(taken)
     }
 
-    fn length(&mut self) -> Result<u64, HistoryError> {
+    pub(crate) fn length(&mut self) -> Result<u64, HistoryError> {
         let (mut length, mut shift) = (0, 0);
         loop {
             let byte = self.take(1)?[0];
@@ -177,6 +187,21 @@ impl<'a> Bytes<'a> {
     fn step(&mut self) -> Result<i64, HistoryError> {
         let step = self.length()?;
         Ok((step >> 1).cast_signed() ^ -(step & 1).cast_signed())
+    }
+
+    pub(crate) fn sum(&mut self) -> Result<i128, HistoryError> {
+        let (mut turned, mut shift) = (0u128, 0);
+        loop {
+            let byte = self.take(1)?[0];
+            turned |= u128::from(byte & 0x7f) << shift;
+            if byte < 128 {
+                return Ok((turned >> 1).cast_signed() ^ -(turned & 1).cast_signed());
+            }
+            shift += 7;
+            if shift > 127 {
+                return Err(HistoryError::inconsistent("a sum in a block of rows is too long"));
+            }
+        }
     }
 
     fn content(&mut self) -> Result<&'a [u8], HistoryError> {
@@ -346,6 +371,18 @@ mod tests {
         let wanted: Vec<Numbered> =
             rows.into_iter().map(|(number, row)| (number, Row::from(row))).collect();
         assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn sums_come_back_and_longer_ones_are_errors() {
+        for sum in [0, 1, -1, 63, 64, -64, -65, 1 << 64, i128::MAX, i128::MIN] {
+            let mut bytes = Vec::new();
+            write_sum(&mut bytes, sum);
+            let mut read = Bytes(&bytes);
+            assert_eq!((read.sum(), read.0.len()), (Ok(sum), 0));
+            assert!(Bytes(&bytes[..bytes.len() - 1]).sum().is_err());
+        }
+        assert!(Bytes(&[0x80; 20]).sum().is_err());
     }
 
     #[test]

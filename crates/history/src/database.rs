@@ -157,14 +157,6 @@ impl Columns {
         self.maybe_bytes()?.ok_or_else(|| wrong("bytes", Some(&Value::Null)))
     }
 
-    pub(crate) fn maybe_sum(&mut self) -> Result<Option<i128>, HistoryError> {
-        let Some(bytes) = self.maybe_bytes()? else { return Ok(None) };
-        match sum::decode(&bytes) {
-            Some(sum) => Ok(Some(sum)),
-            None => Err(wrong("a sum", Some(&Value::Bytes(bytes)))),
-        }
-    }
-
     pub(crate) fn sum(&mut self) -> Result<i128, HistoryError> {
         let bytes = self.bytes()?;
         sum::decode(&bytes).ok_or_else(|| wrong("a sum", Some(&Value::Bytes(bytes))))

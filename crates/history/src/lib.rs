@@ -13,6 +13,7 @@ mod blocks;
 pub mod database;
 pub mod entry;
 mod error;
+mod levels;
 mod lists;
 pub mod project;
 pub mod query;

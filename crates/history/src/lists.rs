@@ -1,17 +1,24 @@
 //! Lists of numbers that only grow at their end: the entries of an account, of a hold, the decisions
 //! that concern an account.
 //!
-//! What one transaction adds to a list is one row, so that a busy account costs one row where an index
-//! would cost one for each entry. The parts of a list never overlap.
+//! What is added to a list at once is one row, so that a busy account costs one row where an index would cost one for
+//! each entry. The parts of a list never overlap.
+//!
+//! Whoever spends of its own credits, as most do, is concerned by the decisions that let it: these are in the rows of
+//! what it spent, which are under the first decision, not under the first entry. Then come the number of decisions, the
+//! steps between them, and the entries. Other decisions on the account are in a list of their own, so that neither list
+//! has rows without what is looked for.
 
-use crate::blocks::write_length;
-use crate::database::{Columns, Database, Row};
+use crate::blocks::{BlocksOf, Bytes, Reader, write_length};
+use crate::database::{Columns, Database, Row, Value};
 use crate::error::HistoryError;
 
 /// Numbers in one row at most.
 const MOST_IN_A_ROW: usize = 512;
+/// Decisions in one row with entries at most: then it fits where rows lie.
+const MOST_WITH_ENTRIES: usize = 160;
 /// Rows that are read at once.
-const ROWS_AT_ONCE: i64 = 64;
+const ROWS_AT_ONCE: i64 = 32;
 /// Commands of one record have numbers below this.
 const ITEMS: i64 = 4096;
 
@@ -21,15 +28,15 @@ const ITEMS: i64 = 4096;
 pub(crate) enum ListOf {
     /// Entries of an account's credits that nobody held or spent: grants, expiries.
     Unspent(u32),
-    /// Entries of what an account held or spent of its own credits.
+    /// Entries of what an account held or spent of its own credits, with the decisions.
     SpentOfOwn(u32),
     /// Entries of an account's credits that another account held or spent.
     SpentByOthers(u32),
     /// Entries of what an account held or spent of another's credits.
     SpentOfOthers(u32),
-    /// Entries of a hold, by its number in history.
+    /// Entries of a hold beyond those that are noted with it, by its number in history.
     Hold(i64),
-    /// Decisions that concern an account.
+    /// Decisions that concern an account, except those with which it spent of its own.
     Decisions(u32),
 }
 
@@ -57,42 +64,104 @@ pub(crate) fn decision_parts(number: i64) -> (i64, i64) {
     (number.div_euclid(ITEMS), number.rem_euclid(ITEMS))
 }
 
-/// What was added to lists and is not written yet: the list and the number, as they came.
+/// What was added to lists and is not written yet, as it came.
 #[derive(Default)]
-pub(crate) struct Added(Vec<(i64, i64)>);
+pub(crate) struct Added {
+    /// The list and the number.
+    numbers: Vec<(i64, i64)>,
+    /// What accounts spent of their own: the account, the decision, the entry.
+    own: Vec<(u32, i64, i64)>,
+    /// The account and the decision.
+    decisions: Vec<(u32, i64)>,
+}
 
 impl Added {
     /// Adds a number that is larger than all others of the list.
     pub(crate) fn push(&mut self, list: ListOf, number: i64) {
-        self.0.push((list.key(), number));
+        self.numbers.push((list.key(), number));
+    }
+
+    /// Adds an entry of what an account spent of its own. Its decision must come as well.
+    pub(crate) fn push_own(&mut self, account: u32, decision: i64, entry: i64) {
+        self.own.push((account, decision, entry));
+    }
+
+    /// Adds a decision that concerns an account.
+    pub(crate) fn push_decision(&mut self, account: u32, decision: i64) {
+        self.decisions.push((account, decision));
     }
 
     /// Writes everything.
     pub(crate) fn flush(&mut self, database: &impl Database) -> Result<(), HistoryError> {
-        let mut rows = Vec::new();
-        // Stable: the numbers of each list stay in their order.
-        self.0.sort_by_key(|(list, _)| *list);
-        for numbers in self.0.chunk_by(|one, next| one.0 == next.0) {
+        let mut rows = self.take_accounts()?;
+        self.numbers.sort_unstable();
+        for numbers in self.numbers.chunk_by(|one, next| one.0 == next.0) {
             for part in numbers.chunks(MOST_IN_A_ROW) {
-                let [(list, first), rest @ ..] = part else { continue };
-                let rest = rest.iter().map(|(_, number)| *number);
-                rows.push([(*list).into(), (*first).into(), encode(*first, rest).into()]);
+                rows.push(row(part[0].0, part.iter().map(|(_, number)| *number)));
             }
         }
-        self.0.clear();
+        self.numbers.clear();
         database.execute_each("INSERT INTO lists VALUES (?1, ?2, ?3)", &rows)
     }
+
+    /// The decisions on accounts, together with what was spent by them where there is such.
+    fn take_accounts(&mut self) -> Result<Vec<[Value; 3]>, HistoryError> {
+        self.own.sort_unstable();
+        self.decisions.sort_unstable();
+        let (mut rows, mut own) = (Vec::new(), &self.own[..]);
+        for decisions in self.decisions.chunk_by(|one, next| one.0 == next.0) {
+            let account = decisions[0].0;
+            let spends = own.first().is_some_and(|next| next.0 == account);
+            let most = if spends { MOST_WITH_ENTRIES } else { MOST_IN_A_ROW };
+            for part in decisions.chunks(most) {
+                let last = part[part.len() - 1].1;
+                let of_part = own.iter().take_while(|next| next.0 == account && next.1 <= last);
+                let (entries, rest) = own.split_at(of_part.count());
+                own = rest;
+                let decisions = part.iter().map(|(_, decision)| *decision);
+                if entries.is_empty() {
+                    rows.push(row(ListOf::Decisions(account).key(), decisions));
+                    continue;
+                }
+                let mut bytes = Vec::with_capacity(3 * part.len() + 2 * entries.len() + 4);
+                write_length(&mut bytes, part.len() as u64);
+                write_steps(&mut bytes, part[0].1, decisions.skip(1));
+                write_steps(&mut bytes, 0, entries.iter().map(|(_, _, entry)| *entry));
+                rows.push([
+                    ListOf::SpentOfOwn(account).key().into(),
+                    part[0].1.into(),
+                    bytes.into(),
+                ]);
+            }
+        }
+        if !own.is_empty() {
+            return Err(HistoryError::inconsistent("an account spent without a decision"));
+        }
+        self.own.clear();
+        self.decisions.clear();
+        Ok(rows)
+    }
+}
+
+/// A row of numbers.
+fn row(list: i64, mut numbers: impl ExactSizeIterator<Item = i64>) -> [Value; 3] {
+    let first = numbers.next().unwrap_or_default();
+    [list.into(), first.into(), encode(first, numbers).into()]
 }
 
 /// Steps from each number to the next.
 fn encode(first: i64, rest: impl ExactSizeIterator<Item = i64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 * rest.len());
+    write_steps(&mut bytes, first, rest);
+    bytes
+}
+
+fn write_steps(bytes: &mut Vec<u8>, first: i64, rest: impl Iterator<Item = i64>) {
     let mut last = first;
     for number in rest {
-        write_length(&mut bytes, (number - last).cast_unsigned());
+        write_length(bytes, number.wrapping_sub(last).cast_unsigned());
         last = number;
     }
-    bytes
 }
 
 fn decode(first: i64, bytes: &[u8]) -> Vec<i64> {
@@ -110,8 +179,19 @@ fn decode(first: i64, bytes: &[u8]) -> Vec<i64> {
     numbers
 }
 
-/// The newest numbers of some lists together that are at least `low` and less than `below`, newest
-/// first.
+/// Some numbers that stand alone, as steps of which the first begins at nothing.
+pub(crate) fn encode_from_nothing(numbers: &[i64]) -> Vec<u8> {
+    encode(0, numbers.iter().copied())
+}
+
+/// The inverse of [`encode_from_nothing`].
+pub(crate) fn decode_from_nothing(bytes: &[u8]) -> Vec<i64> {
+    let mut numbers = decode(0, bytes);
+    numbers.remove(0);
+    numbers
+}
+
+/// The newest entries of some lists together that are at least `low` and less than `below`, newest first.
 pub(crate) fn newest(
     database: &impl Database,
     lists: &[ListOf],
@@ -120,7 +200,10 @@ pub(crate) fn newest(
 ) -> Result<Vec<i64>, HistoryError> {
     let mut found = Vec::new();
     for list in lists {
-        newest_of_one(database, *list, (low, below), limit, &mut found)?;
+        let own = matches!(list, ListOf::SpentOfOwn(_));
+        let before = if own { decision_before(database, below)? } else { below };
+        let numbers: Part = if own { entries_of_own } else { part };
+        newest_of_one(database, (list.key(), before, numbers), (low, below), limit, &mut found)?;
     }
     if lists.len() > 1 {
         found.sort_unstable_by(|left, right| right.cmp(left));
@@ -129,28 +212,58 @@ pub(crate) fn newest(
     Ok(found)
 }
 
+/// The newest decisions below a number that concern an account, newest first.
+pub(crate) fn newest_decisions(
+    database: &impl Database,
+    account: u32,
+    below: i64,
+    limit: usize,
+) -> Result<Vec<i64>, HistoryError> {
+    let mut found = Vec::new();
+    let lists: [(ListOf, Part); 2] =
+        [(ListOf::Decisions(account), part), (ListOf::SpentOfOwn(account), decisions_of_own)];
+    for (list, numbers) in lists {
+        newest_of_one(database, (list.key(), below, numbers), (0, below), limit, &mut found)?;
+    }
+    found.sort_unstable_by(|left, right| right.cmp(left));
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// The first decision behind that of the last entry below a number.
+fn decision_before(database: &impl Database, below: i64) -> Result<i64, HistoryError> {
+    let mut entries = Reader::new(database, BlocksOf::Entries);
+    let Some(last) = entries.row(below.saturating_sub(1))? else { return Ok(i64::MAX) };
+    let position = Columns::of(last).integer()?;
+    Ok(decision(position.cast_unsigned().saturating_add(1), 0))
+}
+
+/// How to read the numbers of a row.
+type Part = fn(Row) -> Result<(i64, Vec<i64>), HistoryError>;
+
+/// Adds the newest numbers of a list, whose rows begin before a number.
 fn newest_of_one(
     database: &impl Database,
-    list: ListOf,
+    (list, mut before, numbers): (i64, i64, Part),
     (low, below): (i64, i64),
     limit: usize,
     found: &mut Vec<i64>,
 ) -> Result<(), HistoryError> {
     let end = found.len() + limit;
-    let mut before = below;
     while found.len() < end {
         let rows = database.query(
             "SELECT first, numbers FROM lists WHERE list = ?1 AND first < ?2
              ORDER BY first DESC LIMIT ?3",
-            &[list.key().into(), before.into(), ROWS_AT_ONCE.into()],
+            &[list.into(), before.into(), ROWS_AT_ONCE.into()],
         )?;
         let last_page = rows.len() < usize::try_from(ROWS_AT_ONCE).unwrap_or(usize::MAX);
         for row in rows {
-            let (first, numbers) = part(row)?;
+            let (first, numbers) = numbers(row)?;
+            let oldest = numbers.first().copied().unwrap_or(i64::MAX);
             let wanted = numbers.into_iter().rev().filter(|number| (low..below).contains(number));
             found.extend(wanted.take(end - found.len()));
             before = first;
-            if first < low || found.len() == end {
+            if oldest < low || found.len() == end {
                 return Ok(());
             }
         }
@@ -167,6 +280,27 @@ fn part(row: Row) -> Result<(i64, Vec<i64>), HistoryError> {
     Ok((first, decode(first, &row.bytes()?)))
 }
 
+fn decisions_of_own(row: Row) -> Result<(i64, Vec<i64>), HistoryError> {
+    own_part(row).map(|(decisions, _)| (decisions[0], decisions))
+}
+
+fn entries_of_own(row: Row) -> Result<(i64, Vec<i64>), HistoryError> {
+    own_part(row).map(|(decisions, entries)| (decisions[0], entries))
+}
+
+/// The decisions of a row, at least one, and the entries.
+fn own_part(row: Row) -> Result<(Vec<i64>, Vec<i64>), HistoryError> {
+    let mut row = Columns::of(row);
+    let (first, bytes) = (row.integer()?, row.bytes()?);
+    let mut bytes = Bytes(&bytes);
+    let mut decisions = vec![first];
+    for _ in 1..bytes.length()? {
+        let last = decisions[decisions.len() - 1];
+        decisions.push(last.wrapping_add(bytes.length()?.cast_signed()));
+    }
+    Ok((decisions, decode_from_nothing(bytes.0)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +311,15 @@ mod tests {
             let bytes = encode(numbers[0], numbers[1..].iter().copied());
             assert_eq!(decode(numbers[0], &bytes), numbers);
         }
+        let own = [(3, 40, 1), (3, 41, 2), (3, 41, 3), (3, 4000, 700), (5, 41, 9)];
+        let decisions = [(2, 41), (3, 40), (3, 41), (3, 3999), (3, 4000), (5, 41)];
+        let (numbers, own, decisions) = (Vec::new(), own.to_vec(), decisions.to_vec());
+        let rows = Added { numbers, own, decisions }.take_accounts().expect("each has a decision");
+        assert_eq!(rows.len(), 3);
+        let [list, first_and_numbers @ ..] = &rows[1];
+        assert_eq!(*list, ListOf::SpentOfOwn(3).key().into());
+        let found = own_part(first_and_numbers.to_vec());
+        assert_eq!(found, Ok((vec![40, 41, 3999, 4000], vec![1, 2, 3, 700])));
         assert_eq!(decision_parts(decision(9_000_000_000, 1001)), (9_000_000_000, 1001));
     }
 }

@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 5;
+pub const SCHEMA_VERSION: i64 = 6;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -26,13 +26,20 @@ CREATE TABLE lists (
   list INTEGER NOT NULL, first INTEGER NOT NULL, numbers BLOB NOT NULL,
   PRIMARY KEY (list, first)) STRICT, WITHOUT ROWID;
 
+-- hour: the last one in which it used something.
 CREATE TABLE accounts (
   number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, kind INTEGER NOT NULL, parent INTEGER,
-  tenant INTEGER NOT NULL, available BLOB NOT NULL, held BLOB NOT NULL,
-  uncollected BLOB NOT NULL, available_class INTEGER NOT NULL, held_class INTEGER NOT NULL) STRICT;
+  tenant INTEGER NOT NULL, hour INTEGER, available_class INTEGER NOT NULL,
+  held_class INTEGER NOT NULL) STRICT;
 -- By the leading digits only, so that most changes leave the index alone.
 CREATE INDEX accounts_by_available ON accounts (kind, available_class);
 CREATE INDEX accounts_by_held ON accounts (kind, held_class);
+CREATE INDEX accounts_by_hour ON accounts (kind, hour);
+-- What an account has now. The rest are sums that need as few bytes as they can: what is uncollected, and what it used
+-- in its last hour, as in usage_hours.
+CREATE TABLE account_states (
+  number INTEGER PRIMARY KEY, available BLOB NOT NULL, held BLOB NOT NULL,
+  rest BLOB NOT NULL) STRICT;
 
 CREATE TABLE grants (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL, account INTEGER NOT NULL, kind INTEGER NOT NULL,
@@ -49,27 +56,28 @@ CREATE TABLE buckets (
 CREATE INDEX buckets_by_terms ON buckets (terms, number);
 CREATE INDEX buckets_by_account ON buckets (account, number);
 -- What was free in a bucket, and what an account owed, from an instant on; the last is what is now.
+-- Many instants in a row (see the module of levels), which is under the first of them.
 CREATE TABLE bucket_levels (
-  bucket INTEGER NOT NULL, at INTEGER NOT NULL, free BLOB NOT NULL,
+  bucket INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
   PRIMARY KEY (bucket, at)) STRICT, WITHOUT ROWID;
 CREATE TABLE uncollected_levels (
-  account INTEGER NOT NULL, at INTEGER NOT NULL, uncollected BLOB NOT NULL,
+  account INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
   PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID;
 
 -- Holds and charges under numbers of their own, because the ledger uses its numbers again.
+-- entries: the numbers of its first ones, in steps; those of further ones are in lists.
 CREATE TABLE holds (
   hold INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL,
-  account INTEGER NOT NULL, state INTEGER NOT NULL, placed_at INTEGER NOT NULL,
-  record BLOB NOT NULL, digest BLOB, job INTEGER) STRICT;
-CREATE INDEX holds_by_job ON holds (job, hold) WHERE job IS NOT NULL;
-CREATE INDEX holds_by_name ON holds (tenant, kind, name, hold);
--- Which hold has a number of the ledger now.
-CREATE TABLE live_holds (number INTEGER PRIMARY KEY, hold INTEGER NOT NULL) STRICT;
+  job INTEGER, record BLOB NOT NULL, digest BLOB, entries BLOB NOT NULL) STRICT;
+CREATE INDEX holds_by_job ON holds (job) WHERE job IS NOT NULL;
+CREATE INDEX holds_by_name ON holds (tenant, kind, name);
+-- Which holds have 64 numbers of the ledger now: 8 bytes for each, zeros if none has.
+CREATE TABLE live_holds (numbers INTEGER PRIMARY KEY, holds BLOB NOT NULL) STRICT;
 
--- Per account and hour. spent, drawn, gpu_ms: by the subtree; burned: of the account's own grants.
+-- Per account and hour before its last, as sums: spent, drawn and GPU time by the subtree, burned of the account's own
+-- grants.
 CREATE TABLE usage_hours (
-  kind INTEGER NOT NULL, hour INTEGER NOT NULL, account INTEGER NOT NULL, spent BLOB NOT NULL,
-  drawn BLOB NOT NULL, gpu_ms BLOB NOT NULL, burned BLOB NOT NULL,
+  kind INTEGER NOT NULL, hour INTEGER NOT NULL, account INTEGER NOT NULL, usage BLOB NOT NULL,
   PRIMARY KEY (kind, hour, account)) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_by_account ON usage_hours (account, hour);
 

@@ -20,7 +20,7 @@ const STATEMENTS: usize = 64;
 const CACHE_KIB: u32 = 32 << 10;
 /// Pages in the log before they are moved into the file: those that change again and again are moved
 /// once.
-const LOG_PAGES: u32 = 4096;
+const LOG_PAGES: u32 = 16_384;
 
 /// One connection to a history file.
 pub struct Sqlite {

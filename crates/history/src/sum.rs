@@ -20,16 +20,16 @@ impl std::ops::Deref for Encoded {
 
 /// The bytes of a sum.
 pub fn encode(sum: i128) -> Encoded {
-    let magnitude = sum.unsigned_abs().to_be_bytes();
-    let skipped = magnitude.iter().take_while(|byte| **byte == 0).count();
-    let digits = &magnitude[skipped..];
-    // At most 16 bytes of magnitude.
-    let length = u8::try_from(digits.len()).unwrap_or(16);
+    let magnitude = sum.unsigned_abs();
+    let skipped = magnitude.leading_zeros() / 8;
+    // At most 16 bytes of magnitude, moved to the front; all are skipped if it is zero.
+    let length = 16 - skipped as u8;
+    let digits = magnitude.checked_shl(8 * skipped).unwrap_or(0).to_be_bytes();
     let mut bytes = [0; 17];
     bytes[0] = if sum < 0 { 128 - length } else { 128 + length };
-    let turned = if sum < 0 { 0xff } else { 0 };
-    for (place, digit) in bytes[1..].iter_mut().zip(digits) {
-        *place = digit ^ turned;
+    bytes[1..].copy_from_slice(&digits);
+    if sum < 0 {
+        bytes[1..=usize::from(length)].iter_mut().for_each(|digit| *digit = !*digit);
     }
     Encoded { bytes, length: length + 1 }
 }

@@ -1,41 +1,42 @@
-//! What is read again and again while feeding, kept in memory and written once for all records that are taken
-//! in together.
+//! What is read again and again while feeding, kept in memory and written once for many records.
 //!
 //! What is written is the same however records are grouped; only lists and blocks are divided as they were.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
-use bursar_core::ledger::archive::ArchivedHold;
-use bursar_core::ledger::hold::Hold;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
-use bursar_journal::record::ledger::{decode_archived, encode_archived};
 use rustc_hash::FxHashMap;
 
+use super::accounts::AccountRow;
 use super::levels::Levels;
+use super::live::LiveHold;
+use super::usage::Usage;
 use super::{History, no_progress};
 use crate::blocks::{BlocksOf, NewBlocks};
-use crate::database::{Columns, Database, Value};
+use crate::database::{Columns, Database};
 use crate::error::HistoryError;
+use crate::levels::level_at;
 use crate::lists::Added;
-use crate::sum;
 
 /// More things than this are not kept between transactions.
 const MOST_KEPT: usize = 200_000;
 
 pub(super) struct Cache {
     pub(super) progress: Progress,
-    accounts: Kept<AccountRow>,
+    /// The last record of which everything is written.
+    pub(super) written: u64,
+    pub(super) accounts: Kept<AccountRow>,
     buckets: Kept<BucketRow>,
-    holds: Kept<LiveHold>,
+    pub(super) holds: Kept<LiveHold>,
     pub(super) lists: Added,
     pub(super) decisions: NewBlocks<5>,
     pub(super) entries: NewBlocks<11>,
-    pub(super) usage: FxHashMap<(i64, u32), UsageRow>,
-    /// What is written of these hours, so that it need not be read to be added to.
-    pub(super) usage_written: FxHashMap<(i64, u32), UsageRow>,
-    pub(super) job_usage: BTreeMap<(i64, JobNo), UsageRow>,
+    /// What is added to hours of accounts that are over.
+    pub(super) usage: FxHashMap<(i64, u32), Usage>,
+    pub(super) job_usage: BTreeMap<(i64, JobNo), Usage>,
     pub(super) levels: Levels,
 }
 
@@ -43,6 +44,7 @@ impl Default for Cache {
     fn default() -> Cache {
         Cache {
             progress: Progress::default(),
+            written: 0,
             accounts: Kept::default(),
             buckets: Kept::default(),
             holds: Kept::default(),
@@ -50,7 +52,6 @@ impl Default for Cache {
             decisions: NewBlocks::new(BlocksOf::Decisions),
             entries: NewBlocks::new(BlocksOf::Entries),
             usage: FxHashMap::default(),
-            usage_written: FxHashMap::default(),
             job_usage: BTreeMap::default(),
             levels: Levels::default(),
         }
@@ -59,7 +60,7 @@ impl Default for Cache {
 
 /// Rows by number, and which of them were looked at since they were last written: writing costs what
 /// changed, not what is kept.
-struct Kept<T> {
+pub(super) struct Kept<T> {
     rows: FxHashMap<u32, Slot<T>>,
     /// Each once, as they came.
     touched: Vec<u32>,
@@ -78,36 +79,39 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    fn contains(&self, number: u32) -> bool {
-        self.rows.contains_key(&number)
-    }
-
-    fn insert(&mut self, number: u32, row: T) {
+    pub(super) fn insert(&mut self, number: u32, row: T) {
         let before = self.rows.insert(number, Slot { row, touched: true });
         if !before.is_some_and(|before| before.touched) {
             self.touched.push(number);
         }
     }
 
-    /// A row that is there, to be changed.
-    fn touch(&mut self, number: u32) -> &mut T {
-        let slot = self.rows.get_mut(&number).expect("it was just put there");
+    /// A row to be looked at and changed, loaded if it is not there.
+    pub(super) fn touch(
+        &mut self,
+        number: u32,
+        load: impl FnOnce() -> Result<T, HistoryError>,
+    ) -> Result<&mut T, HistoryError> {
+        let slot = match self.rows.entry(number) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Slot { row: load()?, touched: false }),
+        };
         if !std::mem::replace(&mut slot.touched, true) {
             self.touched.push(number);
         }
-        &mut slot.row
+        Ok(&mut slot.row)
     }
 
-    fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.rows.get_mut(&number).map(|slot| &mut slot.row)
     }
 
-    fn remove(&mut self, number: u32) -> Option<T> {
+    pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         self.rows.remove(&number).map(|slot| slot.row)
     }
 
     /// Which rows were looked at since this was asked last, in order.
-    fn take_touched(&mut self) -> Vec<u32> {
+    pub(super) fn take_touched(&mut self) -> Vec<u32> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         for number in &touched {
@@ -118,11 +122,16 @@ impl<T> Kept<T> {
         touched
     }
 
-    /// Forgets everything if that is more than is kept. Only what was written may be forgotten.
+    /// Forgets everything. Only what was written may be forgotten.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+        self.touched.clear();
+    }
+
+    /// Forgets everything if that is more than is kept.
     fn trim(&mut self) {
         if self.rows.len() > MOST_KEPT {
-            self.rows.clear();
-            self.touched.clear();
+            self.clear();
         }
     }
 }
@@ -134,18 +143,6 @@ pub(super) struct Progress {
     pub(super) entries: i64,
     pub(super) buckets: u32,
     pub(super) holds: i64,
-}
-
-pub(super) struct AccountRow {
-    pub(super) kind: u32,
-    pub(super) parent: Option<u32>,
-    pub(super) tenant: u32,
-    pub(super) available: i128,
-    pub(super) held: i128,
-    pub(super) uncollected: i128,
-    /// The classes that are written.
-    pub(super) classes: (i64, i64),
-    pub(super) dirty: bool,
 }
 
 /// A grant and its units on the line of its bucket. They never change.
@@ -173,22 +170,29 @@ pub(super) struct BucketRow {
     pub(super) dirty: bool,
 }
 
-pub(super) struct LiveHold {
-    /// Its number here.
-    pub(super) hold: i64,
-    pub(super) record: Hold,
-    /// The tenant, if there is no row to be changed yet.
-    pub(super) new_of: Option<u32>,
-    pub(super) dirty: bool,
-}
-
-/// What is added to a row of `usage_hours`.
-#[derive(Copy, Clone, Default)]
-pub(super) struct UsageRow {
-    pub(super) spent: i128,
-    pub(super) drawn: i128,
-    pub(super) gpu_ms: i128,
-    pub(super) burned: i128,
+impl BucketRow {
+    fn load(database: &impl Database, number: u32) -> Result<BucketRow, HistoryError> {
+        let rows = database.query(
+            "SELECT account, expired, grants, length, at, levels FROM buckets
+             LEFT JOIN bucket_levels ON bucket = number
+             WHERE number = ?1 ORDER BY at DESC LIMIT 1",
+            &[number.into()],
+        )?;
+        let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        Ok(BucketRow {
+            account: row.number()?,
+            expired: row.integer()? != 0,
+            grants: row.number()?,
+            length: row.sum()?,
+            free: match (row.maybe_integer()?, row.maybe_bytes()?) {
+                (Some(first), Some(levels)) => level_at(first, &levels, i64::MAX)?,
+                _ => 0,
+            },
+            known: None,
+            dirty: false,
+        })
+    }
 }
 
 impl Cache {
@@ -197,13 +201,6 @@ impl Cache {
         self.accounts.trim();
         self.buckets.trim();
         self.holds.trim();
-        if self.usage_written.len() > MOST_KEPT {
-            self.usage_written.clear();
-        }
-    }
-
-    pub(super) fn insert_account(&mut self, number: u32, row: AccountRow) {
-        self.accounts.insert(number, row);
     }
 
     pub(super) fn insert_bucket(&mut self, number: u32, row: BucketRow) {
@@ -229,92 +226,18 @@ impl<D: Database> History<D> {
             buckets: row.number()?,
             holds: row.integer()?,
         };
+        self.cache.written = self.cache.progress.position;
         Ok(())
     }
 
-    pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
-        if !self.cache.accounts.contains(number) {
-            let rows = self.database.query(
-                "SELECT kind, parent, tenant, available, held, uncollected, available_class,
-                 held_class FROM accounts WHERE number = ?1",
-                &[number.into()],
-            )?;
-            let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
-            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let loaded = AccountRow {
-                kind: row.number()?,
-                parent: row.maybe_number()?,
-                tenant: row.number()?,
-                available: row.sum()?,
-                held: row.sum()?,
-                uncollected: row.sum()?,
-                classes: (row.integer()?, row.integer()?),
-                dirty: false,
-            };
-            self.cache.accounts.insert(number, loaded);
-        }
-        Ok(self.cache.accounts.touch(number))
-    }
-
     pub(super) fn bucket(&mut self, number: u32) -> Result<&mut BucketRow, HistoryError> {
-        if !self.cache.buckets.contains(number) {
-            let rows = self.database.query(
-                "SELECT account, expired, grants, length, (SELECT free FROM bucket_levels
-                 WHERE bucket = ?1 ORDER BY at DESC LIMIT 1) FROM buckets WHERE number = ?1",
-                &[number.into()],
-            )?;
-            let missing = || HistoryError::inconsistent(format!("there is no bucket {number}"));
-            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let loaded = BucketRow {
-                account: row.number()?,
-                expired: row.integer()? != 0,
-                grants: row.number()?,
-                length: row.sum()?,
-                free: row.maybe_sum()?.unwrap_or(0),
-                known: None,
-                dirty: false,
-            };
-            self.cache.buckets.insert(number, loaded);
-        }
-        Ok(self.cache.buckets.touch(number))
-    }
-
-    pub(super) fn live_hold(&mut self, number: u32) -> Result<&mut LiveHold, HistoryError> {
-        if !self.cache.holds.contains(number) {
-            let rows = self.database.query(
-                "SELECT holds.hold, holds.record FROM live_holds
-                 JOIN holds ON holds.hold = live_holds.hold WHERE live_holds.number = ?1",
-                &[number.into()],
-            )?;
-            let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
-            let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
-            let hold = row.integer()?;
-            let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
-            self.cache.holds.insert(number, LiveHold { hold, record, new_of: None, dirty: false });
-        }
-        Ok(self.cache.holds.touch(number))
+        self.cache.buckets.touch(number, || BucketRow::load(&self.database, number))
     }
 
     /// Writes everything that changed.
     pub(super) fn flush(&mut self) -> Result<(), HistoryError> {
+        self.flush_accounts()?;
         let database = &self.database;
-        for number in self.cache.accounts.take_touched() {
-            let row = self.cache.accounts.get_mut(number).filter(|row| row.dirty);
-            let Some(row) = row else { continue };
-            database.execute(
-                "UPDATE accounts SET available = ?2, held = ?3, uncollected = ?4 WHERE number = ?1",
-                &[number.into(), row.available.into(), row.held.into(), row.uncollected.into()],
-            )?;
-            let classes = (sum::class(row.available), sum::class(row.held));
-            if classes != row.classes {
-                database.execute(
-                    "UPDATE accounts SET available_class = ?2, held_class = ?3 WHERE number = ?1",
-                    &[number.into(), classes.0.into(), classes.1.into()],
-                )?;
-                row.classes = classes;
-            }
-            row.dirty = false;
-        }
         for number in self.cache.buckets.take_touched() {
             let row = self.cache.buckets.get_mut(number).filter(|row| row.dirty);
             let Some(row) = row else { continue };
@@ -337,6 +260,7 @@ impl<D: Database> History<D> {
         self.flush_usage()?;
         self.flush_job_usage()?;
         let progress = self.cache.progress;
+        self.cache.written = progress.position;
         self.database.execute(
             "UPDATE progress SET position = ?1, at = ?2, entries = ?3, buckets = ?4, holds = ?5
              WHERE only = 1",
@@ -349,73 +273,4 @@ impl<D: Database> History<D> {
             ],
         )
     }
-
-    pub(super) fn flush_holds(&mut self) -> Result<(), HistoryError> {
-        let (mut added, mut live_holds) = (Vec::new(), Vec::new());
-        let holds = &mut self.cache.holds;
-        for number in holds.take_touched() {
-            let live = holds.get_mut(number).filter(|live| live.dirty);
-            let Some(live) = live else { continue };
-            live.dirty = false;
-            let (hold, new_of) = (live.hold, live.new_of.take());
-            let open = live.record.is_open().then(|| live.record.clone());
-            // A hold that is closed hardly ever changes again.
-            let record = open.or_else(|| Some(holds.remove(number)?.record));
-            let Some(record) = record else { continue };
-            match new_of {
-                None => write_hold(&self.database, hold, record)?,
-                Some(tenant) => {
-                    added.push(new_hold(hold, tenant, record));
-                    live_holds.push([number.into(), hold.into()]);
-                }
-            }
-        }
-        self.database.execute_each(
-            "INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            &added,
-        )?;
-        self.name_live(&live_holds)
-    }
-
-    /// Lets go of all holds, because from now on their numbers may mean others.
-    pub(super) fn drop_holds(&mut self) -> Result<(), HistoryError> {
-        self.flush_holds()?;
-        self.cache.holds.rows.clear();
-        Ok(())
-    }
-}
-
-/// The row of a hold that is written for the first time.
-fn new_hold(hold: i64, tenant: u32, record: Hold) -> [Value; 10] {
-    let archived = ArchivedHold { hold: record };
-    let record = &archived.hold;
-    let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
-    [
-        hold.into(),
-        tenant.into(),
-        (record.kind as u32).into(),
-        record.id.as_str().into(),
-        record.account.0.into(),
-        (record.state as u32).into(),
-        record.placed_at.millis().into(),
-        encode_archived(&archived).into(),
-        digest.into(),
-        record.job().map(|job| job.0.cast_signed()).into(),
-    ]
-}
-
-/// Writes a hold as it is now; a closed one gets the digest with which it can be brought back.
-fn write_hold(database: &impl Database, hold: i64, record: Hold) -> Result<(), HistoryError> {
-    let archived = ArchivedHold { hold: record };
-    let record = &archived.hold;
-    let digest = (!record.is_open()).then(|| archived.digest().0.to_vec());
-    database.execute(
-        "UPDATE holds SET state = ?2, record = ?3, digest = ?4 WHERE hold = ?1",
-        &[
-            hold.into(),
-            (record.state as u32).into(),
-            encode_archived(&archived).into(),
-            digest.into(),
-        ],
-    )
 }

@@ -5,14 +5,13 @@ use bursar_core::ledger::event::{Event, NamedMovement, total};
 use bursar_core::ledger::id::JobNo;
 use bursar_core::message::ToCell;
 
-use super::cache::AccountRow;
 use super::hold_record::Capture;
 use super::holds::Of;
+use super::live::HoldNumbers;
 use super::{History, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
-use crate::sum;
 
 impl<D: Database> History<D> {
     pub(super) fn apply_event(
@@ -82,7 +81,7 @@ impl<D: Database> History<D> {
             }
             Event::UncollectedCollected { movement, account } => {
                 let row = self.account(account.0)?;
-                row.uncollected -= i128::from(total(&movement.pieces));
+                row.state.uncollected -= i128::from(total(&movement.pieces));
                 row.dirty = true;
                 self.note_uncollected(step.at, account.0)?;
                 self.named(step, EntryType::Collected, account.0, movement)
@@ -154,7 +153,8 @@ impl<D: Database> History<D> {
 
     fn of_hold(&mut self, kind: EntryType, number: u32) -> Result<Of<'static>, HistoryError> {
         let live = self.live_hold(number)?;
-        Ok(Of { kind, hold: Some(live.hold), spender: live.record.account.0, name: None })
+        let hold = HoldNumbers { ledger: number, here: live.hold };
+        Ok(Of { kind, hold: Some(hold), spender: live.record.account.0, name: None })
     }
 
     fn named(
@@ -186,27 +186,7 @@ impl<D: Database> History<D> {
                 Some(Columns::of(rows.into_iter().next().ok_or_else(missing)?).number()?)
             }
         };
-        let tenant = match parent {
-            None => number,
-            Some(parent) => self.account(parent)?.tenant,
-        };
-        self.database.execute(
-            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?6, ?7, ?7)",
-            &[
-                number.into(),
-                path.into(),
-                kind.into(),
-                parent.into(),
-                tenant.into(),
-                0i128.into(),
-                sum::class(0).into(),
-            ],
-        )?;
-        let (available, held, uncollected, dirty) = (0, 0, 0, false);
-        let classes = (sum::class(0), sum::class(0));
-        let row = AccountRow { kind, parent, tenant, available, held, uncollected, classes, dirty };
-        self.cache.insert_account(number, row);
-        Ok(())
+        self.add_account(number, path, kind, parent)
     }
 
     fn budget_set(

@@ -3,8 +3,10 @@
 use bursar_core::ledger::command::{GrantKind, Restriction};
 use bursar_core::ledger::event::{GrantIssued, GrantOrigin, Piece};
 use bursar_core::time::Timestamp;
+use smallvec::SmallVec;
 
 use super::cache::{BucketRow, Laid};
+use super::live::HoldNumbers;
 use super::{History, Movement, Step};
 use crate::database::{Columns, Database};
 use crate::entry::EntryType;
@@ -43,7 +45,9 @@ impl<D: Database> History<D> {
         )?;
         let hold = match issued.origin {
             GrantOrigin::Issued | GrantOrigin::Transfer { .. } => None,
-            GrantOrigin::Compensation { hold } => Some(self.live_hold(hold.0)?.hold),
+            GrantOrigin::Compensation { hold } => {
+                Some(HoldNumbers { ledger: hold.0, here: self.live_hold(hold.0)?.hold })
+            }
         };
         let kind = match issued.origin {
             GrantOrigin::Issued => EntryType::Granted,
@@ -225,8 +229,11 @@ impl<D: Database> History<D> {
     }
 
     /// Whose units pieces are.
-    pub(super) fn owners(&mut self, pieces: &[Piece]) -> Result<Vec<Owned>, HistoryError> {
-        let mut owners: Vec<Owned> = Vec::new();
+    pub(super) fn owners(
+        &mut self,
+        pieces: &[Piece],
+    ) -> Result<SmallVec<[Owned; 1]>, HistoryError> {
+        let mut owners: SmallVec<[Owned; 1]> = SmallVec::new();
         for piece in pieces {
             let (number, span) = (piece.bucket.0, &piece.span);
             let bucket = self.bucket(number)?;

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 
 use crate::error::HistoryError;
 
-/// Units and when they were drawn.
-pub(super) type Drawn = Vec<(Piece, Timestamp)>;
+/// Units and when they were drawn. Most holds are of one piece.
+pub(super) type Drawn = SmallVec<[(Piece, Timestamp); 2]>;
 
 fn share(hold: &Hold) -> i128 {
     let rate = hold.rare.as_ref().and_then(|rare| rare.rate);
@@ -133,7 +133,7 @@ pub(super) fn capture(
     at: Timestamp,
     capture: &Capture<'_>,
 ) -> Result<(Drawn, u64), HistoryError> {
-    let mut spent = Vec::new();
+    let mut spent = Drawn::new();
     for SliceAmount { slice, amount } in capture.taken {
         let slice = slice_mut(hold, *slice)?;
         if *amount > slice.room() {
@@ -168,7 +168,7 @@ fn spend_gpu_time(hold: &mut Hold, gpu_ms: u64) -> u64 {
 }
 
 pub(super) fn cut(hold: &mut Hold, cut: &[SliceAmount]) -> Result<Drawn, HistoryError> {
-    let mut gone = Vec::new();
+    let mut gone = Drawn::new();
     for SliceAmount { slice, amount } in cut {
         let slice = slice_mut(hold, *slice)?;
         let rest = slice.rest();
@@ -187,7 +187,7 @@ pub(super) fn pin(
     returned: &[SliceAmount],
     expires_at: Option<Timestamp>,
 ) -> Result<Drawn, HistoryError> {
-    let mut back = Vec::new();
+    let mut back = Drawn::new();
     for SliceAmount { slice, amount } in returned {
         let slice = slice_mut(hold, *slice)?;
         let end = slice.span.end;

@@ -5,19 +5,22 @@ use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, Slic
 use bursar_core::ledger::hold::Hold;
 use bursar_core::ledger::price::Rate;
 use bursar_core::time::Timestamp;
+use smallvec::SmallVec;
 
-use super::cache::{LiveHold, UsageRow};
 use super::hold_record::{self, Capture, Drawn};
+use super::live::{HoldNumbers, LiveHold};
+use super::usage::Usage;
 use super::{History, Movement, Step};
-use crate::database::{Columns, Database, Value};
+use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
+use crate::lists::decode_from_nothing;
 
 /// What a movement is of: a hold and whoever holds it.
 #[derive(Copy, Clone)]
 pub(super) struct Of<'a> {
     pub(super) kind: EntryType,
-    pub(super) hold: Option<i64>,
+    pub(super) hold: Option<HoldNumbers>,
     pub(super) spender: u32,
     pub(super) name: Option<&'a str>,
 }
@@ -49,7 +52,7 @@ impl<D: Database> History<D> {
                 EntryType::Refunded => -owned.amount,
                 _ => continue,
             };
-            self.count_burned(step.at, owned.account, burned);
+            self.count_burned(step.at, owned.account, burned)?;
         }
         Ok(())
     }
@@ -58,7 +61,7 @@ impl<D: Database> History<D> {
     fn count_drawn(&mut self, spender: u32, drawn: &Drawn, sign: i128) -> Result<(), HistoryError> {
         for (piece, at) in drawn {
             let drawn = sign * i128::from(piece.span.len());
-            self.use_subtree(*at, spender, UsageRow { drawn, ..UsageRow::default() })?;
+            self.use_subtree(*at, spender, Usage { drawn, ..Usage::default() })?;
         }
         Ok(())
     }
@@ -70,27 +73,19 @@ impl<D: Database> History<D> {
         spent: i128,
         gpu_ms: u64,
     ) -> Result<(), HistoryError> {
-        let usage = UsageRow { spent, gpu_ms: gpu_ms.into(), ..UsageRow::default() };
+        let usage = Usage { spent, gpu_ms: gpu_ms.into(), ..Usage::default() };
         self.use_subtree(at, spender, usage)
     }
 
     /// Adds a hold or charge under a number of its own. It is written at the end of the transaction:
     /// most are settled in the same one.
-    fn add_hold(&mut self, number: u32, record: Hold) -> Result<i64, HistoryError> {
+    fn add_hold(&mut self, number: u32, record: Hold) -> Result<HoldNumbers, HistoryError> {
         let new_of = Some(self.account(record.account.0)?.tenant);
         self.cache.progress.holds += 1;
         let hold = self.cache.progress.holds;
-        self.cache.insert_hold(number, LiveHold { hold, record, new_of, dirty: true });
-        Ok(hold)
-    }
-
-    /// Notes which holds have which numbers of the ledger now.
-    pub(super) fn name_live(&self, holds: &[[Value; 2]]) -> Result<(), HistoryError> {
-        self.database.execute_each(
-            "INSERT INTO live_holds VALUES (?1, ?2)
-             ON CONFLICT (number) DO UPDATE SET hold = excluded.hold",
-            holds,
-        )
+        let entries = SmallVec::new();
+        self.cache.insert_hold(number, LiveHold { hold, record, entries, new_of, dirty: true });
+        Ok(HoldNumbers { ledger: number, here: hold })
     }
 
     /// The hold with this number, to be changed.
@@ -98,11 +93,12 @@ impl<D: Database> History<D> {
         &mut self,
         number: u32,
         change: impl FnOnce(&mut Hold) -> Result<T, HistoryError>,
-    ) -> Result<(i64, u32, T), HistoryError> {
+    ) -> Result<(HoldNumbers, u32, T), HistoryError> {
         let live = self.live_hold(number)?;
         let changed = change(&mut live.record)?;
         live.dirty = true;
-        Ok((live.hold, live.record.account.0, changed))
+        let hold = HoldNumbers { ledger: number, here: live.hold };
+        Ok((hold, live.record.account.0, changed))
     }
 
     pub(super) fn hold_placed(
@@ -119,7 +115,7 @@ impl<D: Database> History<D> {
         &mut self,
         step: &mut Step,
         kind: EntryType,
-        hold: i64,
+        hold: HoldNumbers,
         spender: u32,
         pieces: &[Piece],
     ) -> Result<(), HistoryError> {
@@ -155,7 +151,7 @@ impl<D: Database> History<D> {
         let at = step.at;
         let (hold, spender, (spent, gpu_ms)) =
             self.change_hold(number, |record| hold_record::capture(record, at, capture))?;
-        let pieces: Vec<Piece> = spent.iter().map(|(piece, _)| *piece).collect();
+        let pieces: SmallVec<[Piece; 2]> = spent.iter().map(|(piece, _)| *piece).collect();
         let of = Of { kind: EntryType::Captured, hold: Some(hold), spender, name: None };
         self.enter_pieces(step, of, &pieces)?;
         step.touched.insert(spender);
@@ -170,10 +166,10 @@ impl<D: Database> History<D> {
         }
         let owed = i128::from(capture.uncollected);
         let account = self.account(spender)?;
-        account.uncollected += owed;
+        account.state.uncollected += owed;
         account.dirty = true;
         self.note_uncollected(at, spender)?;
-        self.use_subtree(at, spender, UsageRow { drawn: owed, ..UsageRow::default() })?;
+        self.use_subtree(at, spender, Usage { drawn: owed, ..Usage::default() })?;
         self.enter(
             step,
             &Movement {
@@ -202,7 +198,7 @@ impl<D: Database> History<D> {
 
     /// Enters units that a hold no longer holds, and takes them out of the hour of their draw.
     fn gave_up(&mut self, step: &mut Step, of: Of<'_>, units: &Drawn) -> Result<(), HistoryError> {
-        let pieces: Vec<Piece> = units.iter().map(|(piece, _)| *piece).collect();
+        let pieces: SmallVec<[Piece; 2]> = units.iter().map(|(piece, _)| *piece).collect();
         self.enter_pieces(step, of, &pieces)?;
         step.touched.insert(of.spender);
         self.count_drawn(of.spender, units, -1)
@@ -282,14 +278,17 @@ impl<D: Database> History<D> {
         step.touched.insert(record.account.0);
         self.flush_holds()?;
         let rows = self.database.query(
-            "SELECT hold FROM holds WHERE tenant = ?1 AND kind = ?2 AND name = ?3
+            "SELECT hold, entries FROM holds WHERE tenant = ?1 AND kind = ?2 AND name = ?3
              ORDER BY hold DESC LIMIT 1",
             &[tenant.into(), (record.kind as u32).into(), record.id.as_str().into()],
         )?;
         let missing = || HistoryError::inconsistent("a revived hold was never there");
-        let hold = Columns::of(rows.into_iter().next().ok_or_else(missing)?).integer()?;
-        self.name_live(&[[number.into(), hold.into()]])?;
-        self.cache.insert_hold(number, LiveHold { hold, record, new_of: None, dirty: true });
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        let hold = row.integer()?;
+        let entries = decode_from_nothing(&row.bytes()?).into();
+        self.name_live(&[(number, hold)])?;
+        let live = LiveHold { hold, record, entries, new_of: None, dirty: true };
+        self.cache.insert_hold(number, live);
         Ok(())
     }
 }

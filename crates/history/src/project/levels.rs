@@ -7,27 +7,36 @@ use bursar_core::time::Timestamp;
 use super::History;
 use crate::database::{Database, Value};
 use crate::error::HistoryError;
+use crate::levels::{Level, MOST_IN_A_ROW, encode};
 
-/// Levels that changed in this transaction, as they came; the last one of each instant counts.
+/// Levels that changed and are not written yet, as they came; the last one of each instant counts.
 #[derive(Default)]
 pub(super) struct Levels {
-    buckets: Vec<Level>,
-    uncollected: Vec<Level>,
+    buckets: Vec<Change>,
+    uncollected: Vec<Change>,
 }
 
-/// Whose level, from when on, and what it is.
-type Level = ((u32, i64), i128);
+/// Whose level, and what it is from when on.
+type Change = (u32, Level);
 
-/// One row for the last level of each instant.
-fn rows(levels: &mut Vec<Level>) -> Vec<[Value; 3]> {
-    // Stable: the last one stays the last.
-    levels.sort_by_key(|(key, _)| *key);
-    let instants = levels.chunk_by(|one, next| one.0 == next.0);
-    let last = |levels: &[Level]| {
-        levels.last().map(|((number, at), level)| [(*number).into(), (*at).into(), (*level).into()])
-    };
-    let rows = instants.filter_map(last).collect();
-    levels.clear();
+/// The rows of all levels, with the last one of each instant.
+fn rows(changes: &mut Vec<Change>) -> Vec<[Value; 3]> {
+    // Stable: what came later stays later.
+    changes.sort_by_key(|(number, _)| *number);
+    let (mut rows, mut levels) = (Vec::new(), Vec::<Level>::new());
+    for changes in changes.chunk_by(|one, next| one.0 == next.0) {
+        for (_, change) in changes {
+            match levels.last_mut().filter(|last| last.0 == change.0) {
+                Some(last) => *last = *change,
+                None => levels.push(*change),
+            }
+        }
+        for levels in levels.chunks(MOST_IN_A_ROW) {
+            rows.push([changes[0].0.into(), levels[0].0.into(), encode(levels).into()]);
+        }
+        levels.clear();
+    }
+    changes.clear();
     rows
 }
 
@@ -48,7 +57,7 @@ impl<D: Database> History<D> {
         if free < 0 {
             return Err(HistoryError::inconsistent(format!("bucket {bucket} went below zero")));
         }
-        self.cache.levels.buckets.push(((bucket, at.millis()), free));
+        self.cache.levels.buckets.push((bucket, (at.millis(), free)));
         Ok(())
     }
 
@@ -70,8 +79,8 @@ impl<D: Database> History<D> {
         at: Timestamp,
         account: u32,
     ) -> Result<(), HistoryError> {
-        let uncollected = self.account(account)?.uncollected;
-        self.cache.levels.uncollected.push(((account, at.millis()), uncollected));
+        let uncollected = self.account(account)?.state.uncollected;
+        self.cache.levels.uncollected.push((account, (at.millis(), uncollected)));
         Ok(())
     }
 
@@ -80,12 +89,12 @@ impl<D: Database> History<D> {
         let Levels { buckets, uncollected } = &mut self.cache.levels;
         self.database.execute_each(
             "INSERT INTO bucket_levels VALUES (?1, ?2, ?3)
-             ON CONFLICT (bucket, at) DO UPDATE SET free = excluded.free",
+             ON CONFLICT (bucket, at) DO UPDATE SET levels = excluded.levels",
             &rows(buckets),
         )?;
         self.database.execute_each(
             "INSERT INTO uncollected_levels VALUES (?1, ?2, ?3)
-             ON CONFLICT (account, at) DO UPDATE SET uncollected = excluded.uncollected",
+             ON CONFLICT (account, at) DO UPDATE SET levels = excluded.levels",
             &rows(uncollected),
         )
     }

@@ -1,5 +1,6 @@
 //! From events to rows.
 
+mod accounts;
 mod cache;
 mod events;
 mod follow;
@@ -8,6 +9,7 @@ mod hold_record;
 mod holds;
 mod jobs;
 mod levels;
+mod live;
 mod usage;
 
 use bursar_core::ledger::id::{JobNo, Name};
@@ -19,8 +21,14 @@ use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decision};
+pub(crate) use accounts::decode_rest;
 use cache::Cache;
-pub(crate) use usage::hour_of;
+use live::HoldNumbers;
+pub(crate) use usage::{Usage, hour_of};
+
+/// Records whose rows may wait to be written: enough that rows which change in several of them are written once, few
+/// enough that whoever waits for the last of them waits a few milliseconds.
+const MOST_UNWRITTEN: u64 = 4096;
 
 /// One record, as it is fed.
 #[derive(Copy, Clone, Debug)]
@@ -79,7 +87,7 @@ pub(crate) struct Movement<'a> {
     kind: EntryType,
     amount: i128,
     grant: Option<u32>,
-    hold: Option<i64>,
+    hold: Option<HoldNumbers>,
     spender: Option<u32>,
     name: Option<&'a str>,
 }
@@ -90,7 +98,7 @@ impl<D: Database> History<D> {
         History { database, cache: Cache::default(), begun: false }
     }
 
-    /// The last record that it has, 0 before the first.
+    /// The last record that it has and keeps, 0 before the first.
     pub fn position(&self) -> Result<u64, HistoryError> {
         let rows = self.database.query("SELECT position FROM progress WHERE only = 1", &[])?;
         let row = rows.into_iter().next().ok_or_else(no_progress)?;
@@ -108,7 +116,7 @@ impl<D: Database> History<D> {
     }
 
     /// Makes everything that was taken in visible to those who ask, and returns the position. Until then only
-    /// this history knows of it, and pages that change several times are written once.
+    /// this history knows of it, and rows and pages that change several times are written once.
     ///
     /// # Errors
     /// As for [`apply`](Self::apply).
@@ -117,13 +125,15 @@ impl<D: Database> History<D> {
             return self.position();
         }
         self.undone_if_failed(|history| {
+            history.flush()?;
+            history.cache.trim();
             history.database.commit()?;
             history.begun = false;
             Ok(history.cache.progress.position)
         })
     }
 
-    /// Works on records and writes what comes of them, without keeping it yet.
+    /// Works on records without keeping what comes of them yet: rows that change again meanwhile are written once.
     fn take_in(
         &mut self,
         work: impl FnOnce(&mut History<D>) -> Result<(), HistoryError>,
@@ -135,9 +145,12 @@ impl<D: Database> History<D> {
                 history.load_progress()?;
             }
             work(history)?;
-            history.flush()?;
-            history.cache.trim();
-            Ok(history.cache.progress.position)
+            let position = history.cache.progress.position;
+            if position >= history.cache.written + MOST_UNWRITTEN {
+                history.flush()?;
+                history.cache.trim();
+            }
+            Ok(position)
         })
     }
 
@@ -212,7 +225,7 @@ impl<D: Database> History<D> {
         ];
         self.cache.decisions.push(number, row);
         for account in self.with_those_above(&step.touched)?.0 {
-            self.cache.lists.push(ListOf::Decisions(account), number);
+            self.cache.lists.push_decision(account, number);
         }
         for job in &step.jobs.0 {
             self.database.execute(
@@ -230,20 +243,20 @@ impl<D: Database> History<D> {
         step.touched.extend(spender);
         let (available, held) = kind.effect();
         let own = self.account(account)?;
-        own.available += available * amount;
-        own.held += held * amount;
+        own.state.available += available * amount;
+        own.state.held += held * amount;
         own.dirty = true;
-        if own.available < 0 || own.held < 0 {
+        let (available, held) = (own.state.available, own.state.held);
+        if available < 0 || held < 0 {
             return Err(HistoryError::inconsistent(format!("account {account} went below zero")));
         }
-        let (available, held) = (own.available, own.held);
         self.cache.progress.entries += 1;
         let entry = self.cache.progress.entries;
         let lists = &mut self.cache.lists;
         match spender {
             None => lists.push(ListOf::Unspent(account), entry),
             Some(spender) if spender == account => {
-                lists.push(ListOf::SpentOfOwn(account), entry);
+                lists.push_own(account, decision(step.position, step.item), entry);
             }
             Some(spender) => {
                 lists.push(ListOf::SpentByOthers(account), entry);
@@ -251,7 +264,7 @@ impl<D: Database> History<D> {
             }
         }
         if let Some(hold) = hold {
-            lists.push(ListOf::Hold(hold), entry);
+            self.note_entry(hold, entry)?;
         }
         let row = [
             step.position.cast_signed().into(),
@@ -260,7 +273,7 @@ impl<D: Database> History<D> {
             (kind as u32).into(),
             amount.into(),
             grant.into(),
-            hold.into(),
+            hold.map(|hold| hold.here).into(),
             spender.into(),
             name.into(),
             available.into(),

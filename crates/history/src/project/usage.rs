@@ -1,9 +1,14 @@
 //! Usage by account and hour, kept as it happens: top lists and burn rates only add rows up.
+//!
+//! The last hour of an account is part of what it has now, which changes anyway; the hours before have rows of their
+//! own.
+
+use std::ops::AddAssign;
 
 use bursar_core::time::Timestamp;
 
 use super::History;
-use super::cache::UsageRow;
+use crate::blocks::{Bytes, write_sum};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 
@@ -15,74 +20,119 @@ pub(crate) fn hour_of(at: Timestamp) -> i64 {
     at.millis().div_euclid(HOUR_MS)
 }
 
+/// What was used in an hour. By the subtree, except what was burned: that is of the account's own grants.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) spent: i128,
+    pub(crate) drawn: i128,
+    pub(crate) gpu_ms: i128,
+    pub(crate) burned: i128,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.spent += other.spent;
+        self.drawn += other.drawn;
+        self.gpu_ms += other.gpu_ms;
+        self.burned += other.burned;
+    }
+}
+
+impl Usage {
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        for sum in [self.spent, self.drawn, self.gpu_ms, self.burned] {
+            write_sum(bytes, sum);
+        }
+    }
+
+    pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Usage, HistoryError> {
+        let (spent, drawn) = (bytes.sum()?, bytes.sum()?);
+        Ok(Usage { spent, drawn, gpu_ms: bytes.sum()?, burned: bytes.sum()? })
+    }
+}
+
 impl<D: Database> History<D> {
     /// Adds usage to an account and to all above it.
     pub(super) fn use_subtree(
         &mut self,
         at: Timestamp,
         account: u32,
-        usage: UsageRow,
+        usage: Usage,
     ) -> Result<(), HistoryError> {
         let mut next = Some(account);
         while let Some(account) = next {
-            next = self.account(account)?.parent;
-            let row = self.cache.usage.entry((hour_of(at), account)).or_default();
-            row.spent += usage.spent;
-            row.drawn += usage.drawn;
-            row.gpu_ms += usage.gpu_ms;
+            next = self.add_usage(at, account, usage)?;
         }
         Ok(())
     }
 
     /// Adds what was spent of an account's own credits.
-    pub(super) fn count_burned(&mut self, at: Timestamp, account: u32, amount: i128) {
-        self.cache.usage.entry((hour_of(at), account)).or_default().burned += amount;
+    pub(super) fn count_burned(
+        &mut self,
+        at: Timestamp,
+        account: u32,
+        burned: i128,
+    ) -> Result<(), HistoryError> {
+        self.add_usage(at, account, Usage { burned, ..Usage::default() })?;
+        Ok(())
     }
 
-    /// What is written of an hour.
-    fn usage_of(&self, kind: u32, hour: i64, account: u32) -> Result<UsageRow, HistoryError> {
+    /// Adds usage to an account and says which one is above it.
+    fn add_usage(
+        &mut self,
+        at: Timestamp,
+        account: u32,
+        usage: Usage,
+    ) -> Result<Option<u32>, HistoryError> {
+        let hour = hour_of(at);
+        let row = self.account(account)?;
+        let parent = row.parent;
+        let (before, used) = match row.hour {
+            Some(last) if hour < last => (hour, usage),
+            Some(last) if hour == last => {
+                row.state.usage += usage;
+                row.dirty = true;
+                return Ok(parent);
+            }
+            last => {
+                let used = std::mem::replace(&mut row.state.usage, usage);
+                row.hour = Some(hour);
+                row.dirty = true;
+                let Some(last) = last else { return Ok(parent) };
+                (last, used)
+            }
+        };
+        *self.cache.usage.entry((before, account)).or_default() += used;
+        Ok(parent)
+    }
+
+    /// What is written of an hour that is over.
+    fn usage_of(&self, kind: u32, hour: i64, account: u32) -> Result<Usage, HistoryError> {
         let rows = self.database.query(
-            "SELECT spent, drawn, gpu_ms, burned FROM usage_hours
-             WHERE kind = ?1 AND hour = ?2 AND account = ?3",
+            "SELECT usage FROM usage_hours WHERE kind = ?1 AND hour = ?2 AND account = ?3",
             &[kind.into(), hour.into(), account.into()],
         )?;
-        let Some(row) = rows.into_iter().next() else { return Ok(UsageRow::default()) };
-        let mut row = Columns::of(row);
-        let (spent, drawn) = (row.sum()?, row.sum()?);
-        Ok(UsageRow { spent, drawn, gpu_ms: row.sum()?, burned: row.sum()? })
+        let Some(row) = rows.into_iter().next() else { return Ok(Usage::default()) };
+        Usage::read(&mut Bytes(&Columns::of(row).bytes()?))
     }
 
+    /// Writes what was added to hours that are over.
     pub(super) fn flush_usage(&mut self) -> Result<(), HistoryError> {
         let mut all: Vec<_> = self.cache.usage.drain().collect();
         all.sort_unstable_by_key(|(key, _)| *key);
+        let mut rows = Vec::with_capacity(all.len());
         for ((hour, account), added) in all {
             let kind = self.account(account)?.kind;
-            let written = match self.cache.usage_written.get(&(hour, account)) {
-                Some(written) => *written,
-                None => self.usage_of(kind, hour, account)?,
-            };
-            let sums = UsageRow {
-                spent: written.spent + added.spent,
-                drawn: written.drawn + added.drawn,
-                gpu_ms: written.gpu_ms + added.gpu_ms,
-                burned: written.burned + added.burned,
-            };
-            self.cache.usage_written.insert((hour, account), sums);
-            self.database.execute(
-                "INSERT INTO usage_hours VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-                 ON CONFLICT (kind, hour, account) DO UPDATE SET spent = excluded.spent,
-                 drawn = excluded.drawn, gpu_ms = excluded.gpu_ms, burned = excluded.burned",
-                &[
-                    kind.into(),
-                    hour.into(),
-                    account.into(),
-                    sums.spent.into(),
-                    sums.drawn.into(),
-                    sums.gpu_ms.into(),
-                    sums.burned.into(),
-                ],
-            )?;
+            let mut usage = self.usage_of(kind, hour, account)?;
+            usage += added;
+            let mut bytes = Vec::new();
+            usage.write(&mut bytes);
+            rows.push([kind.into(), hour.into(), account.into(), bytes.into()]);
         }
-        Ok(())
+        self.database.execute_each(
+            "INSERT INTO usage_hours VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (kind, hour, account) DO UPDATE SET usage = excluded.usage",
+            &rows,
+        )
     }
 }

@@ -8,7 +8,7 @@ use super::{Cursor, MOST_ROWS, Page};
 use crate::blocks::{BlocksOf, Numbered, Reader};
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
-use crate::lists::{ListOf, decision, decision_parts, newest};
+use crate::lists::{decision, decision_parts, newest_decisions};
 use crate::project::History;
 
 /// One decision.
@@ -68,8 +68,9 @@ impl<D: Database> History<D> {
                 decisions.newest((decision(position, 0), below.min(next)), wanted)?
             }
             AuditFilter::Account(account) => {
-                let list = [ListOf::Decisions(account)];
-                let numbers = newest(&self.database, &list, (0, below), wanted)?;
+                // Up to what is kept now: what comes meanwhile could be in one list and not yet in the other.
+                let kept = decision(self.position()?.saturating_add(1), 0);
+                let numbers = newest_decisions(&self.database, account, below.min(kept), wanted)?;
                 rows_of(&mut decisions, numbers)?
             }
             AuditFilter::Job(job) => {

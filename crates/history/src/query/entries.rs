@@ -8,7 +8,7 @@ use crate::blocks::{BlocksOf, Reader};
 use crate::database::{Columns, Database};
 use crate::entry::{Entry, EntryType};
 use crate::error::HistoryError;
-use crate::lists::{ListOf, newest};
+use crate::lists::{ListOf, decode_from_nothing, newest};
 use crate::project::History;
 
 /// Whose entries.
@@ -119,15 +119,13 @@ impl<D: Database> History<D> {
             EntriesOf::Spender(account) => {
                 vec![ListOf::SpentOfOwn(account), ListOf::SpentOfOthers(account)]
             }
-            EntriesOf::Hold(hold) => vec![ListOf::Hold(hold)],
+            EntriesOf::Hold(hold) => {
+                let sql = "SELECT hold, entries FROM holds WHERE hold = ?1";
+                return self.entries_of_holds(sql, hold, bounds, limit);
+            }
             EntriesOf::Job(job) => {
-                let rows = self.database.query(
-                    "SELECT hold FROM holds WHERE job = ?1",
-                    &[job.0.cast_signed().into()],
-                )?;
-                let holds =
-                    rows.into_iter().map(|row| Columns::of(row).integer().map(ListOf::Hold));
-                holds.collect::<Result<Vec<ListOf>, _>>()?
+                let sql = "SELECT hold, entries FROM holds WHERE job = ?1";
+                return self.entries_of_holds(sql, job.0.cast_signed(), bounds, limit);
             }
             EntriesOf::Everything => {
                 let first = bounds.0.max(bounds.1.saturating_sub(count(limit))).max(1);
@@ -135,6 +133,27 @@ impl<D: Database> History<D> {
             }
         };
         newest(&self.database, &lists, bounds, limit)
+    }
+
+    /// The first entries of holds are noted with them, the others are in lists.
+    fn entries_of_holds(
+        &self,
+        holds: &'static str,
+        of: i64,
+        (low, below): (i64, i64),
+        limit: usize,
+    ) -> Result<Vec<i64>, HistoryError> {
+        let (mut found, mut lists) = (Vec::new(), Vec::new());
+        for row in self.database.query(holds, &[of.into()])? {
+            let mut row = Columns::of(row);
+            lists.push(ListOf::Hold(row.integer()?));
+            found.extend(decode_from_nothing(&row.bytes()?));
+        }
+        found.retain(|number| (low..below).contains(number));
+        found.extend(newest(&self.database, &lists, (low, below), limit)?);
+        found.sort_unstable_by(|left, right| right.cmp(left));
+        found.truncate(limit);
+        Ok(found)
     }
 
     /// The last entry at or before an instant, 0 before the first. Searched by halves: entries are

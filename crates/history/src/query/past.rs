@@ -13,6 +13,7 @@ use bursar_core::time::Timestamp;
 use crate::blocks::{BlocksOf, Numbered, Reader};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
+use crate::levels::level_at;
 use crate::lists::{decision, decision_parts};
 use crate::project::History;
 
@@ -64,28 +65,31 @@ impl<D: Database> History<D> {
 
     fn account_at(&self, account: u32, at: Timestamp) -> Result<PastAccount, HistoryError> {
         let rows = self.database.query(
-            "SELECT b.terms, (SELECT l.free FROM bucket_levels l WHERE l.bucket = b.number
-               AND l.at <= ?2 ORDER BY l.at DESC LIMIT 1) AS level
-             FROM buckets b WHERE b.account = ?1 ORDER BY b.number",
+            "SELECT b.terms, l.at, l.levels FROM buckets b
+             JOIN bucket_levels l ON l.bucket = b.number AND l.at =
+               (SELECT max(at) FROM bucket_levels WHERE bucket = b.number AND at <= ?2)
+             WHERE b.account = ?1 ORDER BY b.number",
             &[account.into(), at.millis().into()],
         )?;
         let mut past = PastAccount::default();
         for row in rows {
             let mut row = Columns::of(row);
             let terms = row.bytes()?;
-            let Some(free) = row.maybe_sum()? else { continue };
+            let free = level_at(row.integer()?, &row.bytes()?, at.millis())?;
             if free > 0 {
                 past.buckets.push(bucket(&terms, free)?);
             }
         }
         past.held = self.balance_as_of(account, at)?.held;
         let rows = self.database.query(
-            "SELECT uncollected FROM uncollected_levels WHERE account = ?1 AND at <= ?2
+            "SELECT at, levels FROM uncollected_levels WHERE account = ?1 AND at <= ?2
              ORDER BY at DESC LIMIT 1",
             &[account.into(), at.millis().into()],
         )?;
-        let owed = rows.into_iter().next().map(|row| Columns::of(row).sum());
-        past.uncollected = owed.transpose()?.unwrap_or(0);
+        if let Some(row) = rows.into_iter().next() {
+            let mut row = Columns::of(row);
+            past.uncollected = level_at(row.integer()?, &row.bytes()?, at.millis())?;
+        }
         Ok(past)
     }
 

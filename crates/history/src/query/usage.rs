@@ -7,9 +7,10 @@ use bursar_core::ledger::command::{AccountKind, BudgetMode, BudgetPeriod, Budget
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
+use crate::blocks::Bytes;
 use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
-use crate::project::{History, hour_of};
+use crate::project::{History, Usage, decode_rest, hour_of};
 
 /// What a top list counts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -115,33 +116,25 @@ impl<D: Database> History<D> {
             TopBy::Available => self.top_now(
                 "SELECT available_class FROM accounts WHERE kind = ?1
                  ORDER BY available_class DESC LIMIT ?2",
-                "SELECT path, available FROM accounts WHERE kind = ?1 AND available_class >= ?2
-                 ORDER BY available DESC, number LIMIT ?3",
+                "SELECT path, available FROM accounts a
+                 JOIN account_states s ON s.number = a.number
+                 WHERE kind = ?1 AND available_class >= ?2
+                 ORDER BY available DESC, a.number LIMIT ?3",
                 kind,
                 k,
             ),
             TopBy::Held => self.top_now(
                 "SELECT held_class FROM accounts WHERE kind = ?1
                  ORDER BY held_class DESC LIMIT ?2",
-                "SELECT path, held FROM accounts WHERE kind = ?1 AND held_class >= ?2
-                 ORDER BY held DESC, number LIMIT ?3",
+                "SELECT path, held FROM accounts a
+                 JOIN account_states s ON s.number = a.number
+                 WHERE kind = ?1 AND held_class >= ?2
+                 ORDER BY held DESC, a.number LIMIT ?3",
                 kind,
                 k,
             ),
-            TopBy::Spent => self.top_window(
-                "SELECT account, spent FROM usage_hours
-                 WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3",
-                kind,
-                (from, to),
-                k,
-            ),
-            TopBy::GpuMs => self.top_window(
-                "SELECT account, gpu_ms FROM usage_hours
-                 WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3",
-                kind,
-                (from, to),
-                k,
-            ),
+            TopBy::Spent => self.top_window(|usage| usage.spent, kind, (from, to), k),
+            TopBy::GpuMs => self.top_window(|usage| usage.gpu_ms, kind, (from, to), k),
         }
     }
 
@@ -204,17 +197,22 @@ impl<D: Database> History<D> {
 
     fn top_window(
         &self,
-        sql: &'static str,
+        counted: fn(Usage) -> i128,
         kind: AccountKind,
         (from, to): (Timestamp, Timestamp),
         k: u32,
     ) -> Result<Vec<Ranked>, HistoryError> {
+        let sql = "SELECT account, usage, NULL FROM usage_hours
+                   WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3
+                   UNION ALL SELECT a.number, NULL, rest FROM accounts a
+                   JOIN account_states s ON s.number = a.number
+                   WHERE kind = ?1 AND hour >= ?2 AND hour <= ?3";
         let window = [(kind as u32).into(), hour_of(from).into(), hour_of(to).into()];
         let mut sums: BTreeMap<u32, i128> = BTreeMap::new();
         for row in self.database.query(sql, &window)? {
             let mut row = Columns::of(row);
-            let (account, sum) = (row.number()?, row.sum()?);
-            *sums.entry(account).or_default() += sum;
+            let (account, usage) = (row.number()?, usage_of(&mut row)?);
+            *sums.entry(account).or_default() += counted(usage);
         }
         let mut ranked: Vec<(u32, i128)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
         ranked.sort_unstable_by_key(|(account, sum)| (Reverse(*sum), *account));
@@ -238,20 +236,34 @@ impl<D: Database> History<D> {
         account: u32,
         (from, to): (Timestamp, Timestamp),
     ) -> Result<AccountUsage, HistoryError> {
+        let mut sums = Usage::default();
+        for (_, usage) in self.hours(account, (from, to))? {
+            sums += usage;
+        }
+        let Usage { spent, drawn, gpu_ms, burned } = sums;
+        Ok(AccountUsage { spent, drawn, gpu_ms, burned })
+    }
+
+    /// The hours in which an account used something, oldest first. The last one is in its own row.
+    fn hours(
+        &self,
+        account: u32,
+        (from, to): (Timestamp, Timestamp),
+    ) -> Result<Vec<(i64, Usage)>, HistoryError> {
+        // One statement: between two the last hour could move from one table into the other.
         let rows = self.database.query(
-            "SELECT spent, drawn, gpu_ms, burned FROM usage_hours
-             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3",
+            "SELECT hour, usage, NULL FROM usage_hours
+             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3
+             UNION ALL SELECT hour, NULL, rest FROM accounts a
+             JOIN account_states s ON s.number = a.number
+             WHERE a.number = ?1 AND hour >= ?2 AND hour <= ?3 ORDER BY hour",
             &[account.into(), hour_of(from).into(), hour_of(to).into()],
         )?;
-        let mut usage = AccountUsage::default();
-        for row in rows {
+        let hour = |row: Row| {
             let mut row = Columns::of(row);
-            usage.spent += row.sum()?;
-            usage.drawn += row.sum()?;
-            usage.gpu_ms += row.sum()?;
-            usage.burned += row.sum()?;
-        }
-        Ok(usage)
+            Ok((row.integer()?, usage_of(&mut row)?))
+        };
+        rows.into_iter().map(hour).collect()
     }
 
     /// What was spent of an account's own credits, hour by hour, oldest first; hours in which
@@ -261,17 +273,12 @@ impl<D: Database> History<D> {
         account: u32,
         (from, to): (Timestamp, Timestamp),
     ) -> Result<Vec<BurnHour>, HistoryError> {
-        let rows = self.database.query(
-            "SELECT hour, burned FROM usage_hours
-             WHERE account = ?1 AND hour >= ?2 AND hour <= ?3 ORDER BY hour",
-            &[account.into(), hour_of(from).into(), hour_of(to).into()],
-        )?;
-        let hour = |row: Row| {
-            let mut row = Columns::of(row);
-            let from = Timestamp::from_millis(row.integer()?.saturating_mul(3_600_000));
-            Ok(BurnHour { from, burned: row.sum()? })
-        };
-        rows.into_iter().map(hour).filter(|hour| !matches!(hour, Ok(h) if h.burned == 0)).collect()
+        let hours = self.hours(account, (from, to))?.into_iter();
+        let burned = hours.filter(|(_, usage)| usage.burned != 0).map(|(hour, usage)| BurnHour {
+            from: Timestamp::from_millis(hour.saturating_mul(3_600_000)),
+            burned: usage.burned,
+        });
+        Ok(burned.collect())
     }
 
     /// The budgets that an account has or had, by name.
@@ -322,6 +329,15 @@ impl<D: Database> History<D> {
             Ok((Timestamp::from_millis(row.integer()?), row.number()?, row.sum()?))
         };
         rows.into_iter().map(alert).collect()
+    }
+}
+
+/// What was used in an hour that is over, or in the last, which is part of what the account has.
+fn usage_of(row: &mut Columns) -> Result<Usage, HistoryError> {
+    match (row.maybe_bytes()?, row.maybe_bytes()?) {
+        (Some(over), _) => Usage::read(&mut Bytes(&over)),
+        (None, Some(rest)) => Ok(decode_rest(&rest)?.1),
+        (None, None) => Err(HistoryError::inconsistent("an hour without usage")),
     }
 }
 

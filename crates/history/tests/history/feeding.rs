@@ -70,6 +70,25 @@ fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
     assert_eq!(reader.position(), history.position());
 }
 
+/// Rows wait to be written, but not for ever: some are written before they are kept.
+#[test]
+fn much_that_is_taken_in_before_it_is_kept_is_the_same_as_little_by_little() {
+    let directory = TempDir::new();
+    let world = World::after(8, 6000);
+    let (_, batches) = journal_of(&world);
+    let (little, much) = (directory.file("little.db"), directory.file("much.db"));
+    let mut history = History::new(Sqlite::open(&much).expect("a new file"));
+    for some in batches.chunks(50) {
+        history.take_in_batches(some).expect("the next batches");
+    }
+    assert!(history.keep().expect("a position") > 5000);
+    let mut history = History::new(Sqlite::open(&little).expect("a new file"));
+    for some in batches.chunks(20) {
+        history.apply_batches(some).expect("the next batches");
+    }
+    assert!(dump(&much) == dump(&little), "the content differs");
+}
+
 #[test]
 fn what_was_taken_in_is_seen_once_it_is_kept_and_given_up_as_a_whole() {
     let directory = TempDir::new();

@@ -11,6 +11,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bursar_core::credits::Credits;
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{AccountKind, BudgetPeriod, BudgetUnit, Command, Context};
 use bursar_core::ledger::hold::HoldKind;
@@ -19,7 +20,7 @@ use bursar_core::ledger::{Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy, TopJobsBy};
-use bursar_history::{EntryType, History, Sqlite};
+use bursar_history::{Entry, EntryType, History, Sqlite};
 use support::{ALWAYS, TempDir, accounts, all_entries, fed};
 use traffic::World;
 
@@ -90,6 +91,70 @@ fn entries_and_top_lists_by_job_agree_with_the_ledger() {
     assert!(top.is_sorted_by(|one, other| one.value >= other.value));
     let busy = history.top_jobs(TopJobsBy::GpuMs, ALWAYS, 3).expect("a top list");
     assert_eq!(busy.len(), 3);
+}
+
+/// A hold that lives long has more entries than are noted with it.
+#[test]
+fn entries_of_a_hold_and_of_a_job_are_those_that_name_it() {
+    let directory = TempDir::new();
+    let mut with_jobs = World::new(6);
+    with_jobs.perform(&Command::SetPolicy(bursar_core::ledger::command::Policy::default()));
+    jobs::run_jobs(&mut with_jobs, 800);
+    let mut with_long_holds = World::after(6, 500);
+    extend_all(&mut with_long_holds, 50);
+    for (name, world, least) in [("jobs", with_jobs, 1), ("long", with_long_holds, 50)] {
+        for at_once in [1, 90, 100_000] {
+            let file = directory.file(&format!("{name}-{at_once}.db"));
+            let most = compare_named(&fed(&file, &world, at_once));
+            assert!(most > least, "{most} entries of one hold or job");
+        }
+    }
+}
+
+/// Extends every open hold by a little, so many times.
+fn extend_all(world: &mut World, times: u32) {
+    let open = (0..2000).filter_map(|number| world.ledger.hold(HoldNo(number)));
+    let open: Vec<_> = open
+        .filter(|hold| hold.is_open())
+        .map(|hold| (world.ledger.account(hold.account).path.clone(), hold.id.clone()))
+        .collect();
+    for _ in 0..times {
+        for (path, hold) in &open {
+            let tenant = path.split(':').next().unwrap_or(path).into();
+            let (hold, amount) = (hold.clone(), Credits::from_micros(1));
+            let (gpu_ms, ttl_ms) = (0, None);
+            world.perform(&Command::ExtendHold { tenant, hold, amount, gpu_ms, ttl_ms });
+        }
+    }
+}
+
+/// Compares the entries of every hold and job with those of all that name it. Returns the most that one has.
+fn compare_named(history: &History<Sqlite>) -> usize {
+    let everything = all_entries(history, EntriesOf::Everything, 1000);
+    let mut by_name: BTreeMap<(bool, &str), Vec<&Entry>> = BTreeMap::new();
+    for entry in &everything {
+        let names = [(false, &entry.hold), (true, &entry.job)];
+        for (is_job, name) in names {
+            let Some(name) = name else { continue };
+            by_name.entry((is_job, name)).or_default().push(entry);
+        }
+    }
+    for ((is_job, name), wanted) in &by_name {
+        let tenant = wanted[0].account.split(':').next().unwrap_or_default();
+        let tenant = history.account_number(tenant).expect("an answer").expect("a tenant");
+        let of = if *is_job {
+            history.job_number(tenant, name).expect("an answer").map(EntriesOf::Job)
+        } else {
+            let kind = if name.starts_with("charge") { HoldKind::Charge } else { HoldKind::Hold };
+            let found = history.archived(tenant, kind, name).expect("an answer");
+            found.map(|found| EntriesOf::Hold(found.hold))
+        };
+        for limit in [7, 1000] {
+            let entries = all_entries(history, of.expect("it is known"), limit);
+            assert_eq!(&entries.iter().collect::<Vec<_>>(), wanted, "{name}");
+        }
+    }
+    by_name.values().map(Vec::len).max().unwrap_or(0)
 }
 
 #[test]

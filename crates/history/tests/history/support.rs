@@ -1,5 +1,6 @@
 //! Feeding a history, and everything that is in one.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bursar_core::ledger::Ledger;
@@ -81,7 +82,6 @@ pub(crate) fn all_entries(history: &History<Sqlite>, of: EntriesOf, limit: u32) 
     }
 }
 
-/// Everything in the file, table by table.
 /// The numbers of each list, whatever parts they are stored in: parts are what transactions added.
 pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
     let mut rows = connection
@@ -92,19 +92,57 @@ pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
         .and_then(Iterator::collect);
     let mut lines = Vec::new();
     for (list, first, bytes) in parts.expect("rows") {
-        let (mut number, mut step, mut shift) = (first, 0i64, 0);
-        lines.push(format!("lists {list} {number}"));
-        for byte in bytes {
-            step |= i64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                number += step;
+        let mut steps = numbers(&bytes);
+        let mut tell = |list: i64, mut number: i64, steps: &[u128]| {
+            lines.push(format!("lists {list} {number}"));
+            for step in steps {
+                number += i64::try_from(*step).expect("a step");
                 lines.push(format!("lists {list} {number}"));
-                (step, shift) = (0, 0);
             }
+        };
+        if list % 8 == 1 {
+            // What was spent of one's own. Its decisions could be in the list of decisions as well.
+            let decisions = usize::try_from(steps.remove(0)).expect("a length");
+            let entries = steps.split_off(decisions - 1);
+            tell(list, i64::try_from(entries[0]).expect("a number"), &entries[1..]);
+            tell(list + 3, first, &steps);
+        } else {
+            tell(list, first, &steps);
         }
     }
+    lines.sort();
     lines
+}
+
+/// Numbers of seven bits a byte.
+fn numbers(bytes: &[u8]) -> Vec<u128> {
+    let ends = bytes.split_inclusive(|byte| *byte < 0x80);
+    let number = |bytes: &[u8]| {
+        bytes.iter().rev().fold(0, |number, byte| number << 7 | u128::from(byte & 0x7f))
+    };
+    ends.map(number).collect()
+}
+
+/// The last level of each instant, whatever rows they are stored in.
+fn levels(connection: &rusqlite::Connection, table: &str) -> Vec<String> {
+    let mut rows =
+        connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).expect("a table");
+    let rows: rusqlite::Result<Vec<(i64, i64, Vec<u8>)>> = rows
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .and_then(Iterator::collect);
+    let mut levels = BTreeMap::new();
+    for (number, mut at, bytes) in rows.expect("rows") {
+        let mut level = 0;
+        for (place, step) in numbers(&bytes).into_iter().enumerate() {
+            if place % 2 == 1 {
+                at += i64::try_from(step).expect("a step");
+                continue;
+            }
+            level += (step >> 1).cast_signed() ^ -(step & 1).cast_signed();
+            levels.insert((number, at), level);
+        }
+    }
+    levels.into_iter().map(|(key, level)| format!("{table} {key:?} {level}")).collect()
 }
 
 /// What the blocks of entries and decisions hold, however they are divided.
@@ -125,6 +163,7 @@ pub(crate) fn blocks(file: &Path) -> Vec<String> {
     }
 }
 
+/// Everything in the file, table by table.
 pub(crate) fn dump(file: &Path) -> Vec<String> {
     let connection = rusqlite::Connection::open(file).expect("the file is there");
     let mut tables = connection
@@ -136,9 +175,12 @@ pub(crate) fn dump(file: &Path) -> Vec<String> {
         .expect("names of tables");
     let mut lines = lists(&connection);
     lines.extend(blocks(file));
+    lines.extend(levels(&connection, "bucket_levels"));
+    lines.extend(levels(&connection, "uncollected_levels"));
     for name in names {
         // How these are divided depends on how they were fed; what is in them is above.
-        if ["lists", "entries", "decisions"].contains(&name.as_str()) {
+        let divided = ["lists", "entries", "decisions", "bucket_levels", "uncollected_levels"];
+        if divided.contains(&name.as_str()) {
             continue;
         }
         let mut rows = connection.prepare(&format!("SELECT * FROM {name}")).expect("a table");

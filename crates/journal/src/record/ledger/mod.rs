@@ -93,7 +93,8 @@ pub fn decode_record(kind: super::RecordKind, body: &[u8]) -> Result<Vec<LedgerB
 
 /// The stored form of an archived hold, as history keeps it.
 pub fn encode_archived(record: &ArchivedHold) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    // Enough for nearly all.
+    let mut bytes = Vec::with_capacity(192);
     record.write(&mut Writer::new(&mut bytes));
     bytes
 }

@@ -1,0 +1,144 @@
+//! Accounts: who they are, which hardly changes, and what they have, which always does and so has a short row of its own.
+
+use super::History;
+use super::usage::Usage;
+use crate::blocks::{Bytes, write_sum};
+use crate::database::{Columns, Database};
+use crate::error::HistoryError;
+use crate::sum;
+
+/// What an account has now.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct AccountState {
+    pub(super) available: i128,
+    pub(super) held: i128,
+    pub(super) uncollected: i128,
+    /// What it used in the last hour in which it used something.
+    pub(super) usage: Usage,
+}
+
+impl AccountState {
+    /// What nobody sorts by.
+    fn encode_rest(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(24);
+        write_sum(&mut bytes, self.uncollected);
+        self.usage.write(&mut bytes);
+        bytes
+    }
+
+    /// By what it is found: the classes of what is available and held.
+    fn classes(&self) -> (i64, i64) {
+        (sum::class(self.available), sum::class(self.held))
+    }
+}
+
+/// What is uncollected, and what was used in the last hour.
+pub(crate) fn decode_rest(bytes: &[u8]) -> Result<(i128, Usage), HistoryError> {
+    let mut bytes = Bytes(bytes);
+    Ok((bytes.sum()?, Usage::read(&mut bytes)?))
+}
+
+pub(super) struct AccountRow {
+    pub(super) kind: u32,
+    pub(super) parent: Option<u32>,
+    pub(super) tenant: u32,
+    pub(super) state: AccountState,
+    /// The last hour in which it used something.
+    pub(super) hour: Option<i64>,
+    /// What is written of its classes and of the hour.
+    indexed: ((i64, i64), Option<i64>),
+    pub(super) dirty: bool,
+}
+
+impl AccountRow {
+    fn load(database: &impl Database, number: u32) -> Result<AccountRow, HistoryError> {
+        let rows = database.query(
+            "SELECT kind, parent, tenant, hour, available, held, rest FROM accounts
+             JOIN account_states ON account_states.number = accounts.number
+             WHERE accounts.number = ?1",
+            &[number.into()],
+        )?;
+        let missing = || HistoryError::inconsistent(format!("there is no account {number}"));
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        let (kind, parent, tenant) = (row.number()?, row.maybe_number()?, row.number()?);
+        let (hour, available, held) = (row.maybe_integer()?, row.sum()?, row.sum()?);
+        let (uncollected, usage) = decode_rest(&row.bytes()?)?;
+        let state = AccountState { available, held, uncollected, usage };
+        let indexed = (state.classes(), hour);
+        Ok(AccountRow { kind, parent, tenant, state, hour, indexed, dirty: false })
+    }
+}
+
+impl<D: Database> History<D> {
+    pub(super) fn account(&mut self, number: u32) -> Result<&mut AccountRow, HistoryError> {
+        self.cache.accounts.touch(number, || AccountRow::load(&self.database, number))
+    }
+
+    /// Adds an account that has nothing yet.
+    pub(super) fn add_account(
+        &mut self,
+        number: u32,
+        path: &str,
+        kind: u32,
+        parent: Option<u32>,
+    ) -> Result<(), HistoryError> {
+        let tenant = match parent {
+            None => number,
+            Some(parent) => self.account(parent)?.tenant,
+        };
+        let state = AccountState::default();
+        let (available_class, held_class) = state.classes();
+        self.database.execute(
+            "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, NULL, ?6, ?7)",
+            &[
+                number.into(),
+                path.into(),
+                kind.into(),
+                parent.into(),
+                tenant.into(),
+                available_class.into(),
+                held_class.into(),
+            ],
+        )?;
+        self.database.execute(
+            "INSERT INTO account_states VALUES (?1, ?2, ?2, ?3)",
+            &[number.into(), 0i128.into(), state.encode_rest().into()],
+        )?;
+        let indexed = (state.classes(), None);
+        let row = AccountRow { kind, parent, tenant, state, hour: None, indexed, dirty: false };
+        self.cache.accounts.insert(number, row);
+        Ok(())
+    }
+
+    /// Writes the accounts that changed.
+    pub(super) fn flush_accounts(&mut self) -> Result<(), HistoryError> {
+        let (mut states, mut indexed) = (Vec::new(), Vec::new());
+        for number in self.cache.accounts.take_touched() {
+            let row = self.cache.accounts.get_mut(number).filter(|row| row.dirty);
+            let Some(row) = row else { continue };
+            let state = &row.state;
+            states.push([
+                number.into(),
+                state.available.into(),
+                state.held.into(),
+                state.encode_rest().into(),
+            ]);
+            let now = (row.state.classes(), row.hour);
+            if now != row.indexed {
+                let ((available, held), hour) = now;
+                indexed.push([number.into(), hour.into(), available.into(), held.into()]);
+                row.indexed = now;
+            }
+            row.dirty = false;
+        }
+        self.database.execute_each(
+            "UPDATE account_states SET available = ?2, held = ?3, rest = ?4 WHERE number = ?1",
+            &states,
+        )?;
+        self.database.execute_each(
+            "UPDATE accounts SET hour = ?2, available_class = ?3, held_class = ?4
+             WHERE number = ?1",
+            &indexed,
+        )
+    }
+}

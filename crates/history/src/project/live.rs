@@ -1,0 +1,174 @@
+//! Holds while they may change: found by the number that the ledger has given them, which it gives to others later.
+
+use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::hold::Hold;
+use bursar_journal::record::ledger::{decode_archived, encode_archived};
+use smallvec::SmallVec;
+
+use super::History;
+use crate::database::{Columns, Database, Value};
+use crate::error::HistoryError;
+use crate::lists::{ListOf, decode_from_nothing, encode_from_nothing};
+
+/// Entries that are noted with a hold itself. Nearly all holds have fewer; those of one that lives long go into a list,
+/// so that what is written does not grow with what was there before.
+const MOST_IN_HOLD: usize = 32;
+
+/// Numbers of the ledger in one row of `live_holds`: it gives them out one after another, so most rows are written
+/// once for all of them.
+const NUMBERS_IN_A_ROW: u32 = 64;
+/// Bytes of one number in such a row.
+const WIDTH: usize = 8;
+
+/// The numbers of one hold.
+#[derive(Copy, Clone)]
+pub(super) struct HoldNumbers {
+    /// In the ledger, as long as it knows it.
+    pub(super) ledger: u32,
+    /// In history, for ever.
+    pub(super) here: i64,
+}
+
+pub(super) struct LiveHold {
+    /// Its number here.
+    pub(super) hold: i64,
+    pub(super) record: Hold,
+    /// Its first entries.
+    pub(super) entries: SmallVec<[i64; 4]>,
+    /// The tenant, if there is no row to be changed yet.
+    pub(super) new_of: Option<u32>,
+    pub(super) dirty: bool,
+}
+
+impl LiveHold {
+    /// The hold that has a number of the ledger now.
+    fn load(database: &impl Database, number: u32) -> Result<LiveHold, HistoryError> {
+        let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
+        let row = live_row(database, number / NUMBERS_IN_A_ROW)?;
+        let hold = row[place(number)].try_into().map_or(0, i64::from_be_bytes);
+        let sql = "SELECT record, entries FROM holds WHERE hold = ?1";
+        let rows = database.query(sql, &[hold.into()])?;
+        let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
+        let record = decode_archived(&row.bytes()?).map_err(HistoryError::inconsistent)?.hold;
+        let entries = decode_from_nothing(&row.bytes()?).into();
+        Ok(LiveHold { hold, record, entries, new_of: None, dirty: false })
+    }
+}
+
+impl<D: Database> History<D> {
+    pub(super) fn live_hold(&mut self, number: u32) -> Result<&mut LiveHold, HistoryError> {
+        self.cache.holds.touch(number, || LiveHold::load(&self.database, number))
+    }
+
+    /// Notes an entry of a hold.
+    pub(super) fn note_entry(&mut self, hold: HoldNumbers, entry: i64) -> Result<(), HistoryError> {
+        let live = self.live_hold(hold.ledger)?;
+        if live.entries.len() < MOST_IN_HOLD {
+            live.entries.push(entry);
+            live.dirty = true;
+        } else {
+            self.cache.lists.push(ListOf::Hold(hold.here), entry);
+        }
+        Ok(())
+    }
+
+    /// Writes the holds that changed.
+    pub(super) fn flush_holds(&mut self) -> Result<(), HistoryError> {
+        let (mut added, mut changed, mut named) = (Vec::new(), Vec::new(), Vec::new());
+        let holds = &mut self.cache.holds;
+        for number in holds.take_touched() {
+            let live = holds.get_mut(number).filter(|live| live.dirty);
+            let Some(live) = live else { continue };
+            live.dirty = false;
+            let (hold, new_of) = (live.hold, live.new_of.take());
+            let entries = encode_from_nothing(&live.entries);
+            let open = live.record.is_open().then(|| live.record.clone());
+            // A hold that is closed hardly ever changes again.
+            let record = open.or_else(|| Some(holds.remove(number)?.record));
+            let Some(record) = record else { continue };
+            match new_of {
+                None => changed.push(changed_hold(hold, entries, record)),
+                Some(tenant) => {
+                    added.push(new_hold(hold, tenant, entries, record));
+                    named.push((number, hold));
+                }
+            }
+        }
+        self.database.execute_each(
+            "UPDATE holds SET record = ?2, digest = ?3, entries = ?4 WHERE hold = ?1",
+            &changed,
+        )?;
+        self.database
+            .execute_each("INSERT INTO holds VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)", &added)?;
+        self.name_live(&named)
+    }
+
+    /// Lets go of all holds, because from now on their numbers may mean others.
+    pub(super) fn drop_holds(&mut self) -> Result<(), HistoryError> {
+        self.flush_holds()?;
+        self.cache.holds.clear();
+        Ok(())
+    }
+
+    /// Notes which holds have which numbers of the ledger now, in the order of these.
+    pub(super) fn name_live(&self, named: &[(u32, i64)]) -> Result<(), HistoryError> {
+        let row_of = |number: u32| number / NUMBERS_IN_A_ROW;
+        let mut rows = Vec::new();
+        for some in named.chunk_by(|one, next| row_of(one.0) == row_of(next.0)) {
+            let row = row_of(some[0].0);
+            let mut holds = live_row(&self.database, row)?;
+            for (number, hold) in some {
+                holds[place(*number)].copy_from_slice(&hold.to_be_bytes());
+            }
+            rows.push([row.into(), holds.into()]);
+        }
+        self.database.execute_each(
+            "INSERT INTO live_holds VALUES (?1, ?2)
+             ON CONFLICT (numbers) DO UPDATE SET holds = excluded.holds",
+            &rows,
+        )
+    }
+}
+
+fn live_row(database: &impl Database, row: u32) -> Result<Vec<u8>, HistoryError> {
+    let found = database.query("SELECT holds FROM live_holds WHERE numbers = ?1", &[row.into()])?;
+    let mut holds = match found.into_iter().next() {
+        Some(row) => Columns::of(row).bytes()?,
+        None => Vec::new(),
+    };
+    holds.resize(NUMBERS_IN_A_ROW as usize * WIDTH, 0);
+    Ok(holds)
+}
+
+/// Where the hold of a number is in its row.
+fn place(number: u32) -> std::ops::Range<usize> {
+    let start = (number % NUMBERS_IN_A_ROW) as usize * WIDTH;
+    start..start + WIDTH
+}
+
+/// The digest with which a closed hold can be brought back.
+fn digest(archived: &ArchivedHold) -> Value {
+    (!archived.hold.is_open()).then(|| archived.digest().0.to_vec()).into()
+}
+
+/// The row of a hold that is written for the first time.
+fn new_hold(hold: i64, tenant: u32, entries: Vec<u8>, record: Hold) -> [Value; 8] {
+    let archived = ArchivedHold { hold: record };
+    let record = &archived.hold;
+    [
+        hold.into(),
+        tenant.into(),
+        (record.kind as u32).into(),
+        record.id.as_str().into(),
+        record.job().map(|job| job.0.cast_signed()).into(),
+        encode_archived(&archived).into(),
+        digest(&archived),
+        entries.into(),
+    ]
+}
+
+/// What changes of the row of a hold.
+fn changed_hold(hold: i64, entries: Vec<u8>, record: Hold) -> [Value; 4] {
+    let archived = ArchivedHold { hold: record };
+    [hold.into(), encode_archived(&archived).into(), digest(&archived), entries.into()]
+}
