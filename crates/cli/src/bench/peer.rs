@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
+/// Seconds after which the script is given up: a standby that does not follow keeps it for ever.
+const LONGEST: &str = "600";
+
 /// What the peer gives.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::bench) struct Peer {
@@ -53,6 +56,24 @@ pub(in crate::bench) struct Baseline<'a> {
 }
 
 impl Baseline<'_> {
+    /// The script at work in a folder, with all it needs to have a standby that follows: it would change the address
+    /// of the primary into one that is none, by its only use of `sed`, and wait minutes for a checkpoint before it copies.
+    fn command(&self, folder: &Path) -> Result<Command, Failure> {
+        let mut command = Command::new("timeout");
+        command.args([LONGEST, "bash"]).arg(self.script).env("PGBIN", self.binaries);
+        if self.standby {
+            let without = folder.join("without-sed");
+            if !without.exists() {
+                std::fs::create_dir(&without)?;
+                std::os::unix::fs::symlink("/bin/false", without.join("sed"))?;
+            }
+            let path = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{path}", without.display()));
+            command.env("PGEXTRA", "checkpoint_completion_target = 0").arg("-S");
+        }
+        Ok(command)
+    }
+
     /// Runs the script at each number of clients and keeps the best.
     pub(in crate::bench) fn measure(
         &self,
@@ -65,14 +86,12 @@ impl Baseline<'_> {
         let port = free_port().ok_or_else(|| failed("no free port"))?;
         for count in clients {
             let work = folder.join(format!("pg-{accounts}-{count}"));
-            let output = Command::new("bash")
-                .arg(self.script)
-                .env("PGBIN", self.binaries)
+            let output = self
+                .command(folder)?
                 .env("PGPORT_BASE", port.to_string())
                 .args(["-s", "pair", "-c", &count.to_string(), "-a", &accounts.to_string()])
                 .args(["-d", &seconds.to_string(), "-r", &runs.to_string(), "-D"])
                 .arg(&work)
-                .args(self.standby.then_some("-S"))
                 .output()?;
             let text = String::from_utf8_lossy(&output.stdout);
             if !output.status.success() || !text.contains("conserved=true") {

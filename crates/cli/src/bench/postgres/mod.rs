@@ -39,7 +39,7 @@ pub(crate) struct PostgresArguments {
     #[arg(long, value_name = "FILE", default_value = "../shared/baselines/pg/run.sh")]
     baseline: PathBuf,
     /// Clients at which the baseline is tried, separated by commas.
-    #[arg(long, value_delimiter = ',', default_values = ["8", "16", "32"])]
+    #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]
     baseline_clients: Vec<u32>,
     #[command(flatten)]
     place: Place,
