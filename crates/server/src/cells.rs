@@ -13,13 +13,13 @@ use bursar_core::message::{ToCell, ToLedger};
 use bursar_engine::courier::{Courier, CourierError, Inbox, Letter, Mark, Outbox};
 use bursar_engine::follower::Follower;
 use bursar_engine::{
-    CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, Snapshotter, Stats, Status,
+    CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, LedgerCodec, Snapshotter, Stats,
+    Status,
 };
 use bursar_journal::Journal;
 use tokio::sync::watch;
 
 use crate::gateway::Gateway;
-use bursar_engine::LedgerCodec;
 
 /// The shard that the only ledger is.
 pub const SHARD: u16 = 0;

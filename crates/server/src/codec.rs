@@ -1,4 +1,4 @@
-//! The stored forms, as the engine wants them.
+//! The stored form of the directory, as the engine wants it.
 
 use bursar_core::directory::{Directory, Event as DirectoryEvent};
 use bursar_engine::{Codec, CodecError, Origin};

@@ -13,7 +13,7 @@ use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
 use bursar_core::ledger::job::OnExhausted;
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
-use bursar_engine::{Codec, Durable, Seen, SnapshotPace, replay};
+use bursar_engine::{Codec, Durable, LedgerCodec, Seen, SnapshotPace, replay};
 use bursar_journal::record::ledger::{decode_record, event_name};
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use serde_json::{Value, json};
@@ -21,7 +21,6 @@ use tokio::sync::watch;
 
 use crate::monotonic::Stopwatch;
 use crate::render::time;
-use bursar_engine::LedgerCodec;
 
 /// Events that are kept ready; older ones are read from the journal.
 const KEPT: usize = 65_536;

@@ -313,13 +313,12 @@ impl Feeder {
 mod tests {
     use bursar_core::ledger::Envelope;
     use bursar_core::ledger::command::{AccountKind, AccountSettings, Command};
-    use bursar_engine::{Engine, EngineOptions, Handle, WallClock};
+    use bursar_engine::{Engine, EngineOptions, Handle, LedgerCodec, WallClock};
     use bursar_history::query::AuditFilter;
     use bursar_journal::JournalId;
     use bursar_journal::memory::MemoryJournal;
 
     use super::*;
-    use bursar_engine::LedgerCodec;
 
     /// A ledger whose history rests as it is told to.
     struct World {

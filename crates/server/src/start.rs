@@ -14,8 +14,8 @@ use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{
-    CellCodec, Clock, Engine, EngineOptions, ManualClock, Observer, Stats, Status, WallClock,
-    replay,
+    CellCodec, Clock, Engine, EngineOptions, LedgerCodec, ManualClock, Observer, Stats, Status,
+    WallClock, replay,
 };
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
@@ -41,7 +41,6 @@ use crate::problem::Failure;
 use crate::shed::Shed;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::{auth, checkpoint, root_key, selfcheck, serve};
-use bursar_engine::LedgerCodec;
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;

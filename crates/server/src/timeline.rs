@@ -9,10 +9,8 @@ use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::{HoldNo, JobNo};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_engine::{CellCodec, Codec};
+use bursar_engine::{CellCodec, Codec, LedgerCodec};
 use bursar_journal::{Head, Journal, Record, RecordKind};
-
-use bursar_engine::LedgerCodec;
 
 /// The most steps that are told of one job.
 const MOST: usize = 10_000;
