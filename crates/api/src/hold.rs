@@ -132,6 +132,9 @@ pub struct Hold {
     /// What went back to its grants, last drawn first; on calls that close it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returned: Option<Vec<ReturnedLot>>,
+    /// Whether more went back than is listed here: only beyond 10 000 lots.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returned_truncated: bool,
     /// The ledger's time, on reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Time>,

@@ -152,6 +152,8 @@ pub(crate) const KINDS: &[&str] = &["barrier", "decision", "due", "group"];
 
 #[cfg(test)]
 mod tests {
+    use bursar_journal::record::ledger::{CommandKind, RefusalCode};
+
     use super::*;
 
     const PAGE: &str = include_str!("../../../docs/journal-format.md");
@@ -192,5 +194,13 @@ mod tests {
         };
         assert_eq!(listed("Commands:"), numbered(COMMANDS));
         assert_eq!(listed("Refusals:"), numbered(REFUSALS));
+    }
+
+    /// What the journal may store and this does not know would make an honest journal look broken.
+    #[test]
+    fn whatever_the_journal_can_store_is_known_here() {
+        let commands: Vec<&str> = CommandKind::ALL.iter().map(|kind| kind.name()).collect();
+        let refusals: Vec<&str> = RefusalCode::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!((commands.as_slice(), refusals.as_slice()), (COMMANDS, REFUSALS));
     }
 }

@@ -2,7 +2,7 @@
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
 /// The version of the tables below. Another version is dropped and built anew, never migrated.
-pub const SCHEMA_VERSION: i64 = 6;
+pub const SCHEMA_VERSION: i64 = 7;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
@@ -73,6 +73,11 @@ CREATE INDEX holds_by_job ON holds (job) WHERE job IS NOT NULL;
 CREATE INDEX holds_by_name ON holds (tenant, kind, name);
 -- Which holds have 64 numbers of the ledger now: 8 bytes for each, zeros if none has.
 CREATE TABLE live_holds (numbers INTEGER PRIMARY KEY, holds BLOB NOT NULL) STRICT;
+
+-- The records in which refunds and transfers were made, by their names. The parts of one that has several share its record.
+CREATE TABLE movements (
+  tenant INTEGER NOT NULL, what INTEGER NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL,
+  PRIMARY KEY (tenant, what, name)) STRICT, WITHOUT ROWID;
 
 -- Per account and hour before its last, as sums: spent, drawn and GPU time by the subtree, burned of the account's own
 -- grants.

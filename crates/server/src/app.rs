@@ -6,6 +6,7 @@ use std::time::Duration;
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{Name, is_valid_path};
+use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock, Seen, Status};
 use bursar_journal::Journal;
 
@@ -50,6 +51,8 @@ pub struct App {
     pub prices_set: tokio::sync::Notify,
     /// What was, for queries.
     pub history: HistoryService,
+    /// Before this instant the ledger has forgotten nothing: its journal is younger than what it keeps.
+    pub forgets_from: Timestamp,
     /// What happens, as it happens.
     pub feed: Feed,
     /// Signs checkpoints.
@@ -83,6 +86,11 @@ pub struct App {
 }
 
 impl App {
+    /// Whether there is anything that only history knows.
+    pub fn may_have_forgotten(&self) -> bool {
+        self.clock.now() >= self.forgets_from
+    }
+
     /// Looks at the ledger, not before the position that the request asks for.
     pub async fn read<T: Send + 'static>(
         &self,

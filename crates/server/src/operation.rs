@@ -1,6 +1,7 @@
 //! One change of the ledger, from what was asked to what is answered. Handlers and batches share it.
 
 mod find;
+mod recall;
 
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
@@ -16,7 +17,7 @@ use crate::http::extract::Caller;
 use crate::problem::Failure;
 use crate::render::{self, Shape, Shown};
 pub(crate) use find::ambiguous;
-use find::{exists, find_in, remember};
+use find::{exists, find_in};
 pub use find::{find, only_forgotten};
 
 /// What a change is about.
@@ -91,21 +92,6 @@ impl Plan {
 }
 
 impl Order {
-    /// Brings back from history what the change needs and the ledger may have forgotten.
-    pub fn recall<'a>(
-        &self,
-        app: &'a App,
-    ) -> Option<impl Future<Output = Result<(), Failure>> + Send + use<'a>> {
-        let (resource, id) = match &self.plan.target {
-            Target::Named(resource, id) if self.plan.operation == "create_refund" => {
-                (*resource, id.clone())
-            }
-            Target::Named(..) | Target::Account(_) => return None,
-        };
-        let caller = self.caller.clone();
-        Some(async move { remember(app, &caller, resource, &id).await })
-    }
-
     /// Posts it alone: what ends or meters goes first under load.
     pub fn post(self, app: &App) -> Posted<Seen<Result<Done, Failure>>> {
         // Settlements and metering free credits and must not wait behind what takes them.

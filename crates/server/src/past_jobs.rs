@@ -11,6 +11,7 @@ use bursar_core::ledger::id::{AccountNo, JobNo, Name};
 use bursar_core::ledger::job as core;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
+use bursar_engine::Seen;
 use bursar_history::query::PastJob;
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::Journal;
@@ -27,11 +28,39 @@ use crate::{render_job, timeline};
 const CHUNK: u32 = 100;
 
 /// A job as it was at its end, with its last hold.
-struct Restored {
+pub(crate) struct Restored {
     number: JobNo,
     account: AccountNo,
     job: core::Job,
     hold: Option<Hold>,
+}
+
+impl Restored {
+    /// The hash of the request that submitted it.
+    pub(crate) fn fingerprint(&self) -> u128 {
+        self.job.order.fingerprint
+    }
+}
+
+/// A tenant's last job with this name, if it has ended.
+pub(crate) fn restored(
+    history: &History<Sqlite>,
+    journal: &dyn Journal,
+    tenant: AccountNo,
+    name: &str,
+) -> Result<Option<Restored>, HistoryError> {
+    match history.past_job(tenant.0, name)? {
+        Some(past) => restore(history, journal, past),
+        None => Ok(None),
+    }
+}
+
+/// A job that was put together again, as it is shown.
+pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Failure> {
+    let mut seen = app.read(move |ledger| show(ledger, &restored)).await?;
+    (seen.value.as_of, seen.value.ledger_position) = (time(seen.at), seen.position);
+    render_job::add_messages(&app.logs, &mut seen.value);
+    Ok(seen)
 }
 
 /// Puts a job together again.

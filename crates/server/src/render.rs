@@ -9,6 +9,7 @@ use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind,
     OnExpiry, Restriction,
 };
+use bursar_core::ledger::event::NamedMovement;
 use bursar_core::ledger::hold::{Hold, HoldKind, HoldState};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo, Name};
 use bursar_core::ledger::state::Movement;
@@ -24,6 +25,9 @@ use crate::{render_job, written};
 
 /// The most lots that an answer lists.
 pub const MOST_LOTS: usize = 100;
+
+/// What went back is listed whole, so that it adds up, unless an answer would be megabytes.
+const MOST_RETURNED: usize = 10_000;
 
 /// What the answer to a change looks like.
 #[derive(Clone, Debug)]
@@ -190,19 +194,8 @@ fn at(ledger: &Ledger, mut job: bursar_api::job::Job) -> bursar_api::job::Job {
 fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) -> Value {
     let Some(made) = ledger.movement(number) else { return Value::Null };
     match shape {
-        Shape::Refund => value(refund(ledger, made, amount)),
-        Shape::Transfer { from, to } => {
-            let (lots, lots_truncated) =
-                lots(ledger, ledger.lots(made.movement.pieces.iter().copied()));
-            value(transfer::Transfer {
-                id: made.movement.id.to_string(),
-                from: from.to_string(),
-                to: to.to_string(),
-                amount: sum(amount),
-                lots,
-                lots_truncated,
-            })
-        }
+        Shape::Refund => value(refund(ledger, made, ledger.refund_parts(number), amount)),
+        Shape::Transfer { from, to } => value(transfer(ledger, &made.movement, (from, to), amount)),
         Shape::Collection { account } => value(account::Collected {
             id: made.movement.id.to_string(),
             account: account.to_string(),
@@ -361,7 +354,9 @@ fn hold_reply(ledger: &Ledger, reply: &HoldReply, closing: bool) -> Option<hold:
     shown.uncollected = sum(reply.uncollected);
     shown.expires_at = reply.expires_at.map(time);
     if closing && !open {
-        let lots = ledger.returned_lots(own).into_iter().take(MOST_LOTS);
+        let lots = ledger.returned_lots(own);
+        shown.returned_truncated = lots.len() > MOST_RETURNED;
+        let lots = lots.into_iter().take(MOST_RETURNED);
         shown.returned = Some(lots.map(|lot| returned(ledger, lot)).collect());
     }
     Some(shown)
@@ -401,6 +396,7 @@ fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
         reference: rare.and_then(|rare| rare.reference.as_deref()).map(str::to_owned),
         created_at: time(own.placed_at),
         returned: None,
+        returned_truncated: false,
         as_of: None,
         position: None,
     }
@@ -434,16 +430,24 @@ pub fn charge(ledger: &Ledger, own: &Hold) -> charge::Charge {
     }
 }
 
-fn refund(ledger: &Ledger, made: &Movement, amount: Credits) -> refund::Refund {
+/// A refund with all of its parts.
+pub fn refund<'a>(
+    ledger: &Ledger,
+    made: &Movement,
+    parts: impl Iterator<Item = &'a Movement>,
+    amount: Credits,
+) -> refund::Refund {
     let of = made.hold.and_then(|hold| ledger.hold(hold));
     let name = |kind: HoldKind| of.filter(|hold| hold.kind == kind).map(|hold| hold.id.to_string());
     let mut all = Vec::new();
-    for (place, piece) in made.movement.pieces.iter().enumerate() {
-        let expired = made.expired.get(place).copied().unwrap_or(false);
-        // Within a piece too, what was drawn last goes back first.
-        let mut lots: Vec<Lot> = ledger.lots([*piece]).collect();
-        lots.reverse();
-        all.extend(lots.into_iter().map(|lot| Lot { expired, ..lot }));
+    for part in parts {
+        for (place, piece) in part.movement.pieces.iter().enumerate() {
+            let expired = part.expired.get(place).copied().unwrap_or(false);
+            // Within a piece too, what was drawn last goes back first.
+            let mut lots: Vec<Lot> = ledger.lots([*piece]).collect();
+            lots.reverse();
+            all.extend(lots.into_iter().map(|lot| Lot { expired, ..lot }));
+        }
     }
     let lots_truncated = all.len() > MOST_LOTS;
     let lots = all.into_iter().take(MOST_LOTS).map(|lot| returned(ledger, lot)).collect();
@@ -452,6 +456,24 @@ fn refund(ledger: &Ledger, made: &Movement, amount: Credits) -> refund::Refund {
         charge: name(HoldKind::Charge),
         hold: name(HoldKind::Hold),
         refunded: sum(amount),
+        lots,
+        lots_truncated,
+    }
+}
+
+/// A transfer between two accounts.
+pub fn transfer(
+    ledger: &Ledger,
+    made: &NamedMovement,
+    (from, to): (&Name, &Name),
+    amount: Credits,
+) -> transfer::Transfer {
+    let (lots, lots_truncated) = lots(ledger, ledger.lots(made.pieces.iter().copied()));
+    transfer::Transfer {
+        id: made.id.to_string(),
+        from: from.to_string(),
+        to: to.to_string(),
+        amount: sum(amount),
         lots,
         lots_truncated,
     }

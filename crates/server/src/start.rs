@@ -19,7 +19,7 @@ use bursar_engine::{
 };
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalError, Recent};
+use bursar_journal::{Head, Journal, JournalError, Recent};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -249,6 +249,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     }
     // Whoever follows the ledger's journal shares its connections: the writer opens them first.
     until_serving(&ledger)?;
+    let began_at = first_record(&*storage.ledger).map_err(StartError::Other)?;
     let history = HistoryService::start(
         (Arc::clone(&storage.ledger), Arc::clone(&followed)),
         ledger.durable(),
@@ -275,7 +276,8 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let service = until_ready(|| DirectoryService::new(gateway.clone()), &directory).await?;
         add_regions(&service, &config).await?;
         let ledger_gateway = Gateway::new(ledger.handle());
-        until_ready(|| ledger_gateway.read(|_| ()), &ledger).await?;
+        let read = || ledger_gateway.read(|ledger| ledger.policy().retention_ms);
+        let retention_ms = until_ready(read, &ledger).await?.value;
         let mut cells = Vec::new();
         for cell in started {
             let number = open_region(&ledger_gateway, cell.region()).await?;
@@ -294,6 +296,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             prices_set: tokio::sync::Notify::new(),
             directory: service,
             history,
+            forgets_from: began_at.plus_millis(retention_ms),
             feed,
             signing,
             clock,
@@ -374,6 +377,15 @@ fn until_serving<C: bursar_engine::Codec>(engine: &Engine<C>) -> Result<(), Star
             tracing::info!(replayed, replay_until, "reading the journal");
         }
     }
+}
+
+/// When the first record was made: there is one since the writer serves.
+fn first_record(journal: &dyn Journal) -> Result<Timestamp, String> {
+    let mut batches =
+        journal.read(Head::genesis(journal.id())).map_err(|error| error.to_string())?;
+    let first = batches.next().ok_or("the journal is empty")?.map_err(|error| error.to_string())?;
+    let record = first.frames().next().ok_or("the first batch is empty")?;
+    record.map(|record| record.time).map_err(|error| error.to_string())
 }
 
 /// Asks again until there is an answer; gives up only when the writer has.

@@ -134,6 +134,7 @@ pub(crate) fn hold(hold: &Hold, out: &mut Vec<u8>) {
         reference,
         created_at,
         returned,
+        returned_truncated,
         as_of,
         position,
     } = hold;
@@ -177,6 +178,9 @@ pub(crate) fn hold(hold: &Hold, out: &mut Vec<u8>) {
     object.time("created_at", *created_at);
     if let Some(returned) = returned {
         list(object.field("returned"), returned, returned_lot);
+    }
+    if *returned_truncated {
+        object.flag("returned_truncated", true);
     }
     object.optional_time("as_of", *as_of);
     object.position(*position);
@@ -256,6 +260,7 @@ mod tests {
             reference: None,
             created_at: Time::from_millis(0),
             returned: None,
+            returned_truncated: false,
             as_of: None,
             position: None,
         };

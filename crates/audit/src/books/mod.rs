@@ -15,6 +15,7 @@ mod prompt;
 
 use std::collections::BTreeMap;
 
+use crate::names::{COMMANDS, REFUSALS};
 use crate::node::Node;
 use accounts::AccountBook;
 use bucket::BucketBook;
@@ -250,10 +251,13 @@ fn check_header(header: &Node) -> Kept<()> {
     };
     hash(header.field(1)?)?;
     header.get(2).map_or(Ok(()), hash)?;
-    require(header.field(3)?.unsigned()? <= 25, "format", || "an unknown command".to_owned())?;
+    let named =
+        |number: u64, names: &[&str]| usize::try_from(number).is_ok_and(|n| n < names.len());
+    let known = named(header.field(3)?.unsigned()?, COMMANDS);
+    require(known, "format", || "an unknown command".to_owned())?;
     if let Some(outcome) = header.get(4) {
         let (tag, code) = outcome.tagged()?;
-        let known = tag == 1 && code.unsigned()? <= 11;
+        let known = tag == 1 && named(code.unsigned()?, REFUSALS);
         require(known, "format", || "an unknown outcome".to_owned())?;
     }
     Ok(())

@@ -252,6 +252,9 @@ async fn what_a_job_cost_can_be_refunded() {
     assert_eq!(refund.expect(201)["refunded"], "0.1");
     let rest = server.call("POST", "/v1/refunds", json!({ "job": "j" })).await.expect(201);
     assert_eq!(micros(&rest["refunded"]), charged - 100_000);
+    // Each attempt had a hold of its own; what went back to their grants is told of all of them.
+    let lots = rest["lots"].as_array().expect("a list").iter();
+    assert_eq!(lots.map(|lot| micros(&lot["amount"])).sum::<u128>(), charged - 100_000);
     assert_eq!(crate::world::spendable(&server).await, GRANTED);
     server
         .call("POST", "/v1/refunds", json!({ "job": "j", "amount": "0.000001" }))

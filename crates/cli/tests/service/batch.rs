@@ -167,3 +167,21 @@ async fn a_batch_that_came_to_nothing_keeps_its_answer_under_its_key() {
     reused.problem("idempotency_key_reused");
     assert_eq!(server.get("/v1/grants/g").await["spent"], "0");
 }
+
+/// A kept answer is a record of its own kind; what the journal has of it is verified when the server ends.
+#[tokio::test]
+async fn the_journal_of_a_keyed_atomic_batch_verifies_whether_it_happened_or_not() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    for (key, amount, status) in [("fits", "1", 200), ("does-not", "100", 409)] {
+        let charge = json!({ "method": "POST", "path": "/v1/charges",
+            "body": { "account": "acme", "amount": amount } });
+        let body = json!({ "atomic": true, "operations": [charge] });
+        for _ in 0..2 {
+            let key = [("Idempotency-Key", key)];
+            let answer = server.send("POST", "/v1/batch", body.clone(), &server.root, &key).await;
+            answer.expect(status);
+        }
+    }
+}

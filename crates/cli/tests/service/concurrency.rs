@@ -48,7 +48,7 @@ async fn spend(client: Client, url: String, key: String, number: u64, rounds: u6
     spent
 }
 
-fn micros(value: &Value) -> i128 {
+pub(crate) fn micros(value: &Value) -> i128 {
     let sum: bursar_api::amount::Sum = serde_json::from_value(value.clone()).expect("an amount");
     sum.micros()
 }

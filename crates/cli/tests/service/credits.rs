@@ -247,3 +247,24 @@ async fn a_hold_that_the_ledger_has_forgotten_is_answered_from_history() {
     let agent = server.key("agent", "acme").await;
     server.send("GET", "/v1/holds/h", Value::Null, &agent, &[]).await.problem("forbidden");
 }
+
+#[tokio::test]
+async fn what_a_closed_hold_returned_is_listed_whole() {
+    let server = Server::start();
+    server.tree().await;
+    for number in 0..150 {
+        server.grant(&format!("g{number:03}"), "acme", "1").await;
+    }
+    let hold = json!({ "id": "h", "account": "acme", "amount": "149.5" });
+    let placed = server.call("POST", "/v1/holds", hold).await.expect(201);
+    assert_eq!(
+        (placed["lots"].as_array().map(Vec::len), &placed["lots_truncated"]),
+        (Some(100), &json!(true))
+    );
+    let settle = json!({ "total": "10.25" });
+    let closed = server.call("POST", "/v1/holds/h/settle", settle).await.expect(200);
+    let returned = closed["returned"].as_array().expect("a list");
+    let sum: i128 = returned.iter().map(|lot| crate::concurrency::micros(&lot["amount"])).sum();
+    assert_eq!(sum, 139_250_000);
+    assert!(closed.get("returned_truncated").is_none());
+}

@@ -16,6 +16,7 @@ mod postgres;
 mod postgres_serve;
 mod problems;
 mod reading;
+mod retention;
 mod self_check;
 #[allow(dead_code, reason = "the tests of jobs use the rest of it")]
 mod server;

@@ -15,6 +15,8 @@ pub(crate) struct Server {
     pub(crate) root: String,
     pub(crate) client: Client,
     data: PathBuf,
+    /// Whether the test itself broke the journal.
+    pub(crate) is_spoilt: bool,
     _folder: Option<TempDir>,
 }
 
@@ -71,7 +73,7 @@ impl Server {
         let folder = TempDir::new().expect("a temporary folder");
         let data = folder.path().join("data");
         let (child, url, root) = launch("127.0.0.1:0", &data, flags);
-        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: Some(folder) }
     }
 
     /// A server that `wrapper` starts: a program and its arguments, which runs what follows them as
@@ -85,7 +87,7 @@ impl Server {
         command.args(wrapper[1..].iter().map(|argument| argument.replace("{}", &place)));
         command.arg(env!("CARGO_BIN_EXE_bursar"));
         let (child, url, root) = launch_by(command, "127.0.0.1:0", &data, &[]);
-        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: Some(folder) }
     }
 
     /// A server whose journals are in PostgreSQL.
@@ -105,7 +107,15 @@ impl Server {
         let line = lines.next().expect("a line").expect("text");
         let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
         let data = folder.path().to_owned();
-        Server { child, url, root: ROOT_KEY.into(), client: client(), data, _folder: Some(folder) }
+        Server {
+            child,
+            url,
+            root: ROOT_KEY.into(),
+            client: client(),
+            data,
+            is_spoilt: false,
+            _folder: Some(folder),
+        }
     }
 
     /// The data folder as the process itself sees it.
@@ -122,7 +132,7 @@ impl Server {
         let data = folder.path().join("data");
         let config = ["--config", file.to_str().expect("a plain path")];
         let (child, url, root) = launch("127.0.0.1:0", &data, &[&config, flags].concat());
-        Server { child, url, root, client: client(), data, _folder: Some(folder) }
+        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: Some(folder) }
     }
 
     /// A server whose journals are not in a folder; the flags name its root key file.
@@ -135,7 +145,7 @@ impl Server {
         let file = flags.iter().skip_while(|flag| **flag != "--root-key-file").nth(1);
         let root = std::fs::read_to_string(file.expect("it is named")).expect("it was written");
         let (root, data) = (root.trim().to_owned(), PathBuf::new());
-        Server { child, url, root, client: client(), data, _folder: None }
+        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: None }
     }
 
     /// Reads the metrics until they have a line that passes.
@@ -267,6 +277,15 @@ impl Drop for Server {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Whatever a test did, what it left is good.
+        let has_journals = self.data.join("ledger-0.db").exists();
+        if has_journals && !self.is_spoilt && !std::thread::panicking() {
+            let mut verify = Command::new(env!("CARGO_BIN_EXE_bursar"));
+            verify.args(["audit", "verify", "--data"]).arg(&self.data);
+            let said = verify.output().expect("the binary is there");
+            let words = [said.stdout, said.stderr].concat();
+            assert!(said.status.success(), "{}", String::from_utf8_lossy(&words));
+        }
     }
 }
 

@@ -66,7 +66,9 @@ impl Ledger {
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
         let again = self.repeated(tenant, Resource::Refund, &command.id, envelope);
         if let Ok(Some(Reply::Movement { movement, .. })) = again {
-            let amount = self.refunded_in_all(tenant, &command.id);
+            let parts = self.refund_parts(movement);
+            let sum: u64 = parts.map(|made| total(&made.movement.pieces)).sum();
+            let amount = Credits::from_length(sum).unwrap_or(Credits::MAX);
             return Ok(Reply::Movement { movement, amount });
         }
         let job = self.find_job(tenant, id).ok_or_else(not_found)?;
@@ -109,13 +111,31 @@ impl Ledger {
         Ok(Reply::Movement { movement: first, amount: amount.unwrap_or(Credits::MAX) })
     }
 
-    /// What all parts of a job's refund returned.
-    fn refunded_in_all(&self, tenant: AccountNo, id: &Name) -> Credits {
-        let parts =
-            (0..).map(|place| self.find_movement(tenant, Resource::Refund, &part_name(id, place)));
-        let parts = parts.map_while(|part| part.and_then(|part| self.movements.get(part)));
-        let sum: u64 = parts.map(|made| total(&made.movement.pieces)).sum();
-        Credits::from_length(sum).unwrap_or(Credits::MAX)
+    /// A refund with the other parts of it, if it was a job's.
+    pub fn refund_parts(&self, first: u32) -> impl Iterator<Item = &Movement> {
+        let whole = self.movements.get(first);
+        let part = move |place: usize| {
+            let number = first.checked_add(u32::try_from(place).ok()?)?;
+            let made = self.movements.get(number)?;
+            let whole = whole?;
+            let is_part = (made.what, made.tenant) == (whole.what, whole.tenant)
+                && is_part_name(&made.movement.id, &whole.movement.id, place);
+            is_part.then_some(made)
+        };
+        (0..).map_while(part)
+    }
+
+    /// A refund or transfer that was forgotten, as it was made then. Which hold it returned from is told elsewhere.
+    pub fn recalled(
+        &self,
+        what: Resource,
+        tenant: AccountNo,
+        at: Timestamp,
+        movement: NamedMovement,
+    ) -> Movement {
+        let was_expired = |piece: &Piece| !self.bucket(piece.bucket).rank.is_unexpired_at(at);
+        let expired = movement.pieces.iter().map(was_expired).collect();
+        Movement { what, tenant, movement, expired, hold: None }
     }
 
     /// The answer to a movement that was made before under this name, if it was the same one.
@@ -211,12 +231,17 @@ impl Ledger {
     }
 }
 
-/// The name of one part of a job's refund: the first has the name of the whole.
+/// The name of one part of a job's refund: the first has the name of the whole, the others one that nobody can give.
 fn part_name(id: &Name, place: usize) -> Name {
     match place {
         0 => id.clone(),
-        _ => compact_str::format_compact!("{id}.{}", place + 1),
+        _ => compact_str::format_compact!("{id}/{}", place + 1),
     }
+}
+
+/// Whether this is the name of that part. Older journals have a dot, which others could have in a name of their own.
+fn is_part_name(name: &Name, id: &Name, place: usize) -> bool {
+    *name == part_name(id, place) || *name == compact_str::format_compact!("{id}.{}", place + 1)
 }
 
 impl Hold {

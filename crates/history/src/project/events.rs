@@ -3,6 +3,7 @@
 use bursar_core::ledger::command::BudgetTerms;
 use bursar_core::ledger::event::{Event, NamedMovement, total};
 use bursar_core::ledger::id::JobNo;
+use bursar_core::ledger::refusal::Resource;
 use bursar_core::message::ToCell;
 
 use super::hold_record::Capture;
@@ -77,6 +78,7 @@ impl<D: Database> History<D> {
             Event::Refunded { movement, hold } => self.refunded(step, hold.0, movement),
             Event::CreditsMoved { movement, from, to } => {
                 step.touched.insert(to.0);
+                self.name_movement(step, Resource::Transfer, from.0, movement)?;
                 self.named(step, EntryType::Moved, from.0, movement)
             }
             Event::UncollectedCollected { movement, account } => {
@@ -166,6 +168,26 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let of = Of { kind, hold: None, spender, name: Some(movement.id.as_str()) };
         self.enter_pieces(step, of, &movement.pieces)
+    }
+
+    /// Notes where a refund or transfer is told of: the ledger forgets its name.
+    pub(super) fn name_movement(
+        &mut self,
+        step: &Step,
+        what: Resource,
+        account: u32,
+        movement: &NamedMovement,
+    ) -> Result<(), HistoryError> {
+        let tenant = self.account(account)?.tenant;
+        self.database.execute(
+            "INSERT OR REPLACE INTO movements VALUES (?1, ?2, ?3, ?4)",
+            &[
+                tenant.into(),
+                (what as u32).into(),
+                movement.id.as_str().into(),
+                step.position.cast_signed().into(),
+            ],
+        )
     }
 
     fn account_opened(

@@ -4,6 +4,7 @@ use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
 use bursar_core::ledger::hold::Hold;
 use bursar_core::ledger::price::Rate;
+use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 
@@ -253,6 +254,7 @@ impl<D: Database> History<D> {
         let at = step.at;
         let (hold, spender, units) = self
             .change_hold(number, |record| Ok(hold_record::refund(record, at, &movement.pieces)))?;
+        self.name_movement(step, Resource::Refund, spender, movement)?;
         let name = Some(movement.id.as_str());
         let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
         self.gave_up(step, of, &units)?;

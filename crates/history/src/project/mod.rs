@@ -105,6 +105,13 @@ impl<D: Database> History<D> {
         Columns::of(row).integer().map(i64::cast_unsigned)
     }
 
+    /// The time of the last record that it has.
+    pub fn reached(&self) -> Result<Timestamp, HistoryError> {
+        let rows = self.database.query("SELECT at FROM progress WHERE only = 1", &[])?;
+        let row = rows.into_iter().next().ok_or_else(no_progress)?;
+        Columns::of(row).integer().map(Timestamp::from_millis)
+    }
+
     /// Applies records in one transaction and returns the new position. Records that it has already
     /// are skipped.
     ///

@@ -1,8 +1,9 @@
-//! Holds and charges that the ledger has forgotten, or will.
+//! Holds, charges, refunds and transfers that the ledger has forgotten, or will.
 
 use bursar_core::digest::Digest;
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::refusal::Resource;
 use bursar_journal::record::ledger::decode_archived;
 
 use crate::database::{Columns, Database};
@@ -42,5 +43,20 @@ impl<D: Database> History<D> {
             bytes.try_into().map(Digest).map_err(wrong)
         });
         Ok(Some(Archived { hold, record, digest: digest.transpose()? }))
+    }
+
+    /// The record in which a tenant's last refund or transfer with this name was made.
+    pub fn movement_position(
+        &self,
+        tenant: u32,
+        what: Resource,
+        name: &str,
+    ) -> Result<Option<u64>, HistoryError> {
+        let rows = self.database.query(
+            "SELECT position FROM movements WHERE tenant = ?1 AND what = ?2 AND name = ?3",
+            &[tenant.into(), (what as u32).into(), name.into()],
+        )?;
+        let position = rows.into_iter().next().map(|row| Columns::of(row).integer()).transpose()?;
+        Ok(position.map(i64::cast_unsigned))
     }
 }

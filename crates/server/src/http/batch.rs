@@ -307,21 +307,26 @@ pub(super) async fn decide_all(
     for order in orders {
         ready.push(match order {
             Ok(order) => match order.recall(app) {
-                Some(recall) => recall.await.map(|()| order),
+                Some(recall) => match recall.await {
+                    Ok(None) => Ok(order),
+                    known => Err(known.transpose().expect("only nothing is left to decide")),
+                },
                 None => Ok(order),
             },
-            Err(failure) => Err(failure),
+            Err(failure) => Err(Err(failure)),
         });
     }
     // Posted without waiting for each other's answers: the mailbox keeps the order.
     let mut posted = Vec::new();
     let mut left = ready.into_iter().peekable();
     while left.peek().is_some() {
-        let some: Vec<Result<Order, Failure>> = left.by_ref().take(AT_ONCE).collect();
+        let some: Vec<Result<Order, Result<Done, Failure>>> = left.by_ref().take(AT_ONCE).collect();
         let count = some.len();
         let decided = app.ledger.attend(move |ledger| {
-            let decide =
-                |order: Result<Order, Failure>| order.and_then(|order| order.decide(ledger));
+            let decide = |order: Result<Order, Result<Done, Failure>>| match order {
+                Ok(order) => order.decide(ledger),
+                Err(known) => known,
+            };
             some.into_iter().map(decide).collect::<Vec<_>>()
         });
         posted.push((count, decided));

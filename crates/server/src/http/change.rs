@@ -34,16 +34,18 @@ pub(super) fn change(
     let posted = match order.recall(app) {
         None => Either::Left(order.post(app)),
         Some(recall) => Either::Right(Box::pin(async move {
-            recall.await?;
-            Ok::<_, Failure>(order.post(app))
+            match recall.await? {
+                Some(done) => Ok(done),
+                None => order.post(app).answer().await?.value,
+            }
         })),
     };
     async move {
-        let posted = match posted {
-            Either::Left(posted) => posted,
-            Either::Right(posting) => posting.await?,
+        let done = match posted {
+            Either::Left(posted) => posted.answer().await?.value?,
+            Either::Right(recalling) => recalling.await?,
         };
-        Ok(respond(posted.answer().await?.value?))
+        Ok(respond(done))
     }
 }
 

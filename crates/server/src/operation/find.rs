@@ -155,12 +155,18 @@ pub(super) async fn remember(
     id: &Name,
 ) -> Result<(), Failure> {
     for (archived, _) in forgotten(app, caller, resource, id).await? {
-        let Some(digest) = archived.digest else { continue };
-        let envelope = Envelope { actor: "history".into(), fingerprint: 0, key: None };
-        let command = Command::ReviveHold { record: Box::new(archived.record), digest };
-        // Refused if somebody else was faster: then it is there.
-        app.ledger.post(envelope, command).answer().await?.value.ok();
+        revive(app, archived).await?;
     }
+    Ok(())
+}
+
+/// Gives the ledger back what it has forgotten; what is open it still has.
+pub(super) async fn revive(app: &App, archived: Archived) -> Result<(), Failure> {
+    let Some(digest) = archived.digest else { return Ok(()) };
+    let envelope = Envelope { actor: "history".into(), fingerprint: 0, key: None };
+    let command = Command::ReviveHold { record: Box::new(archived.record), digest };
+    // Refused if somebody else was faster: then it is there.
+    app.ledger.post(envelope, command).answer().await?.value.ok();
     Ok(())
 }
 

@@ -106,6 +106,12 @@ async fn attempt(
     }
 }
 
+/// What was done so long ago that only history knows it cannot be done together with anything.
+fn long_ago() -> Failure {
+    let detail = "this id was used so long ago that only history knows it; repeat it by itself";
+    Failure::new(Code::AlreadyExists, detail)
+}
+
 async fn gather(
     app: &App,
     caller: &Caller,
@@ -119,10 +125,12 @@ async fn gather(
         let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
         match prepare(app, caller, place, operation.into(), body, print) {
             Ok(order) => {
-                if let Some(recall) = order.recall(app)
-                    && let Err(error) = recall.await
-                {
-                    failure = Some((place, error));
+                if let Some(recall) = order.recall(app) {
+                    failure = match recall.await {
+                        Ok(None) => None,
+                        Ok(Some(_)) => Some((place, long_ago())),
+                        Err(error) => Some((place, error)),
+                    };
                 }
                 orders.push(order);
             }

@@ -1,0 +1,71 @@
+//! Ids that were used so long ago that the ledger has forgotten them: history answers for it.
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+const DAY: u64 = 86_400;
+
+/// A server of which the ledger has forgotten all that is given here, and what these requests were answered.
+async fn aged(requests: &[(&str, Value)]) -> (Server, Vec<Value>) {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "100").await;
+    let mut first = Vec::new();
+    for (path, body) in requests {
+        first.push(server.call("POST", path, body.clone()).await.expect(201));
+    }
+    for days in [20, 20, 20] {
+        server.advance(days * DAY).await;
+    }
+    (server, first)
+}
+
+#[tokio::test]
+async fn a_repeated_id_takes_effect_once_even_after_the_ledger_has_forgotten_it() {
+    let requests = [
+        ("/v1/charges", json!({ "id": "x", "account": "acme", "amount": "4" })),
+        ("/v1/refunds", json!({ "id": "x", "charge": "x", "amount": "1.5" })),
+        ("/v1/transfers", json!({ "id": "x", "from": "acme", "to": "acme:nlp", "amount": "2" })),
+    ];
+    let (server, first) = aged(&requests).await;
+    let hold = json!({ "id": "x", "account": "acme", "amount": "3" });
+    let placed = server.call("POST", "/v1/holds", hold.clone()).await.expect(201);
+    server.call("POST", "/v1/holds/x/settle", json!({ "total": "1" })).await.expect(200);
+    for days in [20, 20] {
+        server.advance(days * DAY).await;
+    }
+    let before = server.get("/v1/accounts/acme/balance").await["spendable"].clone();
+
+    for ((path, body), first) in requests.iter().zip(&first) {
+        let again = server.call("POST", path, body.clone()).await.expect(200);
+        for field in ["id", "charged", "refunded", "amount", "lots", "from", "to", "charge"] {
+            assert_eq!(again[field], first[field], "{path} {field}: {again}");
+        }
+        let mut other = body.clone();
+        other["amount"] = json!("0.5");
+        server.call("POST", path, other).await.problem("already_exists");
+    }
+    let again = server.call("POST", "/v1/holds", hold).await.expect(200);
+    assert_eq!((&again["lots"], &again["state"]), (&placed["lots"], &json!("settled")));
+    let other = json!({ "id": "x", "account": "acme", "amount": "4" });
+    server.call("POST", "/v1/holds", other).await.problem("already_exists");
+
+    // In a batch too, and together with others never.
+    let operation = json!({ "method": "POST", "path": "/v1/transfers", "body": requests[2].1 });
+    let batch = json!({ "operations": [operation] });
+    let results = server.call("POST", "/v1/batch", batch).await.expect(200)["results"].clone();
+    assert_eq!(results[0]["status"], 200, "{results}");
+    let atomic = json!({ "atomic": true, "operations": [operation] });
+    server.call("POST", "/v1/batch", atomic).await.problem("batch_aborted");
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["spendable"], before);
+}
+
+#[tokio::test]
+async fn another_tenant_may_use_the_same_old_id() {
+    let charge = |account: &str| json!({ "id": "x", "account": account, "amount": "1" });
+    let (server, _) = aged(&[("/v1/charges", charge("acme"))]).await;
+    server.grant("g2", "umbra", "10").await;
+    server.call("POST", "/v1/charges", charge("umbra")).await.expect(201);
+    server.call("POST", "/v1/charges", charge("acme")).await.expect(200);
+}

@@ -1,0 +1,273 @@
+//! What a change needs of history, because the ledger may have forgotten it.
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::event::{Event, NamedMovement, total};
+use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::refusal::{Refusal, Resource};
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_history::{History, HistoryError, Sqlite};
+use serde_json::Value;
+
+use super::find::{exists, find, remember, revive};
+use super::{Done, Order, Target};
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::http::extract::Caller;
+use crate::problem::Failure;
+use crate::render::{self, Shape, Shown};
+use crate::{past_jobs, timeline};
+
+impl Order {
+    /// Brings back from history what the change needs and the ledger may have forgotten. What was done before under
+    /// the same id, and only history knows, is answered from there.
+    pub fn recall<'a>(
+        &self,
+        app: &'a App,
+    ) -> Option<impl Future<Output = Result<Option<Done>, Failure>> + Send + use<'a>> {
+        let refunded = match &self.plan.target {
+            Target::Named(resource, id) if self.plan.operation == "create_refund" => {
+                Some((*resource, id.clone()))
+            }
+            Target::Named(..) | Target::Account(_) => None,
+        };
+        let chosen = self.plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
+        let created = chosen.filter(|_| app.may_have_forgotten());
+        let created = created.map(|(resource, id, _)| (*resource, id.clone()));
+        if refunded.is_none() && created.is_none() {
+            return None;
+        }
+        let asked = Asked {
+            caller: self.caller.clone(),
+            is_permitted: self.caller.principal.require(self.plan.operation).is_ok(),
+            target: self.plan.target.clone(),
+            shape: self.plan.shape.clone(),
+            fingerprint: self.fingerprint,
+        };
+        Some(async move {
+            if let Some((resource, id)) = &refunded {
+                remember(app, &asked.caller, *resource, id).await?;
+            }
+            match created {
+                // Whoever may not do this hears so when it is decided.
+                Some((resource, id)) if asked.is_permitted => {
+                    asked.repeated(app, resource, id).await
+                }
+                Some(_) | None => Ok(None),
+            }
+        })
+    }
+}
+
+/// What was asked for, as far as history is concerned.
+struct Asked {
+    caller: Caller,
+    is_permitted: bool,
+    target: Target,
+    shape: Shape,
+    fingerprint: u128,
+}
+
+/// A tenant, and from when on the ledger remembers.
+#[derive(Copy, Clone)]
+struct Memory {
+    tenant: AccountNo,
+    kept_from: Timestamp,
+}
+
+impl Asked {
+    /// The answer to what was done before under this id, if only history knows it. Holds and charges come back to the
+    /// ledger, which then finds them.
+    async fn repeated(
+        &self,
+        app: &App,
+        resource: Resource,
+        id: Name,
+    ) -> Result<Option<Done>, Failure> {
+        let Some(tenant) = self.tenant(app).await else { return Ok(None) };
+        let wanted = id.clone();
+        let look = move |ledger: &Ledger| {
+            let number = ledger.find_account(&tenant)?;
+            let kept_from = ledger.now().plus_millis(-ledger.policy().retention_ms);
+            let is_known = exists(ledger, &tenant, resource, &wanted);
+            (!is_known).then_some(Memory { tenant: number, kept_from })
+        };
+        let Some(memory) = app.ledger.peek(look).await? else { return Ok(None) };
+        match resource {
+            Resource::Hold => recall_hold(app, memory, HoldKind::Hold, id).await,
+            Resource::Charge => recall_hold(app, memory, HoldKind::Charge, id).await,
+            Resource::Job => self.recall_job(app, memory, id).await,
+            Resource::Refund | Resource::Transfer => {
+                self.recall_movement(app, memory, resource, id).await
+            }
+            // The ledger forgets none of these.
+            Resource::Account
+            | Resource::Grant
+            | Resource::Collection
+            | Resource::Budget
+            | Resource::Region
+            | Resource::Quota => Ok(None),
+        }
+    }
+
+    /// The tenant, if the caller can see what the change is about.
+    async fn tenant(&self, app: &App) -> Option<Name> {
+        let account = match &self.target {
+            Target::Account(path) => {
+                let foreign = self.caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
+                Some(path.clone()).filter(|path| !foreign && self.caller.principal.sees(path))
+            }
+            Target::Named(resource, id) => find(app, &self.caller, *resource, id).await.ok(),
+        };
+        account.map(|path| Name::from(tenant_of(&path)))
+    }
+
+    async fn recall_job(
+        &self,
+        app: &App,
+        memory: Memory,
+        id: Name,
+    ) -> Result<Option<Done>, Failure> {
+        // The jobs of an array have numbers behind the name.
+        let first_of_array = compact_str::format_compact!("{id}.0");
+        for name in [id.clone(), first_of_array] {
+            let journal = std::sync::Arc::clone(&app.ledger_journal);
+            let tenant = memory.tenant;
+            let found = ask_past(app, memory, move |history| {
+                past_jobs::restored(history, &*journal, tenant, &name)
+            });
+            if let Some(restored) = found.await? {
+                self.same(restored.fingerprint(), Resource::Job, &id)?;
+                let seen = past_jobs::shown(app, restored).await?;
+                return Ok(Some(done(serde_json::to_value(&seen.value), seen.position)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn recall_movement(
+        &self,
+        app: &App,
+        memory: Memory,
+        what: Resource,
+        id: Name,
+    ) -> Result<Option<Done>, Failure> {
+        let (journal, tenant, wanted) =
+            (std::sync::Arc::clone(&app.ledger_journal), memory.tenant, id.clone());
+        let found = ask_past(app, memory, move |history| {
+            let Some(position) = history.movement_position(tenant.0, what, &wanted)? else {
+                return Ok(None);
+            };
+            let told = timeline::ledger_events_at(&*journal, &[position]);
+            told.map(Some).map_err(HistoryError::Inconsistent)
+        });
+        let Some(told) = found.await? else { return Ok(None) };
+        let parts: Vec<(Timestamp, NamedMovement)> =
+            told.into_iter().filter_map(|(at, event)| part(what, &id, at, event)).collect();
+        let Some((_, first)) = parts.first() else { return Ok(None) };
+        self.same(first.fingerprint, what, &id)?;
+        let (target, shape) = (self.target.clone(), self.shape.clone());
+        let show =
+            move |ledger: &Ledger| shown_movement(ledger, (what, tenant), parts, &target, &shape);
+        let seen = app.read(show).await?;
+        Ok(Some(done(Ok(seen.value), seen.position)))
+    }
+
+    /// Refuses what was something else the first time.
+    fn same(&self, first: u128, what: Resource, name: &Name) -> Result<(), Failure> {
+        if first == self.fingerprint {
+            return Ok(());
+        }
+        Err(Failure::from(Refusal::AlreadyExists { what, name: name.clone() }))
+    }
+}
+
+/// The answer to something that was done long ago.
+fn done(body: serde_json::Result<Value>, position: u64) -> Done {
+    let body = body.expect("the bodies have only plain fields and string keys");
+    Done { status: 200, body: Some(Shown::Other(body)), replayed: false, position }
+}
+
+/// One part of the movement with this name, if the event tells of it.
+fn part(
+    what: Resource,
+    id: &Name,
+    at: Timestamp,
+    event: Event,
+) -> Option<(Timestamp, NamedMovement)> {
+    let movement = if let (Resource::Refund, Event::Refunded { movement, .. }) = (what, &event) {
+        movement
+    } else if let (Resource::Transfer, Event::CreditsMoved { movement, .. }) = (what, &event) {
+        movement
+    } else {
+        return None;
+    };
+    let rest = movement.id.strip_prefix(id.as_str())?;
+    (rest.is_empty() || rest.starts_with(['/', '.'])).then(|| (at, movement.clone()))
+}
+
+fn shown_movement(
+    ledger: &Ledger,
+    (what, tenant): (Resource, AccountNo),
+    parts: Vec<(Timestamp, NamedMovement)>,
+    target: &Target,
+    shape: &Shape,
+) -> Value {
+    let units = parts.iter().map(|(_, part)| total(&part.pieces)).sum();
+    let amount = Credits::from_length(units).unwrap_or(Credits::MAX);
+    let parts: Vec<_> =
+        parts.into_iter().map(|(at, part)| ledger.recalled(what, tenant, at, part)).collect();
+    let first = &parts[0];
+    let body = if let Shape::Transfer { from, to } = shape {
+        serde_json::to_value(render::transfer(ledger, &first.movement, (from, to), amount))
+    } else {
+        let mut refund = render::refund(ledger, first, parts.iter(), amount);
+        // The number of its hold may be another's by now; the same request named it.
+        if let Target::Named(resource, name) = target {
+            match resource {
+                Resource::Charge => refund.charge = Some(name.to_string()),
+                Resource::Hold => refund.hold = Some(name.to_string()),
+                _ => {}
+            }
+        }
+        serde_json::to_value(refund)
+    };
+    body.expect("the bodies have only plain fields and string keys")
+}
+
+/// Brings a hold or charge back to the ledger.
+async fn recall_hold(
+    app: &App,
+    memory: Memory,
+    kind: HoldKind,
+    id: Name,
+) -> Result<Option<Done>, Failure> {
+    let tenant = memory.tenant.0;
+    let found = ask_past(app, memory, move |history| history.archived(tenant, kind, &id));
+    if let Some(archived) = found.await? {
+        revive(app, archived).await?;
+    }
+    Ok(None)
+}
+
+/// Asks history about what the ledger may have forgotten. It nearly always has that much; if not, it is waited for.
+async fn ask_past<T: Send + 'static>(
+    app: &App,
+    memory: Memory,
+    ask: impl Fn(&History<Sqlite>) -> Result<T, HistoryError> + Clone + Send + 'static,
+) -> Result<T, Failure> {
+    let at_once = ask.clone();
+    let answer = app.history.ask(0, move |history| {
+        let has_come_so_far = history.reached()? >= memory.kept_from;
+        has_come_so_far.then(|| at_once(history)).transpose()
+    });
+    match answer.await?.0 {
+        Some(answer) => Ok(answer),
+        None => {
+            let seen = app.ledger.read(|_| ()).await?;
+            Ok(app.history.ask(seen.position, ask).await?.0)
+        }
+    }
+}
