@@ -19,6 +19,7 @@ use crate::render::{self, Shape, Shown};
 pub(crate) use find::ambiguous;
 use find::{exists, find_in};
 pub use find::{find, only_forgotten};
+pub use recall::Recalled;
 
 /// What a change is about.
 #[derive(Clone, Debug, PartialEq, Eq)]

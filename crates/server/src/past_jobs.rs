@@ -12,7 +12,7 @@ use bursar_core::ledger::job as core;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::Seen;
-use bursar_history::query::PastJob;
+use bursar_history::query::{Archived, PastJob};
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::Journal;
 
@@ -174,12 +174,8 @@ pub(crate) struct Forgotten {
     pub(crate) job: Job,
 }
 
-/// The one job with this id that the ledger has forgotten and the caller means.
-pub(crate) async fn only_forgotten(
-    app: &App,
-    caller: &Caller,
-    id: &Name,
-) -> Result<Forgotten, Failure> {
+/// Jobs with this id that have ended, in the tenants that the caller may mean.
+async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, Failure> {
     let tenant = caller.principal.tenant().map(Name::from).or_else(|| caller.tenant.clone());
     let tenants = move |ledger: &Ledger| match tenant {
         Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
@@ -191,13 +187,51 @@ pub(crate) async fn only_forgotten(
     let ask = app.history.ask(seen.position, move |history| {
         let mut found = Vec::new();
         for tenant in tenants {
-            if let Some(past) = history.past_job(tenant.0, &wanted)? {
-                found.extend(restore(history, &*journal, past)?);
-            }
+            found.extend(restored(history, &*journal, tenant, &wanted)?);
         }
         Ok(found)
     });
-    let found = ask.await?.0;
+    Ok(ask.await?.0)
+}
+
+/// The account of the one job with this id that the ledger has forgotten and the caller means, and its holds, the newest first.
+pub(crate) async fn holds_of_forgotten(
+    app: &App,
+    caller: &Caller,
+    id: &Name,
+) -> Result<(Name, Vec<Archived>), Failure> {
+    let found = ended(app, caller, id).await?;
+    let accounts: Vec<AccountNo> = found.iter().map(|one| one.account).collect();
+    let look = move |ledger: &Ledger| {
+        let path = |account: AccountNo| ledger.account(account);
+        accounts.into_iter().map(|a| (path(a).tenant, path(a).path.clone())).collect::<Vec<_>>()
+    };
+    let paths = app.ledger.peek(look).await?;
+    let mut own: Vec<(Restored, (AccountNo, Name))> = found.into_iter().zip(paths).collect();
+    own.retain(|(_, (_, path))| caller.principal.sees(path));
+    let Some((job, (tenant, path))) = own.pop() else {
+        return Err(Failure::not_found("job", id));
+    };
+    if !own.is_empty() {
+        let others = own.iter().map(|(_, (_, path))| path);
+        return Err(ambiguous(id, others.chain([&path])));
+    }
+    let names: Vec<Name> =
+        job.job.attempts.into_iter().rev().filter_map(|attempt| attempt.hold).collect();
+    let ask = app.history.ask(0, move |history| {
+        let archived = |name: &Name| history.archived(tenant.0, HoldKind::Hold, name).transpose();
+        names.iter().filter_map(archived).collect::<Result<Vec<Archived>, HistoryError>>()
+    });
+    Ok((path, ask.await?.0))
+}
+
+/// The one job with this id that the ledger has forgotten and the caller means.
+pub(crate) async fn only_forgotten(
+    app: &App,
+    caller: &Caller,
+    id: &Name,
+) -> Result<Forgotten, Failure> {
+    let found = ended(app, caller, id).await?;
     let principal = caller.principal.clone();
     let look = move |ledger: &Ledger| {
         let path = |one: &Restored| ledger.account(one.account).path.clone();

@@ -89,6 +89,48 @@ async fn a_price_set_ahead_reaches_quotes_and_cells_when_it_begins_to_count() {
 }
 
 #[tokio::test]
+async fn a_job_that_only_history_knows_is_not_run_again_and_can_be_refunded() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("old")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    server.call("POST", "/v1/jobs/old/preempt", json!({})).await.expect(200);
+    agent.beat(&server).await;
+    agent.run(&server, 30).await;
+    agent.run(&server, 30).await;
+    agent.finish(&server, "old", 0).await;
+    let charged = micros(&job(&server, "old").await["charged"]);
+    assert!(charged > 0);
+    for _ in 0..3 {
+        server.advance(20 * 86_400).await;
+    }
+
+    let again = server.call("POST", "/v1/jobs", small("old")).await.expect(200);
+    assert_eq!((&again["state"], micros(&again["charged"])), (&json!("succeeded"), charged));
+    let other = with(small("old"), "max_runtime_seconds", json!(7));
+    server.call("POST", "/v1/jobs", other).await.problem("already_exists");
+
+    let part = json!({ "id": "r", "job": "old", "amount": "0.1" });
+    let refund = server.call("POST", "/v1/refunds", part.clone()).await.expect(201);
+    assert_eq!(refund["refunded"], "0.1");
+    server.call("POST", "/v1/refunds", part.clone()).await.expect(200);
+    let rest = server.call("POST", "/v1/refunds", json!({ "job": "old" })).await.expect(201);
+    let lots = rest["lots"].as_array().expect("a list").iter();
+    assert_eq!(lots.map(|lot| micros(&lot["amount"])).sum::<u128>(), charged - 100_000);
+    server.call("POST", "/v1/refunds", json!({ "job": "old" })).await.problem("conflict");
+    server.call("POST", "/v1/refunds", json!({ "job": "older" })).await.problem("not_found");
+    assert_eq!(crate::world::spendable(&server).await, 1_000_000_000);
+
+    // The same refund is answered once more when it too is forgotten.
+    for _ in 0..3 {
+        server.advance(20 * 86_400).await;
+    }
+    let again = server.call("POST", "/v1/refunds", part).await.expect(200);
+    assert_eq!((&again["refunded"], &again["lots"]), (&refund["refunded"], &refund["lots"]));
+}
+
+#[tokio::test]
 async fn a_job_stays_readable_after_the_ledger_has_forgotten_it() {
     let server = priced(&[]).await;
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;

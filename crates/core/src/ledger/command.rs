@@ -508,6 +508,8 @@ pub enum RefundOf {
     Charge(Name),
     /// A job: over its holds, the newest first.
     Job(Name),
+    /// A job that the ledger has forgotten, with the names of its holds as history has them, the newest first.
+    PastJob(Name, Vec<Name>),
 }
 
 /// Moves credits.

@@ -25,7 +25,9 @@ impl Ledger {
         let (kind, what, id) = match &command.of {
             RefundOf::Hold(id) => (HoldKind::Hold, Resource::Hold, id),
             RefundOf::Charge(id) => (HoldKind::Charge, Resource::Charge, id),
-            RefundOf::Job(id) => return self.decide_refund_job(now, envelope, command, id, events),
+            RefundOf::Job(id) | RefundOf::PastJob(id, _) => {
+                return self.decide_refund_job(now, envelope, command, id, events);
+            }
         };
         let not_found = || Refusal::NotFound { what, name: id.clone() };
         let tenant = self.find_account(&command.tenant).ok_or_else(not_found)?;
@@ -71,13 +73,8 @@ impl Ledger {
             let amount = Credits::from_length(sum).unwrap_or(Credits::MAX);
             return Ok(Reply::Movement { movement, amount });
         }
-        let job = self.find_job(tenant, id).ok_or_else(not_found)?;
+        let names = self.holds_of_job(tenant, command, id)?;
         again?;
-        let job = self.live_job(job);
-        if !job.state.is_ended() {
-            return Err(Refusal::Conflict(Conflict::StillOpen));
-        }
-        let names = job.attempts.iter().rev().filter_map(|attempt| attempt.hold.as_ref());
         let holds: Vec<HoldNo> =
             names.filter_map(|name| self.find_hold(tenant, HoldKind::Hold, name)).collect();
         let spent = |hold: &HoldNo| self.live_hold(*hold).captured - self.live_hold(*hold).refunded;
@@ -109,6 +106,28 @@ impl Ledger {
         }
         let amount = u64::try_from(wanted).ok().and_then(Credits::from_length);
         Ok(Reply::Movement { movement: first, amount: amount.unwrap_or(Credits::MAX) })
+    }
+
+    /// The names of the holds of a job that has ended, the newest first.
+    fn holds_of_job<'a>(
+        &'a self,
+        tenant: AccountNo,
+        command: &'a Refund,
+        id: &Name,
+    ) -> Result<impl Iterator<Item = &'a Name>, Refusal> {
+        let not_found = || Refusal::NotFound { what: Resource::Job, name: id.clone() };
+        let (past, attempts) = match &command.of {
+            RefundOf::PastJob(_, holds) => (holds.as_slice(), [].as_slice()),
+            RefundOf::Job(_) | RefundOf::Hold(_) | RefundOf::Charge(_) => {
+                let job = self.live_job(self.find_job(tenant, id).ok_or_else(not_found)?);
+                if !job.state.is_ended() {
+                    return Err(Refusal::Conflict(Conflict::StillOpen));
+                }
+                ([].as_slice(), job.attempts.as_slice())
+            }
+        };
+        let own = attempts.iter().rev().filter_map(|attempt| attempt.hold.as_ref());
+        Ok(past.iter().chain(own))
     }
 
     /// A refund with the other parts of it, if it was a job's.

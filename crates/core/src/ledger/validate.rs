@@ -191,8 +191,10 @@ fn validate_charge(command: &Charge) -> Result<(), Refusal> {
 
 fn validate_refund(command: &Refund) -> Result<(), Refusal> {
     name(&command.id)?;
-    let (RefundOf::Hold(of) | RefundOf::Charge(of) | RefundOf::Job(of)) = &command.of;
-    name(of)?;
+    match &command.of {
+        RefundOf::Hold(of) | RefundOf::Charge(of) | RefundOf::Job(of) => name(of)?,
+        RefundOf::PastJob(of, holds) => [of].into_iter().chain(holds).try_for_each(name)?,
+    }
     command.amount.map_or(Ok(()), |amount| positive(amount, "amount"))
 }
 

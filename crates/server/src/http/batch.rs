@@ -24,7 +24,7 @@ use super::change::{Answer, USUAL_BODY, json_bytes};
 use super::extract::{Arrived, Caller, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
-use crate::operation::{Done, Order, Plan, fingerprint, fingerprint_of};
+use crate::operation::{Done, Order, Plan, Recalled, fingerprint, fingerprint_of};
 use crate::problem::Failure;
 use crate::render::Shown;
 
@@ -308,8 +308,10 @@ pub(super) async fn decide_all(
         ready.push(match order {
             Ok(order) => match order.recall(app) {
                 Some(recall) => match recall.await {
-                    Ok(None) => Ok(order),
-                    known => Err(known.transpose().expect("only nothing is left to decide")),
+                    Ok(Recalled::Nothing) => Ok(order),
+                    Ok(Recalled::PastJob(past)) => Ok(order.of_past_job(past)),
+                    Ok(Recalled::Answered(done)) => Err(Ok(done)),
+                    Err(failure) => Err(Err(failure)),
                 },
                 None => Ok(order),
             },

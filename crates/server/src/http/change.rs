@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::extract::Caller;
 use crate::app::App;
-use crate::operation::{Done, Plan};
+use crate::operation::{Done, Plan, Recalled};
 use crate::problem::Failure;
 
 /// Most bodies are smaller.
@@ -34,10 +34,12 @@ pub(super) fn change(
     let posted = match order.recall(app) {
         None => Either::Left(order.post(app)),
         Some(recall) => Either::Right(Box::pin(async move {
-            match recall.await? {
-                Some(done) => Ok(done),
-                None => order.post(app).answer().await?.value,
-            }
+            let order = match recall.await? {
+                Recalled::Answered(done) => return Ok(done),
+                Recalled::Nothing => order,
+                Recalled::PastJob(past) => order.of_past_job(past),
+            };
+            order.post(app).answer().await?.value
         })),
     };
     async move {

@@ -1,7 +1,9 @@
 //! What a change needs of history, because the ledger may have forgotten it.
 
+use bursar_api::Code;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::{Command, RefundOf};
 use bursar_core::ledger::event::{Event, NamedMovement, total};
 use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, Name};
@@ -26,7 +28,7 @@ impl Order {
     pub fn recall<'a>(
         &self,
         app: &'a App,
-    ) -> Option<impl Future<Output = Result<Option<Done>, Failure>> + Send + use<'a>> {
+    ) -> Option<impl Future<Output = Result<Recalled, Failure>> + Send + use<'a>> {
         let refunded = match &self.plan.target {
             Target::Named(resource, id) if self.plan.operation == "create_refund" => {
                 Some((*resource, id.clone()))
@@ -39,7 +41,7 @@ impl Order {
         if refunded.is_none() && created.is_none() {
             return None;
         }
-        let asked = Asked {
+        let mut asked = Asked {
             caller: self.caller.clone(),
             is_permitted: self.caller.principal.require(self.plan.operation).is_ok(),
             target: self.plan.target.clone(),
@@ -47,18 +49,75 @@ impl Order {
             fingerprint: self.fingerprint,
         };
         Some(async move {
-            if let Some((resource, id)) = &refunded {
-                remember(app, &asked.caller, *resource, id).await?;
+            let mut recalled = Recalled::Nothing;
+            match &refunded {
+                Some((Resource::Job, id)) if asked.is_permitted => {
+                    if let Some(past) = recall_holds(app, &asked.caller, id).await? {
+                        asked.target = Target::Account(past.account.clone());
+                        recalled = Recalled::PastJob(past);
+                    }
+                }
+                Some((resource, id)) => remember(app, &asked.caller, *resource, id).await?,
+                None => {}
             }
             match created {
                 // Whoever may not do this hears so when it is decided.
                 Some((resource, id)) if asked.is_permitted => {
-                    asked.repeated(app, resource, id).await
+                    let answered = asked.repeated(app, resource, id).await?;
+                    Ok(answered.map_or(recalled, Recalled::Answered))
                 }
-                Some(_) | None => Ok(None),
+                Some(_) | None => Ok(recalled),
             }
         })
     }
+
+    /// The same about a job of which only the holds were brought back.
+    pub fn of_past_job(mut self, past: PastJob) -> Order {
+        self.plan.target = Target::Account(past.account);
+        let build = self.plan.build;
+        self.plan.build = Box::new(move |tenant| match build(tenant) {
+            Command::Refund(mut refund) => {
+                if let RefundOf::Job(job) = refund.of {
+                    refund.of = RefundOf::PastJob(job, past.holds);
+                }
+                Command::Refund(refund)
+            }
+            other => other,
+        });
+        self
+    }
+}
+
+/// What came of looking into history.
+pub enum Recalled {
+    /// The ledger has all that it needs.
+    Nothing,
+    /// It was done before, and this is the answer.
+    Answered(Done),
+    /// The ledger has the holds of the job that is meant, and not the job.
+    PastJob(PastJob),
+}
+
+/// A job that the ledger has forgotten.
+pub struct PastJob {
+    /// Who paid for it.
+    account: Name,
+    /// Its holds, the newest first.
+    holds: Vec<Name>,
+}
+
+/// Brings the holds of a job back to the ledger, unless it has the job.
+async fn recall_holds(app: &App, caller: &Caller, id: &Name) -> Result<Option<PastJob>, Failure> {
+    match find(app, caller, Resource::Job, id).await {
+        Err(failure) if failure.problem.code == Code::NotFound => {}
+        Ok(_) | Err(_) => return Ok(None),
+    }
+    let (account, archived) = past_jobs::holds_of_forgotten(app, caller, id).await?;
+    let holds = archived.iter().map(|archived| archived.record.hold.id.clone()).collect();
+    for hold in archived {
+        revive(app, hold).await?;
+    }
+    Ok(Some(PastJob { account, holds }))
 }
 
 /// What was asked for, as far as history is concerned.
@@ -226,11 +285,9 @@ fn shown_movement(
         let mut refund = render::refund(ledger, first, parts.iter(), amount);
         // The number of its hold may be another's by now; the same request named it.
         if let Target::Named(resource, name) = target {
-            match resource {
-                Resource::Charge => refund.charge = Some(name.to_string()),
-                Resource::Hold => refund.hold = Some(name.to_string()),
-                _ => {}
-            }
+            let named =
+                if *resource == Resource::Charge { &mut refund.charge } else { &mut refund.hold };
+            *named = Some(name.to_string()).filter(|_| *resource != Resource::Job);
         }
         serde_json::to_value(refund)
     };

@@ -109,7 +109,7 @@ impl Model {
         let (what, name) = match &refund.of {
             RefundOf::Hold(name) => (Resource::Hold, name),
             RefundOf::Charge(name) => (Resource::Charge, name),
-            RefundOf::Job(name) => {
+            RefundOf::Job(name) | RefundOf::PastJob(name, _) => {
                 return Err(Refusal::NotFound { what: Resource::Job, name: name.clone() });
             }
         };

@@ -141,6 +141,9 @@ fn check_refund(refund: &Refund) -> Result<(), Refusal> {
         RefundOf::Hold(name) | RefundOf::Charge(name) | RefundOf::Job(name) => {
             require(is_name(name), "id")?
         }
+        RefundOf::PastJob(name, holds) => {
+            require(is_name(name) && holds.iter().all(|hold| is_name(hold)), "id")?
+        }
     }
     require(refund.amount.is_none_or(|amount| !amount.is_zero()), "amount")
 }

@@ -18,7 +18,7 @@ use super::super::extract::Caller;
 use super::{Body, Promises, failed, finished, outcome, prepare, promise};
 use crate::app::App;
 use crate::http::meta;
-use crate::operation::{Finish, Ready, key_hash};
+use crate::operation::{Finish, Ready, Recalled, key_hash};
 use crate::problem::Failure;
 
 /// What is kept of a batch that came to nothing: which operation failed, and how.
@@ -124,13 +124,14 @@ async fn gather(
     for (place, operation) in operations.iter().enumerate() {
         let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
         match prepare(app, caller, place, operation.into(), body, print) {
-            Ok(order) => {
+            Ok(mut order) => {
                 if let Some(recall) = order.recall(app) {
-                    failure = match recall.await {
-                        Ok(None) => None,
-                        Ok(Some(_)) => Some((place, long_ago())),
-                        Err(error) => Some((place, error)),
-                    };
+                    match recall.await {
+                        Ok(Recalled::Nothing) => {}
+                        Ok(Recalled::PastJob(past)) => order = order.of_past_job(past),
+                        Ok(Recalled::Answered(_)) => failure = Some((place, long_ago())),
+                        Err(error) => failure = Some((place, error)),
+                    }
                 }
                 orders.push(order);
             }
