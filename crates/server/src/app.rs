@@ -51,8 +51,10 @@ pub struct App {
     pub prices_set: tokio::sync::Notify,
     /// What was, for queries.
     pub history: HistoryService,
-    /// Before this instant the ledger has forgotten nothing: its journal is younger than what it keeps.
-    pub forgets_from: Timestamp,
+    /// When the ledger's journal began.
+    pub began_at: Timestamp,
+    /// How long the ledger remembers what is closed.
+    pub retention_ms: i64,
     /// What happens, as it happens.
     pub feed: Feed,
     /// Signs checkpoints.
@@ -88,7 +90,7 @@ pub struct App {
 impl App {
     /// Whether there is anything that only history knows.
     pub fn may_have_forgotten(&self) -> bool {
-        self.clock.now() >= self.forgets_from
+        self.clock.now() >= self.began_at.plus_millis(self.retention_ms)
     }
 
     /// Looks at the ledger, not before the position that the request asks for.

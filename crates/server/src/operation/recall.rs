@@ -1,5 +1,7 @@
 //! What a change needs of history, because the ledger may have forgotten it.
 
+use std::sync::Arc;
+
 use bursar_api::Code;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
@@ -8,9 +10,10 @@ use bursar_core::ledger::event::{Event, NamedMovement, total};
 use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::{Refusal, Resource};
-use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
+use bursar_history::query::Archived;
 use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::Journal;
 use serde_json::Value;
 
 use super::find::{exists, find, remember, revive};
@@ -18,9 +21,10 @@ use super::{Done, Order, Target};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::http::extract::Caller;
+use crate::past_jobs::{self, Restored};
 use crate::problem::Failure;
 use crate::render::{self, Shape, Shown};
-use crate::{past_jobs, timeline};
+use crate::timeline;
 
 impl Order {
     /// Brings back from history what the change needs and the ledger may have forgotten. What was done before under
@@ -129,11 +133,12 @@ struct Asked {
     fingerprint: u128,
 }
 
-/// A tenant, and from when on the ledger remembers.
-#[derive(Copy, Clone)]
-struct Memory {
-    tenant: AccountNo,
-    kept_from: Timestamp,
+/// What history has under an id.
+enum Found {
+    Hold(Archived),
+    Job(Restored),
+    /// The record in which it was made.
+    Movement(Vec<(Timestamp, Event)>),
 }
 
 impl Asked {
@@ -146,28 +151,44 @@ impl Asked {
         id: Name,
     ) -> Result<Option<Done>, Failure> {
         let Some(tenant) = self.tenant(app).await else { return Ok(None) };
+        let (journal, path, wanted) = (Arc::clone(&app.ledger_journal), tenant.clone(), id.clone());
+        let found = ask_past(app, move |history| {
+            let Some(tenant) = history.account_number(&path)?.map(AccountNo) else {
+                return Ok(None);
+            };
+            let found = look(history, &*journal, tenant, resource, &wanted)?;
+            Ok(found.map(|found| (tenant, found)))
+        });
+        let Some((number, found)) = found.await? else { return Ok(None) };
         let wanted = id.clone();
-        let look = move |ledger: &Ledger| {
-            let number = ledger.find_account(&tenant)?;
-            let kept_from = ledger.now().plus_millis(-ledger.policy().retention_ms);
-            let is_known = exists(ledger, &tenant, resource, &wanted);
-            (!is_known).then_some(Memory { tenant: number, kept_from })
-        };
-        let Some(memory) = app.ledger.peek(look).await? else { return Ok(None) };
-        match resource {
-            Resource::Hold => recall_hold(app, memory, HoldKind::Hold, id).await,
-            Resource::Charge => recall_hold(app, memory, HoldKind::Charge, id).await,
-            Resource::Job => self.recall_job(app, memory, id).await,
-            Resource::Refund | Resource::Transfer => {
-                self.recall_movement(app, memory, resource, id).await
+        let is_known = move |ledger: &Ledger| exists(ledger, &tenant, resource, &wanted);
+        if app.ledger.peek(is_known).await? {
+            return Ok(None);
+        }
+        match found {
+            Found::Hold(archived) => {
+                revive(app, archived).await?;
+                Ok(None)
             }
-            // The ledger forgets none of these.
-            Resource::Account
-            | Resource::Grant
-            | Resource::Collection
-            | Resource::Budget
-            | Resource::Region
-            | Resource::Quota => Ok(None),
+            Found::Job(restored) => {
+                self.same(restored.fingerprint(), resource, &id)?;
+                let seen = past_jobs::shown(app, restored).await?;
+                Ok(Some(done(serde_json::to_value(&seen.value), seen.position)))
+            }
+            Found::Movement(told) => {
+                let parts: Vec<(Timestamp, NamedMovement)> = told
+                    .into_iter()
+                    .filter_map(|(at, event)| part(resource, &id, at, event))
+                    .collect();
+                let Some((_, first)) = parts.first() else { return Ok(None) };
+                self.same(first.fingerprint, resource, &id)?;
+                let (target, shape) = (self.target.clone(), self.shape.clone());
+                let show = move |ledger: &Ledger| {
+                    shown_movement(ledger, (resource, number), parts, &target, &shape)
+                };
+                let seen = app.read(show).await?;
+                Ok(Some(done(Ok(seen.value), seen.position)))
+            }
         }
     }
 
@@ -181,57 +202,6 @@ impl Asked {
             Target::Named(resource, id) => find(app, &self.caller, *resource, id).await.ok(),
         };
         account.map(|path| Name::from(tenant_of(&path)))
-    }
-
-    async fn recall_job(
-        &self,
-        app: &App,
-        memory: Memory,
-        id: Name,
-    ) -> Result<Option<Done>, Failure> {
-        // The jobs of an array have numbers behind the name.
-        let first_of_array = compact_str::format_compact!("{id}.0");
-        for name in [id.clone(), first_of_array] {
-            let journal = std::sync::Arc::clone(&app.ledger_journal);
-            let tenant = memory.tenant;
-            let found = ask_past(app, memory, move |history| {
-                past_jobs::restored(history, &*journal, tenant, &name)
-            });
-            if let Some(restored) = found.await? {
-                self.same(restored.fingerprint(), Resource::Job, &id)?;
-                let seen = past_jobs::shown(app, restored).await?;
-                return Ok(Some(done(serde_json::to_value(&seen.value), seen.position)));
-            }
-        }
-        Ok(None)
-    }
-
-    async fn recall_movement(
-        &self,
-        app: &App,
-        memory: Memory,
-        what: Resource,
-        id: Name,
-    ) -> Result<Option<Done>, Failure> {
-        let (journal, tenant, wanted) =
-            (std::sync::Arc::clone(&app.ledger_journal), memory.tenant, id.clone());
-        let found = ask_past(app, memory, move |history| {
-            let Some(position) = history.movement_position(tenant.0, what, &wanted)? else {
-                return Ok(None);
-            };
-            let told = timeline::ledger_events_at(&*journal, &[position]);
-            told.map(Some).map_err(HistoryError::Inconsistent)
-        });
-        let Some(told) = found.await? else { return Ok(None) };
-        let parts: Vec<(Timestamp, NamedMovement)> =
-            told.into_iter().filter_map(|(at, event)| part(what, &id, at, event)).collect();
-        let Some((_, first)) = parts.first() else { return Ok(None) };
-        self.same(first.fingerprint, what, &id)?;
-        let (target, shape) = (self.target.clone(), self.shape.clone());
-        let show =
-            move |ledger: &Ledger| shown_movement(ledger, (what, tenant), parts, &target, &shape);
-        let seen = app.read(show).await?;
-        Ok(Some(done(Ok(seen.value), seen.position)))
     }
 
     /// Refuses what was something else the first time.
@@ -294,30 +264,53 @@ fn shown_movement(
     body.expect("the bodies have only plain fields and string keys")
 }
 
-/// Brings a hold or charge back to the ledger.
-async fn recall_hold(
-    app: &App,
-    memory: Memory,
-    kind: HoldKind,
-    id: Name,
-) -> Result<Option<Done>, Failure> {
-    let tenant = memory.tenant.0;
-    let found = ask_past(app, memory, move |history| history.archived(tenant, kind, &id));
-    if let Some(archived) = found.await? {
-        revive(app, archived).await?;
+/// What history has under an id.
+fn look(
+    history: &History<Sqlite>,
+    journal: &dyn Journal,
+    tenant: AccountNo,
+    resource: Resource,
+    id: &Name,
+) -> Result<Option<Found>, HistoryError> {
+    let hold = |kind| Ok(history.archived(tenant.0, kind, id)?.map(Found::Hold));
+    match resource {
+        Resource::Hold => hold(HoldKind::Hold),
+        Resource::Charge => hold(HoldKind::Charge),
+        Resource::Job => {
+            // The jobs of an array have numbers behind the name.
+            let first_of_array = compact_str::format_compact!("{id}.0");
+            for name in [id, &first_of_array] {
+                if let Some(restored) = past_jobs::restored(history, journal, tenant, name)? {
+                    return Ok(Some(Found::Job(restored)));
+                }
+            }
+            Ok(None)
+        }
+        Resource::Refund | Resource::Transfer => {
+            let Some(position) = history.movement_position(tenant.0, resource, id)? else {
+                return Ok(None);
+            };
+            let told = timeline::ledger_events_at(journal, &[position]);
+            told.map(|told| Some(Found::Movement(told))).map_err(HistoryError::Inconsistent)
+        }
+        // The ledger forgets none of these.
+        Resource::Account
+        | Resource::Grant
+        | Resource::Collection
+        | Resource::Budget
+        | Resource::Region
+        | Resource::Quota => Ok(None),
     }
-    Ok(None)
 }
 
 /// Asks history about what the ledger may have forgotten. It nearly always has that much; if not, it is waited for.
 async fn ask_past<T: Send + 'static>(
     app: &App,
-    memory: Memory,
     ask: impl Fn(&History<Sqlite>) -> Result<T, HistoryError> + Clone + Send + 'static,
 ) -> Result<T, Failure> {
-    let at_once = ask.clone();
+    let (at_once, kept_from) = (ask.clone(), app.clock.now().plus_millis(-app.retention_ms));
     let answer = app.history.ask(0, move |history| {
-        let has_come_so_far = history.reached()? >= memory.kept_from;
+        let has_come_so_far = history.reached()? >= kept_from;
         has_come_so_far.then(|| at_once(history)).transpose()
     });
     match answer.await?.0 {
