@@ -107,8 +107,8 @@ pub(crate) fn reject_all<M: Machine>(waiting: Vec<Waiting<M>>, error: &AppendErr
 
 struct Slot<M: Machine> {
     load: Option<Load<M>>,
-    /// Memory of answers that were given.
-    spare: Vec<Waiting<M>>,
+    /// Memory of answers that were given: of the load that is written, and of the one that is gathered meanwhile.
+    spare: [Vec<Waiting<M>>; 2],
     /// Bytes of the records of the last load.
     bytes: usize,
     /// How many answers the appender wants to see before it looks again.
@@ -131,7 +131,7 @@ impl<M: Machine> Handoff<M> {
     pub(crate) fn new() -> Handoff<M> {
         let slot = Slot {
             load: None,
-            spare: Vec::new(),
+            spare: [Vec::new(), Vec::new()],
             bytes: 0,
             wanted: 0,
             taken_back: 0,
@@ -154,7 +154,8 @@ impl<M: Machine> Handoff<M> {
         let load = load.unwrap_or_else(|| {
             // A little more than the last: growing means copying.
             let bytes = slot.bytes + slot.bytes / 8;
-            Load::within(std::mem::take(&mut slot.spare), bytes)
+            slot.spare.sort_by_key(Vec::capacity);
+            Load::within(std::mem::take(&mut slot.spare[1]), bytes)
         });
         slot.taken_back = load.waiting.len();
         load
@@ -253,8 +254,9 @@ impl<M: Machine> Handoff<M> {
     pub(crate) fn reuse(&self, waiting: Vec<Waiting<M>>, bytes: usize) {
         let mut slot = self.slot();
         slot.bytes = bytes;
-        if waiting.capacity() > slot.spare.capacity() {
-            slot.spare = waiting;
+        let smallest = slot.spare.iter_mut().min_by_key(|spare| spare.capacity());
+        if let Some(spare) = smallest.filter(|spare| spare.capacity() < waiting.capacity()) {
+            *spare = waiting;
         }
     }
 

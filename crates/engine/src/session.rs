@@ -157,7 +157,8 @@ impl<C: Codec> Session<'_, C> {
                 | Message::Wake
                 | Message::Stop => None,
             });
-            let coming: Vec<_> = commands.collect();
+            let mut coming = Vec::with_capacity(AHEAD);
+            coming.extend(commands);
             if coming.len() > 1 {
                 self.machine.foresee(&coming);
             }

@@ -78,6 +78,14 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(value);
     }
 
+    /// The same for a hash, of which each record has several: head and bytes in one go, of a length that is known.
+    #[inline]
+    pub(in crate::record) fn sixteen_bytes(&mut self, value: [u8; 16]) {
+        let mut whole = [BYTES << 5 | 16; 17];
+        whole[1..].copy_from_slice(&value);
+        self.0.extend_from_slice(&whole);
+    }
+
     #[inline]
     pub(in crate::record) fn array(&mut self, length: usize) {
         self.head(ARRAY, length as u64);

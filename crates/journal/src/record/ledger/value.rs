@@ -91,7 +91,7 @@ impl Stored for i128 {
 /// A hash: always 16 bytes.
 impl Stored for u128 {
     fn write(&self, out: &mut Writer<'_>) {
-        out.bytes(&self.to_be_bytes());
+        out.sixteen_bytes(self.to_be_bytes());
     }
 
     fn read(input: &mut Reader<'_>) -> Result<u128, FormatError> {
