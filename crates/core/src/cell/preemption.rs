@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::attempt::Attempt;
 use super::event::{Event, StopReason};
-use super::fairness::ShareRule;
+use super::fairness::{ShareRule, VictimOrder};
 use super::ids::{AttemptId, ClassRank, JobId};
 use super::inventory::{Claim, NodeRecord};
 use super::job::Job;
@@ -43,13 +43,35 @@ struct NodePlan {
     victims: Vec<AttemptId>,
 }
 
-/// The victims' highest class, how far they are over their share, the work that is lost, and how
-/// many they are.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The victims' highest class, how many of the job's own account make room, how far the others are
+/// over their share where that decides, the work that is lost, and how many they are.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PlanCost {
     class: ClassRank,
+    own: usize,
+    /// Of those who are least over.
+    over: Reverse<u128>,
     lost_micros: u64,
     victims: usize,
+}
+
+impl PlanCost {
+    /// Where nobody has to leave.
+    const NONE: PlanCost = PlanCost {
+        class: ClassRank(0),
+        own: 0,
+        over: Reverse(u128::MAX),
+        lost_micros: 0,
+        victims: 0,
+    };
+
+    fn add(&mut self, victim: &VictimOrder) {
+        self.class = self.class.max(victim.class);
+        self.own += usize::from(victim.own);
+        self.over = self.over.max(Reverse(victim.decides.unwrap_or(u128::MAX)));
+        self.lost_micros = self.lost_micros.saturating_add(victim.lost_micros);
+        self.victims += 1;
+    }
 }
 
 /// A complete plan.
@@ -186,7 +208,8 @@ impl Cell {
                 plans.into_iter().flat_map(|plan| plan.victims).collect();
             let victims = self.minimal(now, job, &nodes, victims);
             // Without victims there is a place already, and the next pass will find it.
-            (!victims.is_empty()).then_some(Plan { model: priced, nodes, victims })
+            let useful = !victims.is_empty() && self.gains(job, &victims);
+            useful.then_some(Plan { model: priced, nodes, victims })
         })
     }
 
@@ -225,7 +248,7 @@ impl Cell {
                 && record.node.accepts(shape)
                 && record.claims.iter().all(|claim| {
                     claim.allows(&visit)
-                        || trigger == Trigger::Share && self.yields(claim, job, shares)
+                        || trigger == Trigger::Share && self.yields(now, claim, job, shares)
                 })
                 && let Some(plan) = self.node_plan(now, job, id, record, shares)
             {
@@ -240,12 +263,22 @@ impl Cell {
     /// Whether nodes that are kept for somebody by his turn alone are given up for a job that takes
     /// its share: only if he is over it as a victim would be. Those that a gang gathers are not
     /// given up for a job that was a guest too often: it would keep them from the gang for hours,
-    /// and others of its account may take there as guests.
-    fn yields(&self, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
-        let Some(holder) = claim.job else { return false };
-        let kept = self.reservations.get(&holder).filter(|kept| kept.slot.is_some());
-        let by_turn = kept.is_some_and(|kept| !(kept.gathers() && job.spec.preemptible));
-        by_turn && claim.class <= job.class() && shares.is_over(self, job, self.job(holder))
+    /// and others of its account may take there as guests. Unless the gang would take for its share
+    /// itself if it were due: over its share it does not, and whoever of its account runs there would
+    /// be safe from everybody for as long as the nodes are kept.
+    fn yields(&self, now: Timestamp, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
+        let Some((id, holder)) = claim.job.map(|id| (id, self.job(id))) else { return false };
+        let kept = self.reservations.get(&id).filter(|kept| kept.slot.is_some());
+        let by_turn = kept.is_some_and(|kept| {
+            !(kept.gathers() && job.spec.preemptible) || self.takes_where_kept(now, holder)
+        });
+        by_turn && claim.class <= job.class() && shares.is_over(self, job, holder)
+    }
+
+    /// Whether a job takes for its share on the nodes that are kept for it: it resumes and is near
+    /// what its account is entitled to.
+    pub(crate) fn takes_where_kept(&self, now: Timestamp, job: &Job) -> bool {
+        job.spec.resumable && ShareRule::new(self, now, job, Trigger::Share).is_near(job.account)
     }
 
     /// Who must leave a node so that one member of a job fits there.
@@ -260,7 +293,7 @@ impl Cell {
         let shape = self.shapes.get(job.shape);
         let mut node = record.node.clone();
         let mut victims = Vec::new();
-        let mut cost = PlanCost::default();
+        let mut cost = PlanCost::NONE;
         if !node.fits(shape) {
             let mut eligible: Vec<_> = record
                 .members
@@ -276,9 +309,7 @@ impl Cell {
             for (order, attempt, held) in eligible {
                 node.give(self.shapes.get(held.shape), held.gpus);
                 victims.push(attempt);
-                cost.class = cost.class.max(order.class);
-                cost.lost_micros = cost.lost_micros.saturating_add(order.lost_micros);
-                cost.victims += 1;
+                cost.add(&order);
                 if node.fits(shape) {
                     break;
                 }
@@ -287,8 +318,16 @@ impl Cell {
         node.fits(shape).then_some(NodePlan { cost, node: id, victims })
     }
 
-    /// The victims without whom the job would not fit on all its nodes. Those whose leaving costs
-    /// most are spared first.
+    /// Whether a job's account has more GPUs after a plan than before: those of its own jobs that make
+    /// room are fewer than the job's.
+    fn gains(&self, job: &Job, victims: &[AttemptId]) -> bool {
+        let victims = victims.iter().filter_map(|attempt| self.live(*attempt));
+        let own = victims.filter(|(victim, _)| victim.account == job.account);
+        own.map(|(victim, _)| victim.devices()).sum::<u64>() < job.devices().max(1)
+    }
+
+    /// The victims without whom the job would not fit on all its nodes. Those of its own account, and
+    /// those whose leaving costs most, are spared first.
     fn minimal(
         &self,
         now: Timestamp,
@@ -300,11 +339,12 @@ impl Cell {
             .iter()
             .filter_map(|attempt| {
                 let (victim, live) = self.live(*attempt)?;
-                Some((victim.class(), self.lost_micros(now, victim, live), *attempt))
+                let own = victim.account == job.account;
+                Some((own, victim.class(), self.lost_micros(now, victim, live), *attempt))
             })
             .collect();
         order.sort_by_key(|key| Reverse(*key));
-        for (_, _, attempt) in order {
+        for (.., attempt) in order {
             victims.remove(&attempt);
             if !self.fits_without(job, nodes, &victims) {
                 victims.insert(attempt);

@@ -6,7 +6,6 @@
 
 use super::bits::Bits;
 use super::event::Event;
-use super::fairness::ShareRule;
 use super::ids::{AttemptId, ClassRank, JobId};
 use super::intern::InternedId;
 use super::inventory::NodeRecord;
@@ -219,9 +218,8 @@ impl Cell {
         events: &mut Vec<Event>,
     ) -> bool {
         let kept = self.classes.get(&class).into_iter().flat_map(|queue| queue.reserved.values());
-        let jobs = kept.map(|id| self.job(*id)).filter(|job| job.spec.resumable);
-        let near = |job: &&Job| ShareRule::new(self, now, job, Trigger::Share).is_near(job.account);
-        jobs.filter(near)
+        let jobs = kept.map(|id| self.job(*id));
+        jobs.filter(|job| self.takes_where_kept(now, job))
             .take(REVIEWED_AT_ONCE)
             .any(|job| self.decide_preemption(now, job, Trigger::Share, events))
     }

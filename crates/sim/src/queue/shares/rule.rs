@@ -12,6 +12,9 @@ const STEP_MS: i64 = 600_000;
 /// Somebody may be told to leave for another who will have used less by one in so many parts after a turn:
 /// the cell's own gap.
 const GAP: f64 = 64.0;
+/// For a job of more than so many parts of the cell the turn is gap enough, if it is worth more: the
+/// cell's own rule for such gangs.
+const NEAR_SHARE: f64 = 2.0;
 /// Halvings in the search for a level: to one in 2^48 of the range.
 const HALVINGS: u32 = 48;
 
@@ -97,13 +100,21 @@ impl<'a> History<'a> {
     }
 
     /// Notes what nobody else could have used: what a tenant had that was over its share while none of
-    /// those who were under theirs had a job that would have fitted, had all left who were over.
+    /// those who were under theirs had a job that would have fitted, had all left who were over, and
+    /// its own smaller jobs as far as its tenant would have gained.
     fn find_spare(&mut self, cluster: Cluster, smallest: &[Vec<Option<u32>>]) {
         let all = f64::from(cluster.gpus()) * STEP_MS as f64;
         for (step, waiting) in smallest.iter().enumerate() {
+            let parts = self.tenants.iter().filter(|tenant| tenant.asked[step] > 0.0).count();
             let under = |taker: usize, other: usize, gpus: u32| {
-                let after = self.tenants[taker].faded[step] + f64::from(gpus) * STEP_MS as f64;
-                after * (1.0 + 1.0 / GAP) < self.tenants[other].faded[step]
+                let turn = f64::from(gpus) * STEP_MS as f64;
+                let faded = self.tenants[taker].faded[step];
+                let least = if turn * parts as f64 > NEAR_SHARE * all {
+                    faded + turn.max(faded / GAP)
+                } else {
+                    (faded + turn) * (1.0 + 1.0 / GAP)
+                };
+                least < self.tenants[other].faded[step]
             };
             let present: Vec<usize> = (0..self.tenants.len())
                 .filter(|index| self.tenants[*index].used[step] > 0.0)
@@ -115,11 +126,16 @@ impl<'a> History<'a> {
                 let (over, stay): (Vec<usize>, Vec<usize>) = present
                     .iter()
                     .partition(|other| **other != taker && under(taker, **other, gpus));
-                let stays: f64 = stay.iter().map(|other| self.tenants[*other].used[step]).sum();
-                let fits = stays + f64::from(gpus) * STEP_MS as f64 <= all;
-                for other in over {
+                let used = |other: &usize| self.tenants[*other].used[step];
+                let stays: f64 = stay.iter().map(used).sum();
+                let wanted = f64::from(gpus) * STEP_MS as f64;
+                let own = used(&taker);
+                let makes_room = if own < wanted { own } else { 0.0 };
+                let held: Vec<f64> = over.iter().map(used).collect();
+                let needed = stays - makes_room + held.iter().sum::<f64>() + wanted - all;
+                for (index, other) in over.into_iter().enumerate() {
                     is_over[other] = true;
-                    contested[other] |= fits;
+                    contested[other] |= is_of_use(index, &held, needed);
                 }
             }
             for (index, tenant) in self.tenants.iter_mut().enumerate() {
@@ -163,6 +179,17 @@ impl<'a> History<'a> {
         }
         self.tenants.iter().map(|tenant| tenant.name).zip(owed).collect()
     }
+}
+
+/// Whether somebody would have to leave so that enough comes free: there are some of those who are over
+/// who make room with him and not without him. Who leaves in vain need not.
+fn is_of_use(index: usize, held: &[f64], needed: f64) -> bool {
+    let others = held.iter().enumerate().filter(|(other, _)| *other != index);
+    let mut sums = vec![0.0];
+    for (_, held) in others {
+        sums.extend(sums.clone().iter().map(|sum| sum + held));
+    }
+    sums.into_iter().any(|sum| sum < needed && sum + held[index] >= needed)
 }
 
 fn steps(from_ms: i64, to_ms: i64) -> std::ops::Range<usize> {
@@ -239,6 +266,20 @@ mod tests {
         assert_eq!(spare([over, due, running, (95.0, 0.0, Some(32))]), [24.0, 0.0, 0.0, 0.0]);
         // Had the gang been smaller, somebody would have had to leave for it.
         assert_eq!(spare([over, due, running, (95.0, 0.0, Some(24))]), [0.0; 4]);
+        // Nor is it spare where the gang's tenant has smaller jobs that can make room for it.
+        assert_eq!(spare([over, running, (95.0, 8.0, Some(32))]), [0.0; 3]);
+        // Where two are over and one's place is all that the gang can use, the other's is spare. Where
+        // either would do, neither is.
+        let gang = (120.0, 32.0, None);
+        let small = (100.0, 16.0, None);
+        assert_eq!(
+            spare([(120.0, 16.0, Some(8)), gang, small, (95.0, 0.0, Some(32))])[..2],
+            [16.0, 0.0]
+        );
+        assert_eq!(spare([gang, gang, (95.0, 0.0, Some(32))]), [0.0; 3]);
+        // But no account gains by giving up as much as it gets.
+        let many = (95.0, 32.0, Some(32));
+        assert_eq!(spare([over, (100.0, 8.0, None), many]), [24.0, 0.0, 0.0]);
         // And if another is over as well, both leave for it.
         let also = (120.0, 8.0, None);
         assert_eq!(spare([over, also, running, (95.0, 0.0, Some(32))]), [0.0; 4]);

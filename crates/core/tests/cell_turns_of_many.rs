@@ -1,0 +1,94 @@
+//! Jobs that resume, of accounts that have several: who leaves for whom.
+
+mod cell_world;
+
+use std::collections::BTreeMap;
+
+use bursar_core::cell::JobId;
+use bursar_core::cell::command::{AccountPolicy, Command};
+use bursar_core::cell::event::{Event, StopReason};
+use cell_world::*;
+
+/// A job on one node for a long time.
+fn run(world: &mut World, account: &str, gpus: u16) -> JobId {
+    let mut spec = world.spec(account, gpus, 200 * HOUR);
+    spec.resumable = true;
+    world.submit(spec)
+}
+
+/// Who was told to leave for whose share, and how long he had run.
+fn victims(world: &World) -> Vec<(JobId, JobId, i64)> {
+    let mut since = BTreeMap::new();
+    let mut victims = Vec::new();
+    let events =
+        world.journal.iter().flat_map(|(when, events)| events.iter().map(move |e| (when, e)));
+    for (when, event) in events {
+        match event {
+            Event::MemberStarted { attempt, .. } => {
+                since.entry(*attempt).or_insert(when.millis());
+            }
+            Event::StopOrdered {
+                attempt,
+                reason: StopReason::Preempted { by, for_share: true },
+                ..
+            } => victims.push((attempt.job, *by, when.millis() - since[attempt])),
+            _ => {}
+        }
+    }
+    victims
+}
+
+#[test]
+fn small_jobs_make_room_for_a_larger_one_of_their_account_where_it_gains() {
+    let mut world = World::with_nodes(2, "H100");
+    world.ok(Command::SetAccount(AccountPolicy { weight: 2000, ..AccountPolicy::new("a") }));
+    // Each node has a half of either account, and that is less than `a` is entitled to.
+    let small: Vec<JobId> =
+        (0..2).flat_map(|_| [run(&mut world, "a", 4), run(&mut world, "b", 4)]).collect();
+    world.pass(MINUTE, MINUTE);
+    assert!(small.iter().all(|job| world.has_started(*job)));
+    let large = run(&mut world, "a", 8);
+    world.pass(2 * DAY, MINUTE);
+    let victims = victims(&world);
+    assert!(world.has_started(large), "{victims:?}");
+    let for_large = victims.iter().filter(|(_, by, _)| *by == large);
+    let left: Vec<JobId> = for_large.map(|(job, ..)| *job).collect();
+    assert!(left.contains(&small[0]) || left.contains(&small[2]), "{victims:?}");
+    assert!(left.contains(&small[1]) || left.contains(&small[3]), "{victims:?}");
+    assert!(victims.iter().all(|(_, _, ran)| *ran >= 10 * MINUTE), "{victims:?}");
+    world.check_replay();
+}
+
+#[test]
+fn small_jobs_stay_where_their_account_would_gain_nothing() {
+    let mut world = World::with_nodes(2, "H100");
+    world.ok(Command::SetAccount(AccountPolicy { weight: 2000, ..AccountPolicy::new("a") }));
+    let small: Vec<JobId> = (0..2).map(|_| run(&mut world, "a", 4)).collect();
+    let other = run(&mut world, "b", 8);
+    world.pass(MINUTE, MINUTE);
+    assert!(small.iter().chain([&other]).all(|job| world.has_started(*job)));
+    // It takes the other node. In the place of its account's two it would serve nobody.
+    let large = run(&mut world, "a", 8);
+    world.pass(2 * DAY, MINUTE);
+    assert!(world.has_started(large));
+    let victims = victims(&world);
+    let mut for_large = victims.iter().filter(|(_, by, _)| *by == large);
+    assert!(for_large.all(|(job, ..)| !small.contains(job)), "{victims:?}");
+    world.check_replay();
+}
+
+#[test]
+fn an_account_with_several_jobs_takes_from_whoever_is_furthest_over_though_he_loses_more() {
+    let mut world = World::with_nodes(2, "H100");
+    world.checks = false;
+    let furthest = run(&mut world, "a", 8);
+    world.pass(DAY, MINUTE);
+    let over = run(&mut world, "b", 8);
+    world.pass(DAY, MINUTE);
+    assert!(world.has_started(over));
+    let takers = [run(&mut world, "c", 8), run(&mut world, "c", 8)];
+    world.pass(15 * MINUTE, MINUTE);
+    let first = victims(&world).first().copied();
+    assert!(first.is_some_and(|(job, by, _)| job == furthest && takers.contains(&by)), "{first:?}");
+    world.check_replay();
+}
