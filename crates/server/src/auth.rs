@@ -59,6 +59,8 @@ pub struct Principal {
     pub role: Role,
     /// The account whose subtree it may touch; everything if absent.
     pub scope: Option<Name>,
+    /// The last instant at which the key works.
+    pub expires_at: Option<Timestamp>,
     /// Agents: the region that it is bound to.
     pub region: Option<Name>,
     /// Agents: the node that it is bound to.
@@ -68,7 +70,14 @@ pub struct Principal {
 impl Principal {
     /// The holder of the root key.
     pub fn root() -> Principal {
-        Principal { id: "root".into(), role: Role::Admin, scope: None, region: None, node: None }
+        Principal {
+            id: "root".into(),
+            role: Role::Admin,
+            scope: None,
+            expires_at: None,
+            region: None,
+            node: None,
+        }
     }
 
     fn of(id: &str, key: &ApiKey) -> Principal {
@@ -76,6 +85,7 @@ impl Principal {
             id: id.into(),
             role: role(key.role),
             scope: key.scope.clone(),
+            expires_at: key.expires_at,
             region: key.region.clone(),
             node: key.node.clone(),
         }

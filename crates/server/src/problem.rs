@@ -1,6 +1,6 @@
 //! Every way in which a request fails, mapped to its problem in this one place.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::amount::Sum;
 use bursar_api::json::BodyError;
@@ -24,6 +24,8 @@ pub struct Failure {
     pub retry_after: Option<u64>,
     /// Whether this answer was kept from the first time.
     pub replayed: bool,
+    /// What else the head of the answer says.
+    headers: Option<Box<HeaderMap>>,
 }
 
 impl Failure {
@@ -31,7 +33,7 @@ impl Failure {
     pub fn new(code: Code, detail: impl Into<String>) -> Failure {
         let problem = Box::new(Problem::new(code, detail));
         let retry_after = (code.status() == 503).then_some(1);
-        Failure { problem, retry_after, replayed: false }
+        Failure { problem, retry_after, replayed: false, headers: None }
     }
 
     /// A field, parameter or header that can never be right.
@@ -60,6 +62,12 @@ impl Failure {
         self
     }
 
+    /// Adds to the head of the answer.
+    pub fn with_headers(mut self, headers: HeaderMap) -> Failure {
+        self.headers = Some(Box::new(headers));
+        self
+    }
+
     /// Sets whether this answer was kept from the first time.
     pub fn replayed(mut self, replayed: bool) -> Failure {
         self.replayed = replayed;
@@ -78,8 +86,9 @@ impl Failure {
 }
 
 impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
         let (retry_after, replayed) = (self.retry_after, self.replayed);
+        let more = self.headers.take();
         let problem = self.into_problem();
         meta::note_problem(problem.code);
         let status =
@@ -93,6 +102,9 @@ impl IntoResponse for Failure {
         }
         if let Some(seconds) = retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(more) = more {
+            headers.extend(*more);
         }
         if replayed {
             headers.insert("idempotent-replayed", HeaderValue::from_static("true"));

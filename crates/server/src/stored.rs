@@ -75,6 +75,7 @@ enum StoredAnswer {
     Done,
     Key { id: String, created: bool },
     Price { version: u32, effective_ms: i64 },
+    Clock { target_ms: i64 },
     AlreadyExists,
 }
 
@@ -242,6 +243,7 @@ fn store_answer(answer: &Result<Reply, Refusal>) -> StoredAnswer {
         Ok(Reply::Price { version, effective_at }) => {
             StoredAnswer::Price { version: *version, effective_ms: effective_at.millis() }
         }
+        Ok(Reply::Clock { target }) => StoredAnswer::Clock { target_ms: target.millis() },
         // No other refusal is kept: see `Refusal::is_remembered`.
         Err(
             Refusal::AlreadyExists
@@ -258,6 +260,9 @@ fn read_answer(stored: StoredAnswer) -> Result<Reply, Refusal> {
         StoredAnswer::Key { id, created } => Ok(Reply::Key { id: id.into(), created }),
         StoredAnswer::Price { version, effective_ms } => {
             Ok(Reply::Price { version, effective_at: Timestamp::from_millis(effective_ms) })
+        }
+        StoredAnswer::Clock { target_ms } => {
+            Ok(Reply::Clock { target: Timestamp::from_millis(target_ms) })
         }
         StoredAnswer::AlreadyExists => Err(Refusal::AlreadyExists),
     }
@@ -312,6 +317,7 @@ mod tests {
             answer(Ok(Reply::Price { version: 3, effective_at: Timestamp::from_millis(4) })),
             answer(Err(Refusal::AlreadyExists)),
             Event::AnswersForgotten { answers: 8 },
+            answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
         ]
     }
 

@@ -195,3 +195,65 @@ async fn what_was_opened_issued_frozen_or_set_is_told_as_it_was_at_first() {
         assert_eq!((again.status, &again.body), (told[number].status, &told[number].body));
     }
 }
+
+#[tokio::test]
+async fn the_clock_moves_once_under_a_key_also_after_a_crash() {
+    let mut server = Server::start();
+    let root = server.root.clone();
+    let shown = async |server: &Server| server.get("/v1/clock").await["now"].clone();
+    let hour = json!({ "advance_seconds": 3600 });
+    let first = server.send("POST", "/v1/clock", hour.clone(), &root, &KEY).await;
+    assert!(!first.is_replayed());
+    let first = first.expect(200);
+    assert_eq!(first["now"], "2020-01-01T01:00:00.000Z");
+    for crash in [false, true] {
+        if crash {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        let again = server.send("POST", "/v1/clock", hour.clone(), &root, &KEY).await;
+        assert!(again.is_replayed());
+        assert_eq!(again.expect(200), first);
+        assert_eq!(shown(&server).await, first["now"]);
+        let other = json!({ "advance_seconds": 60 });
+        let reused = server.send("POST", "/v1/clock", other, &root, &KEY).await;
+        reused.problem("idempotency_key_reused");
+        assert_eq!(shown(&server).await, first["now"]);
+    }
+    // What was right the first time stays right, although time has gone on.
+    let named = json!({ "now": "2020-01-01T02:00:00Z" });
+    let key = [("Idempotency-Key", "k-2")];
+    let told = server.send("POST", "/v1/clock", named.clone(), &root, &key).await.expect(200);
+    server.advance(1).await;
+    let again = server.send("POST", "/v1/clock", named.clone(), &root, &key).await;
+    assert!(again.is_replayed());
+    assert_eq!(again.expect(200), told);
+    assert_eq!(shown(&server).await, "2020-01-01T02:00:01.000Z");
+    // A mistake is not kept.
+    let key = [("Idempotency-Key", "k-3")];
+    server.send("POST", "/v1/clock", named, &root, &key).await.problem("invalid_field");
+    server.send("POST", "/v1/clock", hour, &root, &key).await.expect(200);
+    assert_eq!(shown(&server).await, "2020-01-01T03:00:01.000Z");
+}
+
+#[tokio::test]
+async fn a_move_of_the_clock_that_a_crash_cuts_off_is_finished_and_not_made_twice() {
+    let mut server = Server::start();
+    server.tree().await;
+    let root = server.root.clone();
+    let step = json!({ "advance_seconds": 86_400 });
+    for day in 1..=8u64 {
+        let key = format!("day-{day}");
+        let header = [("Idempotency-Key", key.as_str())];
+        {
+            // Cut off somewhere, each time a little later.
+            let moving = server.send("POST", "/v1/clock", step.clone(), &root, &header);
+            let cut = std::time::Duration::from_millis(day / 2);
+            let _answer = tokio::time::timeout(cut, moving).await;
+        }
+        server.crash_and_restart(&["--clock", "manual"]);
+        let told = server.send("POST", "/v1/clock", step.clone(), &root, &header).await.expect(200);
+        let now = format!("2020-01-{:02}T00:00:00.000Z", day + 1);
+        assert_eq!(told["now"], now.as_str());
+        assert_eq!(server.get("/v1/clock").await["now"], now.as_str());
+    }
+}

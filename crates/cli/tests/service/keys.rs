@@ -74,3 +74,25 @@ async fn a_key_works_through_its_last_instant() {
     server.advance(1).await;
     server.send("GET", "/v1/accounts/acme", Value::Null, key, &[]).await.problem("unauthenticated");
 }
+
+#[tokio::test]
+async fn nobody_makes_a_key_that_outlives_their_own() {
+    let server = Server::start();
+    server.tree().await;
+    let admin = json!({
+        "role": "admin", "scope": "acme", "name": "n", "expires_at": "2020-01-02T00:00:00Z"
+    });
+    let admin = server.call("POST", "/v1/keys", admin).await.expect(201)["key"].clone();
+    let admin = admin.as_str().expect("shown once");
+    let make = async |end: Value| {
+        let body = json!({ "role": "viewer", "scope": "acme", "name": "n", "expires_at": end });
+        server.send("POST", "/v1/keys", body, admin, &[]).await
+    };
+    for end in [Value::Null, json!("2020-01-02T00:00:00.001Z")] {
+        let refused = make(end).await.problem("forbidden");
+        let detail = refused["detail"].as_str().expect("text");
+        assert!(detail.contains("2020-01-02T00:00:00.000Z"), "{detail}");
+    }
+    make(json!("2020-01-02T00:00:00Z")).await.expect(201);
+    make(json!("2020-01-01T12:00:00Z")).await.expect(201);
+}

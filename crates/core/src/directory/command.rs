@@ -50,6 +50,12 @@ pub enum Command {
         /// Its terms.
         class: Box<Class>,
     },
+    /// Fixes where a manual clock is to be moved, before it moves: under one key always to the same
+    /// instant, so that repeating the move changes nothing.
+    AimClock {
+        /// The instant.
+        target: Timestamp,
+    },
     /// Writes the present instant down, so that a manual clock goes on from there.
     NoteClock,
 }
@@ -72,6 +78,11 @@ pub enum Reply {
         version: u32,
         /// From when on it counts.
         effective_at: Timestamp,
+    },
+    /// Where a manual clock is to be moved.
+    Clock {
+        /// The instant.
+        target: Timestamp,
     },
 }
 

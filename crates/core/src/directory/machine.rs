@@ -34,14 +34,8 @@ impl Machine for Directory {
     ) -> Result<Accepted, Refused> {
         let fresh = |refusal| Refused { refusal, replayed: false };
         command.validate().map_err(fresh)?;
-        if let Some(kept) = envelope.key.and_then(|key| self.answers.get(&key)) {
-            if kept.fingerprint != envelope.fingerprint {
-                return Err(fresh(Refusal::IdempotencyKeyReused));
-            }
-            return match &kept.answer {
-                Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
-                Err(refusal) => Err(Refused { refusal: refusal.clone(), replayed: true }),
-            };
+        if let Some(answer) = self.answered(envelope) {
+            return answer;
         }
         let answer = self.decide_command(now, envelope, command, events);
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
@@ -140,6 +134,19 @@ impl Machine for Directory {
 }
 
 impl Directory {
+    /// The answer that is kept for a request's key, or that the key came with another request.
+    pub fn answered(&self, envelope: &Envelope) -> Option<Result<Accepted, Refused>> {
+        let kept = self.answers.get(&envelope.key?)?;
+        if kept.fingerprint != envelope.fingerprint {
+            let refusal = Refusal::IdempotencyKeyReused;
+            return Some(Err(Refused { refusal, replayed: false }));
+        }
+        Some(match &kept.answer {
+            Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
+            Err(refusal) => Err(Refused { refusal: refusal.clone(), replayed: true }),
+        })
+    }
+
     fn decide_command(
         &self,
         now: Timestamp,
@@ -192,6 +199,7 @@ impl Directory {
                 }
                 Ok(Reply::Done)
             }
+            Command::AimClock { target } => Ok(Reply::Clock { target: *target }),
             Command::NoteClock => {
                 events.push(Event::ClockNoted);
                 Ok(Reply::Done)
@@ -254,7 +262,7 @@ impl Command {
                 require(is_valid_name(name), "name", NAME_FORM)?;
                 validate_class(class)
             }
-            Command::NoteClock => Ok(()),
+            Command::AimClock { .. } | Command::NoteClock => Ok(()),
         }
     }
 }

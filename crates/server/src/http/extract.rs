@@ -203,6 +203,20 @@ where
     Ok(if pieces.is_empty() { whole } else { pieces.into() })
 }
 
+/// Parameters of the path. One that is not text names nothing.
+pub(crate) struct Path<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Path<T>, Failure> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(read)) => Ok(Path(read)),
+            Err(_) => Err(Failure::not_found("path", parts.uri.path())),
+        }
+    }
+}
+
 /// Parameters of the query, read strictly.
 pub(crate) struct Params<T>(pub T);
 

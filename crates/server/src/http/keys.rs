@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse;
 use bursar_api::hold::Release;
@@ -16,7 +16,7 @@ use bursar_core::time::Timestamp;
 use super::change::{Answer, json, named};
 use super::convert::{instant, name};
 use super::directory::envelope;
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Path, Tree};
 use super::list::page_size;
 use crate::app::App;
 use crate::auth::{hash, make_key, role, stored_role};
@@ -81,6 +81,15 @@ pub(super) async fn create(
         };
     }
     caller.principal.require("create_key")?;
+    let own_end = caller.principal.expires_at;
+    if own_end.is_some_and(|end| create.expires_at.is_none_or(|at| instant(at) > end)) {
+        let end = own_end.map(|end| end.to_string()).unwrap_or_default();
+        let detail = format!(
+            "nobody can make a key wider than their own: this one ends at {end}, so give \
+             expires_at, and nothing later"
+        );
+        return Err(Failure::forbidden(detail));
+    }
     if let Some(scope) = scope.clone() {
         let known = app.read(move |ledger| ledger.find_account(&scope).is_some()).await?;
         if !known.value {
