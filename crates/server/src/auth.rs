@@ -113,6 +113,11 @@ impl Principal {
         self.scope.as_deref().map(tenant_of)
     }
 
+    /// The name of its rate limit: ids of keys are unique only within their tenant.
+    pub fn bucket(&self) -> String {
+        format!("{}/{}", self.tenant().unwrap_or("*"), self.id)
+    }
+
     /// Whether rate limits leave it alone.
     pub fn is_exempt(&self) -> bool {
         self.role == Role::Admin && self.scope.is_none()
@@ -200,10 +205,20 @@ pub fn authenticate(
         return Ok(Principal::root());
     }
     let id = key_id(key).ok_or_else(unknown)?;
-    let known = directory.key(id);
-    // An unknown id costs the same comparison as a known one.
-    let matches = bool::from(hash.ct_eq(known.map_or(&[0; 32], |known| &known.secret_hash)));
-    let known = known.filter(|_| matches).ok_or_else(unknown)?;
+    // Keys of several tenants may have the same id; the secret belongs to one of them.
+    let mut known = None;
+    let mut compared = false;
+    for key in directory.keys_named(id) {
+        compared = true;
+        if bool::from(hash.ct_eq(&key.secret_hash)) {
+            known = Some(key);
+        }
+    }
+    if !compared {
+        // An unknown id costs the same comparison as a known one.
+        let _never = bool::from(hash.ct_eq(&[0; 32]));
+    }
+    let known = known.ok_or_else(unknown)?;
     if known.expires_at.is_some_and(|expires_at| expires_at < now) {
         return Err(unknown());
     }

@@ -77,7 +77,7 @@ impl Limits {
             return Ok(HeaderMap::new());
         }
         let set = usize::from(priority == Priority::Metering);
-        let key = ("key", &self.keys[set], principal.id.to_string(), self.options.per_key);
+        let key = ("key", &self.keys[set], principal.bucket(), self.options.per_key);
         let tenant = principal.tenant().map(|tenant| {
             ("tenant", &self.tenants[set], tenant.to_owned(), self.options.per_tenant)
         });

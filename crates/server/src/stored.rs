@@ -23,17 +23,40 @@ pub(crate) struct StoredEvent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Kind {
-    RegionAdded { region: String },
-    OrgAssigned { org: String, shard: u16 },
+    RegionAdded {
+        region: String,
+    },
+    OrgAssigned {
+        org: String,
+        shard: u16,
+    },
     KeyCreated(Box<StoredKey>),
-    KeyRevoked { id: String },
-    PriceSet { gpu_type: String, region: Option<String>, micros: i64, effective_ms: i64 },
+    KeyRevoked {
+        id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
+    },
+    PriceSet {
+        gpu_type: String,
+        region: Option<String>,
+        micros: i64,
+        effective_ms: i64,
+    },
     ClassSet(StoredClass),
     QuotaSet(StoredQuota),
-    QuotaRemoved { account: String, region: Option<String> },
+    QuotaRemoved {
+        account: String,
+        region: Option<String>,
+    },
     ClockNoted {},
-    Answered { key: String, fingerprint: String, answer: StoredAnswer },
-    AnswersForgotten { answers: u32 },
+    Answered {
+        key: String,
+        fingerprint: String,
+        answer: StoredAnswer,
+    },
+    AnswersForgotten {
+        answers: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,7 +130,9 @@ impl StoredEvent {
                 Kind::OrgAssigned { org: org.to_string(), shard: *shard }
             }
             Event::KeyCreated { id, key } => Kind::KeyCreated(Box::new(store_key(id, key))),
-            Event::KeyRevoked { id } => Kind::KeyRevoked { id: id.to_string() },
+            Event::KeyRevoked { id, tenant } => {
+                Kind::KeyRevoked { id: id.to_string(), tenant: text(tenant.as_ref()) }
+            }
             Event::PriceSet { gpu_type, region, per_gpu_hour, effective_at } => Kind::PriceSet {
                 gpu_type: gpu_type.to_string(),
                 region: text(region.as_ref()),
@@ -155,7 +180,9 @@ impl StoredEvent {
                 let (id, key) = read_key(*stored)?;
                 Event::KeyCreated { id, key: Box::new(key) }
             }
-            Kind::KeyRevoked { id } => Event::KeyRevoked { id: id.into() },
+            Kind::KeyRevoked { id, tenant } => {
+                Event::KeyRevoked { id: id.into(), tenant: name(tenant) }
+            }
             Kind::PriceSet { gpu_type, region, micros, effective_ms } => Event::PriceSet {
                 gpu_type: gpu_type.into(),
                 region: name(region),
@@ -301,7 +328,7 @@ mod tests {
             Event::RegionAdded { region: "eu".into() },
             Event::OrgAssigned { org: "acme".into(), shard: 2 },
             Event::KeyCreated { id: "k".into(), key: Box::new(key) },
-            Event::KeyRevoked { id: "k".into() },
+            Event::KeyRevoked { id: "k".into(), tenant: None },
             Event::PriceSet {
                 gpu_type: "H100".into(),
                 region: None,
@@ -318,6 +345,7 @@ mod tests {
             answer(Err(Refusal::AlreadyExists)),
             Event::AnswersForgotten { answers: 8 },
             answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
+            Event::KeyRevoked { id: "k".into(), tenant: Some("acme".into()) },
         ]
     }
 

@@ -31,6 +31,8 @@ pub enum Command {
     RevokeKey {
         /// The key.
         id: Name,
+        /// The tenant whose key it is; none for keys of the platform.
+        tenant: Option<Name>,
     },
     /// Adds a version of a price.
     SetPrice {
