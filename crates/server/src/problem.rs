@@ -14,6 +14,7 @@ use bursar_core::ledger::{self, Refusal};
 use bursar_engine::EngineError;
 
 use crate::http::meta;
+use crate::ids::RequestId;
 
 /// A failed request.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Failure {
     pub retry_after: Option<u64>,
     /// Whether this answer was kept from the first time.
     pub replayed: bool,
+    /// The request that was answered so first, if it was not this one.
+    first: Option<RequestId>,
     /// What else the head of the answer says.
     headers: Option<Box<HeaderMap>>,
 }
@@ -33,7 +36,7 @@ impl Failure {
     pub fn new(code: Code, detail: impl Into<String>) -> Failure {
         let problem = Box::new(Problem::new(code, detail));
         let retry_after = (code.status() == 503).then_some(1);
-        Failure { problem, retry_after, replayed: false, headers: None }
+        Failure { problem, retry_after, replayed: false, first: None, headers: None }
     }
 
     /// A field, parameter or header that can never be right.
@@ -74,11 +77,18 @@ impl Failure {
         self
     }
 
+    /// Names the request that was answered so first, if its number is known: a kept answer is told
+    /// again in the same words.
+    pub fn first_told(mut self, request: u128) -> Failure {
+        self.first = (request != 0).then(|| RequestId::from_bits(request));
+        self
+    }
+
     /// The body, with the id of the request and the full address of the page that explains it.
     pub fn into_problem(self) -> Problem {
-        let mut problem = *self.problem;
+        let (mut problem, first) = (*self.problem, self.first);
         meta::with(|meta| {
-            problem.request_id = meta.request_id.to_string();
+            problem.request_id = first.unwrap_or(meta.request_id).to_string();
             problem.kind = format!("{}{}", meta.base_url, problem.kind);
         });
         problem
@@ -135,7 +145,7 @@ impl From<EngineError> for Failure {
 
 impl From<ledger::Refused> for Failure {
     fn from(refused: ledger::Refused) -> Failure {
-        Failure::from(refused.refusal).replayed(refused.replayed)
+        Failure::from(refused.refusal).replayed(refused.replayed).first_told(refused.request)
     }
 }
 
@@ -151,7 +161,7 @@ impl From<directory::Refused> for Failure {
                 Failure::new(Code::AlreadyExists, "the id is taken; choose another one")
             }
         };
-        failure.replayed(refused.replayed)
+        failure.replayed(refused.replayed).first_told(refused.request)
     }
 }
 

@@ -53,6 +53,8 @@ enum Kind {
         key: String,
         fingerprint: String,
         answer: StoredAnswer,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<String>,
     },
     AnswersForgotten {
         answers: u32,
@@ -158,10 +160,11 @@ impl StoredEvent {
                 Kind::QuotaRemoved { account: account.to_string(), region: text(region.as_ref()) }
             }
             Event::ClockNoted => Kind::ClockNoted {},
-            Event::Answered { key, fingerprint, answer } => Kind::Answered {
+            Event::Answered { key, fingerprint, answer, request } => Kind::Answered {
                 key: format!("{key:032x}"),
                 fingerprint: format!("{fingerprint:032x}"),
                 answer: store_answer(answer),
+                request: (*request != 0).then(|| format!("{request:032x}")),
             },
             Event::AnswersForgotten { answers } => Kind::AnswersForgotten { answers: *answers },
         };
@@ -213,10 +216,11 @@ impl StoredEvent {
                 Event::QuotaRemoved { account: account.into(), region: name(region) }
             }
             Kind::ClockNoted {} => Event::ClockNoted,
-            Kind::Answered { key, fingerprint, answer } => Event::Answered {
+            Kind::Answered { key, fingerprint, answer, request } => Event::Answered {
                 key: read_hash(&key)?,
                 fingerprint: read_hash(&fingerprint)?,
                 answer: Box::new(read_answer(answer)),
+                request: request.map_or(Ok(0), |request| read_hash(&request))?,
             },
             Kind::AnswersForgotten { answers } => Event::AnswersForgotten { answers },
         })
@@ -323,7 +327,13 @@ mod tests {
             running_jobs: Some(1),
             waiting_jobs: None,
         };
-        let answer = |answer| Event::Answered { key: 5, fingerprint: 6, answer: Box::new(answer) };
+        let told = |answer, request| Event::Answered {
+            key: 5,
+            fingerprint: 6,
+            answer: Box::new(answer),
+            request,
+        };
+        let answer = |answer| told(answer, 0);
         vec![
             Event::RegionAdded { region: "eu".into() },
             Event::OrgAssigned { org: "acme".into(), shard: 2 },
@@ -346,6 +356,7 @@ mod tests {
             Event::AnswersForgotten { answers: 8 },
             answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
             Event::KeyRevoked { id: "k".into(), tenant: Some("acme".into()) },
+            told(Err(Refusal::AlreadyExists), 7),
         ]
     }
 

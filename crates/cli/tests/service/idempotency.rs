@@ -257,3 +257,64 @@ async fn a_move_of_the_clock_that_a_crash_cuts_off_is_finished_and_not_made_twic
         assert_eq!(server.get("/v1/clock").await["now"], now.as_str());
     }
 }
+
+#[tokio::test]
+async fn a_refusal_comes_again_byte_for_byte_also_after_a_crash() {
+    let mut server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "1").await;
+    let root = server.root.clone();
+    let key = json!({ "id": "taken", "role": "viewer", "scope": "acme", "name": "n" });
+    server.call("POST", "/v1/keys", key).await.expect(201);
+    let hold = json!({ "id": "h", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    server.call("POST", "/v1/holds/h/release", json!({})).await.expect(200);
+    let charge = json!({ "account": "acme", "amount": "5" });
+    let closed = "/v1/holds/h/settle";
+    let part = json!({ "method": "POST", "path": "/v1/charges", "body": charge });
+    let own = json!({
+        "method": "POST", "path": closed, "body": { "total": "1" }, "idempotency_key": "own"
+    });
+    let asked = [
+        ("POST", "/v1/charges", charge.clone(), 402),
+        ("POST", closed, json!({ "total": "1" }), 409),
+        ("POST", "/v1/accounts", json!({ "id": "acme", "kind": "org", "name": "x" }), 409),
+        (
+            "POST",
+            "/v1/keys",
+            json!({ "id": "taken", "role": "admin", "scope": "acme", "name": "n" }),
+            409,
+        ),
+        ("POST", "/v1/batch", json!({ "operations": [part, own] }), 200),
+        ("POST", "/v1/batch", json!({ "operations": [part], "atomic": true }), 409),
+    ];
+    let ask = async |server: &Server, place: usize| {
+        let (method, path, body, status) = &asked[place];
+        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        let request = server.client.request(method, format!("{}{path}", server.url));
+        let request = request.bearer_auth(&root).json(body);
+        let request = request.header("idempotency-key", format!("refused-{place}"));
+        let response = request.send().await.expect("the server is there");
+        assert_eq!(response.status(), *status, "{path}");
+        let replayed = response.headers().contains_key("idempotent-replayed");
+        (replayed, response.text().await.expect("the whole body"))
+    };
+    let mut told = Vec::new();
+    for place in 0..asked.len() {
+        let (replayed, body) = ask(&server, place).await;
+        assert!(!replayed && body.contains("\"request_id\":\"req_"), "{body}");
+        told.push(body);
+    }
+    // What would help now does not change what was told.
+    server.grant("more", "acme", "100").await;
+    for crash in [false, true] {
+        if crash {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        for (place, first) in told.iter().enumerate() {
+            let (replayed, again) = ask(&server, place).await;
+            assert!(replayed, "{again}");
+            assert_eq!(again, *first);
+        }
+    }
+}

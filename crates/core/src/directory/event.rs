@@ -83,6 +83,8 @@ pub enum Event {
         fingerprint: u128,
         /// The answer.
         answer: Box<Result<Reply, Refusal>>,
+        /// The id of the request that was refused; zero if it was not.
+        request: u128,
     },
     /// Answers that were kept long enough were forgotten.
     AnswersForgotten {

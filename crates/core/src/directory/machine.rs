@@ -32,7 +32,7 @@ impl Machine for Directory {
         command: &Command,
         events: &mut Vec<Event>,
     ) -> Result<Accepted, Refused> {
-        let fresh = |refusal| Refused { refusal, replayed: false };
+        let fresh = |refusal| Refused { refusal, replayed: false, request: envelope.request };
         command.validate().map_err(fresh)?;
         if let Some(answer) = self.answered(envelope) {
             return answer;
@@ -40,8 +40,9 @@ impl Machine for Directory {
         let answer = self.decide_command(now, envelope, command, events);
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
         if let Some(key) = envelope.key.filter(|_| kept) {
+            let request = if answer.is_err() { envelope.request } else { 0 };
             let (fingerprint, answer) = (envelope.fingerprint, Box::new(answer.clone()));
-            events.push(Event::Answered { key, fingerprint, answer });
+            events.push(Event::Answered { key, fingerprint, answer, request });
         }
         match answer {
             Ok(reply) => Ok(Accepted { reply, replayed: false }),
@@ -90,8 +91,9 @@ impl Machine for Directory {
             }
             // The instant itself is what it says.
             Event::ClockNoted => {}
-            Event::Answered { key, fingerprint, answer } => {
-                let kept = KeptAnswer { fingerprint: *fingerprint, answer: (**answer).clone() };
+            Event::Answered { key, fingerprint, answer, request } => {
+                let (fingerprint, request) = (*fingerprint, *request);
+                let kept = KeptAnswer { fingerprint, answer: (**answer).clone(), request };
                 self.answers.insert(*key, kept);
                 self.aging.push_back((at, *key));
             }
@@ -147,12 +149,15 @@ impl Directory {
     pub fn answered(&self, envelope: &Envelope) -> Option<Result<Accepted, Refused>> {
         let kept = self.answers.get(&envelope.key?)?;
         if kept.fingerprint != envelope.fingerprint {
-            let refusal = Refusal::IdempotencyKeyReused;
-            return Some(Err(Refused { refusal, replayed: false }));
+            let (refusal, request) = (Refusal::IdempotencyKeyReused, envelope.request);
+            return Some(Err(Refused { refusal, replayed: false, request }));
         }
         Some(match &kept.answer {
             Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
-            Err(refusal) => Err(Refused { refusal: refusal.clone(), replayed: true }),
+            Err(refusal) => {
+                let (refusal, request) = (refusal.clone(), kept.request);
+                Err(Refused { refusal, replayed: true, request })
+            }
         })
     }
 
@@ -310,7 +315,7 @@ mod tests {
     }
 
     fn envelope(fingerprint: u128, key: Option<u128>) -> Envelope {
-        Envelope { actor: "test".into(), fingerprint, key }
+        Envelope { actor: "test".into(), fingerprint, key, request: 0 }
     }
 
     fn run(

@@ -81,6 +81,8 @@ pub struct KeptAnswer {
     pub fingerprint: u128,
     /// The answer.
     pub answer: Result<Reply, Refusal>,
+    /// The id of the request that was refused; zero if it was not.
+    pub request: u128,
 }
 
 /// Keys, prices, classes, regions, quotas, shards.

@@ -63,7 +63,7 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
     // A repeat finds the clock there, unless the first try was cut off on the way.
     if target >= bursar_engine::Clock::now(&**manual) {
         app.move_clock(manual, target).await?;
-        let note = Envelope { actor: caller.principal.id.clone(), fingerprint: 0, key: None };
+        let note = Envelope { actor: caller.principal.id.clone(), ..Envelope::default() };
         app.directory.submit(note, Command::NoteClock).await?;
     }
     Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))

@@ -29,6 +29,7 @@ pub(super) fn envelope(caller: &Caller, scope: &str, body: &Value) -> Envelope {
         actor: caller.principal.id.clone(),
         fingerprint: fingerprint(caller.method.as_str(), &caller.path, body),
         key: caller.idempotency_key.as_deref().map(|key| key_hash(scope, key)),
+        request: caller.request,
     }
 }
 

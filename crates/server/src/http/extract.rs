@@ -36,6 +36,8 @@ pub struct Caller {
     pub idempotency_key: Option<Name>,
     /// The tenant in which ids are meant.
     pub tenant: Option<Name>,
+    /// The id of the request, as a number.
+    pub request: u128,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -58,6 +60,7 @@ impl Caller {
             path: parts.uri.path().to_owned(),
             idempotency_key: idempotency_key(&parts.headers)?,
             tenant: tenant(&parts.headers)?,
+            request: meta::request(),
         })
     }
 

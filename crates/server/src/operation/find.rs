@@ -156,7 +156,7 @@ pub(super) async fn remember(
 ) -> Result<(), Failure> {
     for (archived, _) in forgotten(app, caller, resource, id).await? {
         let Some(digest) = archived.digest else { continue };
-        let envelope = Envelope { actor: "history".into(), fingerprint: 0, key: None };
+        let envelope = Envelope { actor: "history".into(), ..Envelope::default() };
         let command = Command::ReviveHold { record: Box::new(archived.record), digest };
         // Refused if somebody else was faster: then it is there.
         app.ledger.post(envelope, command).answer().await?.value.ok();
