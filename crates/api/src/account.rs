@@ -160,6 +160,12 @@ pub struct Account {
     pub frozen: bool,
     /// Usage of its holds that no credits could be found for.
     pub uncollected: Sum,
+    /// The ledger's time, on reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Time>,
+    /// The ledger's position, on reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
 }
 
 /// Which accounts to list.

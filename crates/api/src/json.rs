@@ -32,11 +32,31 @@ pub fn parse(body: &[u8]) -> Result<Value, BodyError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Value::Object(Map::new()));
     }
-    let malformed = |error: serde_json::Error| BodyError::Malformed(error.to_string());
+    let malformed = |error: serde_json::Error| {
+        out_of_range(body, &error).unwrap_or_else(|| BodyError::Malformed(error.to_string()))
+    };
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = Strict { depth: 0 }.deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(value)
+}
+
+/// Names the field of a number that is well-formed but larger than any that can be kept.
+fn out_of_range(body: &[u8], error: &serde_json::Error) -> Option<BodyError> {
+    const REASON: &str = "number out of range";
+    if !error.to_string().starts_with(REASON) {
+        return None;
+    }
+    // Once more, now watching where: bodies that are right are not watched.
+    let mut track = serde_path_to_error::Track::new();
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let watched = serde_path_to_error::Deserializer::new(&mut reader, &mut track);
+    Strict { depth: 0 }.deserialize(watched).err()?;
+    let field = match track.path().to_string() {
+        path if path == "." || path.is_empty() => "body".to_owned(),
+        path => path,
+    };
+    Some(BodyError::Field { field, reason: REASON.into() })
 }
 
 /// Turns a tree into what a handler wants, naming the field that does not fit.
@@ -214,6 +234,11 @@ mod tests {
         assert_eq!(field_of(r#"{"amount": 1, "inner": {}}"#), "inner.list");
         assert_eq!(field_of(r#"{"amount": 1, "inner": {"list": [], "x": 1}}"#), "inner.x");
         assert_eq!(field_of("[]"), "body");
+        let digits = "9".repeat(400);
+        assert_eq!(field_of(r#"{"amount": 1e400}"#), "amount");
+        assert_eq!(field_of(&format!(r#"{{"amount": {digits}}}"#)), "amount");
+        assert_eq!(field_of(r#"{"inner": {"list": ["a", -1e999]}}"#), "inner.list[1]");
+        assert_eq!(field_of("1e400"), "body");
     }
 
     #[test]

@@ -57,4 +57,11 @@ pub struct Prices {
 pub struct PriceQuery {
     /// The instant; now if absent.
     pub at: Option<Time>,
+    /// Checked and otherwise without effect: the list is short and comes as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(minimum = 1, maximum = 100)]
+    pub limit: Option<u32>,
+    /// There is none: the list has one page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }

@@ -89,7 +89,7 @@ pub struct Queue {
     pub data: Vec<QueueEntry>,
     /// Whether there are more.
     pub has_more: bool,
-    /// Always absent: ask for more with `limit`.
+    /// What to pass as `cursor` to get them.
     pub next_cursor: Option<String>,
     /// The fair share of each account, parents before children.
     pub shares: Vec<ShareEntry>,
@@ -105,6 +105,9 @@ pub struct QueueQuery {
     /// How many entries at most: 1 to 100, 25 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
+    /// Where to go on: `next_cursor` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// Plans a time in which nodes of a region do not work, in place of an earlier plan.

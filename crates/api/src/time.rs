@@ -3,6 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
+use jiff::tz::Offset;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
@@ -11,6 +15,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 const EARLIEST: i64 = -62_167_219_200_000;
 const LATEST: i64 = 253_402_300_799_999;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 /// An instant in milliseconds since 1970, between the years 0 and 9999.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +49,21 @@ impl Time {
         out.extend_from_slice(&self.written());
     }
 
+    /// The date and the time of day in UTC.
+    fn civil(self) -> DateTime {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(instant) => Offset::UTC.to_datetime(instant),
+            // Its instants end a day before the calendar does, so that each has a date everywhere.
+            Err(_) => {
+                let since = SignedDuration::from_millis(self.0);
+                EPOCH.checked_add(since).unwrap_or(DateTime::MAX)
+            }
+        }
+    }
+
     /// `2026-01-31T12:00:00.000Z`, without going through the formatter: every answer carries some.
     fn written(self) -> [u8; 24] {
-        let instant = jiff::Timestamp::from_millisecond(self.0).unwrap_or(jiff::Timestamp::MAX);
-        let civil = jiff::tz::Offset::UTC.to_datetime(instant);
+        let civil = self.civil();
         let mut text = *b"0000-00-00T00:00:00.000Z";
         let mut put = |places: std::ops::Range<usize>, number: i16| {
             let mut number = number.unsigned_abs();
@@ -91,8 +107,12 @@ impl FromStr for Time {
         if !plain {
             return Err(TimeError);
         }
-        let instant: jiff::Timestamp = text.parse().map_err(|_| TimeError)?;
-        let millis = instant.as_nanosecond().div_euclid(1_000_000);
+        let pieces = Pieces::parse(text).map_err(|_| TimeError)?;
+        let (date, time) = (pieces.date(), pieces.time().ok_or(TimeError)?);
+        let offset = pieces.to_numeric_offset().ok_or(TimeError)?;
+        let local = date.to_datetime(time).duration_since(EPOCH);
+        let since = local - SignedDuration::from_secs(offset.seconds().into());
+        let millis = since.as_nanos().div_euclid(1_000_000);
         match i64::try_from(millis) {
             Ok(millis) if (EARLIEST..=LATEST).contains(&millis) => Ok(Time(millis)),
             Ok(_) | Err(_) => Err(TimeError),
@@ -150,6 +170,12 @@ mod tests {
             ("2020-01-01T02:30:00.123456+02:30", "2020-01-01T00:00:00.123Z"),
             ("1969-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.999Z"),
             ("9999-12-30T00:00:00.000Z", "9999-12-30T00:00:00.000Z"),
+            ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000Z"),
+            ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999Z"),
+            ("9999-12-31T23:59:59.999+01:00", "9999-12-31T22:59:59.999Z"),
+            ("0000-01-01T00:00:00Z", "0000-01-01T00:00:00.000Z"),
+            ("0000-01-01T00:00:00-00:30", "0000-01-01T00:30:00.000Z"),
+            ("2016-12-31t23:59:60z", "2016-12-31T23:59:59.000Z"),
         ] {
             assert_eq!(text.parse::<Time>().map(|time| time.to_string()), Ok(written.into()));
         }
@@ -159,15 +185,26 @@ mod tests {
     fn instants_are_written_as_the_calendar_has_them() {
         let some = (EARLIEST..LATEST).step_by(999_999_937);
         for millis in some.chain([EARLIEST, -1, 0, LATEST]) {
-            let calendar = jiff::Timestamp::from_millisecond(millis);
-            let calendar = calendar.unwrap_or(jiff::Timestamp::MAX);
-            assert_eq!(Time(millis).to_string(), format!("{calendar:.3}"));
+            let calendar = EPOCH.checked_add(SignedDuration::from_millis(millis));
+            let calendar = calendar.expect("in the calendar");
+            assert_eq!(Time(millis).to_string(), format!("{calendar:.3}Z"));
         }
     }
 
     #[test]
     fn dates_numbers_and_zones_without_offset_are_refused() {
-        for text in ["2020-01-01", "now", "", "2020-01-01T00:00:00", "2020-13-01T00:00:00Z"] {
+        for text in [
+            "2020-01-01",
+            "now",
+            "",
+            "2020-01-01T00:00:00",
+            "2020-13-01T00:00:00Z",
+            "9999-12-31T23:59:59-00:01",
+            "0000-01-01T00:00:00+00:01",
+            "10000-01-01T00:00:00Z",
+            "2020-01-01T00:00:00[UTC]",
+            "2020-01-01T00:00:00.000 ",
+        ] {
             assert_eq!(text.parse::<Time>(), Err(TimeError), "{text}");
         }
     }

@@ -52,4 +52,10 @@ pub struct Timeline {
     pub has_more: bool,
     /// What to pass as `cursor` to get them.
     pub next_cursor: Option<String>,
+    /// The ledger's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Time>,
+    /// The ledger's position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
 }

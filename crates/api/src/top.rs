@@ -53,6 +53,13 @@ pub struct TopQuery {
     /// How many; 10 if absent.
     #[param(minimum = 1, maximum = 100)]
     pub k: Option<u32>,
+    /// Checked and otherwise without effect: `k` says how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(minimum = 1, maximum = 100)]
+    pub limit: Option<u32>,
+    /// There is none: the list has one page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// One place of a ranking.

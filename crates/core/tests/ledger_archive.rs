@@ -85,7 +85,7 @@ impl World {
     fn run(&mut self, command: Command) -> Result<Reply, Refusal> {
         advance(&mut self.ledger, self.now, |_, _| {});
         let fingerprint = u128::try_from(self.now.millis()).unwrap();
-        let envelope = Envelope { actor: "test".into(), fingerprint, key: None };
+        let envelope = Envelope { actor: "test".into(), fingerprint, ..Envelope::default() };
         let mut events = Vec::new();
         let answer = execute(&mut self.ledger, self.now, &envelope, &command, &mut events);
         invariant::check(&self.ledger).unwrap();

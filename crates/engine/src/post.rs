@@ -71,7 +71,7 @@ impl Outbox<Ledger> for LedgerToCell {
 /// The command that a letter from a cell is to a ledger.
 pub fn to_ledger(cell: CellNo, letter: Letter<ToLedger>) -> Addressed<Ledger> {
     let Letter { number, position, message } = letter;
-    let envelope = Envelope { actor: "cell".into(), fingerprint: 0, key: None };
+    let envelope = Envelope { actor: "cell".into(), ..Envelope::default() };
     let message = Box::new(message);
     (envelope, ledger::Command::Receive { cell, number, position, message })
 }

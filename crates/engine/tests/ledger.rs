@@ -54,6 +54,7 @@ fn ask(engine: &Engine<LedgerCodec>, clock: &ManualClock, world: &mut World, ste
             actor: "key_test".into(),
             fingerprint: u128::from(number) + 1,
             key: (number % 3 == 0).then_some(u128::from(number)),
+            request: 0,
         };
         handle.execute(envelope, command.clone()).expect("the engine answers").value.ok();
         world.perform(&command);
@@ -90,7 +91,8 @@ fn everyone_who_reads_the_journal_comes_to_the_same_numbers() {
             _ => None,
         });
         let Some(command) = opened else { continue };
-        let envelope = Envelope { actor: "key_root".into(), fingerprint: number, key: None };
+        let envelope =
+            Envelope { actor: "key_root".into(), fingerprint: number, ..Envelope::default() };
         let answer = engine.handle().execute(envelope, command).expect("the engine answers");
         assert!(answer.value.is_ok());
     }

@@ -59,6 +59,8 @@ pub struct Principal {
     pub role: Role,
     /// The account whose subtree it may touch; everything if absent.
     pub scope: Option<Name>,
+    /// The last instant at which the key works.
+    pub expires_at: Option<Timestamp>,
     /// Agents: the region that it is bound to.
     pub region: Option<Name>,
     /// Agents: the node that it is bound to.
@@ -68,7 +70,14 @@ pub struct Principal {
 impl Principal {
     /// The holder of the root key.
     pub fn root() -> Principal {
-        Principal { id: "root".into(), role: Role::Admin, scope: None, region: None, node: None }
+        Principal {
+            id: "root".into(),
+            role: Role::Admin,
+            scope: None,
+            expires_at: None,
+            region: None,
+            node: None,
+        }
     }
 
     fn of(id: &str, key: &ApiKey) -> Principal {
@@ -76,6 +85,7 @@ impl Principal {
             id: id.into(),
             role: role(key.role),
             scope: key.scope.clone(),
+            expires_at: key.expires_at,
             region: key.region.clone(),
             node: key.node.clone(),
         }
@@ -101,6 +111,11 @@ impl Principal {
     /// The tenant that the key is bound to.
     pub fn tenant(&self) -> Option<&str> {
         self.scope.as_deref().map(tenant_of)
+    }
+
+    /// The name of its rate limit: ids of keys are unique only within their tenant.
+    pub fn bucket(&self) -> String {
+        format!("{}/{}", self.tenant().unwrap_or("*"), self.id)
     }
 
     /// Whether rate limits leave it alone.
@@ -190,10 +205,20 @@ pub fn authenticate(
         return Ok(Principal::root());
     }
     let id = key_id(key).ok_or_else(unknown)?;
-    let known = directory.key(id);
-    // An unknown id costs the same comparison as a known one.
-    let matches = bool::from(hash.ct_eq(known.map_or(&[0; 32], |known| &known.secret_hash)));
-    let known = known.filter(|_| matches).ok_or_else(unknown)?;
+    // Keys of several tenants may have the same id; the secret belongs to one of them.
+    let mut known = None;
+    let mut compared = false;
+    for key in directory.keys_named(id) {
+        compared = true;
+        if bool::from(hash.ct_eq(&key.secret_hash)) {
+            known = Some(key);
+        }
+    }
+    if !compared {
+        // An unknown id costs the same comparison as a known one.
+        let _never = bool::from(hash.ct_eq(&[0; 32]));
+    }
+    let known = known.ok_or_else(unknown)?;
     if known.expires_at.is_some_and(|expires_at| expires_at < now) {
         return Err(unknown());
     }

@@ -35,7 +35,7 @@ impl IdMaker {
 
     /// The id of a new request.
     pub fn make_request_id(&self, now: Timestamp) -> RequestId {
-        RequestId(base32_digits(self.bits(now)))
+        RequestId::from_bits(self.bits(now))
     }
 
     fn bits(&self, now: Timestamp) -> u128 {
@@ -56,9 +56,9 @@ impl IdMaker {
 /// Digits of an id: 128 bits.
 const DIGITS: usize = 26;
 
-/// The id of a request, `req_01JAB…`. Every request has one, so it lies where the request does.
+/// The id of a request, `req_01JAB…`, also as a number. Every request has one, so it lies where the request does.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct RequestId([u8; DIGITS]);
+pub struct RequestId([u8; DIGITS], u128);
 
 impl std::fmt::Display for RequestId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -68,6 +68,16 @@ impl std::fmt::Display for RequestId {
 }
 
 impl RequestId {
+    /// The id with this number.
+    pub(crate) fn from_bits(bits: u128) -> RequestId {
+        RequestId(base32_digits(bits), bits)
+    }
+
+    /// The id as a number.
+    pub(crate) fn bits(&self) -> u128 {
+        self.1
+    }
+
     /// The id for a header.
     pub(crate) fn header(&self) -> HeaderValue {
         let mut text = *b"req_00000000000000000000000000";

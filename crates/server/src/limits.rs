@@ -73,20 +73,20 @@ impl Limits {
 
     /// Takes a token from each bucket that the request falls into. Metering has its own.
     pub fn take(&self, principal: &Principal, priority: Priority) -> Result<HeaderMap, Failure> {
-        let mut headers = HeaderMap::new();
         if principal.is_exempt() {
-            return Ok(headers);
+            return Ok(HeaderMap::new());
         }
         let set = usize::from(priority == Priority::Metering);
-        let key = ("key", &self.keys[set], principal.id.to_string(), self.options.per_key);
+        let key = ("key", &self.keys[set], principal.bucket(), self.options.per_key);
         let tenant = principal.tenant().map(|tenant| {
             ("tenant", &self.tenants[set], tenant.to_owned(), self.options.per_tenant)
         });
+        let buckets = || std::iter::once(&key).chain(&tenant);
+        let policies: Vec<String> =
+            buckets().map(|(name, _, _, rate)| format!("\"{name}\";q={rate};w=1")).collect();
         let mut left: Option<(u32, &str)> = None;
-        let mut policies = Vec::new();
-        for (name, limiter, bucket, rate) in std::iter::once(key).chain(tenant) {
-            policies.push(format!("\"{name}\";q={rate};w=1"));
-            match limiter.check_key(&bucket) {
+        for (name, limiter, bucket, _) in buckets() {
+            match limiter.check_key(bucket) {
                 Ok(state) => {
                     let remaining = state.remaining_burst_capacity();
                     if left.is_none_or(|(least, _)| remaining < least) {
@@ -94,20 +94,15 @@ impl Limits {
                     }
                 }
                 Err(until) => {
-                    return Err(refusal(name, until.wait_time_from(DefaultClock::default().now())));
+                    let wait = until.wait_time_from(DefaultClock::default().now());
+                    let seconds = wait.as_secs() + 1;
+                    let standing = standing(&policies, name, 0, seconds);
+                    return Err(refusal(name, seconds).with_headers(standing));
                 }
             }
         }
-        let mut insert = |name: &'static str, value: String| {
-            if let Ok(value) = HeaderValue::from_str(&value) {
-                headers.insert(name, value);
-            }
-        };
-        insert("ratelimit-policy", policies.join(", "));
-        if let Some((remaining, name)) = left {
-            insert("ratelimit", format!("\"{name}\";r={remaining};t=1"));
-        }
-        Ok(headers)
+        let (remaining, name) = left.expect("every key has a bucket");
+        Ok(standing(&policies, name, remaining, 1))
     }
 
     /// Forgets buckets that are full again; called now and then.
@@ -116,8 +111,20 @@ impl Limits {
     }
 }
 
-fn refusal(bucket: &str, wait: Duration) -> Failure {
-    let seconds = wait.as_secs() + 1;
+/// What an answer says of the limits: all policies, and the bucket that has least left.
+fn standing(policies: &[String], name: &str, remaining: u32, seconds: u64) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut insert = |name: &'static str, value: String| {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    };
+    insert("ratelimit-policy", policies.join(", "));
+    insert("ratelimit", format!("\"{name}\";r={remaining};t={seconds}"));
+    headers
+}
+
+fn refusal(bucket: &str, seconds: u64) -> Failure {
     let detail = format!("the {bucket} has used up its requests; try again in {seconds} s");
     Failure::new(Code::RateLimited, detail).retry_after(seconds)
 }
@@ -233,7 +240,7 @@ mod tests {
 
     fn principal(scope: &str) -> Principal {
         let role = bursar_api::key::Role::Viewer;
-        Principal { id: "k".into(), role, scope: Some(scope.into()), region: None, node: None }
+        Principal { id: "k".into(), role, scope: Some(scope.into()), ..Principal::root() }
     }
 
     fn limits(per_key: u32, per_tenant: u32) -> Limits {

@@ -138,7 +138,12 @@ impl Order {
         let creates = plan.creates.is_some();
         let chosen = plan.creates.filter(|(_, _, chosen)| *chosen);
         Ok(Ready {
-            envelope: Envelope { actor: caller.principal.id, fingerprint, key },
+            envelope: Envelope {
+                actor: caller.principal.id,
+                fingerprint,
+                key,
+                request: caller.request,
+            },
             command: (plan.build)(tenant.clone()),
             tenant,
             finish: Finish { shape: plan.shape, creates },

@@ -1,6 +1,6 @@
 //! Every way in which a request fails, mapped to its problem in this one place.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::amount::Sum;
 use bursar_api::json::BodyError;
@@ -14,6 +14,7 @@ use bursar_core::ledger::{self, Refusal};
 use bursar_engine::EngineError;
 
 use crate::http::meta;
+use crate::ids::RequestId;
 
 /// A failed request.
 #[derive(Clone, Debug)]
@@ -24,6 +25,10 @@ pub struct Failure {
     pub retry_after: Option<u64>,
     /// Whether this answer was kept from the first time.
     pub replayed: bool,
+    /// The request that was answered so first, if it was not this one.
+    first: Option<RequestId>,
+    /// What else the head of the answer says.
+    headers: Option<Box<HeaderMap>>,
 }
 
 impl Failure {
@@ -31,7 +36,7 @@ impl Failure {
     pub fn new(code: Code, detail: impl Into<String>) -> Failure {
         let problem = Box::new(Problem::new(code, detail));
         let retry_after = (code.status() == 503).then_some(1);
-        Failure { problem, retry_after, replayed: false }
+        Failure { problem, retry_after, replayed: false, first: None, headers: None }
     }
 
     /// A field, parameter or header that can never be right.
@@ -60,17 +65,30 @@ impl Failure {
         self
     }
 
+    /// Adds to the head of the answer.
+    pub fn with_headers(mut self, headers: HeaderMap) -> Failure {
+        self.headers = Some(Box::new(headers));
+        self
+    }
+
     /// Sets whether this answer was kept from the first time.
     pub fn replayed(mut self, replayed: bool) -> Failure {
         self.replayed = replayed;
         self
     }
 
+    /// Names the request that was answered so first, if its number is known: a kept answer is told
+    /// again in the same words.
+    pub fn first_told(mut self, request: u128) -> Failure {
+        self.first = (request != 0).then(|| RequestId::from_bits(request));
+        self
+    }
+
     /// The body, with the id of the request and the full address of the page that explains it.
     pub fn into_problem(self) -> Problem {
-        let mut problem = *self.problem;
+        let (mut problem, first) = (*self.problem, self.first);
         meta::with(|meta| {
-            problem.request_id = meta.request_id.to_string();
+            problem.request_id = first.unwrap_or(meta.request_id).to_string();
             problem.kind = format!("{}{}", meta.base_url, problem.kind);
         });
         problem
@@ -78,8 +96,9 @@ impl Failure {
 }
 
 impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+    fn into_response(mut self) -> Response {
         let (retry_after, replayed) = (self.retry_after, self.replayed);
+        let more = self.headers.take();
         let problem = self.into_problem();
         meta::note_problem(problem.code);
         let status =
@@ -93,6 +112,9 @@ impl IntoResponse for Failure {
         }
         if let Some(seconds) = retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(more) = more {
+            headers.extend(*more);
         }
         if replayed {
             headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
@@ -123,7 +145,7 @@ impl From<EngineError> for Failure {
 
 impl From<ledger::Refused> for Failure {
     fn from(refused: ledger::Refused) -> Failure {
-        Failure::from(refused.refusal).replayed(refused.replayed)
+        Failure::from(refused.refusal).replayed(refused.replayed).first_told(refused.request)
     }
 }
 
@@ -139,7 +161,7 @@ impl From<directory::Refused> for Failure {
                 Failure::new(Code::AlreadyExists, "the id is taken; choose another one")
             }
         };
-        failure.replayed(refused.replayed)
+        failure.replayed(refused.replayed).first_told(refused.request)
     }
 }
 

@@ -242,6 +242,8 @@ fn account_as(
         overdraft_limit: settings.overdraft_limit.map(sum),
         frozen,
         uncollected: Sum::from_micros(uncollected),
+        as_of: None,
+        position: None,
     }
 }
 

@@ -124,7 +124,7 @@ pub async fn run(app: Arc<App>) {
 
 /// Stops spending. What an operator unfreezes while the law is broken is frozen again.
 async fn freeze(app: &App, path: Name) {
-    let envelope = Envelope { actor: "self-check".into(), fingerprint: 0, key: None };
+    let envelope = Envelope { actor: "self-check".into(), ..Envelope::default() };
     if app.ledger.post(envelope, Command::FreezeAccount { path }).answer().await.is_err() {
         tracing::error!("the tenant could not be frozen; the next round tries again");
     }

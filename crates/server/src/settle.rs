@@ -55,9 +55,9 @@ impl App {
     }
 
     /// Moves the manual clock to `target`. What is due on the way happens in order: whenever one
-    /// machine has something to do, the clock stops there until the others know.
+    /// machine has something to do, the clock stops there until the others know. Whoever calls this
+    /// holds `moving`.
     pub async fn move_clock(&self, manual: &ManualClock, target: Timestamp) -> Result<(), Failure> {
-        let _one_at_a_time = self.moving.lock().await;
         self.settle().await?;
         let mut told = manual.now();
         while let Some(stop) = self.next_stop(manual.now(), target).await? {

@@ -23,17 +23,42 @@ pub(crate) struct StoredEvent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Kind {
-    RegionAdded { region: String },
-    OrgAssigned { org: String, shard: u16 },
+    RegionAdded {
+        region: String,
+    },
+    OrgAssigned {
+        org: String,
+        shard: u16,
+    },
     KeyCreated(Box<StoredKey>),
-    KeyRevoked { id: String },
-    PriceSet { gpu_type: String, region: Option<String>, micros: i64, effective_ms: i64 },
+    KeyRevoked {
+        id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
+    },
+    PriceSet {
+        gpu_type: String,
+        region: Option<String>,
+        micros: i64,
+        effective_ms: i64,
+    },
     ClassSet(StoredClass),
     QuotaSet(StoredQuota),
-    QuotaRemoved { account: String, region: Option<String> },
+    QuotaRemoved {
+        account: String,
+        region: Option<String>,
+    },
     ClockNoted {},
-    Answered { key: String, fingerprint: String, answer: StoredAnswer },
-    AnswersForgotten { answers: u32 },
+    Answered {
+        key: String,
+        fingerprint: String,
+        answer: StoredAnswer,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<String>,
+    },
+    AnswersForgotten {
+        answers: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,6 +100,7 @@ enum StoredAnswer {
     Done,
     Key { id: String, created: bool },
     Price { version: u32, effective_ms: i64 },
+    Clock { target_ms: i64 },
     AlreadyExists,
 }
 
@@ -106,7 +132,9 @@ impl StoredEvent {
                 Kind::OrgAssigned { org: org.to_string(), shard: *shard }
             }
             Event::KeyCreated { id, key } => Kind::KeyCreated(Box::new(store_key(id, key))),
-            Event::KeyRevoked { id } => Kind::KeyRevoked { id: id.to_string() },
+            Event::KeyRevoked { id, tenant } => {
+                Kind::KeyRevoked { id: id.to_string(), tenant: text(tenant.as_ref()) }
+            }
             Event::PriceSet { gpu_type, region, per_gpu_hour, effective_at } => Kind::PriceSet {
                 gpu_type: gpu_type.to_string(),
                 region: text(region.as_ref()),
@@ -132,10 +160,11 @@ impl StoredEvent {
                 Kind::QuotaRemoved { account: account.to_string(), region: text(region.as_ref()) }
             }
             Event::ClockNoted => Kind::ClockNoted {},
-            Event::Answered { key, fingerprint, answer } => Kind::Answered {
+            Event::Answered { key, fingerprint, answer, request } => Kind::Answered {
                 key: format!("{key:032x}"),
                 fingerprint: format!("{fingerprint:032x}"),
                 answer: store_answer(answer),
+                request: (*request != 0).then(|| format!("{request:032x}")),
             },
             Event::AnswersForgotten { answers } => Kind::AnswersForgotten { answers: *answers },
         };
@@ -154,7 +183,9 @@ impl StoredEvent {
                 let (id, key) = read_key(*stored)?;
                 Event::KeyCreated { id, key: Box::new(key) }
             }
-            Kind::KeyRevoked { id } => Event::KeyRevoked { id: id.into() },
+            Kind::KeyRevoked { id, tenant } => {
+                Event::KeyRevoked { id: id.into(), tenant: name(tenant) }
+            }
             Kind::PriceSet { gpu_type, region, micros, effective_ms } => Event::PriceSet {
                 gpu_type: gpu_type.into(),
                 region: name(region),
@@ -185,10 +216,11 @@ impl StoredEvent {
                 Event::QuotaRemoved { account: account.into(), region: name(region) }
             }
             Kind::ClockNoted {} => Event::ClockNoted,
-            Kind::Answered { key, fingerprint, answer } => Event::Answered {
+            Kind::Answered { key, fingerprint, answer, request } => Event::Answered {
                 key: read_hash(&key)?,
                 fingerprint: read_hash(&fingerprint)?,
                 answer: Box::new(read_answer(answer)),
+                request: request.map_or(Ok(0), |request| read_hash(&request))?,
             },
             Kind::AnswersForgotten { answers } => Event::AnswersForgotten { answers },
         })
@@ -242,6 +274,7 @@ fn store_answer(answer: &Result<Reply, Refusal>) -> StoredAnswer {
         Ok(Reply::Price { version, effective_at }) => {
             StoredAnswer::Price { version: *version, effective_ms: effective_at.millis() }
         }
+        Ok(Reply::Clock { target }) => StoredAnswer::Clock { target_ms: target.millis() },
         // No other refusal is kept: see `Refusal::is_remembered`.
         Err(
             Refusal::AlreadyExists
@@ -258,6 +291,9 @@ fn read_answer(stored: StoredAnswer) -> Result<Reply, Refusal> {
         StoredAnswer::Key { id, created } => Ok(Reply::Key { id: id.into(), created }),
         StoredAnswer::Price { version, effective_ms } => {
             Ok(Reply::Price { version, effective_at: Timestamp::from_millis(effective_ms) })
+        }
+        StoredAnswer::Clock { target_ms } => {
+            Ok(Reply::Clock { target: Timestamp::from_millis(target_ms) })
         }
         StoredAnswer::AlreadyExists => Err(Refusal::AlreadyExists),
     }
@@ -291,12 +327,18 @@ mod tests {
             running_jobs: Some(1),
             waiting_jobs: None,
         };
-        let answer = |answer| Event::Answered { key: 5, fingerprint: 6, answer: Box::new(answer) };
+        let told = |answer, request| Event::Answered {
+            key: 5,
+            fingerprint: 6,
+            answer: Box::new(answer),
+            request,
+        };
+        let answer = |answer| told(answer, 0);
         vec![
             Event::RegionAdded { region: "eu".into() },
             Event::OrgAssigned { org: "acme".into(), shard: 2 },
             Event::KeyCreated { id: "k".into(), key: Box::new(key) },
-            Event::KeyRevoked { id: "k".into() },
+            Event::KeyRevoked { id: "k".into(), tenant: None },
             Event::PriceSet {
                 gpu_type: "H100".into(),
                 region: None,
@@ -312,6 +354,9 @@ mod tests {
             answer(Ok(Reply::Price { version: 3, effective_at: Timestamp::from_millis(4) })),
             answer(Err(Refusal::AlreadyExists)),
             Event::AnswersForgotten { answers: 8 },
+            answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
+            Event::KeyRevoked { id: "k".into(), tenant: Some("acme".into()) },
+            told(Err(Refusal::AlreadyExists), 7),
         ]
     }
 

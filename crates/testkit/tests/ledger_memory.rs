@@ -38,7 +38,7 @@ impl World {
     fn give(&mut self, key: Option<u128>, command: &Command) -> Result<Accepted, Refused> {
         let now = Timestamp::from_millis(self.now);
         advance(&mut self.ledger, now, |_, _| {});
-        let envelope = Envelope { actor: "tester".into(), fingerprint: 7, key };
+        let envelope = Envelope { actor: "tester".into(), fingerprint: 7, key, request: 0 };
         let answer = execute(&mut self.ledger, now, &envelope, command, &mut Vec::new());
         invariant::check(&self.ledger).unwrap_or_else(|violation| panic!("{violation}"));
         answer

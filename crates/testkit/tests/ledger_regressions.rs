@@ -32,7 +32,8 @@ impl World {
 
     fn give(&mut self, command: Command) -> Given {
         self.given += 1;
-        let envelope = Envelope { actor: "tester".into(), fingerprint: self.given, key: None };
+        let envelope =
+            Envelope { actor: "tester".into(), fingerprint: self.given, ..Envelope::default() };
         let step = Step { now: Timestamp::from_millis(self.now), envelope, command };
         self.pair.run(&step).unwrap_or_else(|difference| panic!("{difference}"))
     }

@@ -44,7 +44,9 @@ pub(crate) struct SetArguments {
 pub(crate) async fn run(session: &Session, command: PriceCommand) -> Result<(), Failure> {
     match command {
         PriceCommand::Set(arguments) => set(session, arguments).await,
-        PriceCommand::Ls { at } => session.read(prices::list(&PriceQuery { at })).await,
+        PriceCommand::Ls { at } => {
+            session.read(prices::list(&PriceQuery { at, ..PriceQuery::default() })).await
+        }
     }
 }
 
@@ -52,7 +54,10 @@ async fn set(session: &Session, arguments: SetArguments) -> Result<(), Failure> 
     let SetArguments { gpu_type, per_gpu_hour, region, effective, change } = arguments;
     let price = SetPrice { per_gpu_hour, region, effective_at: effective };
     let effect = async |session: &Session| {
-        let book = session.send(prices::list(&PriceQuery { at: effective })).await?.value;
+        let book = session
+            .send(prices::list(&PriceQuery { at: effective, ..PriceQuery::default() }))
+            .await?
+            .value;
         let same = |known: &&Price| known.gpu_type == gpu_type && known.region == price.region;
         Ok(vec![match book.data.iter().find(same) {
             Some(known) => format!("replaces {} per GPU-hour", known.per_gpu_hour),

@@ -75,7 +75,9 @@ pub(crate) async fn run(session: &Session, command: RegionCommand) -> Result<(),
     match command {
         RegionCommand::Ls { watch } => session.watch(regions::list(), &watch).await,
         RegionCommand::Queue(QueueArguments { region, limit, watch }) => {
-            session.watch(regions::queue(&region, &QueueQuery { limit }), &watch).await
+            session
+                .watch(regions::queue(&region, &QueueQuery { limit, cursor: None }), &watch)
+                .await
         }
         RegionCommand::Plan(PlanArguments { region, from, to, nodes, change }) => {
             let plan = PlanMaintenance { from, to, nodes: some(&nodes) };

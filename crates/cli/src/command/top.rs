@@ -31,7 +31,9 @@ pub(crate) struct TopArguments {
 
 pub(crate) async fn run(session: &Session, arguments: TopArguments) -> Result<(), Failure> {
     let TopArguments { kind, by, window, k, watch } = arguments;
-    session.watch(balances::top(&TopQuery { kind, by, window, k }), &watch).await
+    session
+        .watch(balances::top(&TopQuery { kind, by, window, k, limit: None, cursor: None }), &watch)
+        .await
 }
 
 impl View for Top {

@@ -195,3 +195,126 @@ async fn what_was_opened_issued_frozen_or_set_is_told_as_it_was_at_first() {
         assert_eq!((again.status, &again.body), (told[number].status, &told[number].body));
     }
 }
+
+#[tokio::test]
+async fn the_clock_moves_once_under_a_key_also_after_a_crash() {
+    let mut server = Server::start();
+    let root = server.root.clone();
+    let shown = async |server: &Server| server.get("/v1/clock").await["now"].clone();
+    let hour = json!({ "advance_seconds": 3600 });
+    let first = server.send("POST", "/v1/clock", hour.clone(), &root, &KEY).await;
+    assert!(!first.is_replayed());
+    let first = first.expect(200);
+    assert_eq!(first["now"], "2020-01-01T01:00:00.000Z");
+    for crash in [false, true] {
+        if crash {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        let again = server.send("POST", "/v1/clock", hour.clone(), &root, &KEY).await;
+        assert!(again.is_replayed());
+        assert_eq!(again.expect(200), first);
+        assert_eq!(shown(&server).await, first["now"]);
+        let other = json!({ "advance_seconds": 60 });
+        let reused = server.send("POST", "/v1/clock", other, &root, &KEY).await;
+        reused.problem("idempotency_key_reused");
+        assert_eq!(shown(&server).await, first["now"]);
+    }
+    // What was right the first time stays right, although time has gone on.
+    let named = json!({ "now": "2020-01-01T02:00:00Z" });
+    let key = [("Idempotency-Key", "k-2")];
+    let told = server.send("POST", "/v1/clock", named.clone(), &root, &key).await.expect(200);
+    server.advance(1).await;
+    let again = server.send("POST", "/v1/clock", named.clone(), &root, &key).await;
+    assert!(again.is_replayed());
+    assert_eq!(again.expect(200), told);
+    assert_eq!(shown(&server).await, "2020-01-01T02:00:01.000Z");
+    // A mistake is not kept.
+    let key = [("Idempotency-Key", "k-3")];
+    server.send("POST", "/v1/clock", named, &root, &key).await.problem("invalid_field");
+    server.send("POST", "/v1/clock", hour, &root, &key).await.expect(200);
+    assert_eq!(shown(&server).await, "2020-01-01T03:00:01.000Z");
+}
+
+#[tokio::test]
+async fn a_move_of_the_clock_that_a_crash_cuts_off_is_finished_and_not_made_twice() {
+    let mut server = Server::start();
+    server.tree().await;
+    let root = server.root.clone();
+    let step = json!({ "advance_seconds": 86_400 });
+    for day in 1..=8u64 {
+        let key = format!("day-{day}");
+        let header = [("Idempotency-Key", key.as_str())];
+        {
+            // Cut off somewhere, each time a little later.
+            let moving = server.send("POST", "/v1/clock", step.clone(), &root, &header);
+            let cut = std::time::Duration::from_millis(day / 2);
+            let _answer = tokio::time::timeout(cut, moving).await;
+        }
+        server.crash_and_restart(&["--clock", "manual"]);
+        let told = server.send("POST", "/v1/clock", step.clone(), &root, &header).await.expect(200);
+        let now = format!("2020-01-{:02}T00:00:00.000Z", day + 1);
+        assert_eq!(told["now"], now.as_str());
+        assert_eq!(server.get("/v1/clock").await["now"], now.as_str());
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_comes_again_byte_for_byte_also_after_a_crash() {
+    let mut server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "1").await;
+    let root = server.root.clone();
+    let key = json!({ "id": "taken", "role": "viewer", "scope": "acme", "name": "n" });
+    server.call("POST", "/v1/keys", key).await.expect(201);
+    let hold = json!({ "id": "h", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    server.call("POST", "/v1/holds/h/release", json!({})).await.expect(200);
+    let charge = json!({ "account": "acme", "amount": "5" });
+    let closed = "/v1/holds/h/settle";
+    let part = json!({ "method": "POST", "path": "/v1/charges", "body": charge });
+    let own = json!({
+        "method": "POST", "path": closed, "body": { "total": "1" }, "idempotency_key": "own"
+    });
+    let asked = [
+        ("POST", "/v1/charges", charge.clone(), 402),
+        ("POST", closed, json!({ "total": "1" }), 409),
+        ("POST", "/v1/accounts", json!({ "id": "acme", "kind": "org", "name": "x" }), 409),
+        (
+            "POST",
+            "/v1/keys",
+            json!({ "id": "taken", "role": "admin", "scope": "acme", "name": "n" }),
+            409,
+        ),
+        ("POST", "/v1/batch", json!({ "operations": [part, own] }), 200),
+        ("POST", "/v1/batch", json!({ "operations": [part], "atomic": true }), 409),
+    ];
+    let ask = async |server: &Server, place: usize| {
+        let (method, path, body, status) = &asked[place];
+        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        let request = server.client.request(method, format!("{}{path}", server.url));
+        let request = request.bearer_auth(&root).json(body);
+        let request = request.header("idempotency-key", format!("refused-{place}"));
+        let response = request.send().await.expect("the server is there");
+        assert_eq!(response.status(), *status, "{path}");
+        let replayed = response.headers().contains_key("idempotent-replayed");
+        (replayed, response.text().await.expect("the whole body"))
+    };
+    let mut told = Vec::new();
+    for place in 0..asked.len() {
+        let (replayed, body) = ask(&server, place).await;
+        assert!(!replayed && body.contains("\"request_id\":\"req_"), "{body}");
+        told.push(body);
+    }
+    // What would help now does not change what was told.
+    server.grant("more", "acme", "100").await;
+    for crash in [false, true] {
+        if crash {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        for (place, first) in told.iter().enumerate() {
+            let (replayed, again) = ask(&server, place).await;
+            assert!(replayed, "{again}");
+            assert_eq!(again, *first);
+        }
+    }
+}

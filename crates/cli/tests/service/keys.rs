@@ -74,3 +74,103 @@ async fn a_key_works_through_its_last_instant() {
     server.advance(1).await;
     server.send("GET", "/v1/accounts/acme", Value::Null, key, &[]).await.problem("unauthenticated");
 }
+
+#[tokio::test]
+async fn nobody_makes_a_key_that_outlives_their_own() {
+    let server = Server::start();
+    server.tree().await;
+    let admin = json!({
+        "role": "admin", "scope": "acme", "name": "n", "expires_at": "2020-01-02T00:00:00Z"
+    });
+    let admin = server.call("POST", "/v1/keys", admin).await.expect(201)["key"].clone();
+    let admin = admin.as_str().expect("shown once");
+    let make = async |end: Value| {
+        let body = json!({ "role": "viewer", "scope": "acme", "name": "n", "expires_at": end });
+        server.send("POST", "/v1/keys", body, admin, &[]).await
+    };
+    for end in [Value::Null, json!("2020-01-02T00:00:00.001Z")] {
+        let refused = make(end).await.problem("forbidden");
+        let detail = refused["detail"].as_str().expect("text");
+        assert!(detail.contains("2020-01-02T00:00:00.000Z"), "{detail}");
+    }
+    make(json!("2020-01-02T00:00:00Z")).await.expect(201);
+    make(json!("2020-01-01T12:00:00Z")).await.expect(201);
+}
+
+#[tokio::test]
+async fn ids_and_idempotency_keys_of_keys_belong_to_their_tenant() {
+    let mut server = Server::start();
+    server.tree().await;
+    let root = server.root.clone();
+    let tenants = ["acme", "umbra"];
+    let mut admins = Vec::new();
+    for tenant in tenants {
+        admins.push(server.key("admin", tenant).await);
+    }
+    let header = [("Idempotency-Key", "same")];
+    let mut secrets = Vec::new();
+    for (tenant, admin) in tenants.iter().zip(&admins) {
+        let body = json!({ "id": "my-key", "role": "viewer", "scope": tenant, "name": "n" });
+        let made = server.send("POST", "/v1/keys", body.clone(), admin, &header).await;
+        assert!(!made.is_replayed());
+        let made = made.expect(201);
+        secrets.push(made["key"].as_str().expect("shown once").to_owned());
+        assert!(server.send("POST", "/v1/keys", body, admin, &header).await.is_replayed());
+        let other = json!({ "id": "my-key", "role": "admin", "scope": tenant, "name": "n" });
+        server.send("POST", "/v1/keys", other, admin, &[]).await.problem("already_exists");
+    }
+    // Each secret stands for the key of its own tenant, after a restart too.
+    for restarted in [false, true] {
+        if restarted {
+            server.crash_and_restart(&["--clock", "manual"]);
+        }
+        for (place, secret) in secrets.iter().enumerate() {
+            let own = format!("/v1/accounts/{}", tenants[place]);
+            let foreign = format!("/v1/accounts/{}", tenants[1 - place]);
+            server.send("GET", &own, Value::Null, secret, &[]).await.expect(200);
+            server.send("GET", &foreign, Value::Null, secret, &[]).await.problem("not_found");
+        }
+    }
+    // Whoever sees both is asked which is meant, and finds both on pages of one.
+    let mut seen = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = server.get(&format!("/v1/keys?limit=1{cursor}")).await;
+        seen.push((page["data"][0]["id"].clone(), page["data"][0]["scope"].clone()));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    let mine: Vec<&Value> =
+        seen.iter().filter(|(id, _)| id == "my-key").map(|(_, scope)| scope).collect();
+    assert_eq!((seen.len(), mine.len()), (4, 2), "{seen:?}");
+    let path = "/v1/keys/my-key";
+    server.call("DELETE", path, Value::Null).await.problem("ambiguous_id");
+    // One of the platform has no tenant to name.
+    let body = json!({ "id": "my-key", "role": "viewer", "scope": "*", "name": "n" });
+    let platform = server.call("POST", "/v1/keys", body).await.expect(201)["key"].clone();
+    server.call("DELETE", path, Value::Null).await.expect(204);
+    let platform = platform.as_str().expect("shown once");
+    server.send("GET", "/v1/accounts", Value::Null, platform, &[]).await.problem("unauthenticated");
+    server.call("DELETE", path, Value::Null).await.problem("ambiguous_id");
+    let gone = [("Idempotency-Key", "gone")];
+    server.send("DELETE", path, Value::Null, &admins[0], &gone).await.expect(204);
+    let look = |secret: &str| {
+        let (server, secret) = (&server, secret.to_owned());
+        async move { server.send("GET", "/v1/accounts", Value::Null, &secret, &[]).await.status }
+    };
+    assert_eq!((look(&secrets[0]).await, look(&secrets[1]).await), (401, 200));
+    // A repeat does not reach for the other one.
+    for admin in [&admins[0], &root] {
+        let again = server.send("DELETE", path, Value::Null, admin, &gone).await;
+        assert!(again.is_replayed());
+        again.expect(204);
+    }
+    assert_eq!(look(&secrets[1]).await, 200);
+    server.send("DELETE", path, Value::Null, &admins[0], &[]).await.problem("not_found");
+    let foreign = [("Bursar-Tenant", "acme")];
+    server.send("DELETE", path, Value::Null, &root, &foreign).await.problem("not_found");
+    server.call("DELETE", path, Value::Null).await.expect(204);
+    assert_eq!(look(&secrets[1]).await, 401);
+}

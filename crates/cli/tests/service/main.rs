@@ -8,6 +8,7 @@ mod batch;
 mod codes;
 mod concurrency;
 mod credits;
+mod edges;
 mod feed;
 mod idempotency;
 mod keys;

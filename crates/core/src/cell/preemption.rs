@@ -146,7 +146,7 @@ impl Cell {
         {
             return false;
         }
-        let victims = self.minimal(now, job, &kept.nodes, guests);
+        let victims = self.minimal(now, job, &kept.nodes, guests, Trigger::Share);
         let plan = Plan { model, nodes: kept.nodes.clone(), victims };
         self.decide_plan(now, job, plan, false, events);
         true
@@ -206,9 +206,10 @@ impl Cell {
             }
             let victims: BTreeSet<AttemptId> =
                 plans.into_iter().flat_map(|plan| plan.victims).collect();
-            let victims = self.minimal(now, job, &nodes, victims);
+            let victims = self.minimal(now, job, &nodes, victims, trigger);
             // Without victims there is a place already, and the next pass will find it.
-            let useful = !victims.is_empty() && self.gains(job, &victims);
+            let gains = trigger == Trigger::Class || self.gains(job, &victims);
+            let useful = !victims.is_empty() && gains;
             useful.then_some(Plan { model: priced, nodes, victims })
         })
     }
@@ -326,20 +327,21 @@ impl Cell {
         own.map(|(victim, _)| victim.devices()).sum::<u64>() < job.devices().max(1)
     }
 
-    /// The victims without whom the job would not fit on all its nodes. Those of its own account, and
-    /// those whose leaving costs most, are spared first.
+    /// The victims without whom the job would not fit on all its nodes. Those of its own account, where it takes for
+    /// the share, and those whose leaving costs most are spared first.
     fn minimal(
         &self,
         now: Timestamp,
         job: &Job,
         nodes: &[NodeId],
         mut victims: BTreeSet<AttemptId>,
+        trigger: Trigger,
     ) -> Vec<AttemptId> {
         let mut order: Vec<_> = victims
             .iter()
             .filter_map(|attempt| {
                 let (victim, live) = self.live(*attempt)?;
-                let own = victim.account == job.account;
+                let own = trigger == Trigger::Share && victim.account == job.account;
                 Some((own, victim.class(), self.lost_micros(now, victim, live), *attempt))
             })
             .collect();

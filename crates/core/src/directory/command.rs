@@ -31,6 +31,8 @@ pub enum Command {
     RevokeKey {
         /// The key.
         id: Name,
+        /// The tenant whose key it is; none for keys of the platform.
+        tenant: Option<Name>,
     },
     /// Adds a version of a price.
     SetPrice {
@@ -49,6 +51,12 @@ pub enum Command {
         name: Name,
         /// Its terms.
         class: Box<Class>,
+    },
+    /// Fixes where a manual clock is to be moved, before it moves: under one key always to the same
+    /// instant, so that repeating the move changes nothing.
+    AimClock {
+        /// The instant.
+        target: Timestamp,
     },
     /// Writes the present instant down, so that a manual clock goes on from there.
     NoteClock,
@@ -72,6 +80,11 @@ pub enum Reply {
         version: u32,
         /// From when on it counts.
         effective_at: Timestamp,
+    },
+    /// Where a manual clock is to be moved.
+    Clock {
+        /// The instant.
+        target: Timestamp,
     },
 }
 
@@ -121,4 +134,6 @@ pub struct Refused {
     pub refusal: Refusal,
     /// Whether it was kept from the first time this request was made.
     pub replayed: bool,
+    /// The id of the request that was refused first, zero if it is not known.
+    pub request: u128,
 }

@@ -6,6 +6,9 @@ use crate::credits::Credits;
 use crate::ledger::id::Name;
 use crate::time::Timestamp;
 
+/// Stands for the tenant of keys that have none.
+pub const PLATFORM_KEYS: &str = "*";
+
 /// Everything that can happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -32,6 +35,9 @@ pub enum Event {
     KeyRevoked {
         /// The key.
         id: Name,
+        /// The tenant whose key it is, or [`PLATFORM_KEYS`]. Absent in journals of when ids were
+        /// unique over all tenants.
+        tenant: Option<Name>,
     },
     /// A version of a price was added.
     PriceSet {
@@ -77,6 +83,8 @@ pub enum Event {
         fingerprint: u128,
         /// The answer.
         answer: Box<Result<Reply, Refusal>>,
+        /// The id of the request that was refused; zero if it was not.
+        request: u128,
     },
     /// Answers that were kept long enough were forgotten.
     AnswersForgotten {

@@ -1,7 +1,7 @@
 //! The directory as a machine.
 
 use super::command::{Accepted, Command, Refusal, Refused, Reply};
-use super::event::Event;
+use super::event::{Event, PLATFORM_KEYS};
 use super::price::PriceVersion;
 use super::state::{ApiKey, Class, Directory, KeptAnswer};
 use crate::digest::Digest;
@@ -32,22 +32,17 @@ impl Machine for Directory {
         command: &Command,
         events: &mut Vec<Event>,
     ) -> Result<Accepted, Refused> {
-        let fresh = |refusal| Refused { refusal, replayed: false };
+        let fresh = |refusal| Refused { refusal, replayed: false, request: envelope.request };
         command.validate().map_err(fresh)?;
-        if let Some(kept) = envelope.key.and_then(|key| self.answers.get(&key)) {
-            if kept.fingerprint != envelope.fingerprint {
-                return Err(fresh(Refusal::IdempotencyKeyReused));
-            }
-            return match &kept.answer {
-                Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
-                Err(refusal) => Err(Refused { refusal: refusal.clone(), replayed: true }),
-            };
+        if let Some(answer) = self.answered(envelope) {
+            return answer;
         }
         let answer = self.decide_command(now, envelope, command, events);
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
         if let Some(key) = envelope.key.filter(|_| kept) {
+            let request = if answer.is_err() { envelope.request } else { 0 };
             let (fingerprint, answer) = (envelope.fingerprint, Box::new(answer.clone()));
-            events.push(Event::Answered { key, fingerprint, answer });
+            events.push(Event::Answered { key, fingerprint, answer, request });
         }
         match answer {
             Ok(reply) => Ok(Accepted { reply, replayed: false }),
@@ -65,11 +60,20 @@ impl Machine for Directory {
                 self.shards.insert(org.clone(), *shard);
             }
             Event::KeyCreated { id, key } => {
-                self.keys.insert(id.clone(), (**key).clone());
+                self.keys.insert((id.clone(), key.tenant()), (**key).clone());
             }
-            Event::KeyRevoked { id } => {
-                self.keys.remove(id);
-                self.revoked.insert(id.clone());
+            Event::KeyRevoked { id, tenant } => {
+                let tenants = match tenant {
+                    Some(tenant) if tenant == PLATFORM_KEYS => vec![None],
+                    Some(tenant) => vec![Some(tenant.clone())],
+                    // When ids were unique everywhere there was one.
+                    None => self.keys_named(id).map(ApiKey::tenant).collect(),
+                };
+                for tenant in tenants {
+                    let name = (id.clone(), tenant);
+                    self.keys.remove(&name);
+                    self.revoked.insert(name);
+                }
             }
             Event::PriceSet { gpu_type, region, per_gpu_hour, effective_at } => {
                 let versions = self.prices.entry((gpu_type.clone(), region.clone())).or_default();
@@ -87,8 +91,9 @@ impl Machine for Directory {
             }
             // The instant itself is what it says.
             Event::ClockNoted => {}
-            Event::Answered { key, fingerprint, answer } => {
-                let kept = KeptAnswer { fingerprint: *fingerprint, answer: (**answer).clone() };
+            Event::Answered { key, fingerprint, answer, request } => {
+                let (fingerprint, request) = (*fingerprint, *request);
+                let kept = KeptAnswer { fingerprint, answer: (**answer).clone(), request };
                 self.answers.insert(*key, kept);
                 self.aging.push_back((at, *key));
             }
@@ -140,6 +145,22 @@ impl Machine for Directory {
 }
 
 impl Directory {
+    /// The answer that is kept for a request's key, or that the key came with another request.
+    pub fn answered(&self, envelope: &Envelope) -> Option<Result<Accepted, Refused>> {
+        let kept = self.answers.get(&envelope.key?)?;
+        if kept.fingerprint != envelope.fingerprint {
+            let (refusal, request) = (Refusal::IdempotencyKeyReused, envelope.request);
+            return Some(Err(Refused { refusal, replayed: false, request }));
+        }
+        Some(match &kept.answer {
+            Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
+            Err(refusal) => {
+                let (refusal, request) = (refusal.clone(), kept.request);
+                Err(Refused { refusal, replayed: true, request })
+            }
+        })
+    }
+
     fn decide_command(
         &self,
         now: Timestamp,
@@ -165,9 +186,10 @@ impl Directory {
             Command::CreateKey { id, key } => {
                 self.decide_create_key(now, envelope, id, key, events)
             }
-            Command::RevokeKey { id } => {
-                if self.keys.contains_key(id) {
-                    events.push(Event::KeyRevoked { id: id.clone() });
+            Command::RevokeKey { id, tenant } => {
+                if self.key(id, tenant.as_deref()).is_some() {
+                    let tenant = tenant.clone().unwrap_or_else(|| PLATFORM_KEYS.into());
+                    events.push(Event::KeyRevoked { id: id.clone(), tenant: Some(tenant) });
                     Ok(Reply::Done)
                 } else {
                     Err(Refusal::NotFound)
@@ -192,6 +214,7 @@ impl Directory {
                 }
                 Ok(Reply::Done)
             }
+            Command::AimClock { target } => Ok(Reply::Clock { target: *target }),
             Command::NoteClock => {
                 events.push(Event::ClockNoted);
                 Ok(Reply::Done)
@@ -207,14 +230,15 @@ impl Directory {
         key: &ApiKey,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
-        if let Some(present) = self.keys.get(id) {
+        let tenant = key.tenant();
+        if let Some(present) = self.key(id, tenant.as_deref()) {
             return if present.fingerprint == envelope.fingerprint {
                 Ok(Reply::Key { id: id.clone(), created: false })
             } else {
                 Err(Refusal::AlreadyExists)
             };
         }
-        if self.revoked.contains(id) {
+        if self.revoked.contains(&(id.clone(), tenant)) {
             return Err(Refusal::AlreadyExists);
         }
         let mut key = key.clone();
@@ -245,7 +269,7 @@ impl Command {
                 require(is_valid_name(id), "id", NAME_FORM)?;
                 validate_key(key)
             }
-            Command::RevokeKey { id } => require(is_valid_name(id), "id", NAME_FORM),
+            Command::RevokeKey { id, tenant: _ } => require(is_valid_name(id), "id", NAME_FORM),
             Command::SetPrice { gpu_type, region, per_gpu_hour: _, effective_at: _ } => {
                 require(is_valid_name(gpu_type), "gpu_type", NAME_FORM)?;
                 optional_name(region.as_ref(), "region")
@@ -254,7 +278,7 @@ impl Command {
                 require(is_valid_name(name), "name", NAME_FORM)?;
                 validate_class(class)
             }
-            Command::NoteClock => Ok(()),
+            Command::AimClock { .. } | Command::NoteClock => Ok(()),
         }
     }
 }
@@ -291,7 +315,7 @@ mod tests {
     }
 
     fn envelope(fingerprint: u128, key: Option<u128>) -> Envelope {
-        Envelope { actor: "test".into(), fingerprint, key }
+        Envelope { actor: "test".into(), fingerprint, key, request: 0 }
     }
 
     fn run(
@@ -319,6 +343,10 @@ mod tests {
         Command::CreateKey { id: id.into(), key: Box::new(key) }
     }
 
+    fn revoke_command(id: &str, tenant: &str) -> Command {
+        Command::RevokeKey { id: id.into(), tenant: Some(tenant.into()) }
+    }
+
     fn price(credits: i64, from: Option<i64>) -> Command {
         Command::SetPrice {
             gpu_type: "H100".into(),
@@ -339,11 +367,43 @@ mod tests {
         assert_eq!(again.map(|accepted| accepted.reply), Ok(found));
         let other = run(&mut directory, 2, &envelope(2, None), &key_command("k"));
         assert_eq!(other.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
-        run(&mut directory, 3, &envelope(3, None), &Command::RevokeKey { id: "k".into() })
+        run(&mut directory, 3, &envelope(3, None), &revoke_command("k", "acme"))
             .expect("it is there");
-        assert!(directory.key("k").is_none());
+        assert!(directory.key("k", Some("acme")).is_none());
         let reborn = run(&mut directory, 4, &envelope(1, None), &key_command("k"));
         assert_eq!(reborn.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
+    }
+
+    #[test]
+    fn ids_of_keys_are_unique_per_tenant() {
+        let mut directory = Directory::new();
+        let scoped = |scope: Option<&str>| {
+            let Command::CreateKey { id, mut key } = key_command("k") else {
+                unreachable!("it makes a key")
+            };
+            key.scope = scope.map(Into::into);
+            Command::CreateKey { id, key }
+        };
+        for (print, scope) in [(1, Some("acme:nlp")), (2, Some("umbra")), (3, None)] {
+            let made = run(&mut directory, 1, &envelope(print, None), &scoped(scope));
+            let reply = Reply::Key { id: "k".into(), created: true };
+            assert_eq!(made.map(|accepted| accepted.reply), Ok(reply), "{scope:?}");
+        }
+        let taken = run(&mut directory, 2, &envelope(4, None), &scoped(Some("acme")));
+        assert_eq!(taken.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
+        assert_eq!(directory.keys_named("k").count(), 3);
+        run(&mut directory, 3, &envelope(5, None), &revoke_command("k", "acme")).expect("there");
+        assert!(directory.key("k", Some("acme")).is_none());
+        let everybody = Command::RevokeKey { id: "k".into(), tenant: None };
+        run(&mut directory, 3, &envelope(6, None), &everybody).expect("there");
+        assert!(directory.key("k", Some("umbra")).is_some());
+        assert_eq!(directory.keys_named("k").count(), 1);
+        let tenants: Vec<Option<&str>> =
+            directory.revoked_in("k").map(|tenant| tenant.map(Name::as_str)).collect();
+        assert_eq!(tenants, [None, Some("acme")]);
+        // As journals of before ids were unique per tenant have it.
+        directory.apply(at(4), &Event::KeyRevoked { id: "k".into(), tenant: None });
+        assert_eq!(directory.keys_named("k").count(), 0);
     }
 
     #[test]
@@ -403,7 +463,7 @@ mod tests {
         let before = directory.digest();
         directory.begin_group();
         run(&mut directory, 2, &envelope(2, None), &price(4, None)).expect("valid");
-        run(&mut directory, 2, &envelope(2, None), &Command::RevokeKey { id: "k".into() })
+        run(&mut directory, 2, &envelope(2, None), &revoke_command("k", "acme"))
             .expect("it is there");
         assert_ne!(directory.digest(), before);
         directory.rollback_group();

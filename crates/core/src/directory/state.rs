@@ -51,6 +51,14 @@ pub struct ApiKey {
     pub fingerprint: u128,
 }
 
+impl ApiKey {
+    /// The tenant within which the key's id is unique; none for keys of the platform.
+    pub fn tenant(&self) -> Option<Name> {
+        let scope = self.scope.as_deref()?;
+        scope.split(':').next().map(Name::from)
+    }
+}
+
 /// The terms of a priority class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
@@ -73,6 +81,8 @@ pub struct KeptAnswer {
     pub fingerprint: u128,
     /// The answer.
     pub answer: Result<Reply, Refusal>,
+    /// The id of the request that was refused; zero if it was not.
+    pub request: u128,
 }
 
 /// Keys, prices, classes, regions, quotas, shards.
@@ -81,9 +91,10 @@ pub struct Directory {
     pub(super) now: Timestamp,
     pub(super) regions: BTreeSet<Name>,
     pub(super) shards: BTreeMap<Name, u16>,
-    pub(super) keys: BTreeMap<Name, ApiKey>,
+    /// By id and tenant; those of the platform have none.
+    pub(super) keys: BTreeMap<(Name, Option<Name>), ApiKey>,
     /// Ids of ended keys: they are never given out again.
-    pub(super) revoked: BTreeSet<Name>,
+    pub(super) revoked: BTreeSet<(Name, Option<Name>)>,
     pub(super) prices: BTreeMap<(Name, Option<Name>), Vec<PriceVersion>>,
     pub(super) classes: BTreeMap<Name, Class>,
     pub(super) quotas: BTreeMap<(Name, Option<Name>), Quota>,
@@ -147,14 +158,28 @@ impl Directory {
         self.shards.get(org).copied().unwrap_or(0)
     }
 
-    /// A key that was not revoked. Whether it has expired is for the caller to see.
-    pub fn key(&self, id: &str) -> Option<&ApiKey> {
-        self.keys.get(id)
+    /// A tenant's key that was not revoked. Whether it has expired is for the caller to see.
+    pub fn key(&self, id: &str, tenant: Option<&str>) -> Option<&ApiKey> {
+        self.keys.get(&(id.into(), tenant.map(Name::from)))
+    }
+
+    /// The keys of all tenants with this id that were not revoked.
+    pub fn keys_named(&self, id: &str) -> impl Iterator<Item = &ApiKey> {
+        let first = (Name::from(id), None);
+        let named = self.keys.range(first.clone()..);
+        named.take_while(move |((id, _), _)| *id == first.0).map(|(_, key)| key)
+    }
+
+    /// The tenants in which a key with this id was revoked; none for the platform.
+    pub fn revoked_in(&self, id: &str) -> impl Iterator<Item = Option<&Name>> {
+        let first = (Name::from(id), None);
+        let named = self.revoked.range(first.clone()..);
+        named.take_while(move |(id, _)| *id == first.0).map(|(_, tenant)| tenant.as_ref())
     }
 
     /// All keys that were not revoked, by id.
     pub fn keys(&self) -> impl DoubleEndedIterator<Item = (&Name, &ApiKey)> {
-        self.keys.iter()
+        self.keys.iter().map(|((id, _), key)| (id, key))
     }
 
     /// A priority class.

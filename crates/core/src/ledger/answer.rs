@@ -136,4 +136,6 @@ pub struct Refused {
     pub refusal: Refusal,
     /// Whether it was kept from the first time this request was made.
     pub replayed: bool,
+    /// The id of the request that was refused first, zero if it is not known.
+    pub request: u128,
 }

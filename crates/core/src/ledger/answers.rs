@@ -1,6 +1,7 @@
 //! Answers kept for their idempotency keys.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use super::answer::{Answer, HoldReply, Reply};
@@ -11,12 +12,28 @@ use crate::credits::Credits;
 use crate::time::Timestamp;
 
 /// An answer kept for its idempotency key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
     pub answer: Arc<Answer>,
+    /// The id of the request that was refused; zero if it was not, or if that is not known.
+    pub request: u128,
+}
+
+impl fmt::Debug for KeptAnswer {
+    /// Digests are taken of this form: an answer without the id of a request has the one that it
+    /// always had.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KeptAnswer { fingerprint, answer, request } = self;
+        let mut form = f.debug_struct("KeptAnswer");
+        form.field("fingerprint", fingerprint).field("answer", answer);
+        if *request != 0 {
+            form.field("request", request);
+        }
+        form.finish()
+    }
 }
 
 /// One answer, with its key and the instant at which it was given.
@@ -51,12 +68,17 @@ enum PackedAnswer {
         captured: Credits,
         expires_at: Timestamp,
     },
+    /// A refusal, with the id of the request that was refused.
+    Refused(Box<(Arc<Answer>, u128)>),
     /// Any other.
     Other(Arc<Answer>),
 }
 
 impl PackedAnswer {
-    fn of(answer: Arc<Answer>) -> PackedAnswer {
+    fn of(answer: Arc<Answer>, request: u128) -> PackedAnswer {
+        if request != 0 {
+            return PackedAnswer::Refused(Box::new((answer, request)));
+        }
         match &*answer {
             Ok(Reply::Hold(HoldReply {
                 hold,
@@ -91,14 +113,26 @@ impl PackedAnswer {
                     slices: *slices,
                 })))
             }
+            PackedAnswer::Refused(refused) => Arc::clone(&refused.0),
             PackedAnswer::Other(answer) => Arc::clone(answer),
+        }
+    }
+
+    fn request(&self) -> u128 {
+        match self {
+            PackedAnswer::Refused(refused) => refused.1,
+            PackedAnswer::Leased { .. } | PackedAnswer::Other(_) => 0,
         }
     }
 }
 
 impl Packed {
     fn kept(&self) -> KeptAnswer {
-        KeptAnswer { fingerprint: self.fingerprint, answer: self.answer.unpacked() }
+        KeptAnswer {
+            fingerprint: self.fingerprint,
+            answer: self.answer.unpacked(),
+            request: self.answer.request(),
+        }
     }
 }
 
@@ -134,10 +168,11 @@ impl Answers {
 
     /// Keeps one more, given now, under a key that has none yet.
     pub fn push(&mut self, entry: Entry) {
-        let Entry { at, key, kept: KeptAnswer { fingerprint, answer } } = entry;
+        let Entry { at, key, kept: KeptAnswer { fingerprint, answer, request } } = entry;
         let count = u32::try_from(self.entries.len()).expect("fewer than 2^32 answers are kept");
         self.numbers.insert(hash_of(&key), self.first.wrapping_add(count));
-        self.entries.push_back(Packed { key, fingerprint, at, answer: PackedAnswer::of(answer) });
+        let answer = PackedAnswer::of(answer, request);
+        self.entries.push_back(Packed { key, fingerprint, at, answer });
     }
 
     /// Forgets the oldest one.
@@ -202,7 +237,9 @@ mod tests {
         ];
         let mut answers = Answers::default();
         for (number, answer) in (0..).zip(&given) {
-            let kept = KeptAnswer { fingerprint: number + 1, answer: Arc::new(answer.clone()) };
+            let request = if answer.is_err() { number } else { 0 };
+            let answer = Arc::new(answer.clone());
+            let kept = KeptAnswer { fingerprint: number + 1, answer, request };
             answers.push(Entry { at: Timestamp::MIN, key: number, kept: kept.clone() });
             assert_eq!(answers.get(number), Some(kept));
         }
@@ -219,7 +256,7 @@ mod tests {
         let entry = |number: u128| Entry {
             at: Timestamp::from_millis(number as i64),
             key: number << 70 | number,
-            kept: KeptAnswer { fingerprint: number, answer: Arc::new(Ok(Reply::Done)) },
+            kept: KeptAnswer { fingerprint: number, answer: Arc::new(Ok(Reply::Done)), request: 0 },
         };
         let found = |answers: &Answers, number: u128| {
             answers.get(entry(number).key).map(|kept| kept.fingerprint)

@@ -22,6 +22,9 @@ pub struct Envelope {
     pub fingerprint: u128,
     /// A hash of tenant and idempotency key, if the request carried one.
     pub key: Option<u128>,
+    /// The id of the request, zero if it has none. A refusal that is kept names it, so that it is told
+    /// again in the same words.
+    pub request: u128,
 }
 
 /// What an account stands for. Ordered from the widest to the narrowest.

@@ -369,6 +369,8 @@ pub enum Event {
         fingerprint: u128,
         /// The answer.
         answer: Arc<Answer>,
+        /// The id of the request that was refused; zero if it was not.
+        request: u128,
     },
     /// Credits were asked for and denied.
     CreditsDenied {

@@ -253,7 +253,7 @@ mod tests {
             .zip(twice)
             .map(|(number, command)| {
                 let key = (number % 3 != 0).then_some(number / 2);
-                (Envelope { actor: "me".into(), fingerprint: number, key }, command)
+                (Envelope { actor: "me".into(), fingerprint: number, key, request: 0 }, command)
             })
             .collect();
         for (number, (envelope, command)) in asked.iter().enumerate() {
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn an_empty_ledger_can_be_asked_to_look_at_anything() {
         let ledger = Ledger::new();
-        let envelope = Envelope { actor: "me".into(), fingerprint: 1, key: Some(1) };
+        let envelope = Envelope { actor: "me".into(), fingerprint: 1, key: Some(1), request: 0 };
         let commands = commands();
         let coming: Vec<_> = commands.iter().map(|command| (&envelope, command)).collect();
         ledger.foresee(&coming);

@@ -10,7 +10,7 @@ use fefo::{Part, Span};
 
 use super::account::Account;
 use super::answer::Answer;
-use super::answers::Entry;
+use super::answers::{Entry, KeptAnswer};
 use super::bucket::{Bucket, Rank};
 use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, GrantKind, Policy, Restriction};
@@ -162,6 +162,8 @@ pub struct AnswerImage {
     pub fingerprint: u128,
     /// The answer.
     pub answer: Arc<Answer>,
+    /// The id of the request that was refused; zero if it was not.
+    pub request: u128,
 }
 
 /// Why an image is not the image of any ledger.
@@ -219,7 +221,8 @@ impl Ledger {
 
 fn answer_image(entry: Entry) -> AnswerImage {
     let Entry { at, key, kept } = entry;
-    AnswerImage { at, key, fingerprint: kept.fingerprint, answer: kept.answer }
+    let KeptAnswer { fingerprint, answer, request } = kept;
+    AnswerImage { at, key, fingerprint, answer, request }
 }
 
 fn account_image(account: &Account) -> AccountImage {

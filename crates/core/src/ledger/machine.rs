@@ -33,7 +33,7 @@ impl Machine for Ledger {
         command: &Command,
         events: &mut Vec<Event>,
     ) -> Result<Accepted, Refused> {
-        let fresh = |refusal| Refused { refusal, replayed: false };
+        let fresh = |refusal| Refused { refusal, replayed: false, request: envelope.request };
         command.validate().map_err(fresh)?;
         if let Some(kept) = envelope.key.and_then(|key| self.answers.get(key)) {
             if kept.fingerprint != envelope.fingerprint {
@@ -41,7 +41,10 @@ impl Machine for Ledger {
             }
             return match &*kept.answer {
                 Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
-                Err(refusal) => Err(Refused { refusal: refusal.clone(), replayed: true }),
+                Err(refusal) => {
+                    let (refusal, request) = (refusal.clone(), kept.request);
+                    Err(Refused { refusal, replayed: true, request })
+                }
             };
         }
         let first = events.len();
@@ -53,8 +56,9 @@ impl Machine for Ledger {
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
         if let Some(key) = envelope.key.filter(|_| kept) {
             let fingerprint = envelope.fingerprint;
+            let request = if answer.is_err() { envelope.request } else { 0 };
             let answer = Arc::new(answer.clone());
-            events.push(Event::Answered { key, fingerprint, answer });
+            events.push(Event::Answered { key, fingerprint, answer, request });
         }
         match answer {
             Ok(reply) => Ok(Accepted { reply, replayed: false }),
@@ -319,8 +323,9 @@ impl Ledger {
             Event::BudgetThresholdReached { account, budget, percent, used: _ } => {
                 self.apply_threshold(*account, budget, *percent);
             }
-            Event::Answered { key, fingerprint, answer } => {
-                let kept = KeptAnswer { fingerprint: *fingerprint, answer: Arc::clone(answer) };
+            Event::Answered { key, fingerprint, answer, request } => {
+                let (fingerprint, request) = (*fingerprint, *request);
+                let kept = KeptAnswer { fingerprint, answer: Arc::clone(answer), request };
                 self.answers.push(Entry { at, key: *key, kept });
                 self.remember(|| Undo::Answered);
             }

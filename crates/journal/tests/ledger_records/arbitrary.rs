@@ -456,6 +456,7 @@ impl Source {
                     0 => Ok(self.reply()),
                     _ => Err(self.refusal()),
                 }),
+                request: 0,
             },
             25 => {
                 Event::CreditsDenied { account: self.account(), refusal: Box::new(self.refusal()) }

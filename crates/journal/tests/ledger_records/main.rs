@@ -45,7 +45,8 @@ fn the_generator_makes_every_variant_there_is() {
 #[test]
 fn an_aborted_batch_and_every_command_and_refusal_come_back() {
     let told = || Refusal::BatchAborted { told: "{\"place\":1}".into() };
-    let answered = Event::Answered { key: 1, fingerprint: 2, answer: Arc::new(Err(told())) };
+    let answer = Arc::new(Err(told()));
+    let answered = Event::Answered { key: 1, fingerprint: 2, answer, request: 3 };
     for (place, command) in CommandKind::ALL.iter().enumerate() {
         let refusal = RefusalCode::ALL[place % RefusalCode::ALL.len()];
         let header = AuditHeader {
@@ -105,7 +106,12 @@ proptest! {
             other => panic!("tag 12 is not {other:?}"),
         };
         let events = [
-            Event::Answered { key: 1, fingerprint: 2, answer: Arc::new(source.job_answer()) },
+            Event::Answered {
+                key: 1,
+                fingerprint: 2,
+                answer: Arc::new(source.job_answer()),
+                request: 0,
+            },
             Event::HoldPlaced(Box::new(source.job_hold(placed))),
             Event::Forgotten { answers: 0, holds: 0, movements: 0, buckets: 0, jobs: 7 },
         ];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::account::{Account, AccountFilter, ChangeAccount, Collect, Collected, OpenAccount};
 use bursar_api::json::convert;
@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use super::change::{Answer, account_field, account_path, change, json, new_id};
 use super::convert::{account_kind, credits, metadata, millis, name, text};
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Path, Tree};
 use super::list::{Step, page_size, walk};
 use crate::app::App;
 use crate::operation::{Plan, Target};
 use crate::problem::Failure;
-use crate::render::{self, Shape};
+use crate::render::{self, Shape, time};
 
 fn settings(change: ChangeAccount, home_region: Option<Name>) -> Result<AccountSettings, Failure> {
     let overdraft = change.overdraft_limit.map(|limit| credits(limit, "overdraft_limit"));
@@ -194,8 +194,10 @@ pub(super) async fn get(
         ledger.find_account(&wanted).map(|number| render::account(ledger, number))
     };
     let seen = app.read(read).await?;
-    let account = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
+    let mut account = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
     caller.principal.require("get_account")?;
+    account.as_of = Some(time(seen.at));
+    account.position = Some(seen.position);
     Ok(json(StatusCode::OK, &account))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -24,7 +24,7 @@ use bursar_core::time::Timestamp;
 use bursar_engine::Seen;
 
 use super::change::{Answer, json, named};
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Path, Tree};
 use super::labels::{label_list, memory_mib};
 use super::nodes::{find_node, origin, owned};
 use super::once::{Begun, Once, reach};

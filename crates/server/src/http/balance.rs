@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::amount::Sum;
 use bursar_api::balance::{Balance, BalanceQuery, Expiring};
@@ -15,7 +15,7 @@ use bursar_core::time::Timestamp;
 use super::accounts::visible;
 use super::change::{Answer, json};
 use super::convert::{instant, name};
-use super::extract::{Caller, Params};
+use super::extract::{Caller, Params, Path};
 use crate::app::App;
 use crate::problem::Failure;
 use crate::render::{by_kind, grant_kind, time};

@@ -159,7 +159,8 @@ fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, 
         (None, None) => None,
     };
     let (principal, tenant) = (caller.principal.clone(), caller.tenant.clone());
-    Ok(Caller { principal, method, path: asked.path.to_owned(), idempotency_key, tenant })
+    let (path, request) = (asked.path.to_owned(), caller.request);
+    Ok(Caller { principal, method, path, idempotency_key, tenant, request })
 }
 
 /// Things that the batch has promised to create so far: resource, id, account.

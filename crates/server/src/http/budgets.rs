@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::budget::{Budget, Budgets, SetBudget};
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
+use bursar_api::list::Page;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::Command;
 use serde_json::Value;
 
 use super::accounts::visible;
-use super::change::{Answer, account_path, change, json, named};
+use super::change::{Answer, account_path, change, json, named, new_name};
 use super::convert::budget_terms;
-use super::extract::{Caller, Tree};
+use super::extract::{Caller, Params, Path, Tree};
+use super::list::whole_list;
 use crate::app::App;
 use crate::operation::{Plan, Target};
 use crate::problem::Failure;
@@ -23,7 +25,7 @@ use crate::render::{self, Shape, time};
 pub(super) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Failure> {
     let set: SetBudget = convert(body)?;
     let path = account_path(id)?;
-    let budget = named("budget", name)?;
+    let budget = new_name(name)?;
     let terms = budget_terms(set)?;
     Ok(Plan {
         operation: "set_budget",
@@ -104,13 +106,15 @@ async fn all(app: &App, caller: &Caller, id: String, operation: &str) -> Result<
 /// All budgets of an account.
 #[utoipa::path(get, path = "/v1/accounts/{id}/budgets", tag = "accounts",
     operation_id = "list_budgets",
-    params(("id" = String, Path, description = "The account's path")),
+    params(("id" = String, Path, description = "The account's path"), Page),
     responses((status = 200, description = "The budgets, by name", body = Budgets)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
+    Params(page): Params<Page>,
 ) -> Answer {
+    whole_list(page.limit, page.cursor.as_deref())?;
     Ok(json(StatusCode::OK, &all(&app, &caller, id, "list_budgets").await?))
 }
 

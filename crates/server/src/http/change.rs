@@ -15,6 +15,9 @@ use crate::problem::Failure;
 /// Most bodies are smaller.
 pub(super) const USUAL_BODY: usize = 640;
 
+/// What ids and names are made of.
+const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
+
 /// What a handler gives.
 pub(super) type Answer = Result<Response, Failure>;
 
@@ -97,13 +100,17 @@ pub(super) fn new_id(
     let chosen = id.is_some();
     let id = match id {
         Some(id) if !is_valid_name(&id) => {
-            let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
-            return Err(Failure::invalid("id", reason));
+            return Err(Failure::invalid("id", NAME_FORM));
         }
         Some(id) => Name::from(id),
         None => app.ids.make(prefix, app.clock.now()),
     };
     Ok((id.clone(), (resource, id, chosen)))
+}
+
+/// A name out of the address under which something is set: it must be one that can be.
+pub(super) fn new_name(name: String) -> Result<Name, Failure> {
+    if is_valid_name(&name) { Ok(name.into()) } else { Err(Failure::invalid("name", NAME_FORM)) }
 }
 
 /// An account path out of a body.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::amount::Sum;
 use bursar_api::charge::{Charge, CreateCharge};
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::change::{Answer, account_field, change, json, named, new_id};
 use super::convert::{context, credits, instant};
-use super::extract::{Caller, Sent, Tree};
+use super::extract::{Caller, Path, Sent, Tree};
 use super::holds::look;
 use crate::app::App;
 use crate::operation::{Plan, Target};

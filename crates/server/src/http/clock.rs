@@ -6,11 +6,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::clock::{Clock, MoveClock};
 use bursar_api::json::convert;
-use bursar_core::directory::Command;
+use bursar_core::directory::{Command, Reply};
+use bursar_core::ledger::Envelope;
+use bursar_core::time::Timestamp;
+use bursar_engine::ManualClock;
 
 use super::change::{Answer, json};
 use super::convert::{instant, millis};
-use super::directory::envelope;
+use super::directory::{envelope, mark};
 use super::extract::{Caller, Tree};
 use crate::app::App;
 use crate::operation::PLATFORM;
@@ -39,7 +42,36 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
     let asked: MoveClock = convert(body.clone())?;
     let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
     caller.principal.require("move_clock")?;
-    let shown = bursar_engine::Clock::now(&**manual);
+    // One move at a time, from what it starts at to what it is answered with.
+    let _one_at_a_time = app.moving.lock().await;
+    let envelope = envelope(&caller, PLATFORM, &body);
+    let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
+    let accepted = match known {
+        Some(accepted) => accepted,
+        None => {
+            let target = aim(manual, &asked)?;
+            app.directory.submit(envelope, Command::AimClock { target }).await?
+        }
+    };
+    let target = match accepted.reply {
+        Reply::Clock { target } => target,
+        // Kept by a release that did not keep the target.
+        Reply::Done | Reply::Key { .. } | Reply::Price { .. } => {
+            bursar_engine::Clock::now(&**manual)
+        }
+    };
+    // A repeat finds the clock there, unless the first try was cut off on the way.
+    if target >= bursar_engine::Clock::now(&**manual) {
+        app.move_clock(manual, target).await?;
+        let note = Envelope { actor: caller.principal.id.clone(), ..Envelope::default() };
+        app.directory.submit(note, Command::NoteClock).await?;
+    }
+    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
+}
+
+/// Where the clock is asked to go.
+fn aim(manual: &ManualClock, asked: &MoveClock) -> Result<Timestamp, Failure> {
+    let shown = bursar_engine::Clock::now(manual);
     let target = match (asked.now, asked.advance_seconds) {
         (Some(now), None) => instant(now),
         (None, Some(seconds)) => shown.plus_millis(millis(seconds)),
@@ -55,7 +87,5 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
         let reason = format!("the clock shows {shown} and never runs back");
         return Err(Failure::invalid("now", reason));
     }
-    app.move_clock(manual, target).await?;
-    app.directory.submit(envelope(&caller, PLATFORM, &body), Command::NoteClock).await?;
-    Ok(json(StatusCode::OK, &Clock { now: time(target) }))
+    Ok(target)
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::amount::Sum;
 use bursar_api::catalog::{Class, SetClass};
 use bursar_api::json::convert;
-use bursar_api::list::List;
+use bursar_api::list::{List, Page};
 use bursar_api::price::{Price, PriceQuery, Prices, SetPrice};
 use bursar_core::directory::{self, Command, Reply};
 use bursar_core::ledger::Envelope;
@@ -16,7 +16,8 @@ use serde_json::Value;
 
 use super::change::{Answer, json};
 use super::convert::{credits, instant, name, names};
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Path, Tree};
+use super::list::whole_list;
 use crate::app::App;
 use crate::operation::{PLATFORM, fingerprint, key_hash};
 use crate::problem::Failure;
@@ -28,10 +29,15 @@ pub(super) fn envelope(caller: &Caller, scope: &str, body: &Value) -> Envelope {
         actor: caller.principal.id.clone(),
         fingerprint: fingerprint(caller.method.as_str(), &caller.path, body),
         key: caller.idempotency_key.as_deref().map(|key| key_hash(scope, key)),
+        request: caller.request,
     }
 }
 
-fn mark(mut response: axum::response::Response, replayed: bool) -> axum::response::Response {
+/// Says of an answer whether it was given before.
+pub(super) fn mark(
+    mut response: axum::response::Response,
+    replayed: bool,
+) -> axum::response::Response {
     if replayed {
         let value = axum::http::HeaderValue::from_static("true");
         response.headers_mut().insert("idempotent-replayed", value);
@@ -85,6 +91,7 @@ pub(super) async fn list_prices(
     Params(query): Params<PriceQuery>,
 ) -> Answer {
     caller.principal.require("list_prices")?;
+    whole_list(query.limit, query.cursor.as_deref())?;
     let at = query.at.map_or_else(|| app.clock.now(), instant);
     let directory = app.directory.current();
     let data = directory.prices_at(at).into_iter().map(|current| Price {
@@ -146,9 +153,15 @@ pub(super) async fn set_class(
 
 /// All priority classes, by name.
 #[utoipa::path(get, path = "/v1/classes", tag = "prices", operation_id = "list_classes",
+    params(Page),
     responses((status = 200, description = "The classes", body = List<Class>)))]
-pub(super) async fn list_classes(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+pub(super) async fn list_classes(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(page): Params<Page>,
+) -> Answer {
     caller.principal.require("list_classes")?;
+    whole_list(page.limit, page.cursor.as_deref())?;
     let directory = app.directory.current();
     let data: Vec<Class> = directory.classes().map(|(name, stored)| class(name, stored)).collect();
     Ok(json(StatusCode::OK, &whole(data)))

@@ -36,6 +36,8 @@ pub struct Caller {
     pub idempotency_key: Option<Name>,
     /// The tenant in which ids are meant.
     pub tenant: Option<Name>,
+    /// The id of the request, as a number.
+    pub request: u128,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -58,6 +60,7 @@ impl Caller {
             path: parts.uri.path().to_owned(),
             idempotency_key: idempotency_key(&parts.headers)?,
             tenant: tenant(&parts.headers)?,
+            request: meta::request(),
         })
     }
 
@@ -201,6 +204,20 @@ where
         return Err(Failure::new(Code::BodyTooLarge, detail));
     }
     Ok(if pieces.is_empty() { whole } else { pieces.into() })
+}
+
+/// Parameters of the path. One that is not text names nothing.
+pub(crate) struct Path<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Path<T>, Failure> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(read)) => Ok(Path(read)),
+            Err(_) => Err(Failure::not_found("path", parts.uri.path())),
+        }
+    }
 }
 
 /// Parameters of the query, read strictly.

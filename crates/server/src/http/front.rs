@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use super::change::Answer;
-use super::extract::{Caller, Params, Sent, receive};
+use super::extract::{Caller, Params, Path, Sent, receive};
 use super::middleware::{Asked, admit, observed};
 use super::router::router;
 use super::{balance, charges, holds};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::grant::{Grant, GrantFilter, IssueGrant};
 use bursar_api::hold::Release;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::change::{Answer, account_field, change, json, named, new_id};
 use super::convert::{credits, grant_kind, instant, metadata, restriction, text};
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Path, Tree};
 use super::list::{Step, page_size, walk};
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -121,9 +121,9 @@ pub(super) async fn list(
     caller: Caller,
     Params(filter): Params<GrantFilter>,
 ) -> Answer {
-    caller.principal.require("list_grants")?;
     let size = page_size(filter.limit)?;
     let account = app.listed_account(&caller, filter.account).await?;
+    caller.principal.require("list_grants")?;
     let principal = caller.principal;
     let page = walk(&app, size, filter.cursor, move |ledger, before| {
         let end = u32::try_from(before).unwrap_or(u32::MAX);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::amount::Sum;
 use bursar_api::balance::{
@@ -19,8 +19,8 @@ use bursar_history::query::EntriesOf;
 use super::accounts::visible;
 use super::change::{Answer, json};
 use super::convert::instant;
-use super::extract::{Caller, Params};
-use super::list::page_size;
+use super::extract::{Caller, Params, Path};
+use super::list::{page_size, whole_list};
 use super::top_jobs::top_jobs;
 use crate::app::App;
 use crate::problem::Failure;
@@ -210,6 +210,7 @@ pub(super) async fn top(
 ) -> Answer {
     use bursar_history::query;
     caller.principal.require("get_top")?;
+    whole_list(query.limit, query.cursor.as_deref())?;
     let text = query.window.as_deref().unwrap_or("24h");
     let reason = "write a number and one of s, m, h, d, such as 24h";
     let length = window(text).ok_or_else(|| Failure::invalid("window", reason))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::Code;
 use bursar_api::hold::{
@@ -18,7 +18,7 @@ use bursar_engine::Seen;
 
 use super::change::{Answer, account_field, change, json, named, new_id};
 use super::convert::{context, credits, millis, on_expiry, text};
-use super::extract::{Caller, Params, Sent};
+use super::extract::{Caller, Params, Path, Sent};
 use super::list::{page, page_size, read_cursor};
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -269,10 +269,10 @@ pub(super) async fn list(
     caller: Caller,
     Params(filter): Params<HoldFilter>,
 ) -> Answer {
-    caller.principal.require("list_holds")?;
     let size = page_size(filter.limit)?;
     let before = read_cursor(filter.cursor.as_deref())?.unwrap_or(u128::MAX);
     let account = app.listed_account(&caller, filter.account).await?;
+    caller.principal.require("list_holds")?;
     let wanted = Wanted { principal: caller.principal, account, state: filter.state, before };
     // Numbers say nothing about time, so all are looked at and the newest kept.
     let mut found: Vec<(u128, Hold)> = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::job::LogQuery;
@@ -14,7 +14,7 @@ use bursar_core::ledger::refusal::Resource;
 use futures_util::stream;
 
 use super::change::{Answer, named};
-use super::extract::{Caller, Params};
+use super::extract::{Caller, Params, Path};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::operation::find;

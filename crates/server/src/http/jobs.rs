@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::Code;
 use bursar_api::job::{CancelJob, Job, JobFilter, PreemptJob, SubmitJob, Why};
@@ -18,7 +18,7 @@ use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
 
 use super::change::{Answer, change, json, named};
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Path, Tree};
 use super::list::{Step, page_size, read_cursor, walk, write_cursor};
 use super::once::{Begun, Once};
 use super::submission::submission;
@@ -193,9 +193,9 @@ pub(super) async fn list(
     caller: Caller,
     Params(filter): Params<JobFilter>,
 ) -> Answer {
-    caller.principal.require("list_jobs")?;
     let size = page_size(filter.limit)?;
     let account = app.listed_account(&caller, filter.account).await?;
+    caller.principal.require("list_jobs")?;
     let (principal, state, label) = (caller.principal, filter.state, filter.label);
     let shown = {
         let label = label.clone();

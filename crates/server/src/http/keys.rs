@@ -2,25 +2,26 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
 use bursar_api::key::{CreateKey, Key};
 use bursar_api::list::{List, Page};
-use bursar_core::directory::{ApiKey, Command, Reply};
+use bursar_core::directory::{ApiKey, Command, Directory, Reply};
+use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
 use bursar_core::time::Timestamp;
 
 use super::change::{Answer, json, named};
 use super::convert::{instant, name};
-use super::directory::envelope;
-use super::extract::{Caller, Params, Tree};
+use super::directory::{envelope, mark};
+use super::extract::{Caller, Params, Path, Tree};
 use super::list::page_size;
 use crate::app::App;
 use crate::auth::{hash, make_key, role, stored_role};
-use crate::operation::PLATFORM;
+use crate::operation::{PLATFORM, ambiguous};
 use crate::problem::Failure;
 use crate::render::time;
 
@@ -81,6 +82,15 @@ pub(super) async fn create(
         };
     }
     caller.principal.require("create_key")?;
+    let own_end = caller.principal.expires_at;
+    if own_end.is_some_and(|end| create.expires_at.is_none_or(|at| instant(at) > end)) {
+        let end = own_end.map(|end| end.to_string()).unwrap_or_default();
+        let detail = format!(
+            "nobody can make a key wider than their own: this one ends at {end}, so give \
+             expires_at, and nothing later"
+        );
+        return Err(Failure::forbidden(detail));
+    }
     if let Some(scope) = scope.clone() {
         let known = app.read(move |ledger| ledger.find_account(&scope).is_some()).await?;
         if !known.value {
@@ -99,20 +109,25 @@ pub(super) async fn create(
         created_at: Timestamp::MIN,
         fingerprint: 0,
     };
+    let tenant = key.tenant();
+    let envelope = envelope(&caller, tenant.as_deref().unwrap_or(PLATFORM), &body);
     let command = Command::CreateKey { id, key: Box::new(key) };
-    let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
+    let accepted = app.directory.submit(envelope, command).await?;
     let Reply::Key { id, created } = accepted.reply else {
         unreachable!("a key is answered with its id")
     };
     let current = app.directory.current();
-    let stored = current.key(&id).ok_or_else(|| Failure::not_found("key", &id))?;
+    let stored = current.key(&id, tenant.as_deref());
+    let stored = stored.ok_or_else(|| Failure::not_found("key", &id))?;
     let fresh = created && !accepted.replayed;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = json(status, &shown(&id, stored, fresh.then_some(secret)));
-    if accepted.replayed {
-        response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
-    }
-    Ok(response)
+    let response = json(status, &shown(&id, stored, fresh.then_some(secret)));
+    Ok(mark(response, accepted.replayed))
+}
+
+/// A key's place in a list: ids are unique only within their tenant.
+fn place_of(id: &Name, key: &ApiKey) -> String {
+    format!("{}/{id}", key.tenant().as_deref().unwrap_or("*"))
 }
 
 /// Keys in the caller's scope, newest first. No secrets.
@@ -128,19 +143,21 @@ pub(super) async fn list(
     let current = app.directory.current();
     let mut keys: Vec<(&Name, &ApiKey)> =
         current.keys().filter(|(_, key)| covers(&caller, key.scope.as_ref())).collect();
-    keys.sort_by(|a, b| (b.1.created_at, b.0).cmp(&(a.1.created_at, a.0)));
+    let order = |(id, key): &(&Name, &ApiKey)| (key.created_at, (*id).clone(), key.tenant());
+    keys.sort_by_key(|key| std::cmp::Reverse(order(key)));
     let first = match &asked.cursor {
         Some(cursor) => {
-            let place = keys.iter().position(|(id, _)| id.as_str() == cursor);
+            let place = keys.iter().position(|(id, key)| place_of(id, key) == *cursor);
             let reason = "pass the next_cursor of the page before";
             place.ok_or_else(|| Failure::invalid("cursor", reason))? + 1
         }
         None => 0,
     };
     let has_more = keys.len() > first + size;
-    let data: Vec<Key> =
-        keys.iter().skip(first).take(size).map(|(id, key)| shown(id, key, None)).collect();
-    let next_cursor = data.last().filter(|_| has_more).map(|key| key.id.clone());
+    let page = keys.get(first..).unwrap_or_default();
+    let page = page.get(..size).unwrap_or(page);
+    let next_cursor = page.last().filter(|_| has_more).map(|(id, key)| place_of(id, key));
+    let data = page.iter().map(|(id, key)| shown(id, key, None)).collect();
     Ok(json(StatusCode::OK, &List { data, has_more, next_cursor, as_of: None, position: None }))
 }
 
@@ -157,21 +174,44 @@ pub(super) async fn revoke(
     let Release {} = convert(body.clone())?;
     let id = named("key", id)?;
     let known = app.directory.current();
-    let stored = known.key(&id);
-    // A repeat under the same idempotency key finds the key gone; the directory knows the answer.
-    let visible = match stored {
-        Some(key) => covers(&caller, key.scope.as_ref()),
-        None => caller.idempotency_key.is_some(),
+    let envelope = |tenant: Option<&str>| envelope(&caller, tenant.unwrap_or(PLATFORM), &body);
+    let tenant = match repeated(&known, &caller, &id, envelope) {
+        Some(tenant) => tenant,
+        None => {
+            let mut keys = known.keys_named(&id).filter(|key| {
+                let tenant = key.tenant();
+                let foreign =
+                    caller.tenant.as_ref().is_some_and(|own| Some(own) != tenant.as_ref());
+                !foreign && covers(&caller, key.scope.as_ref())
+            });
+            let key = keys.next().ok_or_else(|| Failure::not_found("key", &id))?;
+            let others: Vec<&ApiKey> = keys.collect();
+            // One of the platform comes first and is meant: no header could name it.
+            if key.scope.is_some() && !others.is_empty() {
+                let scopes = std::iter::once(&key).chain(&others);
+                return Err(ambiguous(&id, scopes.filter_map(|key| key.scope.as_ref())));
+            }
+            key.tenant()
+        }
     };
-    if !visible {
-        return Err(Failure::not_found("key", &id));
-    }
     caller.principal.require("revoke_key")?;
-    let command = Command::RevokeKey { id };
-    let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
-    let mut response = StatusCode::NO_CONTENT.into_response();
-    if accepted.replayed {
-        response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
-    }
-    Ok(response)
+    let envelope = envelope(tenant.as_deref());
+    let accepted = app.directory.submit(envelope, Command::RevokeKey { id, tenant }).await?;
+    Ok(mark(StatusCode::NO_CONTENT.into_response(), accepted.replayed))
+}
+
+/// The tenant of a key that the same request has ended before: it is gone, and another tenant may
+/// have one with the same id by now. The directory knows the answer.
+fn repeated(
+    known: &Directory,
+    caller: &Caller,
+    id: &Name,
+    envelope: impl Fn(Option<&str>) -> Envelope,
+) -> Option<Option<Name>> {
+    let own = caller.principal.tenant();
+    let ended = known.revoked_in(id).map(|tenant| tenant.map(Name::as_str));
+    let mut ended = ended.filter(|tenant| own.is_none() || own == *tenant);
+    let tenant = ended
+        .find(|tenant| known.answered(&envelope(*tenant)).is_some_and(|answer| answer.is_ok()))?;
+    Some(tenant.map(Name::from))
 }

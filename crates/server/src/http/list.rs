@@ -2,6 +2,7 @@
 
 use bursar_api::list::List;
 use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::is_valid_name;
 
 use crate::app::App;
 use crate::ids::base32;
@@ -45,6 +46,16 @@ pub(super) fn page_size(limit: Option<u32>) -> Result<usize, Failure> {
     }
 }
 
+/// Checks which page is asked for of a list that is short and always given as a whole: there is no
+/// page after the first, and no cursor that leads to one.
+pub(super) fn whole_list(limit: Option<u32>, cursor: Option<&str>) -> Result<(), Failure> {
+    page_size(limit)?;
+    match cursor {
+        Some(_) => Err(Failure::invalid("cursor", "this list has one page and no cursor")),
+        None => Ok(()),
+    }
+}
+
 /// A place as an opaque text.
 pub(super) fn write_cursor(place: u128) -> String {
     base32(place, 26)
@@ -61,6 +72,21 @@ pub(super) fn read_cursor(cursor: Option<&str>) -> Result<Option<u128>, Failure>
         place = place.checked_mul(32).and_then(|p| p.checked_add(digit)).ok_or_else(wrong)?;
     }
     if cursor.len() == 26 { Ok(Some(place)) } else { Err(wrong()) }
+}
+
+/// How a cursor begins that goes on behind a name.
+const AFTER: &str = "after:";
+
+/// The place behind a name, in a list by name.
+pub(super) fn write_after(name: &str) -> String {
+    format!("{AFTER}{name}")
+}
+
+/// The name behind which to go on; before all others without a cursor.
+pub(super) fn read_after(cursor: Option<&str>) -> Result<&str, Failure> {
+    let Some(cursor) = cursor else { return Ok("") };
+    let name = cursor.strip_prefix(AFTER).filter(|name| is_valid_name(name));
+    name.ok_or_else(|| Failure::invalid("cursor", "pass the next_cursor of the page before"))
 }
 
 /// Collects one page. `look` gets the place before which to begin and shows one step.

@@ -41,6 +41,11 @@ pub(crate) fn with(use_it: impl FnOnce(&Meta)) {
     let _ = META.try_with(use_it);
 }
 
+/// The id of the request as a number, zero outside of one.
+pub(crate) fn request() -> u128 {
+    META.try_with(|meta| meta.request_id.bits()).unwrap_or(0)
+}
+
 /// The position to wait for before reading.
 pub(crate) fn min_position() -> Option<u64> {
     META.try_with(|meta| meta.min_position).ok().flatten()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bursar_api::amount::Sum;
@@ -18,8 +18,8 @@ use bursar_core::ledger::id::Name;
 use serde_json::Value;
 
 use super::change::{Answer, json, named};
-use super::extract::{Caller, Params, Tree};
-use super::list::page_size;
+use super::extract::{Caller, Params, Path, Tree};
+use super::list::{page_size, read_after, write_after};
 use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
@@ -167,7 +167,7 @@ pub(super) async fn list(
 ) -> Answer {
     caller.principal.require("list_nodes")?;
     let size = page_size(filter.limit)?;
-    let after = filter.cursor.unwrap_or_default();
+    let after = read_after(filter.cursor.as_deref())?.to_owned();
     let mut found: Vec<Node> = Vec::new();
     for cell in app.cells.iter() {
         if filter.region.as_deref().is_some_and(|region| region != cell.region) {
@@ -187,7 +187,7 @@ pub(super) async fn list(
     found.sort_by(|a, b| a.id.cmp(&b.id));
     let has_more = found.len() > size;
     found.truncate(size);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| last.id.clone());
+    let next_cursor = found.last().filter(|_| has_more).map(|last| write_after(&last.id));
     let page = List { data: found, has_more, next_cursor, as_of: None, position: None };
     Ok(json(StatusCode::OK, &page))
 }

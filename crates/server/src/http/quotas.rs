@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
@@ -15,7 +15,7 @@ use serde_json::{Value, json as value};
 use super::accounts::visible;
 use super::change::{Answer, account_path, change, json};
 use super::convert::name;
-use super::extract::{Caller, Params, Tree};
+use super::extract::{Caller, Params, Path, Tree};
 use crate::app::App;
 use crate::operation::{Plan, Target};
 use crate::problem::Failure;

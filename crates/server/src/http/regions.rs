@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bursar_api::amount::Sum;
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
-use bursar_api::list::List;
+use bursar_api::list::{List, Page};
 use bursar_api::region::{
     Maintenance, PlanMaintenance, Queue, QueueEntry, QueueQuery, Region, RegionGpus, ShareEntry,
 };
@@ -22,8 +22,8 @@ use bursar_core::ledger::{self, Ledger};
 
 use super::change::{Answer, json};
 use super::convert::instant;
-use super::extract::{Caller, Params, Tree};
-use super::list::page_size;
+use super::extract::{Caller, Params, Path, Tree};
+use super::list::{page_size, read_after, whole_list, write_after};
 use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
@@ -73,9 +73,15 @@ fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
 
 /// All regions, by name, with what they have.
 #[utoipa::path(get, path = "/v1/regions", tag = "nodes", operation_id = "list_regions",
+    params(Page),
     responses((status = 200, description = "The regions", body = List<Region>)))]
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(page): Params<Page>,
+) -> Answer {
     caller.principal.require("list_regions")?;
+    whole_list(page.limit, page.cursor.as_deref())?;
     let mut data = Vec::new();
     for cell in app.cells.iter() {
         let (id, principal) = (cell.region.clone(), caller.principal.clone());
@@ -91,24 +97,35 @@ fn cell_of<'a>(app: &'a App, region: &str) -> Result<&'a CellService, Failure> {
     app.cells.of_region(region).ok_or_else(|| Failure::not_found("region", region))
 }
 
-/// Waiting jobs with their places and reasons, and where accounts stand.
-type Standing = (Vec<(u64, JobId, Why)>, bool, Vec<FairShare>);
+/// Where a region stands.
+struct Standing {
+    /// Waiting jobs with their places and reasons.
+    waiting: Vec<(u64, JobId, Why)>,
+    more: bool,
+    /// The place of the last one who waits, shown or not.
+    places: u64,
+    /// Where accounts stand.
+    shares: Vec<FairShare>,
+}
 
-fn look(cell: &Cell, principal: &Principal, size: usize) -> Standing {
+/// Those who come behind the place `after`.
+fn look(cell: &Cell, principal: &Principal, size: usize, after: u64) -> Standing {
     use bursar_core::machine::Machine;
     let now = cell.now();
     let all = cell.queue(MOST_WAITING);
     let own = (1..)
         .zip(all)
         .filter(|(_, job)| cell.job_spec(*job).is_some_and(|spec| principal.sees(&spec.account)));
-    let mut own: Vec<(u64, JobId)> = own.take(size + 1).collect();
+    let mut own: Vec<(u64, JobId)> = own.collect();
+    let places = own.last().map_or(0, |(place, _)| *place);
+    own.retain(|(place, _)| *place > after);
     let more = own.len() > size;
     own.truncate(size);
     let waiting = own.into_iter();
     let waiting = waiting.filter_map(|(place, job)| Some((place, job, cell.why(job, now)?)));
     let shares = cell.fair_shares(now).into_iter();
     let shares = shares.filter(|share| !share.account.is_empty() && principal.sees(&share.account));
-    (waiting.collect(), more, shares.collect())
+    Standing { waiting: waiting.collect(), more, places, shares: shares.collect() }
 }
 
 fn share(share: FairShare) -> ShareEntry {
@@ -148,12 +165,14 @@ fn held_back(
     principal: &Principal,
     cell: CellNo,
     room: usize,
-    places: u64,
+    (places, passed): (u64, u64),
 ) -> (Vec<QueueEntry>, bool) {
     let jobs = ledger.held_back_from(cell).into_iter().filter_map(|number| ledger.job(number));
     let path = |job: &ledger::job::Job| ledger.account(job.order.account).path.clone();
-    let mut own = jobs.filter(|job| principal.sees(&path(job)));
-    let entries = own.by_ref().take(room).zip(places + 1..).map(|(job, position)| QueueEntry {
+    let own = jobs.filter(|job| principal.sees(&path(job)));
+    let mut own = own.skip(usize::try_from(passed).unwrap_or(usize::MAX));
+    let first = places + passed + 1;
+    let entries = own.by_ref().take(room).zip(first..).map(|(job, position)| QueueEntry {
         position,
         job: job.order.id.to_string(),
         account: path(job).to_string(),
@@ -164,6 +183,16 @@ fn held_back(
     });
     let entries = entries.collect();
     (entries, own.next().is_some())
+}
+
+/// The place behind which to go on in a queue.
+fn queue_cursor(cursor: Option<&str>) -> Result<u64, Failure> {
+    match read_after(cursor)? {
+        "" => Ok(0),
+        place => place
+            .parse()
+            .map_err(|_| Failure::invalid("cursor", "pass the next_cursor of the page before")),
+    }
 }
 
 /// Who waits in a region, in which order and why, and the fair share of each account.
@@ -180,8 +209,9 @@ pub(super) async fn queue(
     let size = page_size(query.limit)?;
     let cell = cell_of(&app, &id)?;
     let principal = caller.principal.clone();
-    let seen = cell.gateway.read(move |cell| look(cell, &principal, size)).await?;
-    let (waiting, has_more, shares) = seen.value;
+    let after = queue_cursor(query.cursor.as_deref())?;
+    let seen = cell.gateway.read(move |cell| look(cell, &principal, size, after)).await?;
+    let Standing { waiting, more: has_more, places, shares } = seen.value;
     let mentioned = waiting.iter().flat_map(|(_, job, why)| {
         let kept = why.blockers.iter().filter_map(|blocker| match blocker {
             bursar_core::cell::why::Blocker::Reservation { job, .. } => *job,
@@ -208,21 +238,23 @@ pub(super) async fn queue(
             blockers: blockers.collect(),
         })
     };
-    let places = waiting.last().map_or(0, |(place, _, _)| *place);
     let mut data: Vec<QueueEntry> = waiting.into_iter().filter_map(entry).collect();
     let mut has_more = has_more;
     if !has_more {
         let (principal, cell, room) = (caller.principal.clone(), cell.number, size - data.len());
-        let look = move |ledger: &Ledger| held_back(ledger, &principal, cell, room, places);
+        let range = (places, after.saturating_sub(places));
+        let look = move |ledger: &Ledger| held_back(ledger, &principal, cell, room, range);
         let (held_back, more) = app.ledger.read(look).await?.value;
         data.extend(held_back);
         has_more = more;
     }
+    let last = data.last().filter(|_| has_more);
+    let next_cursor = last.map(|last| write_after(&last.position.to_string()));
     let queue = Queue {
         region: id,
         data,
         has_more,
-        next_cursor: None,
+        next_cursor,
         shares: shares.into_iter().map(share).collect(),
         as_of: time(seen.at),
     };

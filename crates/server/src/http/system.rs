@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, LazyLock};
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use bursar_api::Code;
 use bursar_engine::Status;
 use serde_json::json;
 
+use super::extract::Path;
 use super::router::description;
 use crate::app::App;
 use crate::pages;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::Code;
 use bursar_api::amount::Sum;
+use bursar_api::list::Page;
 use bursar_api::timeline::{Slice, Timeline, TimelineEntry};
 use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::{self, AttemptId as CellAttempt};
@@ -18,7 +19,8 @@ use bursar_core::time::{DAY_MS, Timestamp};
 use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
 
 use super::change::{Answer, json, named};
-use super::extract::Caller;
+use super::extract::{Caller, Params, Path};
+use super::list::whole_list;
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::cells::SHARD;
@@ -318,13 +320,15 @@ async fn life(app: &App, account: &str, id: &Name) -> Result<(JobNo, Span), Fail
 /// Everything that happened to a job, oldest first.
 #[utoipa::path(get, path = "/v1/jobs/{id}/timeline", tag = "jobs",
     operation_id = "get_job_timeline",
-    params(("id" = String, Path, description = "The job's id")),
+    params(("id" = String, Path, description = "The job's id"), Page),
     responses((status = 200, description = "The steps", body = Timeline)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
+    Params(page): Params<Page>,
 ) -> Answer {
+    whole_list(page.limit, page.cursor.as_deref())?;
     let id = named("job", id)?;
     let (number, span) = match find(&app, &caller, Resource::Job, &id).await {
         Ok(account) => life(&app, &account, &id).await?,
@@ -336,6 +340,8 @@ pub(super) async fn get(
         Err(failure) => return Err(failure),
     };
     caller.principal.require("get_job_timeline")?;
+    // What the journals have by now is told.
+    let seen = app.read(|_| ()).await?;
     let mut sources: Sources = vec![("ledger".to_owned(), 0)];
     let mut cells: Vec<_> = app.cells.iter().collect();
     cells.sort_by_key(|cell| cell.number);
@@ -358,5 +364,7 @@ pub(super) async fn get(
         steps.map(|step| entry(ledger, &sources, number, &mut holds, step)).collect()
     };
     let data: Vec<TimelineEntry> = app.ledger.peek(show).await?;
-    Ok(json(StatusCode::OK, &Timeline { data, has_more: false, next_cursor: None }))
+    let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+    let timeline = Timeline { data, has_more: false, next_cursor: None, as_of, position };
+    Ok(json(StatusCode::OK, &timeline))
 }

@@ -163,7 +163,7 @@ pub(super) async fn remember(
 /// Gives the ledger back what it has forgotten; what is open it still has.
 pub(super) async fn revive(app: &App, archived: Archived) -> Result<(), Failure> {
     let Some(digest) = archived.digest else { return Ok(()) };
-    let envelope = Envelope { actor: "history".into(), fingerprint: 0, key: None };
+    let envelope = Envelope { actor: "history".into(), ..Envelope::default() };
     let command = Command::ReviveHold { record: Box::new(archived.record), digest };
     // Refused if somebody else was faster: then it is there.
     app.ledger.post(envelope, command).answer().await?.value.ok();

@@ -51,7 +51,7 @@ impl World {
 
     fn envelope(&mut self) -> Envelope {
         self.requests += 1;
-        Envelope { actor: "client".into(), fingerprint: self.requests, key: None }
+        Envelope { actor: "client".into(), fingerprint: self.requests, key: None, request: 0 }
     }
 
     fn tell_ledger(&mut self, ledger: usize, command: Command) -> Option<Reply> {

@@ -121,7 +121,7 @@ impl Generator {
         let mut hasher = DefaultHasher::new();
         format!("{command:?}").hash(&mut hasher);
         let fingerprint = u128::from(hasher.finish());
-        let envelope = Envelope { actor: "tester".into(), fingerprint, key };
+        let envelope = Envelope { actor: "tester".into(), fingerprint, key, request: 0 };
         Step { now: Timestamp::from_millis(self.now), envelope, command }
     }
 

@@ -39,10 +39,11 @@ impl Ledger {
         ledger.restore_buckets(image.buckets)?;
         ledger.restore_holds(image.holds, &image.free_holds)?;
         ledger.restore_movements(image.movements, &image.free_movements)?;
-        for AnswerImage { at, key, fingerprint, answer } in image.answers {
+        for AnswerImage { at, key, fingerprint, answer, request } in image.answers {
             let fresh = ledger.answers.get(key).is_none();
             require(fresh, || "two answers for one key".to_owned())?;
-            ledger.answers.push(Entry { at, key, kept: KeptAnswer { fingerprint, answer } });
+            let kept = KeptAnswer { fingerprint, answer, request };
+            ledger.answers.push(Entry { at, key, kept });
         }
         ledger.restore_aging(image.aging_holds, image.aging_movements, image.aging_buckets)?;
         ledger.cells = image.cells;

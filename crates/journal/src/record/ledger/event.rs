@@ -38,7 +38,7 @@ stored_enum!(Event {
     21 BudgetSet { 0 account, 1 budget, 2 terms, 3 period_start, 4 spent = 0, 5 held = 0 };
     22 BudgetRemoved { 0 account, 1 budget };
     23 BudgetThresholdReached { 0 account, 1 budget, 2 percent, 3 used };
-    24 Answered { 0 key, 1 fingerprint, 2 answer };
+    24 Answered { 0 key, 1 fingerprint, 2 answer, 3 request = 0 };
     25 CreditsDenied { 0 account, 1 refusal };
     26 Forgotten { 0 answers = 0, 1 holds = 0, 2 movements = 0, 3 buckets = 0, 4 jobs = 0 };
     27 HoldRevived { 0 hold, 1 record };

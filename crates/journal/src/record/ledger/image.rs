@@ -105,6 +105,7 @@ stored_struct!(AnswerImage {
     1 key,
     2 fingerprint,
     3 answer,
+    4 request = 0,
 });
 
 stored_struct!(Movement {

@@ -9,7 +9,7 @@ use bursar_api::batch::{Operation, OperationResult};
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Refusal;
-use bursar_core::ledger::{Accepted, Envelope};
+use bursar_core::ledger::{Accepted, Envelope, Refused};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,7 +17,6 @@ use super::super::change::Answer;
 use super::super::extract::Caller;
 use super::{Body, Promises, failed, finished, outcome, prepare, promise};
 use crate::app::App;
-use crate::http::meta;
 use crate::operation::{Finish, Ready, Recalled, key_hash};
 use crate::problem::Failure;
 
@@ -71,7 +70,8 @@ async fn attempt(
     let lead = match (&caller.idempotency_key, print, tenant) {
         (Some(key), Some(fingerprint), Some(tenant)) => {
             let key = Some(key_hash(&tenant, key));
-            Some(Envelope { actor: caller.principal.id.clone(), fingerprint, key })
+            let (actor, request) = (caller.principal.id.clone(), caller.request);
+            Some(Envelope { actor, fingerprint, key, request })
         }
         _ => None,
     };
@@ -101,7 +101,7 @@ async fn attempt(
                 let failure = Failure::from(stopped.refusal);
                 keep(app, lead, count, place, failure).await.map(Err)
             }
-            None => Some(Err(kept(stopped.refusal.refusal, count, stopped.refusal.replayed))),
+            None => Some(Err(kept(stopped.refusal, count))),
         },
     }
 }
@@ -207,23 +207,20 @@ async fn keep(
     match app.ledger.post(envelope, command).answer().await {
         Ok(seen) => {
             let refused = seen.value.err()?;
-            Some(kept(refused.refusal, count, refused.replayed))
+            Some(kept(refused, count))
         }
         Err(failure) => Some(failure),
     }
 }
 
-/// The answer that was kept for a batch's key.
-fn kept(refusal: Refusal, count: usize, replayed: bool) -> Failure {
-    let failure = if let Refusal::BatchAborted { told } = &refusal
-        && let Ok(mut told) = serde_json::from_str::<Told>(told)
+/// The answer that was kept for a batch's key, in the words of then.
+fn kept(refused: Refused, count: usize) -> Failure {
+    if let Refusal::BatchAborted { told } = &refused.refusal
+        && let Ok(told) = serde_json::from_str::<Told>(told)
     {
-        meta::with(|meta| told.body["request_id"] = meta.request_id.to_string().into());
-        aborted(told, count)
-    } else {
-        Failure::from(refusal)
-    };
-    failure.replayed(replayed)
+        return aborted(told, count).replayed(refused.replayed).first_told(refused.request);
+    }
+    Failure::from(refused)
 }
 
 fn aborted(told: Told, count: usize) -> Failure {
