@@ -5,6 +5,7 @@ mod catalog;
 mod ends;
 mod failures;
 mod funds;
+mod gpus;
 mod postgres;
 mod queueing;
 mod repeats;
