@@ -146,6 +146,7 @@ async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNod
         heartbeat_seconds: seconds(heartbeat_ms),
         lease_seconds: seconds(lease_until.millis_since(seen.at)),
         lease_until: time(lease_until),
+        store: Some(cell.journal.id().to_string()),
     };
     Ok(json(StatusCode::CREATED, &registration))
 }
