@@ -6,6 +6,7 @@ mod ends;
 mod failures;
 mod funds;
 mod gpus;
+mod idling;
 mod postgres;
 mod queueing;
 mod repeats;
