@@ -187,7 +187,7 @@ pub(crate) async fn only_forgotten(
         (None, _) => Err(Failure::not_found("job", id)),
         (Some((_, mut found)), true) => {
             found.job.as_of = time(seen.at);
-            found.job.ledger_position = seen.position;
+            found.job.ledger_position = Some(seen.position);
             render_job::add_messages(&app.logs, &mut found.job);
             Ok(found)
         }

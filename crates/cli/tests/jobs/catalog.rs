@@ -148,3 +148,19 @@ async fn a_job_stays_readable_after_the_ledger_has_forgotten_it() {
     hidden.problem("not_found");
     verify(&server);
 }
+
+#[tokio::test]
+async fn a_class_takes_only_from_classes_of_a_lower_rank_that_are_there() {
+    let server = priced(&[]).await;
+    let class = |rank: u32, preempts: Value| {
+        json!({ "rank": rank, "preempts": preempts, "grace_seconds": 10,
+                "default_preemptible": true })
+    };
+    for preempts in [json!(["mine"]), json!(["high"]), json!(["batch", "normal"]), json!(["nope"])]
+    {
+        let refused = server.call("PUT", "/v1/classes/mine", class(20, preempts)).await;
+        assert_eq!(refused.problem("invalid_field")["param"], "preempts");
+    }
+    server.call("PUT", "/v1/classes/mine", class(20, json!(["batch"]))).await.expect(200);
+    server.call("PUT", "/v1/classes/mine", class(20, json!([]))).await.expect(200);
+}

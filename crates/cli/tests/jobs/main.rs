@@ -1,6 +1,8 @@
 //! Jobs from outside: the real binary, real HTTP, real journals, and an agent that the test plays.
 
 mod agent;
+mod arrays;
+mod blockers;
 mod catalog;
 mod ends;
 mod failures;

@@ -211,8 +211,7 @@ impl Ledger {
             }
             Command::SubmitJob(command) => self.decide_submit(now, envelope, command, events),
             Command::CancelJob { tenant, job } => {
-                let job = self.existing_job(tenant, job)?;
-                self.decide_cancel(now, job, events)
+                self.decide_cancel_named(now, tenant, job, events)
             }
             Command::ReportUsage { tenant, of, seq, usage, ended } => {
                 let report = Report { seq: *seq, usage: *usage, ended: *ended };
