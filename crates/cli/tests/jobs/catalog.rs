@@ -164,3 +164,18 @@ async fn a_class_takes_only_from_classes_of_a_lower_rank_that_are_there() {
     server.call("PUT", "/v1/classes/mine", class(20, json!(["batch"]))).await.expect(200);
     server.call("PUT", "/v1/classes/mine", class(20, json!([]))).await.expect(200);
 }
+
+#[tokio::test]
+async fn quotas_are_shown_for_the_region_that_is_asked_for() {
+    let server = priced(&["--region", "eu", "--region", "us"]).await;
+    for body in [json!({ "running_jobs": 9 }), json!({ "region": "eu", "gpus": { "H100": 2 } })] {
+        server.call("PUT", "/v1/accounts/acme/quota", body).await.expect(200);
+    }
+    let all = server.get("/v1/accounts/acme/quota").await;
+    assert_eq!((all["data"].as_array().map(Vec::len), &all["running_jobs"]), (Some(2), &json!(9)));
+    let eu = server.get("/v1/accounts/acme/quota?region=eu").await;
+    assert_eq!(eu["data"].as_array().map(Vec::len), Some(1));
+    assert_eq!((&eu["data"][0]["region"], &eu["gpus"]["H100"]), (&json!("eu"), &json!(2)));
+    let us = server.get("/v1/accounts/acme/quota?region=us").await;
+    assert_eq!((&us["data"], &us["running_jobs"]), (&json!([]), &json!(null)));
+}
