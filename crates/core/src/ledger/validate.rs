@@ -66,7 +66,7 @@ impl Command {
                 path(id, "id")?;
                 validate_settings(settings)
             }
-            Command::ChangeAccount { path: id, settings } => {
+            Command::ChangeAccount { path: id, settings, cleared: _ } => {
                 path(id, "id")?;
                 validate_settings(settings)
             }

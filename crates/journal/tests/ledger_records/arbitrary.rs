@@ -10,7 +10,7 @@ use bursar_core::ledger::answer::{AccountReply, BudgetReply};
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause,
-    Context, GrantKind, OnExpiry, Policy, Restriction,
+    ClearedSettings, Context, GrantKind, OnExpiry, Policy, Restriction,
 };
 use bursar_core::ledger::event::{
     Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Piece, Pieces, SliceAmount,
@@ -56,7 +56,7 @@ impl Source {
     }
 
     fn coin(&mut self) -> bool {
-        self.below(2) == 0
+        self.coin()
     }
 
     fn maybe<T>(&mut self, make: impl FnOnce(&mut Source) -> T) -> Option<T> {
@@ -128,6 +128,15 @@ impl Source {
             regions: self.names(),
             classes: self.names(),
             max_share_micro: self.maybe(Source::u32),
+        }
+    }
+
+    fn cleared(&mut self) -> ClearedSettings {
+        ClearedSettings {
+            name: self.coin(),
+            metadata: self.coin(),
+            compensation_ttl_ms: self.coin(),
+            overdraft_limit: self.coin(),
         }
     }
 
@@ -246,7 +255,7 @@ impl Source {
             1 => Reply::Account(Box::new(AccountReply {
                 account: self.account(),
                 settings: self.settings(),
-                frozen: self.below(2) == 0,
+                frozen: self.coin(),
                 uncollected: self.sum(),
             })),
             2 => Reply::Grant {
@@ -367,7 +376,11 @@ impl Source {
                 settings: self.settings(),
                 fingerprint: self.hash(),
             },
-            2 => Event::AccountChanged { account: self.account(), settings: self.settings() },
+            2 => Event::AccountChanged {
+                account: self.account(),
+                settings: self.settings(),
+                cleared: self.cleared(),
+            },
             3 => Event::AccountFrozen { account: self.account() },
             4 => Event::AccountUnfrozen { account: self.account() },
             5 => Event::GrantIssued(Box::new(self.grant_issued())),

@@ -26,7 +26,7 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_path(path), "id")?;
             check_settings(settings)
         }
-        Command::ChangeAccount { path, settings } => {
+        Command::ChangeAccount { path, settings, cleared: _ } => {
             require(is_path(path), "account")?;
             check_settings(settings)
         }
