@@ -1,6 +1,8 @@
 //! Where the agent keeps what must survive it. One folder, one agent.
 //!
 //! ```text
+//! owner.json                whose state it is: a store and a node
+//! others/STORE_NODE         the same for everybody else who was served from here
 //! lock                      held by the agent that works here
 //! lease.json                until when the attempts may run without news from the server
 //! wake                      a pipe: supervisors say that something changed
@@ -18,11 +20,20 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// So many names of forgotten attempts are kept.
 const FORGOTTEN: usize = 4096;
+
+/// Whose state a folder holds. Attempts of different stores may have the same ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// What the server calls the journal that its attempts are in.
+    pub store: String,
+    /// The node.
+    pub node: String,
+}
 
 /// The folder of an agent.
 #[derive(Clone, Debug)]
@@ -48,6 +59,29 @@ impl StateFolder {
             io::Error::other(format!("another agent works in {}", self.root.display()))
         })?;
         Ok(file)
+    }
+
+    /// The folder for what belongs to an owner: this one if it is his, or nobody's yet; otherwise one
+    /// of his own below it. What others left is neither looked at nor kept alive: their attempts
+    /// run on until their own lease is over, unless their own agent comes back.
+    pub fn of_owner(&self, owner: &Owner) -> io::Result<StateFolder> {
+        let file = self.root.join("owner.json");
+        match read_json::<Owner>(&file) {
+            Ok(known) if known == *owner => return Ok(self.clone()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                write_json(&file, owner)?;
+                return Ok(self.clone());
+            }
+            Err(error) => return Err(error),
+        }
+        let name = file_name(&format!("{}_{}", owner.store, owner.node));
+        StateFolder::open(&self.root.join("others").join(name))?.of_owner(owner)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.root
     }
 
     /// The pipe on which supervisors say that something changed.
@@ -237,6 +271,23 @@ mod tests {
         assert!(refused.to_string().contains("another agent"), "{refused}");
         drop(lock);
         folder.lock().expect("free again");
+    }
+
+    #[test]
+    fn what_belongs_to_another_store_or_node_is_kept_apart() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = StateFolder::open(place.path()).expect("it can be made");
+        let owner = |store: &str, node: &str| Owner { store: store.into(), node: node.into() };
+        let of = |owner: &Owner| folder.of_owner(owner).expect("it can be made").root;
+        let first = owner("a", "n1");
+        assert_eq!(of(&first), folder.root);
+        let others = [owner("b", "n1"), owner("a", "n2"), owner("a", "n.2"), owner("a", "n_2")];
+        let mut all: Vec<PathBuf> = others.iter().map(&of).collect();
+        assert_eq!(all, others.iter().map(&of).collect::<Vec<_>>(), "each finds its own again");
+        all.push(of(&first));
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 5, "{all:?}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::cgroup::{self, Limits};
 use crate::clock::BootTime;
-use crate::folder::StateFolder;
+use crate::folder::{Owner, StateFolder};
 use crate::gpu::Gpus;
 use crate::logs::LogShipper;
 use crate::metrics::{self, Metrics};
@@ -49,7 +49,7 @@ pub struct AgentOptions {
     pub offer: RegisterNode,
     /// Its GPUs.
     pub gpus: Gpus,
-    /// Where the agent keeps what must survive it.
+    /// Where the agent keeps what must survive it, if it is nobody else's.
     pub state: PathBuf,
     /// The program whose `agent-supervise` is the supervisor.
     pub program: PathBuf,
@@ -96,7 +96,11 @@ pub struct Agent {
     /// Attempts whose output was sent to its end.
     shipped: BTreeSet<String>,
     failures: u32,
+    /// The folder that it was given, and what keeps others out of it.
+    given: StateFolder,
     _lock: std::fs::File,
+    /// Whose attempts it runs, once the server has said so.
+    owner: Option<Owner>,
 }
 
 /// An accepted registration and the number of the last report.
@@ -107,27 +111,45 @@ struct Term {
 }
 
 impl Agent {
-    /// Takes the folder and gets ready. Attempts of an earlier start are found there.
+    /// Takes the folder and gets ready. Attempts of an earlier start are found there, once it is
+    /// known whose they are.
     pub fn new(options: AgentOptions) -> Result<Agent, AgentError> {
         let folder = StateFolder::open(&options.state).map_err(machine("the state folder"))?;
         let lock = folder.lock().map_err(machine("the state folder"))?;
-        let wake = pipe::OpenOptions::new()
-            .read_write(true)
-            .open_receiver(folder.wake())
-            .map_err(machine("the pipe of the supervisors"))?;
-        let program = options.program.clone();
-        let runner = Runner::new(folder, program).map_err(machine("the state folder"))?;
-        let shipper = LogShipper::new(options.client.clone(), options.offer.id.clone());
+        let (runner, wake) = work_in(&folder, &options)?;
+        let logs = shipper(&options);
         Ok(Agent {
             options,
             runner,
             wake,
-            logs: Arc::new(Mutex::new(shipper)),
+            logs,
             metrics: Arc::default(),
             shipped: BTreeSet::new(),
             failures: 0,
+            given: folder,
             _lock: lock,
+            owner: None,
         })
+    }
+
+    /// Works on what belongs to the store that answered, and on nothing else: ids of attempts mean
+    /// nothing in another store.
+    fn serve_store(&mut self, registration: &Registration) -> Result<(), AgentError> {
+        // A server of an earlier version does not say; then the folder is taken for its own.
+        let Some(store) = registration.store.clone() else { return Ok(()) };
+        let owner = Owner { store, node: registration.node.clone() };
+        if self.owner.as_ref() == Some(&owner) {
+            return Ok(());
+        }
+        let folder = self.given.of_owner(&owner).map_err(machine("the state folder"))?;
+        if folder.path() != self.runner.folder().path() {
+            tracing::info!(folder = %folder.path().display(), "works in a folder of this store");
+            (self.runner, self.wake) = work_in(&folder, &self.options)?;
+            self.logs = shipper(&self.options);
+            self.shipped.clear();
+        }
+        self.owner = Some(owner);
+        Ok(())
     }
 
     /// Works until `end`. What runs then goes on; the next start finds it.
@@ -167,8 +189,10 @@ impl Agent {
                 let registration = answer.value;
                 let (node, incarnation) = (&registration.node, registration.incarnation);
                 tracing::info!(node, incarnation, "registered");
-                let renewed = self.renew(sent, &registration).map_err(machine("the lease"));
-                Some(renewed.map(|()| Term { registration, seq: 0 }))
+                let ready = self
+                    .serve_store(&registration)
+                    .and_then(|()| self.renew(sent, &registration).map_err(machine("the lease")));
+                Some(ready.map(|()| Term { registration, seq: 0 }))
             }
             // A first start that is refused is a mistake of whoever started it.
             Err(error) if is_first && error.status().is_some_and(|status| status < 429) => {
@@ -292,7 +316,13 @@ impl Agent {
             cpu_milli: spec.cpus.map(|cpus| cpus.saturating_mul(1000)),
         };
         let base = self.options.cgroup.as_deref();
-        let cgroup = base.map(|base| cgroup::create(base, &order.attempt, limits)).transpose()?;
+        // Agents of several stores may share the base, and ids of attempts repeat between stores.
+        let owner = self.owner.as_ref();
+        let name = owner.map_or_else(
+            || order.attempt.clone(),
+            |owner| format!("{}.{}.{}", order.attempt, owner.store, owner.node),
+        );
+        let cgroup = base.map(|base| cgroup::create(base, &name, limits)).transpose()?;
         let mut env = spec.env;
         if let Some(index) = spec.array_index {
             env.insert("BURSAR_ARRAY_INDEX".into(), index.to_string());
@@ -363,6 +393,24 @@ impl Agent {
         tracing::warn!(%error, failures = self.failures, ?pause, "no good answer");
         tokio::time::sleep(pause).await;
     }
+}
+
+/// What works on the attempts in a folder, and how it is woken.
+fn work_in(
+    folder: &StateFolder,
+    options: &AgentOptions,
+) -> Result<(Runner, pipe::Receiver), AgentError> {
+    let wake = pipe::OpenOptions::new()
+        .read_write(true)
+        .open_receiver(folder.wake())
+        .map_err(machine("the pipe of the supervisors"))?;
+    let runner = Runner::new(folder.clone(), options.program.clone());
+    Ok((runner.map_err(machine("the state folder"))?, wake))
+}
+
+fn shipper(options: &AgentOptions) -> Arc<Mutex<LogShipper>> {
+    let shipper = LogShipper::new(options.client.clone(), options.offer.id.clone());
+    Arc::new(Mutex::new(shipper))
 }
 
 fn wish(order: &Order) -> Wish {
@@ -445,6 +493,7 @@ mod tests {
                 heartbeat_seconds,
                 lease_seconds,
                 lease_until: bursar_api::Time::from_millis(0),
+                store: None,
             };
             let wait = rhythm(&registration);
             assert!((1..=LONGEST_WAIT).contains(&wait));

@@ -17,6 +17,7 @@ pub mod logs;
 pub mod machine;
 pub mod metrics;
 pub mod output;
+pub mod place;
 pub mod process;
 pub mod reconcile;
 pub mod record;

@@ -54,7 +54,7 @@ pub struct OpenAccount {
     pub overdraft_limit: Option<Amount>,
 }
 
-/// Changes what is given; the rest stays.
+/// Changes what is given; the rest stays. `null` takes a setting back, as if it had never been made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "Language models"}))]

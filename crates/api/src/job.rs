@@ -334,7 +334,7 @@ pub struct Job {
     /// Everything that keeps it waiting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blockers: Option<Vec<Blocker>>,
-    /// The jobs of the array that this answer stands for.
+    /// All jobs of the array that it belongs to; not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<Vec<String>>,
     /// When it was submitted.
@@ -344,7 +344,8 @@ pub struct Job {
     /// The ledger's time.
     pub as_of: Time,
     /// The ledger's position; `position` is the place in the queue.
-    pub ledger_position: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger_position: Option<u64>,
 }
 
 /// Why a job waits.

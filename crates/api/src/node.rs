@@ -67,6 +67,10 @@ pub struct Registration {
     pub lease_seconds: u32,
     /// When that would be.
     pub lease_until: Time,
+    /// What tells the region's journal from all others. Ids of attempts mean something in it alone:
+    /// what an agent knows of attempts of another store is not about this one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
 }
 
 /// What an attempt does on a node.

@@ -45,11 +45,11 @@ pub struct Quota {
 pub struct Quotas {
     /// The account.
     pub account: String,
-    /// The quota for each region: GPUs in use at once by type; `*` is the total.
+    /// The quota for each region, or for the one that was asked for: GPUs in use at once by type; `*` is the total.
     pub gpus: BTreeMap<String, u32>,
-    /// The quota for each region: jobs running at once.
+    /// The same: jobs running at once.
     pub running_jobs: Option<u32>,
-    /// The quota for each region: jobs waiting at once.
+    /// The same: jobs waiting at once.
     pub waiting_jobs: Option<u32>,
     /// The quotas: the one for each region first, then by region.
     pub data: Vec<Quota>,
@@ -65,5 +65,14 @@ pub struct Quotas {
 #[into_params(parameter_in = Query)]
 pub struct QuotaQuery {
     /// The region; the quota for each region if absent.
+    pub region: Option<String>,
+}
+
+/// Which quotas to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct QuotaFilter {
+    /// Only the quota that was set for this region; all if absent.
     pub region: Option<String>,
 }

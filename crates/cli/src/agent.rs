@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use bursar_agent::clock::Offset;
 use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
-use bursar_agent::{cgroup, exec, machine, supervise};
+use bursar_agent::{cgroup, exec, machine, place, supervise};
 use bursar_client::RetryPolicy;
 use bursar_client::api::node::{Gpu, RegisterNode};
 use clap::Args;
@@ -46,9 +46,11 @@ pub(crate) struct AgentArguments {
     /// Main memory that jobs may use, in GiB; all if not given.
     #[arg(long, value_name = "GIB")]
     memory: Option<u32>,
-    /// The folder for what must survive the agent.
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/bursar-agent")]
-    state: PathBuf,
+    /// The folder for what must survive the agent. If not given, one for this server, region and node
+    /// below $XDG_STATE_HOME/bursar-agent if that is set, else /var/lib/bursar-agent if it may be
+    /// written, else ~/.local/state/bursar-agent.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
     /// The folder in which jobs start that name none.
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
@@ -127,6 +129,15 @@ impl AgentArguments {
             Some(node) => node,
             None => machine::host_name()?,
         };
+        let state = match self.state {
+            Some(state) => state,
+            None => {
+                place::default_state(client.server(), &self.region, &node).ok_or_else(|| {
+                    let why = "there is no folder for the agent's state: HOME is not set";
+                    Failure::because(Exit::Failed, why).with_next("name one with --state")
+                })?
+            }
+        };
         let gpus = match &self.fake_gpus {
             Some(text) => Gpus::fake(text, &node)?,
             None => {
@@ -161,7 +172,7 @@ impl AgentArguments {
             client,
             offer,
             gpus,
-            state: self.state,
+            state,
             // Itself, even if the file is replaced by a newer version while it runs.
             program: "/proc/self/exe".into(),
             run_as: self.run_as,

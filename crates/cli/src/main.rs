@@ -69,7 +69,7 @@ enum Command {
     /// Run the jobs of a server on this machine.
     #[command(after_help = "Examples:\n  bursar agent --server https://bursar.example --key-file \
         agent.key --region eu\n  bursar agent --key-file agent.key --region default --fake-gpus \
-        H100:8:80 --state ./node-1")]
+        H100:8:80 --node node-1")]
     Agent(Box<agent::AgentArguments>),
     /// Watch over one attempt of a job; the agent starts it.
     #[command(hide = true, after_help = "Example:\n  bursar agent-supervise FOLDER")]

@@ -128,7 +128,7 @@ pub(crate) fn blocker(
         }
         Of::Drain { nodes } => of(
             BlockerType::Drain,
-            format!("{nodes} nodes with room in {region} take no work now"),
+            format!("{nodes} nodes in {region} that are large enough take no work now"),
             "wait until they are resumed, or ask an operator",
         ),
         Of::Priority { ahead: 0 } => of(

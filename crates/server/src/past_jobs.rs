@@ -58,7 +58,7 @@ pub(crate) fn restored(
 /// A job that was put together again, as it is shown.
 pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Failure> {
     let mut seen = app.read(move |ledger| show(ledger, &restored)).await?;
-    (seen.value.as_of, seen.value.ledger_position) = (time(seen.at), seen.position);
+    seen.value.as_of = time(seen.at);
     render_job::add_messages(&app.logs, &mut seen.value);
     Ok(seen)
 }
@@ -250,7 +250,7 @@ pub(crate) async fn only_forgotten(
         (None, _) => Err(Failure::not_found("job", id)),
         (Some((_, mut found)), true) => {
             found.job.as_of = time(seen.at);
-            found.job.ledger_position = seen.position;
+            found.job.ledger_position = Some(seen.position);
             render_job::add_messages(&app.logs, &mut found.job);
             Ok(found)
         }

@@ -395,6 +395,13 @@ impl From<cell::Refusal> for Failure {
                 let detail = "something runs on the node; drain it with force and wait";
                 Failure::new(Code::Conflict, detail)
             }
+            cell::Refusal::GpuTaken { uuid, node: _ } => {
+                let detail = format!(
+                    "another node has the GPU {uuid}; delete that node, or wait until its lease is \
+                     over"
+                );
+                Failure::new(Code::Conflict, detail)
+            }
             cell::Refusal::StaleAttempt | cell::Refusal::AlreadyAdmitted => {
                 Failure::new(Code::Conflict, "that was decided before")
             }

@@ -11,7 +11,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::event::NamedMovement;
 use bursar_core::ledger::hold::{Hold, HoldKind, HoldState};
-use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo, Name};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
 use bursar_core::ledger::state::Movement;
 use bursar_core::ledger::view::Lot;
 use bursar_core::ledger::{Ledger, budget::Budget};
@@ -151,18 +151,17 @@ fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
             movement_reply(ledger, *movement, *amount, shape)
         }
         (Reply::Budget(reply), Shape::Budget) => value(budget_as(ledger, reply)),
-        (Reply::Jobs { first, count }, Shape::Job) => {
+        (Reply::Jobs { first, count: _ }, Shape::Job) => {
             let mut shown = render_job::submitted(ledger, *first);
-            if let Some(shown) = shown.as_mut().filter(|_| *count > 1) {
-                let numbers = (0..u64::from(*count)).map(|place| JobNo(first.0 + place));
-                let jobs = numbers.filter_map(|number| ledger.job(number));
-                shown.array = Some(jobs.map(|job| job.order.id.to_string()).collect());
+            if let Some(shown) = &mut shown {
+                shown.array = render_job::array(shown);
             }
             shown.map_or(Value::Null, value)
         }
         (Reply::Job { job, state }, Shape::Job) => {
             let shown = render_job::job(ledger, *job).map(|mut shown| {
                 shown.state = render_job::state(*state);
+                shown.array = render_job::array(&shown);
                 at(ledger, shown)
             });
             shown.map_or(Value::Null, value)

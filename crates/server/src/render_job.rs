@@ -131,6 +131,13 @@ fn spec(job: &core::Job) -> SubmitJob {
     serde_json::from_str(&job.order.shown).unwrap_or_default()
 }
 
+/// The jobs of the array that a job belongs to, if it does.
+pub(crate) fn array(job: &Job) -> Option<Vec<String>> {
+    let size = job.spec.array?;
+    let (array, _) = job.id.rsplit_once('.')?;
+    Some((0..size).map(|index| format!("{array}.{index}")).collect())
+}
+
 /// What an attempt used that no credits could be found for.
 fn unpaid(ledger: &Ledger, job: &core::Job, attempt: &core::Attempt) -> u64 {
     let hold = || attempt.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
@@ -208,7 +215,7 @@ pub(crate) fn render(ledger: &Ledger, number: JobNo, own: &core::Job, hold: Opti
         created_at: time(own.submitted_at),
         ended_at: own.ended_at.map(time),
         as_of: time(own.submitted_at),
-        ledger_position: 0,
+        ledger_position: None,
     }
 }
 

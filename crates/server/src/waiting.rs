@@ -61,6 +61,12 @@ pub(crate) async fn ask_cells(
     mut waiting: Waiting,
 ) -> Result<Waiting, Failure> {
     let mut heard = false;
+    // What a cell was told about money the ledger knows better.
+    let known: Vec<BlockerType> = waiting.blockers.iter().map(|blocker| blocker.kind).collect();
+    let is_new = |blocker: &Blocker| {
+        use BlockerType::{Budget, Credits, Frozen};
+        !matches!(blocker.kind, Credits | Budget | Frozen) || !known.contains(&blocker.kind)
+    };
     for service in cells.iter().filter_map(|number| app.cells.numbered(*number)) {
         let look = move |cell: &Cell| cell.why(job, cell.now());
         let Some(why) = service.gateway.read(look).await?.value else { continue };
@@ -72,7 +78,11 @@ pub(crate) async fn ask_cells(
         let kept: Vec<JobId> = blockers.iter().filter_map(kept_for).collect();
         let names = names(app, principal, kept).await?;
         let name = |id: JobId| names.iter().find(|(known, _)| *known == id).map(|(_, n)| n.clone());
-        waiting.blockers.extend(blockers.iter().map(|of| blocker(&service.region, of, name)));
+        // A cell that knows of nothing else says that it is the job's turn.
+        let turn = why::Blocker::Priority { ahead: 0 };
+        let told = blockers.iter().filter(|of| known.is_empty() || **of != turn);
+        let told = told.map(|of| blocker(&service.region, of, name));
+        waiting.blockers.extend(told.filter(is_new));
         waiting.position = [waiting.position, position].into_iter().flatten().min();
         let expected = estimate.map(|estimate| time(estimate.at));
         let earliest = [waiting.estimated_start_at, expected].into_iter().flatten().min();

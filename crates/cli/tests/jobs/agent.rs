@@ -78,6 +78,18 @@ impl Agent {
         agent
     }
 
+    /// A node that says of itself what the test says.
+    pub(crate) async fn register_as(server: &Server, node: &str, offer: Value) -> Agent {
+        let registered = server.call("POST", "/v1/nodes", offer).await.expect(201);
+        Agent {
+            node: node.to_owned(),
+            key: server.root.clone(),
+            incarnation: registered["incarnation"].as_u64().expect("a number"),
+            seq: 0,
+            runs: BTreeMap::new(),
+        }
+    }
+
     /// The agent started again: it has forgotten what it ran.
     pub(crate) async fn register_again(
         &mut self,

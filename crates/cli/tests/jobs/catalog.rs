@@ -190,3 +190,34 @@ async fn a_job_stays_readable_after_the_ledger_has_forgotten_it() {
     hidden.problem("not_found");
     verify(&server);
 }
+
+#[tokio::test]
+async fn a_class_takes_only_from_classes_of_a_lower_rank_that_are_there() {
+    let server = priced(&[]).await;
+    let class = |rank: u32, preempts: Value| {
+        json!({ "rank": rank, "preempts": preempts, "grace_seconds": 10,
+                "default_preemptible": true })
+    };
+    for preempts in [json!(["mine"]), json!(["high"]), json!(["batch", "normal"]), json!(["nope"])]
+    {
+        let refused = server.call("PUT", "/v1/classes/mine", class(20, preempts)).await;
+        assert_eq!(refused.problem("invalid_field")["param"], "preempts");
+    }
+    server.call("PUT", "/v1/classes/mine", class(20, json!(["batch"]))).await.expect(200);
+    server.call("PUT", "/v1/classes/mine", class(20, json!([]))).await.expect(200);
+}
+
+#[tokio::test]
+async fn quotas_are_shown_for_the_region_that_is_asked_for() {
+    let server = priced(&["--region", "eu", "--region", "us"]).await;
+    for body in [json!({ "running_jobs": 9 }), json!({ "region": "eu", "gpus": { "H100": 2 } })] {
+        server.call("PUT", "/v1/accounts/acme/quota", body).await.expect(200);
+    }
+    let all = server.get("/v1/accounts/acme/quota").await;
+    assert_eq!((all["data"].as_array().map(Vec::len), &all["running_jobs"]), (Some(2), &json!(9)));
+    let eu = server.get("/v1/accounts/acme/quota?region=eu").await;
+    assert_eq!(eu["data"].as_array().map(Vec::len), Some(1));
+    assert_eq!((&eu["data"][0]["region"], &eu["gpus"]["H100"]), (&json!("eu"), &json!(2)));
+    let us = server.get("/v1/accounts/acme/quota?region=us").await;
+    assert_eq!((&us["data"], &us["running_jobs"]), (&json!([]), &json!(null)));
+}

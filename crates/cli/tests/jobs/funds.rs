@@ -188,11 +188,13 @@ async fn a_job_waits_without_a_hold_when_its_next_one_cannot_be_placed() {
     agent.beat(&server).await;
     let waiting = job(&server, "j").await;
     assert_eq!(waiting["state"], "queued");
-    assert_eq!(blocker_types(&waiting), ["credits"]);
+    // For ten seconds the operator's preemption keeps it from a place, too.
+    assert_eq!(blocker_types(&waiting), ["credits", "priority"]);
     let why = server.get("/v1/jobs/j/why").await;
-    assert_eq!(blocker_types(&why), ["credits"]);
+    assert_eq!(blocker_types(&why), ["credits", "priority"]);
     server.advance(60).await;
     agent.beat(&server).await;
+    assert_eq!(blocker_types(&server.get("/v1/jobs/j/why").await), ["credits"]);
     assert_eq!(state(&server, "j").await, "queued");
     server.grant("more", "acme", "1").await;
     assert_eq!(state(&server, "j").await, "starting", "it goes on by itself");

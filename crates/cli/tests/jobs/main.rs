@@ -1,10 +1,14 @@
 //! Jobs from outside: the real binary, real HTTP, real journals, and an agent that the test plays.
 
 mod agent;
+mod arrays;
+mod blockers;
 mod catalog;
 mod ends;
 mod failures;
 mod funds;
+mod gpus;
+mod idling;
 mod postgres;
 mod queueing;
 mod repeats;

@@ -56,3 +56,33 @@ async fn records_stand_on_their_own() {
     server.call("POST", "/v1/usage", json!({ "records": [] })).await.problem("invalid_field");
     verify(&server);
 }
+
+#[tokio::test]
+async fn a_job_measured_elsewhere_has_the_type_that_it_pays_for() {
+    let server = priced(&[]).await;
+    let either = json!({ "types": ["A100", "H100"], "count": 1 });
+    submit(&server, crate::world::with(small("j"), "gpus", either)).await;
+    report(&server, json!([{ "job": "j", "seq": 1, "gpu_ms_total": 60_000 }])).await;
+    let attempt = job(&server, "j").await["attempts"][0].clone();
+    assert_eq!((&attempt["gpu_type"], &attempt["per_gpu_hour"]), (&json!("H100"), &json!("6")));
+    verify(&server);
+}
+
+#[tokio::test]
+async fn usage_after_the_end_is_refused_for_a_job_as_for_a_hold() {
+    let server = priced(&[]).await;
+    submit(&server, small("j")).await;
+    let end = json!([{ "job": "j", "seq": 2, "gpu_ms_total": 60_000, "ended": true }]);
+    assert_eq!(report(&server, end.clone()).await[0]["status"], 200);
+    assert_eq!(report(&server, end).await[0]["status"], 200, "the same again");
+    let earlier = json!([{ "job": "j", "seq": 1, "gpu_ms_total": 30_000 }]);
+    assert_eq!(report(&server, earlier).await[0]["status"], 200, "it is in the total already");
+    let late = json!([{ "job": "j", "seq": 3, "gpu_ms_total": 90_000 }]);
+    let refused = report(&server, late).await[0].clone();
+    assert_eq!(
+        (&refused["status"], &refused["body"]["code"]),
+        (&json!(409), &json!("hold_closed"))
+    );
+    assert_eq!(micros(&job(&server, "j").await["charged"]), price_of(H100, 60_000));
+    verify(&server);
+}

@@ -1,6 +1,7 @@
 //! Jobs end to end: a real server, real agents, real processes, and the books after each.
 
 mod clocks;
+mod stores;
 mod world;
 
 use std::io::{BufRead, BufReader};

@@ -17,6 +17,8 @@ pub(crate) struct World {
     folder: TempDir,
     server: Option<Child>,
     url: String,
+    /// The name of the folder with its journals.
+    data: String,
     agents: BTreeMap<String, Child>,
 }
 
@@ -36,8 +38,15 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = format!("heartbeat_seconds = 1\nnode_lease_seconds = {lease_seconds}\n");
         std::fs::write(folder.path().join("server.toml"), settings).expect("written");
-        let mut world = World { folder, server: None, url: String::new(), agents: BTreeMap::new() };
+        let (url, data, agents) = (String::new(), "data".to_owned(), BTreeMap::new());
+        let mut world = World { folder, server: None, url, data, agents };
         world.start_server("127.0.0.1:0");
+        world.furnish();
+        world
+    }
+
+    fn furnish(&self) {
+        let world = self;
         world.done(&["price", "set", "H100", "3600"]);
         world.done(&["account", "open", "acme"]);
         world.done(&["grant", "add", "acme", "1000000", "--kind", "purchase", "--id", "funds"]);
@@ -45,7 +54,15 @@ impl World {
             world.json(&["key", "create", "--role", "agent", "--scope", "*", "--name", "node"]);
         let key = key["key"].as_str().expect("shown once");
         std::fs::write(world.path("agent.key"), key).expect("written");
-        world
+    }
+
+    /// Ends the server, and starts one that knows nothing at the same address.
+    pub(crate) fn replace_server(&mut self) {
+        kill_and_wait(self.server.take().expect("it runs"));
+        self.data = "fresh".to_owned();
+        let address = self.url.trim_start_matches("http://").to_owned();
+        self.start_server(&address);
+        self.furnish();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -55,7 +72,7 @@ impl World {
     fn start_server(&mut self, listen: &str) {
         let mut command = Command::new(BURSAR);
         command.args(["serve", "--listen", listen, "--config"]).arg(self.path("server.toml"));
-        command.arg("--data").arg(self.path("data"));
+        command.arg("--data").arg(self.path(&self.data));
         command.arg("--root-key-file").arg(self.path("root.key"));
         command.env("BURSAR_LOG", "error").stdout(Stdio::piped());
         let mut child = command.spawn().expect("the binary is there");
@@ -81,11 +98,36 @@ impl World {
 
     /// The same, with more flags.
     pub(crate) fn start_agent_with(&mut self, node: &str, flags: &[&str]) {
+        let mut command = self.plain_agent(node);
+        command.arg("--state").arg(self.path(node)).arg("--workdir").arg(self.folder.path());
+        command.args(flags);
+        self.launch_agent(node, command);
+    }
+
+    /// The same with its state in another place.
+    pub(crate) fn start_agent_at(&mut self, node: &str, state: &str) {
+        let mut command = self.plain_agent(node);
+        command.args(["--state", state]);
+        self.launch_agent(node, command);
+    }
+
+    /// The same with no flags but those that every agent needs.
+    pub(crate) fn start_plain_agent(&mut self, node: &str) {
+        let command = self.plain_agent(node);
+        self.launch_agent(node, command);
+    }
+
+    /// The agent of a node, which is not started.
+    pub(crate) fn plain_agent(&self, node: &str) -> Command {
         let mut command = Command::new(BURSAR);
         command.args(["agent", "--server", &self.url, "--region", "default", "--node", node]);
         command.args(["--fake-gpus", "H100:2:80", "--key-file"]).arg(self.path("agent.key"));
-        command.arg("--state").arg(self.path(node)).arg("--workdir").arg(self.folder.path());
-        command.args(flags).env("BURSAR_LOG", "error").env("HOME", self.folder.path());
+        command.env("BURSAR_LOG", "error").env("HOME", self.folder.path());
+        command.env("XDG_STATE_HOME", self.path("state"));
+        command
+    }
+
+    fn launch_agent(&mut self, node: &str, mut command: Command) {
         let child = command.spawn().expect("the binary is there");
         self.agents.insert(node.to_owned(), child);
         until(|| {
@@ -202,7 +244,8 @@ impl World {
         assert_eq!(micros(&balance["spendable"]), 1_000_000_000_000 - charged, "{balance}");
         assert_eq!(balance["held"], "0");
         let mut command = Command::new(BURSAR);
-        let verified = command.args(["audit", "verify", "--data"]).arg(self.path("data")).output();
+        let verified =
+            command.args(["audit", "verify", "--data"]).arg(self.path(&self.data)).output();
         let verified = verified.expect("the binary is there");
         let errors = String::from_utf8_lossy(&verified.stderr);
         assert!(verified.status.success(), "{errors}");

@@ -155,3 +155,27 @@ async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
         server.call("GET", "/v1/accounts/acme", Value::Null).await.expect(200);
     }
 }
+
+#[tokio::test]
+async fn null_takes_a_setting_of_an_account_back() {
+    let server = Server::start();
+    server.tree().await;
+    let set = json!({
+        "name": "Acme", "weight": "2.5", "metadata": { "cost_center": "7" },
+        "compensation_ttl_seconds": 60, "overdraft_limit": "5"
+    });
+    server.call("PATCH", "/v1/accounts/acme", set).await.expect(200);
+    let cleared = json!({ "overdraft_limit": null, "metadata": null });
+    let answer = server.call("PATCH", "/v1/accounts/acme", cleared).await.expect(200);
+    let read = server.get("/v1/accounts/acme").await;
+    for account in [&answer, &read] {
+        assert_eq!(account["overdraft_limit"], json!(null));
+        assert_eq!(account["metadata"], json!(null));
+        assert_eq!((&account["name"], &account["weight"]), (&json!("Acme"), &json!("2.5")));
+        assert_eq!(account["compensation_ttl_seconds"], 60);
+    }
+    let rest = json!({ "name": null, "weight": null, "compensation_ttl_seconds": null });
+    let answer = server.call("PATCH", "/v1/accounts/acme", rest).await.expect(200);
+    assert_eq!((&answer["name"], &answer["weight"]), (&json!(null), &json!("1")));
+    assert_eq!(answer["compensation_ttl_seconds"], json!(null));
+}

@@ -432,6 +432,13 @@ pub enum Refusal {
     NodeScope,
     /// The node runs something, so it can neither go away nor change its hardware.
     NodeBusy,
+    /// Another node has one of the GPUs, and its lease runs: one GPU would be given out twice.
+    GpuTaken {
+        /// The GPU.
+        uuid: CompactString,
+        /// The node that has it.
+        node: CompactString,
+    },
     /// The job was admitted before.
     AlreadyAdmitted,
     /// No maintenance window has this id.
@@ -442,7 +449,7 @@ impl Refusal {
     /// Whether the same command may be accepted later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Refusal::MessageGap { .. } | Refusal::NodeBusy => true,
+            Refusal::MessageGap { .. } | Refusal::NodeBusy | Refusal::GpuTaken { .. } => true,
             Refusal::Invalid { .. }
             | Refusal::UnknownNode
             | Refusal::UnknownJob

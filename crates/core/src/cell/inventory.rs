@@ -212,6 +212,8 @@ impl State {
 pub(crate) struct Inventory {
     nodes: Vec<Option<NodeRecord>>,
     by_name: FxHashMap<CompactString, NodeId>,
+    /// Which nodes say that they have a GPU: one at a time, but for those that are lost.
+    by_uuid: BTreeSet<(CompactString, NodeId)>,
     hardware: Interner<Hardware, HardwareId>,
     states: Vec<State>,
     slots: FxHashMap<StateKey, u32>,
@@ -225,6 +227,29 @@ pub(crate) struct Inventory {
 impl Inventory {
     pub(crate) fn find(&self, name: &str) -> Option<NodeId> {
         self.by_name.get(name).copied()
+    }
+
+    /// The node that has a GPU: its lease runs, or something keeps the GPU there. Not `except`.
+    pub(crate) fn holder(&self, uuid: &CompactString, except: Option<NodeId>) -> Option<NodeId> {
+        let first = (uuid.clone(), NodeId(0));
+        let named = self.by_uuid.range(first..).take_while(|(known, _)| known == uuid);
+        let others = named.map(|(_, id)| *id).filter(|id| Some(*id) != except);
+        others.into_iter().find(|id| {
+            self.get(*id).is_some_and(|record| record.alive || !record.members.is_empty())
+        })
+    }
+
+    /// Lists the GPUs of a node, or strikes them off.
+    fn list_uuids(&mut self, id: NodeId, listed: bool) {
+        let Some(record) = self.nodes[id.index()].as_ref() else { return };
+        for uuid in &record.offer.uuids {
+            let entry = (uuid.clone(), id);
+            if listed {
+                self.by_uuid.insert(entry)
+            } else {
+                self.by_uuid.remove(&entry)
+            };
+        }
     }
 
     pub(crate) fn get(&self, id: NodeId) -> Option<&NodeRecord> {
@@ -326,6 +351,7 @@ impl Inventory {
             self.nodes.push(None);
             self.by_name.insert(offer.name.clone(), id);
         }
+        self.list_uuids(id, false);
         match &self.nodes[id.index()] {
             Some(record) => {
                 if record.members.is_empty() {
@@ -362,6 +388,7 @@ impl Inventory {
                 });
             }
         }
+        self.list_uuids(id, true);
         self.replace(id);
     }
 
@@ -378,6 +405,7 @@ impl Inventory {
     /// Forgets a node. Its number is not given out again.
     pub(crate) fn remove(&mut self, id: NodeId) {
         self.change(id, |record| record.alive = false);
+        self.list_uuids(id, false);
         if let Some(record) = self.nodes[id.index()].take() {
             self.by_name.remove(&record.offer.name);
         }
@@ -491,6 +519,12 @@ impl Inventory {
         profile.refresh(|id| self.outlook(id));
         if !profile.lists_the_same(&self.profile()) {
             return Err("the profile does not list what nodes will have free".into());
+        }
+        let uuids = self
+            .iter()
+            .flat_map(|(id, record)| record.offer.uuids.iter().map(move |uuid| (uuid.clone(), id)));
+        if uuids.collect::<BTreeSet<_>>() != self.by_uuid {
+            return Err("the list of GPUs is not what nodes say that they have".into());
         }
         if supply.capacity() != self.supply.capacity() {
             return Err("the supply does not add up".into());

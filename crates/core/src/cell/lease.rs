@@ -67,6 +67,7 @@ impl Cell {
                 return Err(Refusal::NodeBusy);
             }
         }
+        self.check_gpus_free(offer, known)?;
         let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
         events.push(Event::NodeRegistered {
             node: known.unwrap_or_else(|| self.inventory.next_id()),
@@ -75,6 +76,23 @@ impl Cell {
             lease_until: now.plus_millis(self.config.node_lease_ms),
         });
         Ok(incarnation)
+    }
+
+    /// Refuses to take a node for the place of GPUs that another one has: after a machine was
+    /// renamed, until the old name is deleted or its lease is over.
+    pub(crate) fn check_gpus_free(
+        &self,
+        offer: &NodeOffer,
+        node: Option<NodeId>,
+    ) -> Result<(), Refusal> {
+        let holder = |uuid| self.inventory.holder(uuid, node).map(|holder| (uuid, holder));
+        match offer.uuids.iter().find_map(holder) {
+            None => Ok(()),
+            Some((uuid, holder)) => {
+                let node = self.inventory.node(holder).offer.name.clone();
+                Err(Refusal::GpuTaken { uuid: uuid.clone(), node })
+            }
+        }
     }
 
     /// A node fell silent: every attempt on it is lost.

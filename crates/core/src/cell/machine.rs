@@ -156,13 +156,13 @@ impl Machine for Cell {
 
     /// A pass that is due is due at once: it does not wait for time.
     fn next_deadline(&self) -> Option<Timestamp> {
-        let timer = self.timers.first().map(|(at, _)| at);
+        let timer = self.next_timer().map(|(at, _)| at);
         if self.idle { timer } else { Some(timer.map_or(self.now, |at| at.min(self.now))) }
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
         let first = events.len();
-        match self.timers.first() {
+        match self.next_timer() {
             Some((at, timer)) if at <= now => self.decide_timer(now, timer, events),
             _ => self.decide_step(now, events),
         }
@@ -352,6 +352,14 @@ impl Cell {
                 events.push(Event::RequestsForgotten { requests });
             }
         }
+    }
+
+    /// The first timer that has anything to do. A review looks for somebody who may be told to leave:
+    /// while there is nobody it waits, so that jobs may wait for years without a trace, and is made
+    /// as soon as there is somebody.
+    fn next_timer(&self) -> Option<(Timestamp, Timer)> {
+        let mut timers = self.timers.iter();
+        timers.find(|(_, timer)| *timer != Timer::Review || self.has_cause_for_review())
     }
 
     /// The current attempt of a job that has one.

@@ -46,6 +46,10 @@ impl Cell {
         if heartbeat.seq <= record.seq {
             return Ok(record.lease_until);
         }
+        if !record.alive {
+            // It was given up. Meanwhile another may have come under a new name with its GPUs.
+            self.check_gpus_free(&record.offer, Some(node))?;
+        }
         let lease_until = now.plus_millis(self.config.node_lease_ms);
         let mut findings = Findings::default();
         let mut listed = BTreeSet::new();

@@ -1,5 +1,7 @@
 //! What a cell shows of its nodes, windows and jobs to whoever asks.
 
+use compact_str::CompactString;
+
 use super::account::ROOT;
 use super::attempt::MemberPhase;
 use super::command::{JobSpec, NodeOffer};
@@ -81,6 +83,11 @@ impl Cell {
     /// A node, by its name.
     pub fn node_named(&self, name: &str) -> Option<NodeView<'_>> {
         self.inventory.find(name).and_then(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The node that has a GPU now, as far as it is not lost.
+    pub fn node_with_gpu(&self, uuid: &CompactString) -> Option<NodeView<'_>> {
+        self.inventory.holder(uuid, None).and_then(|id| self.inventory.get(id)).map(view)
     }
 
     /// A maintenance window.

@@ -125,6 +125,14 @@ impl Cell {
         }
     }
 
+    /// Whether a review could change anything: somebody may be told to leave, or a guest may be in
+    /// the way; or so many were told to leave that the next ones wait for the review.
+    pub(crate) fn has_cause_for_review(&self) -> bool {
+        self.victims > 0
+            || self.preemptible.values().any(|count| *count > 0)
+            || self.reservations.values().any(|kept| kept.guests)
+    }
+
     /// Looks at the best blocked jobs of a class for preemption. For the class, those who have
     /// waited long come first; for the share, age is no merit: only who is furthest under may take.
     fn decide_review(&self, now: Timestamp, class: ClassRank, events: &mut Vec<Event>) {

@@ -51,8 +51,4 @@ impl Timers {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Timestamp, Timer)> {
         self.0.iter().copied()
     }
-
-    pub(crate) fn first(&self) -> Option<(Timestamp, Timer)> {
-        self.0.first().copied()
-    }
 }

@@ -125,7 +125,7 @@ pub enum Blocker {
         /// From when on.
         from: Timestamp,
     },
-    /// Nodes with room take no work: drained, in maintenance, or silent.
+    /// Nodes that would do take no work: drained, in maintenance, or silent.
     Drain {
         /// How many.
         nodes: u32,
@@ -308,11 +308,11 @@ impl Cell {
                 continue;
             }
             survey.suitable += 1;
-            if !node.has_room(shape) {
-                continue;
-            }
             if !record.is_open() {
+                // Whether it has room or not: when those on it have left it will take nobody.
                 survey.closed += 1;
+            } else if !node.has_room(shape) {
+                // Taken, and that is all.
             } else if record.allows(&visit) {
                 survey.available += 1;
             } else {

@@ -209,6 +209,12 @@ impl Directory {
                 Ok(Reply::Price { version, effective_at })
             }
             Command::SetClass { name, class } => {
+                let lower = |other: &Name| {
+                    let known = self.classes.get(other).filter(|_| other != name);
+                    known.is_some_and(|known| known.rank < class.rank)
+                };
+                let reason = "must be classes that are there and of a lower rank";
+                require(class.preempts.iter().all(lower), "preempts", reason)?;
                 if self.classes.get(name) != Some(class) {
                     events.push(Event::ClassSet { name: name.clone(), class: class.clone() });
                 }

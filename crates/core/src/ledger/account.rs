@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::answer::{AccountReply, Reply};
 use super::bucket::{Bucket, Rank};
 use super::budget::Budget;
-use super::command::{AccountKind, AccountSettings, Envelope};
+use super::command::{AccountKind, AccountSettings, ClearedSettings, Envelope};
 use super::event::Event;
 use super::id::{AccountNo, BucketNo, MAX_DEPTH, Name};
 use super::numbers::hash_of;
@@ -119,6 +119,14 @@ impl Account {
 
 impl AccountSettings {
     /// Takes over what a change gives; the rest stays.
+    fn clear(&mut self, cleared: ClearedSettings) {
+        let ClearedSettings { name, metadata, compensation_ttl_ms, overdraft_limit } = cleared;
+        self.name = self.name.take().filter(|_| !name);
+        self.metadata = self.metadata.take().filter(|_| !metadata);
+        self.compensation_ttl_ms = self.compensation_ttl_ms.filter(|_| !compensation_ttl_ms);
+        self.overdraft_limit = self.overdraft_limit.filter(|_| !overdraft_limit);
+    }
+
     fn merge(&mut self, change: &AccountSettings) {
         let AccountSettings {
             name,
@@ -136,6 +144,24 @@ impl AccountSettings {
         self.overdraft_limit = overdraft_limit.or(self.overdraft_limit);
     }
 }
+
+/// A change of an account's settings that changes nothing.
+pub(super) const UNCHANGED: (&AccountSettings, ClearedSettings) = (
+    &AccountSettings {
+        name: None,
+        weight_milli: None,
+        home_region: None,
+        metadata: None,
+        compensation_ttl_ms: None,
+        overdraft_limit: None,
+    },
+    ClearedSettings {
+        name: false,
+        metadata: false,
+        compensation_ttl_ms: false,
+        overdraft_limit: false,
+    },
+);
 
 impl Ledger {
     /// The account with this path.
@@ -202,7 +228,7 @@ impl Ledger {
     ) -> Result<Reply, Refusal> {
         if let Some(account) = self.find_account(path) {
             return if self.account(account).fingerprint == short_fingerprint(envelope.fingerprint) {
-                Ok(self.account_reply(account, &AccountSettings::default(), None))
+                Ok(self.account_reply(account, UNCHANGED, None))
             } else {
                 Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone() })
             };
@@ -244,12 +270,13 @@ impl Ledger {
     pub(super) fn account_reply(
         &self,
         number: AccountNo,
-        change: &AccountSettings,
+        (change, cleared): (&AccountSettings, ClearedSettings),
         frozen: Option<bool>,
     ) -> Reply {
         let account = self.account(number);
         let mut settings =
             account.rare.as_ref().map(|rare| rare.settings.clone()).unwrap_or_default();
+        settings.clear(cleared);
         settings.merge(change);
         Reply::Account(Box::new(AccountReply {
             account: number,
@@ -263,18 +290,19 @@ impl Ledger {
         &self,
         path: &Name,
         settings: &AccountSettings,
+        cleared: ClearedSettings,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(path)?;
-        if *settings != AccountSettings::default() {
-            events.push(Event::AccountChanged { account, settings: settings.clone() });
+        if *settings != AccountSettings::default() || cleared != ClearedSettings::default() {
+            events.push(Event::AccountChanged { account, settings: settings.clone(), cleared });
             let weight_milli = settings.weight_milli;
             if weight_milli.is_some() {
                 let change = PolicyChange { weight_milli, ..PolicyChange::default() };
                 self.push_policy(account, &change, events);
             }
         }
-        Ok(self.account_reply(account, settings, None))
+        Ok(self.account_reply(account, (settings, cleared), None))
     }
 
     pub(super) fn decide_freeze(
@@ -288,12 +316,12 @@ impl Ledger {
             (true, false) => events.push(Event::AccountFrozen { account }),
             (false, true) => events.push(Event::AccountUnfrozen { account }),
             (true, true) | (false, false) => {
-                return Ok(self.account_reply(account, &AccountSettings::default(), None));
+                return Ok(self.account_reply(account, UNCHANGED, None));
             }
         }
         let change = PolicyChange { frozen: Some(freeze), ..PolicyChange::default() };
         self.push_policy(account, &change, events);
-        Ok(self.account_reply(account, &AccountSettings::default(), Some(freeze)))
+        Ok(self.account_reply(account, UNCHANGED, Some(freeze)))
     }
 
     pub(super) fn apply_account_opened(
@@ -329,8 +357,14 @@ impl Ledger {
         self.remember(|| Undo::AccountOpened);
     }
 
-    pub(super) fn apply_account_changed(&mut self, account: AccountNo, change: &AccountSettings) {
+    pub(super) fn apply_account_changed(
+        &mut self,
+        account: AccountNo,
+        change: &AccountSettings,
+        cleared: ClearedSettings,
+    ) {
         self.remember_account(account);
+        self.rare_account(account).settings.clear(cleared);
         self.rare_account(account).settings.merge(change);
     }
 

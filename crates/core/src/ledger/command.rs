@@ -57,6 +57,19 @@ pub struct AccountSettings {
     pub overdraft_limit: Option<Credits>,
 }
 
+/// Settings of an account that are taken back, as if they had never been made.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClearedSettings {
+    /// The name for people.
+    pub name: bool,
+    /// The free-form text.
+    pub metadata: bool,
+    /// How long re-issued credits live: inherited again.
+    pub compensation_ttl_ms: bool,
+    /// How far uncollected usage may grow: only the limits above count.
+    pub overdraft_limit: bool,
+}
+
 /// Where credits come from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GrantKind {
@@ -223,6 +236,8 @@ pub enum Command {
         path: Name,
         /// What to change.
         settings: AccountSettings,
+        /// What to take back.
+        cleared: ClearedSettings,
     },
     /// Stops new spending at and below an account.
     FreezeAccount {

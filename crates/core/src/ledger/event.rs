@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use super::answer::Answer;
 use super::archive::ArchivedHold;
 use super::command::{
-    AccountKind, AccountSettings, BudgetTerms, Cause, Context, GrantKind, OnExpiry, Policy,
-    Restriction,
+    AccountKind, AccountSettings, BudgetTerms, Cause, ClearedSettings, Context, GrantKind,
+    OnExpiry, Policy, Restriction,
 };
 use super::hold::HoldState;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo, Name};
@@ -206,6 +206,8 @@ pub enum Event {
         account: AccountNo,
         /// What was changed.
         settings: AccountSettings,
+        /// What was taken back.
+        cleared: ClearedSettings,
     },
     /// New spending at and below an account was stopped.
     AccountFrozen {

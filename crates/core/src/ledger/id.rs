@@ -131,6 +131,22 @@ pub fn is_valid_name(text: &str) -> bool {
         && text.bytes().all(|byte| LETTERS[usize::from(byte)] != Letter::No)
 }
 
+/// The most jobs of one array.
+pub const MOST_JOBS: u32 = 1000;
+
+/// What the id of an array's job has behind that of the array: a point and at most three digits.
+const MEMBER_SUFFIX: usize = 4;
+
+/// Whether a text may be the id of a job: a name, or that of an array with a number behind it.
+pub fn is_valid_job_name(text: &str) -> bool {
+    is_valid_name(text)
+        || text.rsplit_once('.').is_some_and(|(array, index)| {
+            is_valid_name(array)
+                && (1..MEMBER_SUFFIX).contains(&index.len())
+                && index.bytes().all(|digit| digit.is_ascii_digit())
+        })
+}
+
 /// The deepest an account path may be.
 pub const MAX_DEPTH: usize = 8;
 

@@ -351,7 +351,7 @@ impl JobTerms {
     }
 
     /// The most GPU time that is ever credited to one attempt.
-    pub(super) fn gpu_ms_limit(&self) -> u64 {
+    pub(in crate::ledger) fn gpu_ms_limit(&self) -> u64 {
         self.gpu_ms(self.max_runtime_ms.unwrap_or(CENTURY_MS))
     }
 

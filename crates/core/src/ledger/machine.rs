@@ -163,8 +163,8 @@ impl Ledger {
             Command::OpenAccount { path, kind, settings } => {
                 self.decide_open_account(envelope, path, *kind, settings, events)
             }
-            Command::ChangeAccount { path, settings } => {
-                self.decide_change_account(path, settings, events)
+            Command::ChangeAccount { path, settings, cleared } => {
+                self.decide_change_account(path, settings, *cleared, events)
             }
             Command::FreezeAccount { path } => self.decide_freeze(path, true, events),
             Command::UnfreezeAccount { path } => self.decide_freeze(path, false, events),
@@ -215,8 +215,7 @@ impl Ledger {
             }
             Command::SubmitJob(command) => self.decide_submit(now, envelope, command, events),
             Command::CancelJob { tenant, job } => {
-                let job = self.existing_job(tenant, job)?;
-                self.decide_cancel(now, job, events)
+                self.decide_cancel_named(now, tenant, job, events)
             }
             Command::ReportUsage { tenant, of, seq, usage, ended } => {
                 let report = Report { seq: *seq, usage: *usage, ended: *ended };
@@ -281,8 +280,8 @@ impl Ledger {
             Event::AccountOpened { account, path, kind, settings, fingerprint } => {
                 self.apply_account_opened(*account, path, *kind, settings, *fingerprint);
             }
-            Event::AccountChanged { account, settings } => {
-                self.apply_account_changed(*account, settings);
+            Event::AccountChanged { account, settings, cleared } => {
+                self.apply_account_changed(*account, settings, *cleared);
             }
             Event::AccountFrozen { account } => self.apply_frozen(*account, true),
             Event::AccountUnfrozen { account } => self.apply_frozen(*account, false),

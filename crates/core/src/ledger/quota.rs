@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::account::Path;
+use super::account::UNCHANGED;
 use super::answer::Reply;
-use super::command::AccountSettings;
 use super::event::Event;
 use super::id::{AccountNo, CellNo, Name};
 use super::refusal::{Blocker, Refusal, Resource};
@@ -74,13 +74,13 @@ impl Ledger {
         let account = self.existing_account(path)?;
         let present = self.quotas(account).iter().find(|(own, _)| own.as_ref() == region);
         if present.is_some_and(|(_, present)| present == quota) {
-            return Ok(self.account_reply(account, &AccountSettings::default(), None));
+            return Ok(self.account_reply(account, UNCHANGED, None));
         }
         let (own, numbers) = (region.cloned(), quota.clone());
         events.push(Event::QuotaSet { account, region: own, quota: numbers });
         let change = PolicyChange { quota: Some((region, Some(quota))), ..PolicyChange::default() };
         self.push_policy(account, &change, events);
-        Ok(self.account_reply(account, &AccountSettings::default(), None))
+        Ok(self.account_reply(account, UNCHANGED, None))
     }
 
     pub(super) fn decide_remove_quota(

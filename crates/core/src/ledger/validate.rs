@@ -4,7 +4,9 @@ use super::command::{
     AccountSettings, BudgetTerms, Charge, Command, Context, GrantKind, IssueGrant, PlaceHold,
     Policy, Refund, RefundOf, Restriction, SubmitJob, Transfer, UsageOf,
 };
-use super::id::{Name, is_valid_name, is_valid_path, is_valid_segment};
+use super::id::{
+    MOST_JOBS, Name, is_valid_job_name, is_valid_name, is_valid_path, is_valid_segment,
+};
 use super::job::{JobTerms, Offer, Reserve};
 use super::price::{Rate, Rounding, WHOLE_GPU};
 use super::refusal::Refusal;
@@ -13,8 +15,6 @@ use crate::credits::Credits;
 
 const MILLIONTHS: u32 = 1_000_000;
 const MOST_GPU_TYPES: usize = 64;
-/// The most jobs that one submission may be.
-const MOST_JOBS: u32 = 1000;
 /// The most places that one job may run in.
 const MOST_OFFERS: usize = 1024;
 /// The most text that is kept with a job, in bytes.
@@ -36,6 +36,10 @@ fn positive(amount: Credits, field: &'static str) -> Result<(), Refusal> {
 fn name(id: &Name) -> Result<(), Refusal> {
     let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
     require(is_valid_name(id), "id", reason)
+}
+
+fn job_name(id: &Name) -> Result<(), Refusal> {
+    require(is_valid_job_name(id), "id", "must be the name of a job")
 }
 
 fn path(path: &Name, field: &'static str) -> Result<(), Refusal> {
@@ -62,7 +66,7 @@ impl Command {
                 path(id, "id")?;
                 validate_settings(settings)
             }
-            Command::ChangeAccount { path: id, settings } => {
+            Command::ChangeAccount { path: id, settings, cleared: _ } => {
                 path(id, "id")?;
                 validate_settings(settings)
             }
@@ -115,9 +119,10 @@ impl Command {
                 region.as_ref().map_or(Ok(()), |region| segment(region, "region"))
             }
             Command::SubmitJob(command) => validate_submit(command),
-            Command::CancelJob { tenant: _, job: id } => name(id),
+            Command::CancelJob { tenant: _, job: id } => job_name(id),
             Command::ReportUsage { tenant: _, of, seq: _, usage: _, ended: _ } => match of {
-                UsageOf::Job(id) | UsageOf::Hold(id) => name(id),
+                UsageOf::Job(id) => job_name(id),
+                UsageOf::Hold(id) => name(id),
             },
         }
     }
@@ -192,8 +197,8 @@ fn validate_charge(command: &Charge) -> Result<(), Refusal> {
 fn validate_refund(command: &Refund) -> Result<(), Refusal> {
     name(&command.id)?;
     match &command.of {
-        RefundOf::Hold(of) | RefundOf::Charge(of) | RefundOf::Job(of) => name(of)?,
-        RefundOf::PastJob(of, holds) => [of].into_iter().chain(holds).try_for_each(name)?,
+        RefundOf::Hold(of) | RefundOf::Charge(of) => name(of)?,
+        RefundOf::Job(of) | RefundOf::PastJob(of, _) => job_name(of)?,
     }
     command.amount.map_or(Ok(()), |amount| positive(amount, "amount"))
 }
@@ -225,17 +230,15 @@ pub(super) fn validate_submit(command: &SubmitJob) -> Result<(), Refusal> {
     path(&command.account, "account")?;
     let array = command.array.is_none_or(|count| (1..=MOST_JOBS).contains(&count));
     require(array, "array", "must be between 1 and 1000")?;
-    // The names of the last one are the longest.
-    let (id, hold) = command.names(command.count() - 1);
-    name(&id)?;
-    name(&hold)?;
+    name(&command.id)?;
+    name(&command.hold)?;
     let text = command.payload.len() <= MOST_TEXT && command.shown.len() <= MOST_TEXT;
     require(text, "command", "must be at most 1 MiB with its environment")?;
     require(command.after.len() <= MOST_JOBS as usize, "after", "must be at most 1000 jobs")?;
     command
         .after
         .iter()
-        .try_for_each(|id| require(is_valid_name(id), "after", "must be names of jobs"))?;
+        .try_for_each(|id| require(is_valid_job_name(id), "after", "must be names of jobs"))?;
     validate_terms(&command.terms)?;
     validate_offers(&command.terms, &command.offers)
 }

@@ -4,8 +4,8 @@ use bursar_core::credits::Credits;
 use bursar_core::ledger::Command;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
-    Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund, RefundOf, Restriction,
-    Transfer, Usage,
+    ClearedSettings, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund, RefundOf,
+    Restriction, Transfer, Usage,
 };
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::price::Rate;
@@ -134,7 +134,11 @@ pub(crate) fn command(now: Timestamp, tenant: &Name, words: &Words<'_>) -> Comma
             kind: account_kind(words.word(2)),
             settings: settings(words),
         },
-        "change" => Command::ChangeAccount { path: words.name(1), settings: settings(words) },
+        "change" => Command::ChangeAccount {
+            path: words.name(1),
+            settings: settings(words),
+            cleared: ClearedSettings::default(),
+        },
         "freeze" => Command::FreezeAccount { path: words.name(1) },
         "unfreeze" => Command::UnfreezeAccount { path: words.name(1) },
         "grant" => Command::IssueGrant(grant(now, words)),

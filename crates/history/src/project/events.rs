@@ -26,7 +26,7 @@ impl<D: Database> History<D> {
             Event::AccountOpened { account, path, kind, settings: _, fingerprint: _ } => {
                 self.account_opened(step, account.0, path, *kind as u32)
             }
-            Event::AccountChanged { account, settings: _ }
+            Event::AccountChanged { account, settings: _, cleared: _ }
             | Event::AccountFrozen { account }
             | Event::AccountUnfrozen { account }
             | Event::CreditsDenied { account, refusal: _ } => {

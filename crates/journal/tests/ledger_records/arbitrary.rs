@@ -10,7 +10,7 @@ use bursar_core::ledger::answer::{AccountReply, BudgetReply};
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause,
-    Context, GrantKind, OnExpiry, Policy, Restriction,
+    ClearedSettings, Context, GrantKind, OnExpiry, Policy, Restriction,
 };
 use bursar_core::ledger::event::{
     Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Piece, Pieces, SliceAmount,
@@ -131,6 +131,15 @@ impl Source {
         }
     }
 
+    fn cleared(&mut self) -> ClearedSettings {
+        ClearedSettings {
+            name: self.coin(),
+            metadata: self.coin(),
+            compensation_ttl_ms: self.coin(),
+            overdraft_limit: self.coin(),
+        }
+    }
+
     fn settings(&mut self) -> AccountSettings {
         AccountSettings {
             name: self.maybe(Source::name),
@@ -246,7 +255,7 @@ impl Source {
             1 => Reply::Account(Box::new(AccountReply {
                 account: self.account(),
                 settings: self.settings(),
-                frozen: self.below(2) == 0,
+                frozen: self.coin(),
                 uncollected: self.sum(),
             })),
             2 => Reply::Grant {
@@ -367,7 +376,11 @@ impl Source {
                 settings: self.settings(),
                 fingerprint: self.hash(),
             },
-            2 => Event::AccountChanged { account: self.account(), settings: self.settings() },
+            2 => Event::AccountChanged {
+                account: self.account(),
+                settings: self.settings(),
+                cleared: self.cleared(),
+            },
             3 => Event::AccountFrozen { account: self.account() },
             4 => Event::AccountUnfrozen { account: self.account() },
             5 => Event::GrantIssued(Box::new(self.grant_issued())),

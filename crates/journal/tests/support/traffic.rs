@@ -6,8 +6,8 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
-    Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund,
-    RefundOf, Restriction, Transfer, Usage,
+    ClearedSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold,
+    Policy, Refund, RefundOf, Restriction, Transfer, Usage,
 };
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::{HoldNo, Name};
@@ -347,6 +347,7 @@ impl World {
                     weight_milli: Some(self.below(5000) + 1),
                     ..AccountSettings::default()
                 },
+                cleared: ClearedSettings::default(),
             },
         }
     }

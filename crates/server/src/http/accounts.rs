@@ -8,7 +8,7 @@ use bursar_api::account::{Account, AccountFilter, ChangeAccount, Collect, Collec
 use bursar_api::json::convert;
 use bursar_api::list::List;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::command::{AccountSettings, Command};
+use bursar_core::ledger::command::{AccountSettings, ClearedSettings, Command};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
@@ -21,6 +21,9 @@ use crate::app::App;
 use crate::operation::{Plan, Target};
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
+
+/// The fair-share weight of an account that has none of its own.
+const USUAL_WEIGHT_MILLI: u32 = 1000;
 
 fn settings(change: ChangeAccount, home_region: Option<Name>) -> Result<AccountSettings, Failure> {
     let overdraft = change.overdraft_limit.map(|limit| credits(limit, "overdraft_limit"));
@@ -56,13 +59,22 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
 }
 
 pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Failure> {
-    let settings = settings(convert(body)?, None)?;
+    let is_null = |field: &str| body.get(field).is_some_and(Value::is_null);
+    let cleared = ClearedSettings {
+        name: is_null("name"),
+        metadata: is_null("metadata"),
+        compensation_ttl_ms: is_null("compensation_ttl_seconds"),
+        overdraft_limit: is_null("overdraft_limit"),
+    };
+    let usual_weight = is_null("weight").then_some(USUAL_WEIGHT_MILLI);
+    let mut settings = settings(convert(body)?, None)?;
+    settings.weight_milli = settings.weight_milli.or(usual_weight);
     let path = account_path(id)?;
     Ok(Plan {
         operation: "change_account",
         target: Target::Account(path.clone()),
         creates: None,
-        build: Box::new(move |_| Command::ChangeAccount { path, settings }),
+        build: Box::new(move |_| Command::ChangeAccount { path, settings, cleared }),
         shape: Shape::Account,
     })
 }

@@ -133,6 +133,7 @@ async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNod
             format!("a node `{name}` is in {place}; delete it there or choose another name");
         return Err(Failure::new(Code::Conflict, detail));
     }
+    check_gpus(app, caller, cell, &offer).await?;
     let seen = cell.gateway.post(origin(caller), Command::RegisterNode(offer)).answer().await?;
     let Reply::Registered { incarnation, heartbeat_ms, lease_until } = seen.value? else {
         unreachable!("a registration is answered with its number")
@@ -145,8 +146,40 @@ async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNod
         heartbeat_seconds: seconds(heartbeat_ms),
         lease_seconds: seconds(lease_until.millis_since(seen.at)),
         lease_until: time(lease_until),
+        store: Some(cell.journal.id().to_string()),
     };
     Ok(json(StatusCode::CREATED, &registration))
+}
+
+/// Refuses GPUs that a node of any region has. The cell decides it for its own nodes; here it is
+/// told whose they are, if the caller may know.
+async fn check_gpus(
+    app: &App,
+    caller: &Caller,
+    own: &CellService,
+    offer: &NodeOffer,
+) -> Result<(), Failure> {
+    for cell in app.cells.iter() {
+        let (uuids, name) = (offer.uuids.clone(), offer.name.clone());
+        let is_own = cell.number == own.number;
+        let holder = move |all: &Cell| {
+            let mut holders =
+                uuids.iter().filter_map(|uuid| Some((uuid, all.node_with_gpu(uuid)?)));
+            let (uuid, holder) = holders.find(|(_, view)| !is_own || view.offer.name != name)?;
+            Some((uuid.clone(), holder.offer.name.clone(), holder.offer.scope.clone()))
+        };
+        if let Some((uuid, holder, scope)) = cell.gateway.read(holder).await?.value {
+            let seen = caller.principal.sees_node(scope.as_deref());
+            let node = if seen { format!("node `{holder}`") } else { "another node".to_owned() };
+            let detail = format!(
+                "{node} in {} has the GPU {uuid}; if this is the same machine under a new name, \
+                 drain and delete that node, or wait until its lease is over",
+                if seen { cell.region.as_str() } else { "some region" }
+            );
+            return Err(Failure::new(Code::Conflict, detail));
+        }
+    }
+    Ok(())
 }
 
 /// A report as the cell wants it, and the ids in it that are none of the cell's attempts.

@@ -19,7 +19,7 @@ use bursar_history::query::{AuditEntry, AuditFilter};
 use futures_util::stream;
 use tokio::sync::mpsc;
 
-use super::change::{Answer, json, named};
+use super::change::{Answer, job_named, json};
 use super::extract::{Caller, Params};
 use super::list::page_size;
 use crate::app::App;
@@ -45,7 +45,7 @@ fn record(entry: AuditEntry) -> AuditRecord {
 
 /// A job that the caller sees.
 async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure> {
-    let id = named("job", id)?;
+    let id = job_named(id)?;
     let account = match find(app, caller, Resource::Job, &id).await {
         Ok(account) => account,
         Err(failure) if failure.problem.code == Code::NotFound => {
@@ -55,7 +55,9 @@ async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure
     };
     let missing = Failure::not_found("job", &id);
     let look = move |ledger: &Ledger| {
-        ledger.find_account(tenant_of(&account)).and_then(|tenant| ledger.find_job(tenant, &id))
+        ledger
+            .find_account(tenant_of(&account))
+            .and_then(|tenant| ledger.find_job_or_array(tenant, &id))
     };
     app.ledger.peek(look).await?.ok_or(missing)
 }

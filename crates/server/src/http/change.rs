@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
+use bursar_core::ledger::id::{Name, is_valid_job_name, is_valid_name, is_valid_path};
 use bursar_core::ledger::refusal::Resource;
 use futures_util::future::Either;
 use serde::Serialize;
@@ -125,6 +125,11 @@ pub(super) fn account_field(path: String, field: &str) -> Result<Name, Failure> 
 /// An account path out of the address: one that cannot exist is not found.
 pub(super) fn account_path(path: String) -> Result<Name, Failure> {
     if is_valid_path(&path) { Ok(path.into()) } else { Err(Failure::not_found("account", &path)) }
+}
+
+/// The id of a job or of an array out of the address.
+pub(super) fn job_named(id: String) -> Result<Name, Failure> {
+    if is_valid_job_name(&id) { Ok(id.into()) } else { Err(Failure::not_found("job", &id)) }
 }
 
 /// An id out of the address: one that cannot exist is not found.

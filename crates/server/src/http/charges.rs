@@ -14,7 +14,7 @@ use bursar_core::ledger::hold::HoldKind;
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
 
-use super::change::{Answer, account_field, change, json, named, new_id};
+use super::change::{Answer, account_field, change, job_named, json, named, new_id};
 use super::convert::{context, credits, instant};
 use super::extract::{Caller, Path, Sent, Tree};
 use super::holds::look;
@@ -48,7 +48,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     let (resource, name) = match (create.charge, create.hold, create.job) {
         (Some(charge), None, None) => (Resource::Charge, named("charge", charge)?),
         (None, Some(hold), None) => (Resource::Hold, named("hold", hold)?),
-        (None, None, Some(job)) => (Resource::Job, named("job", job)?),
+        (None, None, Some(job)) => (Resource::Job, job_named(job)?),
         _ => return Err(Failure::invalid("charge", "name exactly one of charge, hold and job")),
     };
     let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;

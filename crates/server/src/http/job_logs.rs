@@ -13,7 +13,7 @@ use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use futures_util::stream;
 
-use super::change::{Answer, named};
+use super::change::{Answer, job_named};
 use super::extract::{Caller, Params, Path};
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -40,7 +40,7 @@ async fn source(
 ) -> Result<Source, Failure> {
     let (tenant, job) = (Name::from(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
-        let number = ledger.find_job(ledger.find_account(&tenant)?, &job)?;
+        let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &job)?;
         let own = ledger.job(number)?;
         let names: Vec<String> =
             own.attempts.iter().map(|attempt| attempt_name(number, attempt)).collect();
@@ -133,7 +133,7 @@ pub(super) async fn get(
     Path(id): Path<String>,
     Params(query): Params<LogQuery>,
 ) -> Answer {
-    let id = named("job", id)?;
+    let id = job_named(id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("get_job_logs")?;
     let source = source(&app, &account, &id, query.attempt, query.rank.unwrap_or(0)).await?;

@@ -17,7 +17,7 @@ use bursar_core::ledger::job::JobState;
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
 
-use super::change::{Answer, change, json, named};
+use super::change::{Answer, change, job_named, json};
 use super::extract::{Caller, Params, Path, Tree};
 use super::list::{Step, page_size, read_cursor, walk, write_cursor};
 use super::once::{Begun, Once};
@@ -46,7 +46,7 @@ pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
 
 pub(super) fn plan_cancel(id: String, body: Value) -> Result<Plan, Failure> {
     let CancelJob {} = convert(body)?;
-    let id = named("job", id)?;
+    let id = job_named(id)?;
     let job = id.clone();
     Ok(Plan {
         operation: "cancel_job",
@@ -106,7 +106,7 @@ fn cell_id(number: JobNo) -> JobId {
 async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
     let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
-        let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
+        let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &wanted)?;
         let own = ledger.job(number)?;
         let cells = own.standings.iter().map(|standing| standing.cell).collect();
         let waiting = own.state == JobState::Queued;
@@ -115,7 +115,8 @@ async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
     let seen = app.read(read).await?;
     let mut looked = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
     looked.job.as_of = time(seen.at);
-    looked.job.ledger_position = seen.position;
+    looked.job.ledger_position = Some(seen.position);
+    looked.job.array = render_job::array(&looked.job);
     render_job::add_messages(&app.logs, &mut looked.job);
     Ok(looked)
 }
@@ -127,9 +128,7 @@ async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Jo
         return Ok(job);
     }
     let known = Waiting { blockers: job.blockers.take().unwrap_or_default(), ..Waiting::default() };
-    // A job that waits for credits or for another job is not in any queue.
-    let asked = if known.blockers.is_empty() { cells.as_slice() } else { &[] };
-    let told = ask_cells(app, principal, asked, cell_id(number), known).await?;
+    let told = ask_cells(app, principal, &cells, cell_id(number), known).await?;
     job.position = told.position;
     job.estimated_start_at = told.estimated_start_at;
     job.blockers = Some(told.blockers);
@@ -145,7 +144,7 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    let id = named("job", id)?;
+    let id = job_named(id)?;
     let account = match find(&app, &caller, Resource::Job, &id).await {
         Ok(account) => account,
         Err(failure) if failure.problem.code == Code::NotFound => {
@@ -170,7 +169,7 @@ pub(super) async fn why(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Answer {
-    let id = named("job", id)?;
+    let id = job_named(id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("explain_job")?;
     let looked = look(&app, &account, &id).await?;
@@ -244,7 +243,7 @@ pub(super) async fn list(
 fn stamp(page: &mut List<Job>) {
     for job in &mut page.data {
         job.as_of = page.as_of.unwrap_or(job.as_of);
-        job.ledger_position = page.position.unwrap_or(0);
+        job.ledger_position = page.position;
     }
 }
 
@@ -290,7 +289,7 @@ pub(super) async fn preempt(
     Tree(body): Tree,
 ) -> Answer {
     let PreemptJob {} = convert(body.clone())?;
-    let id = named("job", id)?;
+    let id = job_named(id)?;
     let account = find(&app, &caller, Resource::Job, &id).await?;
     caller.principal.require("preempt_job")?;
     let once = match Once::begin(&app, &caller, tenant_of(&account), &body).await? {

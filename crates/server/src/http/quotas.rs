@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
-use bursar_api::quota::{Quota, QuotaQuery, Quotas, SetQuota};
+use bursar_api::quota::{Quota, QuotaFilter, QuotaQuery, Quotas, SetQuota};
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{Name, is_valid_name};
 use bursar_core::ledger::quota;
@@ -89,12 +89,13 @@ pub(super) async fn set(
 
 /// The quotas of an account.
 #[utoipa::path(get, path = "/v1/accounts/{id}/quota", tag = "accounts", operation_id = "get_quota",
-    params(("id" = String, Path, description = "The account's path")),
+    params(("id" = String, Path, description = "The account's path"), QuotaFilter),
     responses((status = 200, description = "The quotas, by region", body = Quotas)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
+    Params(filter): Params<QuotaFilter>,
 ) -> Answer {
     let account = visible(&caller, id)?;
     let path = account.clone();
@@ -104,10 +105,15 @@ pub(super) async fn get(
     let seen = app.read(read).await?;
     let own = seen.value.ok_or_else(|| Failure::not_found("account", &account))?;
     caller.principal.require("get_quota")?;
-    let general = own.iter().find(|(region, _)| region.is_none());
+    let wanted = filter.region.as_deref();
+    let is_wanted = |region: &Option<Name>| wanted.is_none() || region.as_deref() == wanted;
+    let general = own.iter().find(|(region, _)| region.as_deref() == wanted);
     let general = general.map(|(_, quota)| quota.clone()).unwrap_or_default();
     let Quota { gpus, running_jobs, waiting_jobs, .. } = shown(&account, None, &general);
-    let data = own.iter().map(|(region, quota)| shown(&account, region.as_ref(), quota));
+    let data = own
+        .iter()
+        .filter(|(region, _)| is_wanted(region))
+        .map(|(region, quota)| shown(&account, region.as_ref(), quota));
     let quotas = Quotas {
         account: account.to_string(),
         gpus,

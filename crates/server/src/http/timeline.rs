@@ -18,7 +18,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::{DAY_MS, Timestamp};
 use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
 
-use super::change::{Answer, json, named};
+use super::change::{Answer, job_named, json};
 use super::extract::{Caller, Params, Path};
 use super::list::whole_list;
 use crate::app::App;
@@ -310,7 +310,7 @@ fn entry(
 async fn life(app: &App, account: &str, id: &Name) -> Result<(JobNo, Span), Failure> {
     let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
-        let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
+        let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &wanted)?;
         Some((number, ledger.job(number)?.submitted_at..=Timestamp::MAX))
     };
     let seen = app.read(read).await?.value;
@@ -329,7 +329,7 @@ pub(super) async fn get(
     Params(page): Params<Page>,
 ) -> Answer {
     whole_list(page.limit, page.cursor.as_deref())?;
-    let id = named("job", id)?;
+    let id = job_named(id)?;
     let (number, span) = match find(&app, &caller, Resource::Job, &id).await {
         Ok(account) => life(&app, &account, &id).await?,
         Err(failure) if failure.problem.code == Code::NotFound => {

@@ -10,7 +10,7 @@ use bursar_core::ledger::command::{Command, Usage, UsageOf};
 use bursar_core::ledger::refusal::Resource;
 
 use super::batch::{decide_all, outcome, results_body};
-use super::change::{Answer, json_bytes, named};
+use super::change::{Answer, job_named, json_bytes, named};
 use super::convert::credits;
 use super::extract::{Caller, Tree};
 use crate::app::App;
@@ -21,7 +21,7 @@ use crate::render::Shape;
 fn plan(record: UsageRecord) -> Result<Plan, Failure> {
     let (resource, name, of) = match (record.job, record.hold) {
         (Some(job), None) => {
-            let job = named("job", job)?;
+            let job = job_named(job)?;
             (Resource::Job, job.clone(), UsageOf::Job(job))
         }
         (None, Some(hold)) => {

@@ -185,7 +185,8 @@ fn accounts_of(
             Resource::Hold => hold_account(ledger, tenant, HoldKind::Hold, id),
             Resource::Charge => hold_account(ledger, tenant, HoldKind::Charge, id),
             Resource::Job => {
-                let job = ledger.find_job(tenant, id).and_then(|number| ledger.job(number));
+                let number = ledger.find_job_or_array(tenant, id);
+                let job = number.and_then(|number| ledger.job(number));
                 job.map(|job| job.order.account)
             }
             Resource::Account
@@ -220,11 +221,7 @@ pub(super) fn exists(ledger: &Ledger, tenant: &str, resource: Resource, id: &str
         Resource::Refund | Resource::Transfer | Resource::Collection => {
             ledger.find_movement(tenant, resource, id).is_some()
         }
-        Resource::Job => {
-            // The jobs of an array have numbers behind the name.
-            let first = compact_str::format_compact!("{id}.0");
-            [id, &first].iter().any(|name| ledger.find_job(tenant, name).is_some())
-        }
+        Resource::Job => ledger.find_job_or_array(tenant, id).is_some(),
         Resource::Budget | Resource::Region | Resource::Quota => false,
     }
 }

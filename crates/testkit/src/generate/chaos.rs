@@ -3,8 +3,8 @@
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
-    Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund,
-    RefundOf, Restriction, Transfer, Usage,
+    ClearedSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold,
+    Policy, Refund, RefundOf, Restriction, Transfer, Usage,
 };
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::price::Rate;
@@ -38,7 +38,11 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
             ]),
             settings: settings(random),
         },
-        2 => Command::ChangeAccount { path: text(random), settings: settings(random) },
+        2 => Command::ChangeAccount {
+            path: text(random),
+            settings: settings(random),
+            cleared: cleared(random),
+        },
         3 if random.chance(20) => Command::FreezeAccount { path: text(random) },
         3 => Command::UnfreezeAccount { path: text(random) },
         4..=7 => grant(random, now),
@@ -153,6 +157,16 @@ fn settings(random: &mut Random) -> AccountSettings {
         metadata: random.chance(20).then(|| text(random).as_str().into()),
         compensation_ttl_ms: random.chance(20).then(|| number(random)),
         overdraft_limit: random.chance(20).then(|| credits(random)),
+    }
+}
+
+/// Which settings are taken back, seldom any.
+pub(super) fn cleared(random: &mut Random) -> ClearedSettings {
+    ClearedSettings {
+        name: random.chance(10),
+        metadata: random.chance(10),
+        compensation_ttl_ms: random.chance(10),
+        overdraft_limit: random.chance(10),
     }
 }
 

@@ -169,7 +169,9 @@ impl Generator {
     }
 
     fn change_account(&mut self) -> Command {
-        Command::ChangeAccount { path: self.path(), settings: self.settings() }
+        let (path, settings) = (self.path(), self.settings());
+        let cleared = chaos::cleared(&mut self.random);
+        Command::ChangeAccount { path, settings, cleared }
     }
 
     fn unfreeze_account(&mut self, model: &Model) -> Command {

@@ -1,6 +1,6 @@
 //! Accounts: a list of paths.
 
-use bursar_core::ledger::command::{AccountKind, AccountSettings};
+use bursar_core::ledger::command::{AccountKind, AccountSettings, ClearedSettings};
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Blocker, Refusal, Resource};
 
@@ -48,8 +48,12 @@ impl Model {
         &mut self,
         path: &Name,
         settings: &AccountSettings,
+        cleared: ClearedSettings,
     ) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
+        if cleared.compensation_ttl_ms {
+            self.accounts[account].compensation_ttl_ms = None;
+        }
         if settings.compensation_ttl_ms.is_some() {
             self.accounts[account].compensation_ttl_ms = settings.compensation_ttl_ms;
         }

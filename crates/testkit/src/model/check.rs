@@ -26,7 +26,7 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_path(path), "id")?;
             check_settings(settings)
         }
-        Command::ChangeAccount { path, settings } => {
+        Command::ChangeAccount { path, settings, cleared: _ } => {
             require(is_path(path), "account")?;
             check_settings(settings)
         }
@@ -138,12 +138,10 @@ fn check_charge(charge: &Charge) -> Result<(), Refusal> {
 fn check_refund(refund: &Refund) -> Result<(), Refusal> {
     require(is_name(&refund.id), "id")?;
     match &refund.of {
-        RefundOf::Hold(name) | RefundOf::Charge(name) | RefundOf::Job(name) => {
-            require(is_name(name), "id")?
-        }
-        RefundOf::PastJob(name, holds) => {
-            require(is_name(name) && holds.iter().all(|hold| is_name(hold)), "id")?
-        }
+        RefundOf::Hold(name)
+        | RefundOf::Charge(name)
+        | RefundOf::Job(name)
+        | RefundOf::PastJob(name, _) => require(is_name(name), "id")?,
     }
     require(refund.amount.is_none_or(|amount| !amount.is_zero()), "amount")
 }

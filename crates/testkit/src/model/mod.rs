@@ -121,7 +121,9 @@ impl Model {
             Command::OpenAccount { path, kind, settings } => {
                 self.open_account(fingerprint, path, *kind, settings)
             }
-            Command::ChangeAccount { path, settings } => self.change_account(path, settings),
+            Command::ChangeAccount { path, settings, cleared } => {
+                self.change_account(path, settings, *cleared)
+            }
             Command::FreezeAccount { path } => self.set_frozen(path, true),
             Command::UnfreezeAccount { path } => self.set_frozen(path, false),
             Command::IssueGrant(issue) => self.issue_grant(fingerprint, issue),

@@ -5,6 +5,7 @@ use super::table::Review;
 use super::{AttemptEnd, EndReason, Job, JobState};
 use crate::cell::event::JobOutcome;
 use crate::credits::Credits;
+use crate::ledger::account::Path;
 use crate::ledger::answer::Reply;
 use crate::ledger::capture::Projected;
 use crate::ledger::command::{Cause, Usage};
@@ -188,9 +189,19 @@ impl Ledger {
     ) -> Result<Pieces, Refusal> {
         let path = self.path(job.order.account);
         self.require_thawed(&path)?;
+        self.draw_thawed(now, &path, job)
+    }
+
+    /// The same as if no account were frozen.
+    pub(in crate::ledger) fn draw_thawed(
+        &self,
+        now: Timestamp,
+        path: &Path,
+        job: &Job,
+    ) -> Result<Pieces, Refusal> {
         let context = job.order.context();
         let gpu = gpu_time(job.next_gpu_ms(), job.order.terms.rate(Credits::ZERO).share_milli);
-        self.draw_within_budgets(now, Request::new(&path, &context), job.order.need(), gpu)
+        self.draw_within_budgets(now, Request::new(path, &context), job.order.need(), gpu)
     }
 
     /// The name of a job's next hold: `<first>.2`, `<first>.3`, and so on.
@@ -218,7 +229,35 @@ impl Ledger {
             .ok_or_else(|| Refusal::NotFound { what: Resource::Job, name: id.clone() })
     }
 
-    pub(in crate::ledger) fn decide_cancel(
+    /// Cancels a job, or all of an array that have not ended.
+    pub(in crate::ledger) fn decide_cancel_named(
+        &self,
+        now: Timestamp,
+        tenant: &Name,
+        id: &Name,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let named = self.find_account(tenant).map(|tenant| self.jobs_named(tenant, id));
+        let (first, rest) = match named.as_deref() {
+            Some([job]) => return self.decide_cancel(now, *job, events),
+            Some([first, rest @ ..]) => (*first, rest),
+            Some([]) | None => {
+                return Err(Refusal::NotFound { what: Resource::Job, name: id.clone() });
+            }
+        };
+        let answer = self.decide_cancel(now, first, events);
+        // One that has ended is in nobody's way, unless all have.
+        let cancelled =
+            rest.iter().filter(|job| self.decide_cancel(now, **job, events).is_ok()).count();
+        match answer {
+            Err(_) if cancelled > 0 => {
+                Ok(Reply::Job { job: first, state: self.live_job(first).state })
+            }
+            answer => answer,
+        }
+    }
+
+    fn decide_cancel(
         &self,
         now: Timestamp,
         number: JobNo,

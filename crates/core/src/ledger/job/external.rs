@@ -6,6 +6,7 @@ use crate::credits::Credits;
 use crate::ledger::answer::Reply;
 use crate::ledger::command::{Cause, Usage, UsageOf};
 use crate::ledger::event::{AttemptConfirmed, Event};
+use crate::ledger::hold::HoldState;
 use crate::ledger::id::{JobNo, Name};
 use crate::ledger::price::Rounding;
 use crate::ledger::refusal::{Conflict, Refusal};
@@ -55,11 +56,20 @@ impl Ledger {
         let job = self.live_job(number);
         let elsewhere = job.attempts.last().is_none_or(|attempt| attempt.cell.is_none());
         if job.state.is_ended() {
-            // The last report again, or one that was overtaken by it.
-            return if elsewhere && job.state == JobState::Succeeded {
+            if !elsewhere || job.state != JobState::Succeeded {
+                return Err(Refusal::Conflict(Conflict::JobEnded { state: job.state }));
+            }
+            // The last report again, or one that was overtaken by it. More than was settled is
+            // refused, as it is for a hold: nothing is dropped without a word.
+            let end = job.attempts.last().and_then(|attempt| attempt.end);
+            let settled = end.is_some_and(|end| match report.usage {
+                Usage::GpuMs(gpu_ms) => gpu_ms.min(job.order.terms.gpu_ms_limit()) <= end.gpu_ms,
+                Usage::Total(total) => total.length() <= end.charged,
+            });
+            return if settled {
                 Ok(Reply::Job { job: number, state: job.state })
             } else {
-                Err(Refusal::Conflict(Conflict::JobEnded { state: job.state }))
+                Err(Refusal::HoldClosed { state: HoldState::Settled })
             };
         }
         let waits = job.live_attempt().is_none();
@@ -107,17 +117,19 @@ impl Ledger {
     }
 
     /// Pushes the start of a job outside of all cells. Nobody says on what it runs, so it is charged
-    /// at the price that its hold was made for.
+    /// as the dearest type that it accepts, which is what its hold was made for.
     fn push_begun_elsewhere(&self, number: JobNo, events: &mut Vec<Event>) {
         let job = self.live_job(number);
+        let price = job.order.dearest();
+        let dearest = job.order.offers.iter().find(|offer| offer.per_gpu_hour == price);
         self.push_withdrawals(number, job, None, events);
         events.push(Event::AttemptConfirmed(Box::new(AttemptConfirmed {
             job: number,
             cell: None,
             number: job.highest.saturating_add(1),
-            gpu_type: None,
+            gpu_type: dearest.map(|offer| offer.gpu_type.clone()),
             members: smallvec::SmallVec::new(),
-            per_gpu_hour: job.order.dearest(),
+            per_gpu_hour: price,
             funded_ms: job.order.terms.first_window(),
         })));
         events.push(Event::AttemptStarted { job: number });

@@ -266,14 +266,11 @@ impl Ledger {
     /// All that keeps a waiting job from being paid for now: nothing, if it is.
     pub(in crate::ledger) fn funds_blockers(&self, now: Timestamp, job: &Job) -> Vec<Blocker> {
         let path = self.path(job.order.account);
-        if let Err(frozen) = self.require_thawed(&path) {
-            return frozen.blockers().to_vec();
+        let mut refusals = Vec::from_iter(self.require_thawed(&path).err());
+        if job.is_unfunded() {
+            refusals.extend(self.draw_thawed(now, &path, job).err());
         }
-        if !job.is_unfunded() {
-            return Vec::new();
-        }
-        let drawn = self.draw_next_hold(now, job);
-        drawn.err().map_or_else(Vec::new, |refusal| refusal.blockers().to_vec())
+        refusals.iter().flat_map(|refusal| refusal.blockers().to_vec()).collect()
     }
 }
 

@@ -61,7 +61,9 @@ impl Ledger {
             return Ok(reply);
         }
         let plan = self.plan_submission(account, command)?;
-        self.require_thawed(&plan.path)?;
+        if let Err(frozen) = self.require_thawed(&plan.path) {
+            return Err(self.with_all_blockers(now, frozen, &plan, command));
+        }
         self.require_queue_room(&plan)?;
         let draws = self.draw_for_all(now, &plan, command)?;
         let first = JobNo(self.jobs.next);
@@ -76,6 +78,22 @@ impl Ledger {
         Ok(Reply::Jobs { first, count: plan.count })
     }
 
+    /// The refusal of a frozen account, with everything that would be in the way without it.
+    fn with_all_blockers(
+        &self,
+        now: Timestamp,
+        frozen: Refusal,
+        plan: &Plan,
+        command: &SubmitJob,
+    ) -> Refusal {
+        let room = self.require_queue_room(plan).err();
+        let funds = self.draw_for_all(now, plan, command).err();
+        let all = [Some(frozen), room, funds].into_iter().flatten();
+        Refusal::AccountFrozen {
+            blockers: all.flat_map(|refusal| refusal.blockers().to_vec()).collect(),
+        }
+    }
+
     /// The answer to a submission that was made before under these names, if it was the same one.
     fn submitted_before(
         &self,
@@ -85,6 +103,15 @@ impl Ledger {
     ) -> Result<Option<Reply>, Refusal> {
         let tenant = self.account(account).tenant;
         let print = short_fingerprint(envelope.fingerprint);
+        // The id of an array is taken by its jobs, and theirs by it.
+        let other = match command.array {
+            Some(_) => self.find_job(tenant, &command.id),
+            None => self.find_array(tenant, &command.id),
+        };
+        if other.is_some() {
+            let name = command.id.clone();
+            return Err(Refusal::AlreadyExists { what: Resource::Job, name });
+        }
         for index in 0..command.count() {
             let (id, hold) = command.names(index);
             let taken = |what, name| Err(Refusal::AlreadyExists { what, name });
@@ -112,13 +139,17 @@ impl Ledger {
         let tenant = self.account(account).tenant;
         let mut after = Vec::new();
         for name in &command.after {
-            let missing = || Refusal::NotFound { what: Resource::Job, name: name.clone() };
-            let awaited = self.find_job(tenant, name).ok_or_else(missing)?;
-            let state = self.live_job(awaited).state;
-            if !state.is_ended() {
-                after.push(awaited);
-            } else if state != JobState::Succeeded {
-                return Err(Refusal::Conflict(Conflict::DependencyFailed));
+            let awaited = self.jobs_named(tenant, name);
+            if awaited.is_empty() {
+                return Err(Refusal::NotFound { what: Resource::Job, name: name.clone() });
+            }
+            for awaited in awaited {
+                let state = self.live_job(awaited).state;
+                if !state.is_ended() {
+                    after.push(awaited);
+                } else if state != JobState::Succeeded {
+                    return Err(Refusal::Conflict(Conflict::DependencyFailed));
+                }
             }
         }
         after.sort_unstable();

@@ -3,7 +3,7 @@
 use super::{Job, Offer};
 use crate::credits::Credits;
 use crate::ledger::command::SubmitJob;
-use crate::ledger::id::{AccountNo, JobNo};
+use crate::ledger::id::{AccountNo, JobNo, MOST_JOBS};
 use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
@@ -43,6 +43,37 @@ impl Ledger {
     /// The job with this name.
     pub fn find_job(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
         self.jobs.index.names.get(&(tenant, id.into())).copied()
+    }
+
+    /// The first job of an array, by the id that the array was submitted under.
+    pub fn find_array(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
+        let first = self.find_job(tenant, &compact_str::format_compact!("{id}.0"))?;
+        // A job that somebody called so himself has a hold without a number.
+        self.jobs.all.get(&first).filter(|job| job.order.hold.ends_with(".0"))?;
+        Some(first)
+    }
+
+    /// The job with this id, or the first of the array with it.
+    pub fn find_job_or_array(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
+        self.find_job(tenant, id).or_else(|| self.find_array(tenant, id))
+    }
+
+    /// The job with this id, or all of the array with it that are not forgotten; none if there is no
+    /// such thing.
+    pub(in crate::ledger) fn jobs_named(&self, tenant: AccountNo, id: &str) -> Vec<JobNo> {
+        if let Some(job) = self.find_job(tenant, id) {
+            return vec![job];
+        }
+        let Some(first) = self.find_array(tenant, id) else { return Vec::new() };
+        let print = self.live_job(first).order.fingerprint;
+        let members = (0..MOST_JOBS).filter_map(|index| {
+            let number = JobNo(first.0 + u64::from(index));
+            let order = &self.jobs.all.get(&number)?.order;
+            let is_member = order.fingerprint == print
+                && order.id.strip_prefix(id) == Some(&*compact_str::format_compact!(".{index}"));
+            is_member.then_some(number)
+        });
+        members.collect()
     }
 
     /// A job that is not forgotten.

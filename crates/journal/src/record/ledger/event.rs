@@ -2,7 +2,7 @@
 //! keeps its number.
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::command::{Context, OnExpiry};
+use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry};
 use bursar_core::ledger::event::{
     AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
 };
@@ -13,7 +13,7 @@ use super::wire::{stored_enum, stored_struct};
 stored_enum!(Event {
     0 PolicySet(policy);
     1 AccountOpened { 0 account, 1 path, 2 kind, 3 settings, 4 fingerprint };
-    2 AccountChanged { 0 account, 1 settings };
+    2 AccountChanged { 0 account, 1 settings, 2 cleared = ClearedSettings::default() };
     3 AccountFrozen { 0 account };
     4 AccountUnfrozen { 0 account };
     5 GrantIssued(issued);

@@ -2,7 +2,7 @@
 
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause,
-    Context, GrantKind, OnExpiry, Policy, Restriction,
+    ClearedSettings, Context, GrantKind, OnExpiry, Policy, Restriction,
 };
 use bursar_core::ledger::price::Rate;
 
@@ -30,6 +30,13 @@ stored_struct!(AccountSettings {
     3 metadata = None,
     4 compensation_ttl_ms = None,
     5 overdraft_limit = None,
+});
+
+stored_struct!(ClearedSettings {
+    0 name = false,
+    1 metadata = false,
+    2 compensation_ttl_ms = false,
+    3 overdraft_limit = false,
 });
 
 stored_struct!(Restriction {

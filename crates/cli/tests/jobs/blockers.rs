@@ -1,0 +1,60 @@
+//! All that blocks a job is listed, never only the first.
+
+use serde_json::json;
+
+use crate::agent::Agent;
+use crate::world::{blocker_types, priced, small, state, submit, verify, with};
+
+#[tokio::test]
+async fn a_job_that_is_frozen_without_credits_and_without_budget_is_told_all_three() {
+    let server = priced(&[]).await;
+    server.call("POST", "/v1/grants/funds/revoke", json!({})).await.expect(200);
+    server.grant("few", "acme", "6").await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    server.call("POST", "/v1/jobs/j/preempt", json!({})).await.expect(200);
+    agent.beat(&server).await;
+    agent.run(&server, 30).await;
+    assert_eq!(state(&server, "j").await, "queued");
+    assert_eq!(blocker_types(&server.get("/v1/jobs/j/why").await), ["credits"]);
+    let budget = json!({ "limit": "1", "period": "total", "mode": "hard" });
+    server.call("PUT", "/v1/accounts/acme:nlp/budgets/b", budget).await.expect(200);
+    server.call("POST", "/v1/accounts/acme/freeze", json!({})).await.expect(200);
+    let all = ["frozen", "credits", "budget"];
+    assert_eq!(blocker_types(&server.get("/v1/jobs/j/why").await), all);
+    assert_eq!(blocker_types(&server.get("/v1/jobs/j").await), all);
+    let refused = server.call("POST", "/v1/jobs", small("k")).await.problem("account_frozen");
+    assert_eq!(blocker_types(&refused), all);
+    let quote = server.call("POST", "/v1/quotes", small("k")).await.expect(200);
+    assert_eq!(blocker_types(&quote)[..3], all);
+    verify(&server);
+}
+
+#[tokio::test]
+async fn a_job_behind_a_busy_node_that_is_drained_is_told_of_the_drain() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("a")).await;
+    agent.beat(&server).await;
+    submit(&server, small("b")).await;
+    assert_eq!(blocker_types(&server.get("/v1/jobs/b/why").await), ["capacity"]);
+    server.call("POST", "/v1/nodes/n1/drain", json!({})).await.expect(200);
+    assert_eq!(blocker_types(&server.get("/v1/jobs/b/why").await), ["capacity", "drain"]);
+    submit(&server, with(small("c"), "gpus", json!({ "types": ["A100"] }))).await;
+    assert_eq!(blocker_types(&server.get("/v1/jobs/c/why").await), ["gpu_type", "priority"]);
+    verify(&server);
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_another_and_for_an_account_is_told_both() {
+    let server = priced(&[]).await;
+    submit(&server, small("first")).await;
+    submit(&server, with(small("second"), "after", json!(["first"]))).await;
+    server.call("POST", "/v1/accounts/acme/freeze", json!({})).await.expect(200);
+    let told = blocker_types(&server.get("/v1/jobs/second/why").await);
+    assert_eq!(told, ["frozen", "dependency"]);
+    let told = blocker_types(&server.get("/v1/jobs/first/why").await);
+    assert_eq!(told, ["frozen", "gpu_type"]);
+}

@@ -1,0 +1,67 @@
+//! Agents of several servers on one machine: what belongs to one store is no business of another.
+
+use crate::ends;
+use crate::world::{World, until};
+
+#[test]
+fn two_agents_of_one_machine_need_no_flags_of_their_own() {
+    let mut world = World::new(30);
+    world.start_plain_agent("n1");
+    world.start_plain_agent("n2");
+    world.submit("one", "H100:2", "echo here; sleep 0.2");
+    world.submit("two", "H100:2", "echo there; sleep 0.2");
+    for id in ["one", "two"] {
+        assert_eq!(ends(&world.wait_for(id, "succeeded")), ["succeeded"]);
+    }
+    // A second agent of the same node is the mistake, and says so.
+    let rival = world.plain_agent("n1").output().expect("the binary is there");
+    assert!(!rival.status.success());
+    let said = String::from_utf8_lossy(&rival.stderr).into_owned();
+    assert!(said.contains("another agent works in"), "{said}");
+    world.check_books(&["one", "two"]);
+}
+
+#[test]
+fn a_fresh_server_is_served_at_once_by_an_agent_that_knew_another() {
+    let mut world = World::new(30);
+    world.start_agent("n1");
+    world.submit("first", "H100", "true");
+    world.wait_for("first", "succeeded");
+    world.kill_agent("n1");
+    world.replace_server();
+    world.start_agent("n1");
+    let arguments = ["run", "--id", "new", "-a", "acme", "-g", "H100", "-t", "1m", "--yes"];
+    let command = ["--max-requeues", "0", "--", "bash", "-c", "echo new here"];
+    let output = world.output(&[&arguments[..], &command[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(ends(&world.job("new")), ["succeeded"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "new here\n");
+    world.check_books(&["new"]);
+}
+
+#[test]
+fn what_runs_for_one_server_is_left_alone_by_an_agent_of_another() {
+    let mut world = World::new(60);
+    world.start_agent("n1");
+    world.submit("old", "H100", "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 3");
+    world.says("old", "ready");
+    let running = world.wait_for("old", "running");
+    world.kill_agent("n1");
+    // The same folder, another server, whose first attempt has the same id.
+    let mut other = World::new(60);
+    let state = world.path("n1").display().to_string();
+    other.start_agent_at("m1", &state);
+    other.submit("new", "H100", "echo new here");
+    assert_eq!(ends(&other.wait_for("new", "succeeded")), ["succeeded"]);
+    assert_eq!(other.done(&["logs", "new"]), "new here\n");
+    other.kill_agent("m1");
+    assert!(!world.left(&running).is_empty(), "it still runs");
+    world.start_agent("n1");
+    world.write("go", "");
+    let job = world.wait_for("old", "failed");
+    assert_eq!(ends(&job), ["failed"]);
+    assert_eq!(job["attempts"][0]["exit_code"], 3);
+    until(|| world.left(&job).is_empty().then_some(()));
+    world.check_books(&["old"]);
+    other.check_books(&["new"]);
+}
