@@ -59,7 +59,8 @@ pub(crate) struct VictimOrder {
     /// The most over its share first.
     over: Reverse<u128>,
     pub(crate) lost_micros: u64,
-    /// How far it is over its share where that decides between nodes, before the work that is lost.
+    /// How far it is over its share where that decides between nodes, before the work that is lost: among accounts of
+    /// several jobs, for a job that resumes.
     pub(crate) decides: Option<u128>,
 }
 
@@ -213,7 +214,7 @@ impl ShareRule {
             Trigger::Share => {
                 let over = self.over_by(cell, job, victim, Some(attempt))?;
                 let fair = class <= job.class() && ran >= cell.protected_ms(victim, over.theirs);
-                let decides = over.among_many.then_some(over.by);
+                let decides = (over.among_many && job.spec.resumable).then_some(over.by);
                 let over = Reverse(over.by);
                 fair.then_some(VictimOrder { own: false, class, over, lost_micros, decides })
             }

@@ -64,6 +64,8 @@ pub struct Image {
     pub reviews: Vec<(AccountNo, Review)>,
     /// Ended jobs in the order in which they will be forgotten.
     pub aging_jobs: Vec<(Timestamp, JobNo)>,
+    /// The last movement of any hold or charge that was forgotten.
+    pub forgotten_until: Option<Timestamp>,
 }
 
 /// One account.
@@ -215,6 +217,7 @@ impl Ledger {
             jobs: self.jobs.all.iter().map(|(number, job)| (*number, job.clone())).collect(),
             reviews: self.jobs.reviews.iter().map(|(tenant, next)| (*tenant, *next)).collect(),
             aging_jobs: self.aging.jobs.iter().copied().collect(),
+            forgotten_until: self.aging.forgotten_until,
         }
     }
 }

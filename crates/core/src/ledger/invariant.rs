@@ -212,7 +212,9 @@ pub fn check_budgets_of(ledger: &Ledger, number: AccountNo) -> Check {
         let numbers = budget.numbers(ledger.now);
         let (period_start, _) = budget.terms.period_of(ledger.now);
         let oldest = ledger.now.plus_millis(-ledger.policy.retention_ms);
-        let nothing_forgotten = period_start >= oldest;
+        // What is kept for longer since a while may have been forgotten before.
+        let nothing_forgotten = period_start >= oldest
+            && ledger.aging.forgotten_until.is_none_or(|until| until < period_start);
         let counted = ledger.count_usage(ledger.now, number, &budget.terms);
         holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {
             let name = &budget.name;

@@ -32,7 +32,7 @@ impl Ledger {
     /// When the oldest thing that is kept has been kept long enough.
     pub(super) fn next_forgetting(&self) -> Option<Timestamp> {
         let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
-        let Aging { holds, movements, buckets, jobs } = &self.aging;
+        let Aging { holds, movements, buckets, jobs, forgotten_until: _ } = &self.aging;
         // The end of time stands for never: there is no later instant to have kept it until.
         let due = earliest(self.answers.oldest(), idempotency_ttl_ms)
             .min(earliest(first(holds), retention_ms))
@@ -97,6 +97,7 @@ impl Ledger {
             self.aging.holds.push_back((moved_at, number));
             return;
         }
+        self.aging.forgotten_until = self.aging.forgotten_until.max(Some(moved_at));
         self.holds.discard(number.0);
         self.hold_names.remove(number.0);
     }

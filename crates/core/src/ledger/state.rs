@@ -76,6 +76,8 @@ pub struct Aging {
     pub buckets: VecDeque<(Timestamp, BucketNo)>,
     /// Ended jobs, by the instant at which they ended.
     pub jobs: VecDeque<(Timestamp, JobNo)>,
+    /// The last movement of any hold or charge that was forgotten.
+    pub forgotten_until: Option<Timestamp>,
 }
 
 /// The part of a request's hash that is kept with what the request created.

@@ -131,15 +131,6 @@ impl Source {
         }
     }
 
-    fn cleared(&mut self) -> ClearedSettings {
-        ClearedSettings {
-            name: self.coin(),
-            metadata: self.coin(),
-            compensation_ttl_ms: self.coin(),
-            overdraft_limit: self.coin(),
-        }
-    }
-
     fn settings(&mut self) -> AccountSettings {
         AccountSettings {
             name: self.maybe(Source::name),
@@ -379,7 +370,7 @@ impl Source {
             2 => Event::AccountChanged {
                 account: self.account(),
                 settings: self.settings(),
-                cleared: self.cleared(),
+                cleared: ClearedSettings::default(),
             },
             3 => Event::AccountFrozen { account: self.account() },
             4 => Event::AccountUnfrozen { account: self.account() },

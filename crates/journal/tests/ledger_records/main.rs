@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arbitrary::{Source, VARIANTS};
 use bursar_core::ledger::archive::ArchivedHold;
-use bursar_core::ledger::command::Cause;
+use bursar_core::ledger::command::{Cause, ClearedSettings};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::hold::HoldState;
 use bursar_core::ledger::id::{HoldNo, JobNo};
@@ -218,6 +218,25 @@ fn version_1_bytes_of_every_variant_are_written_and_read_as_ever() {
         assert_eq!(written, golden, "{}", file.display());
         let read = decode_body(&golden).expect("golden bytes stay readable");
         assert_eq!((read.header, &read.events[..]), (header, &events[..]));
+    }
+}
+
+#[test]
+fn settings_that_were_taken_back_come_back_as_such() {
+    for flags in 0..16u8 {
+        let is_set = |bit: u8| flags & 1 << bit != 0;
+        let cleared = ClearedSettings {
+            name: is_set(0),
+            metadata: is_set(1),
+            compensation_ttl_ms: is_set(2),
+            overdraft_limit: is_set(3),
+        };
+        let mut changed = Source::new(u64::from(flags)).event(2);
+        if let Event::AccountChanged { cleared: written, .. } = &mut changed {
+            *written = cleared;
+        }
+        let bytes = encoded(None, std::slice::from_ref(&changed));
+        assert_eq!(decode_body(&bytes).expect("just written").events, [changed]);
     }
 }
 

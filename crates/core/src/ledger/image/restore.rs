@@ -57,6 +57,7 @@ impl Ledger {
             require(ended, || format!("job {number} ages but has not ended"))?;
         }
         ledger.aging.jobs = image.aging_jobs.into();
+        ledger.aging.forgotten_until = image.forgotten_until;
         Ok(ledger)
     }
 

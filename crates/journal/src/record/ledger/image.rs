@@ -38,6 +38,7 @@ stored_struct!(Image {
     15 jobs = Vec::new(),
     16 reviews = Vec::new(),
     17 aging_jobs = Vec::new(),
+    18 forgotten_until = None,
 });
 
 stored_struct!(AccountImage {
