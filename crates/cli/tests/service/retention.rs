@@ -69,3 +69,24 @@ async fn another_tenant_may_use_the_same_old_id() {
     server.call("POST", "/v1/charges", charge("umbra")).await.expect(201);
     server.call("POST", "/v1/charges", charge("acme")).await.expect(200);
 }
+
+#[tokio::test]
+async fn what_one_record_tells_of_names_that_look_alike_is_told_apart() {
+    let charge = json!({ "id": "c", "account": "acme", "amount": "9" });
+    let refund = |id: &str, amount: &str| json!({ "id": id, "charge": "c", "amount": amount });
+    let operation = |body: Value| json!({ "method": "POST", "path": "/v1/refunds", "body": body });
+    let both = [operation(refund("y.2", "2")), operation(refund("y", "1"))];
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "100").await;
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    let batch = json!({ "atomic": true, "operations": both });
+    server.call("POST", "/v1/batch", batch).await.expect(200);
+    for days in [20, 20, 20] {
+        server.advance(days * DAY).await;
+    }
+    for (id, amount) in [("y", "1"), ("y.2", "2")] {
+        let again = server.call("POST", "/v1/refunds", refund(id, amount)).await.expect(200);
+        assert_eq!((&again["id"], &again["refunded"]), (&json!(id), &json!(amount)));
+    }
+}

@@ -176,12 +176,17 @@ impl Asked {
                 Ok(Some(done(serde_json::to_value(&seen.value), seen.position)))
             }
             Found::Movement(told) => {
-                let parts: Vec<(Timestamp, NamedMovement)> = told
+                let mut parts: Vec<(Timestamp, NamedMovement)> = told
                     .into_iter()
                     .filter_map(|(at, event)| part(resource, &id, at, event))
                     .collect();
-                let Some((_, first)) = parts.first() else { return Ok(None) };
-                self.same(first.fingerprint, resource, &id)?;
+                let whole = parts.iter().find(|(_, part)| part.id == id);
+                let Some(print) = whole.map(|(_, whole)| whole.fingerprint) else {
+                    return Ok(None);
+                };
+                // Another request of the same atomic batch may have chosen a name that looks like a part's.
+                parts.retain(|(_, part)| part.fingerprint == print);
+                self.same(print, resource, &id)?;
                 let (target, shape) = (self.target.clone(), self.shape.clone());
                 let show = move |ledger: &Ledger| {
                     shown_movement(ledger, (resource, number), parts, &target, &shape)
