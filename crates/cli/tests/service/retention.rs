@@ -82,6 +82,11 @@ async fn what_one_record_tells_of_names_that_look_alike_is_told_apart() {
     server.call("POST", "/v1/charges", charge).await.expect(201);
     let batch = json!({ "atomic": true, "operations": both });
     server.call("POST", "/v1/batch", batch).await.expect(200);
+    let both = [operation(refund("z", "1")), operation(refund("z.2", "2"))];
+    let batch = json!({ "atomic": true, "operations": both });
+    let made = server.call("POST", "/v1/batch", batch).await.expect(200);
+    assert_eq!(made["results"][0]["body"]["lots"][0]["amount"], "1");
+    assert_eq!(made["results"][0]["body"]["lots"].as_array().map(Vec::len), Some(1));
     for days in [20, 20, 20] {
         server.advance(days * DAY).await;
     }

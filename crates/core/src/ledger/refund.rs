@@ -137,7 +137,9 @@ impl Ledger {
             let number = first.checked_add(u32::try_from(place).ok()?)?;
             let made = self.movements.get(number)?;
             let whole = whole?;
+            // All parts are of one request; another's may have a name that looks like a part's.
             let is_part = (made.what, made.tenant) == (whole.what, whole.tenant)
+                && made.movement.fingerprint == whole.movement.fingerprint
                 && is_part_name(&made.movement.id, &whole.movement.id, place);
             is_part.then_some(made)
         };
