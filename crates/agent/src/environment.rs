@@ -2,6 +2,9 @@
 //! Nothing else of the agent's environment, and never its key.
 
 use std::collections::BTreeMap;
+use std::io;
+
+use nix::unistd::User;
 
 use crate::folder::AttemptFolder;
 use crate::record::Launch;
@@ -12,6 +15,8 @@ pub const PLACE: &str = "BURSAR_PLACE";
 
 /// Variables of the machine that jobs inherit.
 const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
+/// Those of them that are the agent's user's own.
+const OF_AGENT_USER: [&str; 4] = ["HOME", "USER", "TMPDIR", "SHELL"];
 /// Where programs are looked for if the agent itself was not told.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -23,14 +28,38 @@ pub fn of_machine(variable: impl Fn(&str) -> Option<String>) -> BTreeMap<String,
     machine
 }
 
-/// All variables of a job. The job's own go before the machine's; what says where it is goes before
-/// both, so that no job sees other devices than its own.
+/// Why a job's variables cannot be set, if they cannot: a name with `=` would set another variable
+/// than it says, and NUL ends a variable.
+pub fn check(variables: &BTreeMap<String, String>) -> io::Result<()> {
+    for (name, value) in variables {
+        let why = if name.is_empty() {
+            "a variable of the job has no name".to_owned()
+        } else if name.contains(['=', '\0']) {
+            format!("{name:?} cannot be the name of a variable: it has `=` or NUL in it")
+        } else if value.contains('\0') {
+            format!("the variable {name} cannot be set: its value has NUL in it")
+        } else {
+            continue;
+        };
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(())
+}
+
+/// All variables of a job. Those of its user, if it has one of its own, go before the machine's, the
+/// job's own before these; what says where it is goes before all, so that no job sees other devices
+/// than its own.
 pub fn of_job(
     launch: &Launch,
     folder: &AttemptFolder,
-    machine: BTreeMap<String, String>,
+    user: Option<&User>,
 ) -> BTreeMap<String, String> {
-    let mut variables = machine;
+    let mut variables = launch.machine_env.clone();
+    if let Some(user) = user {
+        OF_AGENT_USER.iter().for_each(|name| drop(variables.remove(*name)));
+        variables.insert("USER".into(), user.name.clone());
+        variables.insert("HOME".into(), user.dir.to_string_lossy().into_owned());
+    }
     variables.extend(launch.env.clone());
     let devices = launch.gpus.join(",");
     let place = [
@@ -68,6 +97,7 @@ mod tests {
             run_as: None,
             cgroup: None,
             output_limit: 1000,
+            machine_env: BTreeMap::new(),
         }
     }
 
@@ -77,24 +107,50 @@ mod tests {
 
     #[test]
     fn a_job_sees_its_own_devices_whatever_it_asks_for() {
-        let variables = of_job(&launch(), &folder(), BTreeMap::new());
+        let variables = of_job(&launch(), &folder(), None);
         assert_eq!(variables["CUDA_VISIBLE_DEVICES"], "GPU-a,GPU-b");
         assert_eq!(variables["BURSAR_RANK"], "1");
         assert_eq!(variables["BURSAR_NODES"], "n0,n1");
         assert_eq!(variables["EPOCHS"], "3");
         let none = Launch { gpus: vec![], ..launch() };
-        assert_eq!(of_job(&none, &folder(), BTreeMap::new())["CUDA_VISIBLE_DEVICES"], "");
+        assert_eq!(of_job(&none, &folder(), None)["CUDA_VISIBLE_DEVICES"], "");
     }
 
     #[test]
     fn of_the_agents_environment_only_harmless_parts_are_passed_on() {
         let agent = |name: &str| Some(format!("agent's {name}"));
-        let variables = of_job(&launch(), &folder(), of_machine(agent));
+        let launch = Launch { machine_env: of_machine(agent), ..launch() };
+        let variables = of_job(&launch, &folder(), None);
         assert_eq!(variables["HOME"], "agent's HOME");
         assert_eq!(variables["TZ"], "UTC");
         for secret in ["BURSAR_KEY", "BURSAR_KEY_FILE", "LD_PRELOAD", "NVIDIA_VISIBLE_DEVICES"] {
             assert!(!variables.contains_key(secret), "{secret}");
         }
         assert_eq!(of_machine(|_| None)["PATH"], PATH);
+    }
+
+    #[test]
+    fn a_job_of_another_user_has_that_users_home_unless_it_says_otherwise() {
+        let agent = |name: &str| Some(format!("agent's {name}"));
+        let mut launch = Launch { machine_env: of_machine(agent), ..launch() };
+        let root = User::from_uid(0.into()).expect("readable").expect("root is there");
+        let variables = of_job(&launch, &folder(), Some(&root));
+        assert_eq!(variables["USER"], "root");
+        assert_eq!(variables["HOME"], root.dir.to_string_lossy());
+        assert_eq!(variables.get("TMPDIR"), None);
+        launch.env.insert("HOME".into(), "/data".into());
+        assert_eq!(of_job(&launch, &folder(), Some(&root))["HOME"], "/data");
+    }
+
+    #[test]
+    fn names_that_would_set_something_else_are_refused() {
+        let variables = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into();
+        for (name, value) in [("", "x"), ("A=B", "x"), ("=", ""), ("A\0B", "x"), ("A", "x\0y")] {
+            let refused = check(&variables(name, value)).expect_err(name);
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        }
+        for (name, value) in [("A", "x=y"), ("a.b-c d", ""), ("LD_PRELOAD", "/lib/x.so")] {
+            check(&variables(name, value)).expect(name);
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! The last step before a job's program: a process that gives up what the job must not have and
 //! then becomes the job. Between a fork and this everything would need `unsafe`; here it is plain.
+//!
+//! It starts with an empty environment, as its supervisor did, because it may start as root: what
+//! the job asks for, `LD_PRELOAD` too, counts from the job's own program on and never before. The
+//! order of the steps is the point of this file.
 
-use std::ffi::CString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,11 +12,11 @@ use std::process::Command;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::{User, getppid, initgroups, setgid, setuid};
+use nix::unistd::getppid;
 
-use crate::cgroup;
 use crate::folder::{AttemptFolder, read_json};
 use crate::record::{Launch, Record};
+use crate::{cgroup, environment, privilege};
 
 /// Becomes the job of the attempt whose folder this is. Comes back only if that is impossible.
 pub fn run(folder: &Path) -> io::Error {
@@ -32,49 +35,38 @@ pub fn exit_code(error: &io::Error) -> u8 {
 }
 
 fn prepare(folder: &Path) -> io::Result<Command> {
+    privilege::close_inherited()?;
     let folder = AttemptFolder::at(folder.to_owned());
     let launch: Launch = read_json(&folder.launch())?;
     let record: Record = read_json(&folder.record())?;
+    environment::check(&launch.env)?;
     let Some((program, arguments)) = launch.command.split_first() else {
         return Err(io::Error::other("the job has no command: give one, as in `bursar run -- ls`"));
     };
     if let Some(group) = &launch.cgroup {
         cgroup::join(group)?;
     }
-    let mut command = Command::new(program);
-    command.args(arguments);
-    let mut home = std::env::var_os("HOME").map(PathBuf::from);
-    if let Some(name) = &launch.run_as {
-        let user = become_user(name)?;
-        for (variable, value) in [("USER", name.as_ref()), ("HOME", user.dir.as_os_str())] {
-            if !launch.env.contains_key(variable) {
-                command.env(variable, value);
-            }
-        }
-        home = Some(user.dir);
-    }
-    prctl::set_no_new_privs()?;
+    let user = launch.run_as.as_deref().map(privilege::become_user).transpose()?;
+    privilege::confine()?;
     // After the change of user, which would undo it: nothing runs on without its supervisor.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if record.supervisor.is_none_or(|supervisor| supervisor.pid != getppid().as_raw()) {
         return Err(io::Error::other("the supervisor has ended"));
     }
-    let workdir = launch.workdir.or(home).unwrap_or_else(|| "/".into());
-    std::env::set_current_dir(&workdir).map_err(|error| {
-        let kind = error.kind();
-        io::Error::new(kind, format!("the working folder {}: {error}", workdir.display()))
-    })?;
+    let variables = environment::of_job(&launch, &folder, user.as_ref());
+    let home =
+        user.map(|user| user.dir).or_else(|| launch.machine_env.get("HOME").map(PathBuf::from));
+    enter(&launch.workdir.clone().or(home).unwrap_or_else(|| "/".into()))?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(variables);
     Ok(command)
 }
 
-/// Gives up everything that this user has not.
-fn become_user(name: &str) -> io::Result<User> {
-    let user = User::from_name(name)?
-        .ok_or_else(|| io::Error::other(format!("there is no user `{name}` on this node")))?;
-    initgroups(&CString::new(name)?, user.gid)?;
-    setgid(user.gid)?;
-    setuid(user.uid)?;
-    Ok(user)
+fn enter(workdir: &Path) -> io::Result<()> {
+    std::env::set_current_dir(workdir).map_err(|error| {
+        let kind = error.kind();
+        io::Error::new(kind, format!("the working folder {}: {error}", workdir.display()))
+    })
 }
 
 fn explain(program: &str, error: io::Error) -> io::Error {

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::cgroup::{self, Limits};
 use crate::clock::BootTime;
+use crate::environment;
 use crate::folder::{Owner, StateFolder};
 use crate::gpu::Gpus;
 use crate::logs::LogShipper;
@@ -324,6 +325,7 @@ impl Agent {
         );
         let cgroup = base.map(|base| cgroup::create(base, &name, limits)).transpose()?;
         let mut env = spec.env;
+        environment::check(&env)?;
         if let Some(index) = spec.array_index {
             env.insert("BURSAR_ARRAY_INDEX".into(), index.to_string());
         }
@@ -340,6 +342,7 @@ impl Agent {
             run_as: self.options.run_as.clone(),
             cgroup,
             output_limit: self.options.output_limit,
+            machine_env: environment::of_machine(|name| std::env::var(name).ok()),
         })
     }
 

@@ -18,6 +18,7 @@ pub mod machine;
 pub mod metrics;
 pub mod output;
 pub mod place;
+pub mod privilege;
 pub mod process;
 pub mod reconcile;
 pub mod record;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 /// A process, told from a later one that got the same number.
@@ -31,6 +32,16 @@ impl Identity {
     /// Whether it still runs. One that only waits to be collected does not.
     pub fn is_alive(&self) -> bool {
         Stat::read(self.pid).is_ok_and(|stat| stat.start_ticks == self.start_ticks && !stat.is_dead)
+    }
+
+    /// Kills it, and never another that got its number since: the process is held first and looked
+    /// at then. One that is gone needs no signal.
+    pub fn kill(&self) {
+        let Some(pid) = rustix::process::Pid::from_raw(self.pid) else { return };
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if self.is_alive() {
+            let _ = pidfd_send_signal(held, rustix::process::Signal::KILL);
+        }
     }
 }
 
@@ -65,39 +76,42 @@ fn all() -> io::Result<Vec<i32>> {
 }
 
 /// Everything below a process that still runs.
-pub fn descendants(root: i32) -> io::Result<Vec<i32>> {
+pub fn descendants(root: i32) -> io::Result<Vec<Identity>> {
     // One that is gone by now has no descendants: they were handed to someone above.
-    let read = |pid: i32| Stat::read(pid).ok().map(|stat| (pid, stat.parent, stat.is_dead));
-    let processes: Vec<(i32, i32, bool)> = all()?.into_iter().filter_map(read).collect();
-    let mut found = vec![root];
+    let read = |pid: i32| Some((pid, Stat::read(pid).ok()?));
+    let processes: Vec<(i32, Stat)> = all()?.into_iter().filter_map(read).collect();
+    let mut found = vec![(root, None)];
     let mut at = 0;
-    while let Some(parent) = found.get(at).copied() {
-        let children = processes.iter().filter(|(_, its_parent, _)| *its_parent == parent);
-        found.extend(children.map(|(pid, _, _)| *pid));
+    while let Some((parent, _)) = found.get(at).copied() {
+        let children = processes.iter().filter(|(_, stat)| stat.parent == parent);
+        found.extend(children.map(|(pid, stat)| (*pid, Some(stat))));
         at += 1;
     }
-    let lives = |pid: &i32| processes.iter().any(|(other, _, dead)| other == pid && !dead);
-    Ok(found.into_iter().skip(1).filter(lives).collect())
+    let alive = found.into_iter().filter_map(|(pid, stat)| {
+        let stat = stat.filter(|stat| !stat.is_dead)?;
+        Some(Identity { pid, start_ticks: stat.start_ticks })
+    });
+    Ok(alive.collect())
 }
 
 /// Everything that was started with this variable and value, wherever it went since.
-pub fn marked(name: &str, value: &str) -> io::Result<Vec<i32>> {
+pub fn marked(name: &str, value: &str) -> io::Result<Vec<Identity>> {
     let wanted = format!("{name}={value}");
-    let carries = |pid: &i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let carries = |process: &Identity| {
+        let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     };
-    Ok(all()?.into_iter().filter(carries).collect())
+    // Known before it is looked at: a later process with its number is not taken for it.
+    Ok(all()?.into_iter().filter_map(|pid| Identity::of(pid).ok()).filter(carries).collect())
 }
 
-/// Sends a signal to each; who is gone needs none.
-pub fn signal_all(pids: &[i32], signal: Signal) {
-    for pid in pids {
-        let _ = kill(Pid::from_raw(*pid), signal);
-    }
+/// Kills each; those that are gone need no signal.
+pub fn kill_all(processes: &[Identity]) {
+    processes.iter().for_each(Identity::kill);
 }
 
-/// Sends a signal to a process group; one that is gone needs none.
+/// Sends a signal to the process group of a leader that was not collected yet: until then the
+/// number is its own. A group that is gone needs none.
 pub fn signal_group(leader: i32, signal: Signal) {
     let _ = killpg(Pid::from_raw(leader), signal);
 }
@@ -134,13 +148,30 @@ mod tests {
         let mut child = child.spawn().expect("cat is there");
         let pid = i32::try_from(child.id()).expect("a small number");
         let below = descendants(Pid::this().as_raw()).expect("/proc is there");
-        assert!(below.contains(&pid));
+        let is_child = |process: &Identity| process.pid == pid;
+        assert!(below.iter().any(is_child));
         // The variable is there once the program has replaced its parent's copy.
-        while !marked("BURSAR_TEST_MARK", "descendants").expect("/proc").contains(&pid) {
+        while !marked("BURSAR_TEST_MARK", "descendants").expect("/proc").iter().any(is_child) {
             std::thread::yield_now();
         }
         assert!(marked("BURSAR_TEST_MARK", "descendant").expect("/proc").is_empty());
         child.kill().expect("it runs");
         child.wait().expect("it was killed");
+    }
+
+    #[test]
+    fn a_signal_never_reaches_a_namesake() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is there");
+        let pid = i32::try_from(child.id()).expect("a small number");
+        let identity = Identity::of(pid).expect("it runs");
+        Identity { start_ticks: identity.start_ticks + 1, ..identity }.kill();
+        assert!(identity.is_alive(), "the signal was for an earlier process of this number");
+        // Still there, it answers to the end of its input.
+        drop(child.stdin.take());
+        assert!(child.wait().expect("it ends").success());
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is there");
+        Identity::of(i32::try_from(child.id()).expect("small")).expect("it runs").kill();
+        assert!(!child.wait().expect("it was killed").success());
+        identity.kill();
     }
 }

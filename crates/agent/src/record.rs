@@ -36,6 +36,10 @@ pub struct Launch {
     pub cgroup: Option<PathBuf>,
     /// So many bytes of output are kept.
     pub output_limit: u64,
+    /// Variables of the machine that the job inherits. They travel here and not in the environment
+    /// of supervisors, which may be root's processes and have none.
+    #[serde(default)]
+    pub machine_env: BTreeMap<String, String>,
 }
 
 /// What became of an attempt. Its supervisor writes it, unless there never was one.

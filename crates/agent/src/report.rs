@@ -86,6 +86,7 @@ mod tests {
             run_as: None,
             cgroup: None,
             output_limit: 1,
+            machine_env: Default::default(),
         };
         Observed {
             attempt: "att_1".into(),

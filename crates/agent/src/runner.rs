@@ -10,11 +10,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
-use nix::sys::signal::Signal;
 
 use crate::clock::{BootTime, Offset, boot_id};
 use crate::folder::{AttemptFolder, StateFolder, claim_json, read_json, write_json};
-use crate::process::{marked, signal_all};
+use crate::process::{kill_all, marked};
 use crate::reconcile::Local;
 use crate::record::{Launch, Lease, Record};
 use crate::{cgroup, environment};
@@ -139,8 +138,8 @@ impl Runner {
         if let Some(offset) = Offset::of_process() {
             command.arg(format!("--unsafe-clock-offset={offset}"));
         }
-        command.env_clear();
-        command.envs(environment::of_machine(|name| std::env::var(name).ok()));
+        // It may be root's: nothing but its arguments says what it does.
+        command.env_clear().current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
             Ok(mut child) => {
@@ -231,7 +230,7 @@ fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> i
         cgroup::kill(group);
     }
     let left = marked(environment::PLACE, &place.path().display().to_string())?;
-    signal_all(&left, Signal::SIGKILL);
+    kill_all(&left);
     record.killed = true;
     let in_group = group.map(|group| cgroup::members(group)).unwrap_or_default();
     if left.is_empty() && in_group.is_empty() {

@@ -11,21 +11,22 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, setsid};
 
 use crate::clock::{BootTime, boot_id};
 use crate::folder::{AttemptFolder, claim_json, read_json, write_json};
 use crate::output::OutputWriter;
-use crate::process::{Identity, descendants, signal_all, signal_group};
+use crate::process::{Identity, descendants, kill_all, signal_group};
 use crate::record::{Exit, Launch, Lease, Record, StopCause};
-use crate::{cgroup, environment};
+use crate::{cgroup, privilege};
 
 /// How often it is written down that the attempt still runs.
 const TOUCH: Duration = Duration::from_secs(5);
@@ -50,6 +51,7 @@ enum Event {
 
 /// Runs the attempt whose folder this is to its end. Does nothing if another did, or was told to.
 pub fn run(folder: &Path) -> io::Result<()> {
+    privilege::close_inherited()?;
     // Whoever leads a session already has left the agent's.
     let _ = setsid();
     prctl::set_child_subreaper(true)?;
@@ -70,6 +72,7 @@ pub fn run(folder: &Path) -> io::Result<()> {
         gone: false,
         output_ended: false,
         lease_checked_at: BootTime::from_millis(0),
+        is_collected: Arc::default(),
     };
     supervisor.start(&sender);
     drop(sender);
@@ -87,6 +90,9 @@ struct Supervisor {
     output_ended: bool,
     /// The lease need not be read again before this instant.
     lease_checked_at: BootTime,
+    /// Whether the job's process was collected. Until then its number, and that of its group, is
+    /// its own; held while a signal is sent to it.
+    is_collected: Arc<Mutex<bool>>,
 }
 
 impl Supervisor {
@@ -110,11 +116,11 @@ impl Supervisor {
     fn spawn(&self, events: &Sender<Event>) -> io::Result<Identity> {
         listen(&self.folder, events.clone())?;
         let (reader, writer) = io::pipe()?;
-        let machine = environment::of_machine(|name| std::env::var(name).ok());
         // Itself, even if the file was replaced by a newer version since.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("bursar").args(["agent-supervise", "--exec"]).arg(self.folder.path());
-        command.env_clear().envs(environment::of_job(&self.launch, &self.folder, machine));
+        // What the job sees is set when this has become its user, and not before.
+        command.env_clear();
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         command.process_group(0);
         let child = command.spawn()?;
@@ -123,7 +129,7 @@ impl Supervisor {
         let pid = i32::try_from(child.id()).expect("Linux has no larger numbers");
         let identity = Identity::of(pid)?;
         keep_output(&self.folder, self.launch.output_limit, reader, events.clone());
-        collect(pid, events.clone());
+        collect(pid, Arc::clone(&self.is_collected), events.clone());
         Ok(identity)
     }
 
@@ -223,7 +229,8 @@ impl Supervisor {
         // Written first: an exit that follows is then known to be asked for.
         self.record.stop = Some(cause);
         self.write();
-        if let Some(child) = self.record.child {
+        let is_collected = self.is_collected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(child) = self.record.child.filter(|_| !*is_collected) {
             signal_group(child.pid, Signal::SIGTERM);
         }
     }
@@ -242,7 +249,7 @@ impl Supervisor {
             cgroup::kill(group);
         }
         let left = descendants(Pid::this().as_raw()).unwrap_or_default();
-        signal_all(&left, Signal::SIGKILL);
+        kill_all(&left);
     }
 
     /// Writes the record and tells the agent, if there is one. Says whether it could be written.
@@ -310,17 +317,24 @@ fn keep_output(
 }
 
 /// Collects everything below that ends, until there is nothing left.
-fn collect(child: i32, events: Sender<Event>) {
+fn collect(child: i32, is_collected: Arc<Mutex<bool>>, events: Sender<Event>) {
     thread::spawn(move || {
         loop {
-            let exit = match waitpid(None, None) {
+            match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(_) => break,
+            }
+            // Nobody signals the job's process between the look and the end of its number.
+            let mut is_collected = is_collected.lock().unwrap_or_else(PoisonError::into_inner);
+            let exit = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() == child => Exit::Code(code),
                 Ok(WaitStatus::Signaled(pid, signal, _)) if pid.as_raw() == child => {
                     Exit::Signal(signal as i32)
                 }
-                Ok(_) | Err(nix::Error::EINTR) => continue,
-                Err(_) => break,
+                Ok(_) | Err(_) => continue,
             };
+            *is_collected = true;
+            drop(is_collected);
             let _ = events.send(Event::Exited(exit));
         }
         let _ = events.send(Event::AllGone);

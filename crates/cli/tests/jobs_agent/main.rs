@@ -78,7 +78,7 @@ fn a_cancelled_job_and_everything_that_it_started_is_gone() {
     assert!(world.left(&running).len() >= 2);
     world.done(&["cancel", "long"]);
     let job = world.wait_for("long", "cancelled");
-    assert_eq!(world.left(&job), Vec::<i32>::new());
+    assert_eq!(world.left(&job), []);
     assert_eq!(ends(&job), ["cancelled"]);
     assert_eq!(world.output(&["wait", "long"]).status.code(), Some(130));
     world.check_books(&["long"]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use bursar_agent::process::marked;
+use bursar_agent::process::{Identity, marked};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -202,7 +202,7 @@ impl World {
     }
 
     /// What still runs of a job's attempts, on whatever node.
-    pub(crate) fn left(&self, job: &Value) -> Vec<i32> {
+    pub(crate) fn left(&self, job: &Value) -> Vec<Identity> {
         let attempts = job["attempts"].as_array().expect("a list");
         let mut found = Vec::new();
         for attempt in attempts {

@@ -1,106 +1,21 @@
 //! Attempts on a node: the real supervisor, real processes, no server.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod isolation;
+mod node;
+
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use bursar_agent::clock::BootTime;
 use bursar_agent::folder::StateFolder;
 use bursar_agent::output;
-use bursar_agent::process::{Identity, marked};
+use bursar_agent::process::Identity;
 use bursar_agent::reconcile::Local;
-use bursar_agent::record::{Exit, Launch, Record, StopCause};
-use bursar_agent::runner::{Observed, Runner};
-use tempfile::TempDir;
+use bursar_agent::record::{Exit, StopCause};
+use bursar_agent::runner::Runner;
 
-const BURSAR: &str = env!("CARGO_BIN_EXE_bursar");
-
-/// A node with a lease that outlives the test.
-struct Node {
-    folder: TempDir,
-    runner: Runner,
-}
-
-fn runner(folder: &Path) -> Runner {
-    let state = StateFolder::open(folder).expect("a folder");
-    Runner::new(state, PathBuf::from(BURSAR)).expect("the machine has a boot id")
-}
-
-/// Waits for a condition. A test that waits for ever is stopped by whoever runs the tests.
-fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
-    loop {
-        if let Some(found) = condition() {
-            return found;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-impl Node {
-    fn new() -> Node {
-        let folder = tempfile::tempdir().expect("a folder");
-        let runner = runner(folder.path());
-        runner.renew(BootTime::now(), Duration::from_secs(3600)).expect("the lease is written");
-        Node { folder, runner }
-    }
-
-    fn launch(&mut self, attempt: &str, script: &str) {
-        self.launch_with(attempt, script, |_| {});
-    }
-
-    fn launch_with(&mut self, attempt: &str, script: &str, change: impl FnOnce(&mut Launch)) {
-        let mut launch = Launch {
-            attempt: attempt.into(),
-            job: "job_1".into(),
-            node: "n1".into(),
-            rank: 0,
-            nodes: vec!["n1".into()],
-            command: ["bash", "-c", script].map(str::to_owned).into(),
-            env: BTreeMap::new(),
-            workdir: Some(self.folder.path().to_owned()),
-            gpus: vec!["GPU-a".into(), "GPU-b".into()],
-            run_as: None,
-            cgroup: None,
-            output_limit: 1 << 20,
-        };
-        change(&mut launch);
-        self.runner.launch(&launch).expect("it can be launched");
-    }
-
-    fn observe(&self, attempt: &str) -> Observed {
-        let all = self.runner.observe(BootTime::now()).expect("readable");
-        all.into_iter().find(|one| one.attempt == attempt).expect("it is there")
-    }
-
-    fn wait_for(&self, attempt: &str, local: Local) -> Observed {
-        until(|| Some(self.observe(attempt)).filter(|one| one.local == local))
-    }
-
-    fn end_of(&self, attempt: &str) -> Record {
-        self.wait_for(attempt, Local::Ended).record.expect("it has ended")
-    }
-
-    fn output(&self, attempt: &str) -> String {
-        let (_, bytes) = output::read(&self.runner.output(attempt), 0, 1 << 20).expect("readable");
-        String::from_utf8(bytes).expect("text")
-    }
-
-    /// Waits until a job says something.
-    fn says(&self, attempt: &str, what: &str) {
-        until(|| self.output(attempt).contains(what).then_some(()));
-    }
-
-    /// What still runs of an attempt.
-    fn left(&self, attempt: &str) -> Vec<i32> {
-        let place = self.file("attempts").join(attempt).display().to_string();
-        marked("BURSAR_PLACE", &place).expect("/proc is there")
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-}
+use node::{BURSAR, Node, runner, until};
 
 #[test]
 fn a_job_runs_prints_and_ends_with_its_exit_code() {
@@ -186,7 +101,7 @@ fn after_the_grace_the_whole_tree_is_killed() {
     let record = node.end_of("att_e");
     assert_eq!(record.exit, Some(Exit::Signal(9)));
     assert!(record.killed);
-    assert_eq!(node.left("att_e"), Vec::<i32>::new());
+    assert_eq!(node.left("att_e"), []);
 }
 
 #[test]
@@ -195,7 +110,7 @@ fn what_a_job_leaves_behind_is_gone_before_its_end_is_known() {
     node.launch("att_f", "setsid bash -c 'while :; do sleep 0.1; done' & echo ready; exit 5");
     let record = node.end_of("att_f");
     assert_eq!(record.exit, Some(Exit::Code(5)));
-    assert_eq!(node.left("att_f"), Vec::<i32>::new());
+    assert_eq!(node.left("att_f"), []);
 }
 
 #[test]
@@ -241,7 +156,7 @@ fn when_its_supervisor_is_killed_nothing_of_the_job_runs_on() {
     assert!(killed.expect("kill is there").success());
     let record = node.end_of("att_i");
     assert_eq!((record.exit, record.stop), (None, None));
-    assert_eq!(node.left("att_i"), Vec::<i32>::new());
+    assert_eq!(node.left("att_i"), []);
 }
 
 #[test]
@@ -328,7 +243,7 @@ fn without_news_from_the_server_a_job_ends_by_itself() {
     let record = node.end_of("att_n");
     assert_eq!(record.exit, Some(Exit::Signal(9)));
     assert!(record.killed);
-    assert_eq!(node.left("att_n"), Vec::<i32>::new());
+    assert_eq!(node.left("att_n"), []);
 }
 
 #[test]
@@ -375,7 +290,7 @@ fn with_control_groups_nothing_escapes() {
     assert!(bursar_agent::cgroup::members(&group).len() >= 2);
     node.runner.kill(&name).expect("told");
     assert!(node.end_of(&name).killed);
-    assert_eq!(node.left(&name), Vec::<i32>::new());
+    assert_eq!(node.left(&name), []);
     assert!(!group.exists(), "an empty group is removed");
 }
 
