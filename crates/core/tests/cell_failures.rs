@@ -26,7 +26,7 @@ fn report(attempt: AttemptId, state: ReportState) -> Report {
 /// Sends a report; answers with the orders that follow.
 fn beat(world: &mut World, heartbeat: Heartbeat) -> Vec<(AttemptId, OrderKind)> {
     world.ok(Command::Heartbeat(heartbeat.clone()));
-    let orders = world.cell.orders(&heartbeat);
+    let orders = world.cell.orders(&heartbeat).expect("the agent's last start");
     orders.into_iter().map(|order| (order.attempt, order.kind)).collect()
 }
 

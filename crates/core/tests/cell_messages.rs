@@ -219,7 +219,7 @@ fn an_order_to_start_carries_all_that_the_agent_needs() {
         let heartbeat =
             Heartbeat { node: node.into(), incarnation: 1, seq: 1, reports: Vec::new() };
         world.ok(Command::Heartbeat(heartbeat.clone()));
-        let orders = world.cell.orders(&heartbeat);
+        let orders = world.cell.orders(&heartbeat).expect("the agent's last start");
         let [order] = &orders[..] else { panic!("one order: {orders:?}") };
         assert_eq!(order.attempt, AttemptId { job, number: 1 });
         let expected = StartOrder {

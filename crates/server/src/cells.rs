@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use bursar_core::cell::{Cell, Origin};
+use bursar_core::cell::{Cell, NodeKey, Origin};
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{CellNo, Name};
 use bursar_core::ledger::{self, Envelope, Ledger};
@@ -40,7 +40,7 @@ pub struct CellService {
     /// Changes whenever something became durable.
     moved: watch::Receiver<u64>,
     /// What each node was told last, so that a long poll answers at once only with news.
-    told: Mutex<BTreeMap<Name, Told>>,
+    told: Mutex<BTreeMap<NodeKey, Told>>,
     engine: Engine<CellCodec>,
     _snapshots: Follower,
 }
@@ -135,12 +135,17 @@ impl CellService {
     }
 
     /// Notes what a node is about to be told; says whether that is news to it.
-    pub fn is_news(&self, node: &str, incarnation: u32, orders: &[String]) -> bool {
+    pub fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let now = (incarnation, orders.to_vec());
         let news = told.get(node).map_or(!orders.is_empty(), |before| *before != now);
-        told.insert(node.into(), now);
+        told.insert(node.clone(), now);
         news && !orders.is_empty()
+    }
+
+    /// Forgets what a node was told that is gone.
+    pub fn forget_told(&self, node: &NodeKey) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
     }
 
     /// Starts the couriers between this cell and the ledger.

@@ -101,6 +101,11 @@ pub(crate) fn attempt_id(cell: u16, attempt: AttemptId) -> String {
     format!("att_{}", base32(bits, ATTEMPT_DIGITS))
 }
 
+/// The id of an attempt in names of files.
+pub(crate) fn stored_attempt_id(cell: u16, attempt: AttemptId) -> String {
+    attempt_id(cell, attempt)
+}
+
 /// The cell and the attempt that an id stands for.
 pub(crate) fn read_attempt_id(id: &str) -> Option<(u16, AttemptId)> {
     let text = id.strip_prefix("att_").filter(|text| text.len() == ATTEMPT_DIGITS)?;

@@ -3,6 +3,7 @@
 use bursar_api::amount::Sum;
 use bursar_api::job::{self, Attempt, EndReason, Job, JobHold, SubmitJob};
 use bursar_core::cell::ids::AttemptId;
+use bursar_core::cell::owner::bare_name;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::hold::{Hold, HoldKind};
@@ -11,7 +12,7 @@ use bursar_core::ledger::job::{self as core, JobState};
 use bursar_core::ledger::price::Rate;
 
 use crate::cells::SHARD;
-use crate::ids::attempt_id;
+use crate::ids::{attempt_id, stored_attempt_id};
 use crate::logs::LogStore;
 use crate::problem::blocker;
 use crate::render::time;
@@ -79,6 +80,12 @@ pub(crate) fn attempt_name(job: JobNo, attempt: &core::Attempt) -> String {
     attempt_id(cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
 }
 
+/// The id of an attempt in names of files.
+pub(crate) fn stored_name(job: JobNo, attempt: &core::Attempt) -> String {
+    let cell = attempt.cell.map_or(ELSEWHERE, |cell| cell.0);
+    stored_attempt_id(cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
+}
+
 fn find_hold<'a>(ledger: &'a Ledger, job: &core::Job, name: &Name) -> Option<&'a Hold> {
     let tenant = ledger.account(job.order.account).tenant;
     ledger.find_hold(tenant, HoldKind::Hold, name).and_then(|number| ledger.hold(number))
@@ -111,7 +118,7 @@ pub(crate) fn attempt(
     Attempt {
         id: attempt_name(number, own),
         region: region.unwrap_or_default(),
-        nodes: own.members.iter().map(|member| member.node.to_string()).collect(),
+        nodes: own.members.iter().map(|member| bare_name(&member.node).to_owned()).collect(),
         gpu_type: own.gpu_type.as_ref().map(Name::to_string).unwrap_or_default(),
         per_gpu_hour: sum(own.per_gpu_hour),
         started_at: own.started_at.map(time),

@@ -35,7 +35,7 @@ use crate::history::HistoryService;
 use crate::http::front::Front;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::limits::{Limits, Load};
-use crate::logs::LogStore;
+use crate::logs::{LogLimits, LogStore};
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::shed::Shed;
@@ -287,11 +287,13 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let (stopping, stopped) = watch::channel(false);
         let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
         let (ledger_stats, directory_stats) = (Arc::clone(&ledger), Arc::clone(&directory));
+        let logs = LogStore::start(storage.logs.clone(), LogLimits::default());
+        let logs = logs.map_err(|error| StartError::Other(error.to_string()))?;
         let app = Arc::new(App {
             ledger: ledger_gateway,
             cells,
             ledger_journal: Arc::clone(&storage.ledger),
-            logs: LogStore::new(storage.logs.clone()),
+            logs,
             moving: tokio::sync::Mutex::new(()),
             prices_set: tokio::sync::Notify::new(),
             directory: service,

@@ -351,7 +351,7 @@ impl World {
         let cell = self.agents[index].cell;
         let command = CellCommand::Heartbeat(heartbeat.clone());
         let answer = self.ask_cell(cell, &Origin::component("agent"), &command);
-        let orders = self.cells[cell].machine.orders(&heartbeat);
+        let orders = self.cells[cell].machine.orders(&heartbeat).unwrap_or_default();
         let awaited = self.agents[index].awaits(&heartbeat);
         if answer.is_none() || !awaited || self.one_in(12) {
             self.lost_reports += 1;

@@ -25,12 +25,20 @@ async fn a_gpu_is_not_given_out_twice_under_two_names_of_its_machine() {
     let detail = refused["detail"].as_str().expect("text");
     assert!(detail.contains("`d1`") && detail.contains("GPU-d1-0"), "{detail}");
     register(&server, renamed("d2", "other")).await.problem("conflict");
-    // Whoever may not know the other node is told no name.
-    let key = server.key("agent", "umbra").await;
-    let body = renamed("d2", "default");
-    let refused = server.send("POST", "/v1/nodes", body, &key, &[]).await.problem("conflict");
-    let seen = refused["detail"].as_str().expect("text").contains("`d1`");
-    assert!(seen, "a node of everybody is known to everybody: {refused}");
+    // What others call their GPUs is no concern of a tenant, and within it a key that may not know
+    // the other node is told no name.
+    let nlp = server.key("agent", "acme:nlp").await;
+    let vision = server.key("agent", "acme:vision").await;
+    let send = async |key: &str, name: &str| {
+        server.send("POST", "/v1/nodes", renamed(name, "default"), key, &[]).await
+    };
+    send(&nlp, "d2").await.expect(201);
+    let refused = send(&vision, "d3").await.problem("conflict");
+    let detail = refused["detail"].as_str().expect("text");
+    assert!(detail.contains("GPU-d1-0") && !detail.contains("`d2`"), "{detail}");
+    let tenant = [("Bursar-Tenant", "acme")];
+    let deleted = server.send("DELETE", "/v1/nodes/d2", json!(null), &server.root, &tenant).await;
+    deleted.expect(204);
 
     submit(&server, small("a")).await;
     submit(&server, small("b")).await;

@@ -2,6 +2,7 @@
 
 mod agent;
 mod arrays;
+mod attackers;
 mod blockers;
 mod catalog;
 mod ends;

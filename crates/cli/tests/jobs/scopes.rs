@@ -102,42 +102,46 @@ async fn only_a_key_that_covers_a_nodes_scope_speaks_for_it() {
     let server = priced(&[]).await;
     let acme = server.key("agent", "acme").await;
     let nlp = server.key("agent", "acme:nlp").await;
+    let vision = server.key("agent", "acme:vision").await;
     let umbra = server.key("agent", "umbra").await;
-    let mut node = Agent::register_under(&server, &acme, "default", "shared", "H100", 2).await;
-    submit(&server, of("vision", "acme:vision")).await;
+    let mut node = Agent::register_under(&server, &nlp, "default", "shared", "H100", 2).await;
+    submit(&server, of("job", "acme:nlp")).await;
     node.beat(&server).await;
-    assert!(node.runs_job("vision"));
+    assert!(node.runs_job("job"));
     let log =
-        json!({ "incarnation": 1, "attempt": node.attempt_of("vision"), "offset": 0, "data": "" });
-    for (key, code) in [(&nlp, "forbidden"), (&umbra, "not_found")] {
+        json!({ "incarnation": 1, "attempt": node.attempt_of("job"), "offset": 0, "data": "" });
+    for key in [&vision, &umbra] {
         let report = node.report();
         let post = async |path: &str, body: Value| {
             server.send("POST", &format!("/v1/nodes/shared/{path}"), body, key, &[]).await
         };
-        post("heartbeat", report).await.problem(code);
-        post("logs", log.clone()).await.problem(code);
-        let again = offer("shared", "default", "H100", 2);
-        server.send("POST", "/v1/nodes", again, key, &[]).await.problem("conflict");
+        post("heartbeat", report).await.problem("not_found");
+        post("logs", log.clone()).await.problem("not_found");
     }
+    let body = offer("shared", "default", "H100", 2);
+    server.send("POST", "/v1/nodes", body.clone(), &vision, &[]).await.problem("conflict");
     assert_eq!(server.get("/v1/nodes/shared").await["incarnation"], 1);
     node.beat(&server).await;
-    assert!(node.runs_job("vision"), "nothing that others said has changed anything");
-    // A wider key may speak for it, and what runs there goes on.
-    let body = offer("shared", "default", "H100", 2);
-    let wider = server.call("POST", "/v1/nodes", body).await.expect(201);
-    (node.incarnation, node.seq, node.key) = (2, 0, server.root.clone());
+    assert!(node.runs_job("job"), "nothing that others said has changed anything");
+    // A wider key of the same tenant may speak for it, and what runs there goes on.
+    let wider = server.send("POST", "/v1/nodes", body.clone(), &acme, &[]).await.expect(201);
+    (node.incarnation, node.seq, node.key) = (2, 0, acme.clone());
     assert_eq!(wider["incarnation"], 2);
-    assert_eq!(server.get("/v1/nodes/shared").await["scope"], "*");
+    assert_eq!(server.get("/v1/nodes/shared").await["scope"], "acme");
     node.run(&server, 30).await;
-    assert!(node.runs_job("vision"));
-    let body = offer("shared", "default", "H100", 2);
-    server.send("POST", "/v1/nodes", body.clone(), &acme, &[]).await.problem("conflict");
-    node.finish(&server, "vision", 0).await;
+    assert!(node.runs_job("job"));
+    for key in [&nlp, &vision] {
+        let report = node.report();
+        let path = "/v1/nodes/shared/heartbeat";
+        server.send("POST", path, report, key, &[]).await.problem("forbidden");
+        server.send("POST", "/v1/nodes", body.clone(), key, &[]).await.problem("conflict");
+    }
+    node.finish(&server, "job", 0).await;
     // It is narrowed by going away and coming back.
     server.call("DELETE", "/v1/nodes/shared", Value::Null).await.expect(204);
-    server.send("POST", "/v1/nodes", body, &acme, &[]).await.expect(201);
-    assert_eq!(server.get("/v1/nodes/shared").await["scope"], "acme");
-    check_books(&server, 1_000_000_000, &["vision"]).await;
+    server.send("POST", "/v1/nodes", body, &nlp, &[]).await.expect(201);
+    assert_eq!(server.get("/v1/nodes/shared").await["scope"], "acme:nlp");
+    check_books(&server, 1_000_000_000, &["job"]).await;
 }
 
 #[tokio::test]

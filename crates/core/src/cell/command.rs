@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::config::CellConfig;
 use super::ids::{AttemptId, ClassRank, JobId, MaintenanceId};
+use super::owner::NodeKey;
 use super::shape::GpuDemand;
 use crate::time::Timestamp;
 
@@ -75,20 +76,20 @@ pub enum Command {
     Heartbeat(Heartbeat),
     /// Stops placing work on a node.
     DrainNode {
-        /// The node's name.
-        node: CompactString,
+        /// The node.
+        node: NodeKey,
         /// Whether what runs there is stopped, even what is not preemptible.
         force: bool,
     },
     /// Places work on a drained node again.
     ResumeNode {
-        /// The node's name.
-        node: CompactString,
+        /// The node.
+        node: NodeKey,
     },
     /// Forgets a node on which nothing runs.
     RemoveNode {
-        /// The node's name.
-        node: CompactString,
+        /// The node.
+        node: NodeKey,
     },
     /// Plans a time in which nodes do not work, in place of an earlier plan of the same id.
     PlanMaintenance {
@@ -98,8 +99,8 @@ pub enum Command {
         from: Timestamp,
         /// When it ends.
         to: Timestamp,
-        /// Names of the nodes. Empty: all that are registered now.
-        nodes: Vec<CompactString>,
+        /// The nodes. Empty: all that are registered now.
+        nodes: Vec<NodeKey>,
     },
     /// Ends a maintenance window early, or before it begins.
     CancelMaintenance {
@@ -302,7 +303,7 @@ pub enum FundsBlocker {
 /// What an agent offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeOffer {
-    /// The node's name.
+    /// The node's name, unique among the nodes of its owner.
     pub name: CompactString,
     /// Its rack: nodes that are close to each other.
     pub rack: CompactString,
@@ -321,15 +322,16 @@ pub struct NodeOffer {
     pub memory_mib: u32,
     /// Labels, such as `zone=a`.
     pub labels: Vec<CompactString>,
-    /// The account whose jobs it runs, with all below it. `None`: everybody's.
+    /// The account whose jobs it runs, with all below it; its tenant owns the node. `None`:
+    /// everybody's, and the platform owns it.
     pub scope: Option<CompactString>,
 }
 
 /// An agent's report on everything it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// The node's name.
-    pub node: CompactString,
+    /// The node.
+    pub node: NodeKey,
     /// The number that registration answered.
     pub incarnation: u32,
     /// Rises by one with each report of an incarnation, from 1. A number that was seen changes
@@ -417,7 +419,7 @@ pub enum Refusal {
         /// What it must be.
         must: &'static str,
     },
-    /// No node has this name.
+    /// The owner has no node of this name.
     UnknownNode,
     /// No job has this number.
     UnknownJob,
@@ -432,7 +434,8 @@ pub enum Refusal {
     NodeScope,
     /// The node runs something, so it can neither go away nor change its hardware.
     NodeBusy,
-    /// Another node has one of the GPUs, and its lease runs: one GPU would be given out twice.
+    /// Another node of the owner has one of the GPUs, and its lease runs: one GPU would be given out
+    /// twice.
     GpuTaken {
         /// The GPU.
         uuid: CompactString,

@@ -7,6 +7,7 @@
 
 use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use compact_str::CompactString;
 use rustc_hash::FxHashMap;
@@ -21,6 +22,7 @@ use super::intern::{InternedId, Interner};
 use super::job::{Occupancy, Request};
 use super::maintenance::MAINTENANCE_CLASS;
 use super::node::{GpuSet, Node, NodeId, NodeState};
+use super::owner::{NodeKey, owner_of};
 use super::profile::{Outlook, Profile};
 use super::shape::{LabelId, ModelId, Shape, ShapeId, Shapes};
 use super::supply::Supply;
@@ -211,9 +213,9 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
     nodes: Vec<Option<NodeRecord>>,
-    by_name: FxHashMap<CompactString, NodeId>,
-    /// Which nodes say that they have a GPU: one at a time, but for those that are lost.
-    by_uuid: BTreeSet<(CompactString, NodeId)>,
+    by_key: BTreeMap<NodeKey, NodeId>,
+    /// Which nodes of an owner say that they have a GPU: one at a time, but for those that are lost.
+    by_uuid: BTreeSet<(Option<CompactString>, CompactString, NodeId)>,
     hardware: Interner<Hardware, HardwareId>,
     states: Vec<State>,
     slots: FxHashMap<StateKey, u32>,
@@ -225,15 +227,36 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    pub(crate) fn find(&self, name: &str) -> Option<NodeId> {
-        self.by_name.get(name).copied()
+    pub(crate) fn find(&self, node: &NodeKey) -> Option<NodeId> {
+        self.by_key.get(node).copied()
     }
 
-    /// The node that has a GPU: its lease runs, or something keeps the GPU there. Not `except`.
-    pub(crate) fn holder(&self, uuid: &CompactString, except: Option<NodeId>) -> Option<NodeId> {
-        let first = (uuid.clone(), NodeId(0));
-        let named = self.by_uuid.range(first..).take_while(|(known, _)| known == uuid);
-        let others = named.map(|(_, id)| *id).filter(|id| Some(*id) != except);
+    /// The nodes of this name, of every owner.
+    pub(crate) fn called(&self, name: &str) -> impl Iterator<Item = NodeId> {
+        let first = NodeKey::from(name);
+        let name = first.name.clone();
+        let named = self.by_key.range(first..).take_while(move |(key, _)| key.name == name);
+        named.map(|(_, id)| *id)
+    }
+
+    /// The nodes by name, those behind `after`.
+    pub(crate) fn by_name(&self, after: Option<&NodeKey>) -> impl Iterator<Item = NodeId> {
+        let first = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        self.by_key.range((first, Bound::Unbounded)).map(|(_, id)| *id)
+    }
+
+    /// The node of an owner that has a GPU: its lease runs, or something keeps the GPU there. Not
+    /// `except`.
+    pub(crate) fn holder(
+        &self,
+        owner: Option<&str>,
+        uuid: &CompactString,
+        except: Option<NodeId>,
+    ) -> Option<NodeId> {
+        let first = (owner.map(CompactString::from), uuid.clone(), NodeId(0));
+        let named = self.by_uuid.range(first.clone()..);
+        let named = named.take_while(|entry| (&entry.0, &entry.1) == (&first.0, &first.1));
+        let others = named.map(|(_, _, id)| *id).filter(|id| Some(*id) != except);
         others.into_iter().find(|id| {
             self.get(*id).is_some_and(|record| record.alive || !record.members.is_empty())
         })
@@ -242,8 +265,9 @@ impl Inventory {
     /// Lists the GPUs of a node, or strikes them off.
     fn list_uuids(&mut self, id: NodeId, listed: bool) {
         let Some(record) = self.nodes[id.index()].as_ref() else { return };
+        let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
         for uuid in &record.offer.uuids {
-            let entry = (uuid.clone(), id);
+            let entry = (owner.clone(), uuid.clone(), id);
             if listed {
                 self.by_uuid.insert(entry)
             } else {
@@ -349,9 +373,13 @@ impl Inventory {
         let hardware = self.hardware.intern(Hardware::of(&node));
         if id == self.next_id() {
             self.nodes.push(None);
-            self.by_name.insert(offer.name.clone(), id);
         }
         self.list_uuids(id, false);
+        // In journals of when names were unique over all owners a node may change its owner.
+        if let Some(record) = &self.nodes[id.index()] {
+            self.by_key.remove(&NodeKey::of(&record.offer));
+        }
+        self.by_key.insert(NodeKey::of(&offer), id);
         match &self.nodes[id.index()] {
             Some(record) => {
                 if record.members.is_empty() {
@@ -407,7 +435,7 @@ impl Inventory {
         self.change(id, |record| record.alive = false);
         self.list_uuids(id, false);
         if let Some(record) = self.nodes[id.index()].take() {
-            self.by_name.remove(&record.offer.name);
+            self.by_key.remove(&NodeKey::of(&record.offer));
         }
     }
 
@@ -520,16 +548,33 @@ impl Inventory {
         if !profile.lists_the_same(&self.profile()) {
             return Err("the profile does not list what nodes will have free".into());
         }
-        let uuids = self
-            .iter()
-            .flat_map(|(id, record)| record.offer.uuids.iter().map(move |uuid| (uuid.clone(), id)));
-        if uuids.collect::<BTreeSet<_>>() != self.by_uuid {
-            return Err("the list of GPUs is not what nodes say that they have".into());
-        }
+        self.check_names()?;
         if supply.capacity() != self.supply.capacity() {
             return Err("the supply does not add up".into());
         }
         self.candidates.borrow().check(self, shapes, mix)
+    }
+
+    /// Whether every node and every GPU is found under its owner, and no owner has a GPU twice: L8.
+    fn check_names(&self) -> Result<(), String> {
+        let keys = self.iter().map(|(id, record)| (NodeKey::of(&record.offer), id));
+        if keys.collect::<BTreeMap<_, _>>() != self.by_key {
+            return Err("the list of names is not what nodes are called".into());
+        }
+        let uuids = self.iter().flat_map(|(id, record)| {
+            let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
+            record.offer.uuids.iter().map(move |uuid| (owner.clone(), uuid.clone(), id))
+        });
+        if uuids.collect::<BTreeSet<_>>() != self.by_uuid {
+            return Err("the list of GPUs is not what nodes say that they have".into());
+        }
+        for (owner, uuid, id) in &self.by_uuid {
+            let used = self.get(*id).is_some_and(|record| !record.members.is_empty());
+            if used && self.holder(owner.as_deref(), uuid, Some(*id)).is_some() {
+                return Err(format!("L8: {uuid} of {owner:?} is given out by two nodes"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether every node is in the slot of its state and nowhere else.

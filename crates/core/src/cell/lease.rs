@@ -9,6 +9,7 @@ use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::AttemptId;
 use super::job::check_path;
 use super::node::{MAX_GPUS, Node, NodeId, NodeSpec};
+use super::owner::{NodeKey, owner_of};
 use super::scope::covers;
 use super::state::Cell;
 use super::timer::Timer;
@@ -42,8 +43,8 @@ impl NodeOffer {
 
 /// Deciding.
 impl Cell {
-    pub(crate) fn find_node(&self, name: &CompactString) -> Result<NodeId, Refusal> {
-        self.inventory.find(name).ok_or(Refusal::UnknownNode)
+    pub(crate) fn find_node(&self, node: &NodeKey) -> Result<NodeId, Refusal> {
+        self.inventory.find(node).ok_or(Refusal::UnknownNode)
     }
 
     pub(crate) fn decide_register(
@@ -53,7 +54,7 @@ impl Cell {
         events: &mut Vec<Event>,
     ) -> Result<u32, Refusal> {
         offer.check()?;
-        let known = self.inventory.find(&offer.name);
+        let known = self.inventory.find(&NodeKey::of(offer));
         let record = known.map(|id| (id, self.inventory.node(id)));
         if let Some((_, record)) = record {
             // Only whoever speaks for all whose jobs it runs may say what the node is. So its scope
@@ -78,14 +79,15 @@ impl Cell {
         Ok(incarnation)
     }
 
-    /// Refuses to take a node for the place of GPUs that another one has: after a machine was
-    /// renamed, until the old name is deleted or its lease is over.
+    /// Refuses to take a node for the place of GPUs that another one of its owner has: after a
+    /// machine was renamed, until the old name is deleted or its lease is over.
     pub(crate) fn check_gpus_free(
         &self,
         offer: &NodeOffer,
         node: Option<NodeId>,
     ) -> Result<(), Refusal> {
-        let holder = |uuid| self.inventory.holder(uuid, node).map(|holder| (uuid, holder));
+        let owner = owner_of(offer.scope.as_deref());
+        let holder = |uuid| self.inventory.holder(owner, uuid, node).map(|holder| (uuid, holder));
         match offer.uuids.iter().find_map(holder) {
             None => Ok(()),
             Some((uuid, holder)) => {

@@ -3,11 +3,12 @@
 use compact_str::CompactString;
 
 use super::attempt::Attempt;
-use super::command::Heartbeat;
+use super::command::{Heartbeat, Refusal};
 use super::event::StopReason;
 use super::ids::AttemptId;
 use super::inventory::{Held, NodeRecord};
 use super::job::Job;
+use super::node::NodeId;
 use super::state::Cell;
 use crate::time::Timestamp;
 
@@ -60,16 +61,20 @@ pub struct StartOrder {
 
 impl Cell {
     /// What a node must do now, after what it reported.
-    pub fn orders(&self, heartbeat: &Heartbeat) -> Vec<Order> {
-        let Some(record) = self.inventory.find(&heartbeat.node).map(|id| self.inventory.node(id))
-        else {
-            return Vec::new();
-        };
+    ///
+    /// # Errors
+    /// If the node is gone, or its agent has started again since: an earlier start gets no orders.
+    pub fn orders(&self, heartbeat: &Heartbeat) -> Result<Vec<Order>, Refusal> {
+        let node = self.find_node(&heartbeat.node)?;
+        let record = self.inventory.node(node);
+        if heartbeat.incarnation != record.incarnation {
+            return Err(Refusal::StaleIncarnation { current: record.incarnation });
+        }
         let mut orders = Vec::new();
         for (attempt, held) in &record.members {
             let kind = match self.live(*attempt) {
                 None => held.fenced.then_some(OrderKind::Kill { reason: None }),
-                Some((job, live)) => self.order(record, held, job, live),
+                Some((job, live)) => self.order(node, held, job, live),
             };
             orders.extend(kind.map(|kind| Order { attempt: *attempt, kind }));
         }
@@ -80,17 +85,11 @@ impl Cell {
         }
         orders.sort_by_key(|order| order.attempt);
         orders.dedup_by_key(|order| order.attempt);
-        orders
+        Ok(orders)
     }
 
     /// What a node must do about an attempt that is not over.
-    fn order(
-        &self,
-        record: &NodeRecord,
-        held: &Held,
-        job: &Job,
-        live: &Attempt,
-    ) -> Option<OrderKind> {
+    fn order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> Option<OrderKind> {
         if !live.confirmed {
             return None;
         }
@@ -98,21 +97,16 @@ impl Cell {
             Some(stop) if stop.killed => Some(OrderKind::Kill { reason: Some(stop.reason) }),
             Some(stop) => Some(OrderKind::Stop { kill_at: stop.kill_at, reason: stop.reason }),
             None if held.reported => None,
-            None => Some(OrderKind::Start(Box::new(self.start_order(record, held, job, live)))),
+            None => Some(OrderKind::Start(Box::new(self.start_order(node, held, job, live)))),
         }
     }
 
-    fn start_order(
-        &self,
-        record: &NodeRecord,
-        held: &Held,
-        job: &Job,
-        live: &Attempt,
-    ) -> StartOrder {
+    fn start_order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> StartOrder {
+        let record = self.inventory.node(node);
         let name = |record: &NodeRecord| record.offer.name.clone();
         let nodes: Vec<CompactString> =
             live.members.iter().map(|member| name(self.inventory.node(member.node))).collect();
-        let rank = nodes.iter().position(|node| *node == record.offer.name);
+        let rank = live.members.iter().position(|member| member.node == node);
         let rank = rank.expect("an attempt is held by the nodes that it runs on");
         StartOrder {
             gpus: held.gpus.bits(),

@@ -11,6 +11,7 @@ use super::command::{Command, Origin, Refusal};
 use super::event::{Event, JobOutcome};
 use super::ids::{AttemptId, JobId};
 use super::node::NodeId;
+use super::owner::NodeKey;
 use super::state::Cell;
 use crate::message::{ProposedMember, ToCell, ToLedger};
 
@@ -156,7 +157,7 @@ impl Cell {
             Event::PlacementProposed { attempt, model, members } => {
                 let gpu_type = model.map(|model| self.models.get(model).clone());
                 let members = members.iter().map(|member| ProposedMember {
-                    node: self.inventory.node(member.node).offer.name.clone(),
+                    node: NodeKey::of(&self.inventory.node(member.node).offer).full(),
                     // A node has at most 64 devices.
                     gpus: member.gpus.len() as u16,
                 });

@@ -1,4 +1,5 @@
-//! Reports of the agents: what they say of attempts, and what follows.
+//! Reports of the agents: what they say of attempts, and what follows. A report counts only for
+//! attempts that have something on the node.
 
 use std::collections::BTreeSet;
 

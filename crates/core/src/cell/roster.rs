@@ -9,6 +9,7 @@ use super::config::CellConfig;
 use super::ids::{AttemptId, JobId, MaintenanceId};
 use super::intern::InternedId;
 use super::inventory::NodeRecord;
+use super::owner::{NodeKey, owner_of};
 use super::state::Cell;
 use crate::time::Timestamp;
 
@@ -51,8 +52,8 @@ pub struct WindowView<'a> {
     pub to: Timestamp,
     /// Whether it has begun.
     pub began: bool,
-    /// The names of its nodes.
-    pub nodes: Vec<&'a str>,
+    /// What its nodes have.
+    pub nodes: Vec<&'a NodeOffer>,
 }
 
 fn view(record: &NodeRecord) -> NodeView<'_> {
@@ -80,21 +81,40 @@ impl Cell {
         self.inventory.iter().map(|(_, record)| view(record))
     }
 
-    /// A node, by its name.
-    pub fn node_named(&self, name: &str) -> Option<NodeView<'_>> {
-        self.inventory.find(name).and_then(|id| self.inventory.get(id)).map(view)
+    /// A node, by its name and owner.
+    pub fn node_named(&self, node: impl Into<NodeKey>) -> Option<NodeView<'_>> {
+        self.inventory.find(&node.into()).and_then(|id| self.inventory.get(id)).map(view)
     }
 
-    /// The node that has a GPU now, as far as it is not lost.
-    pub fn node_with_gpu(&self, uuid: &CompactString) -> Option<NodeView<'_>> {
-        self.inventory.holder(uuid, None).and_then(|id| self.inventory.get(id)).map(view)
+    /// The nodes by name, those behind `after`: one of each owner that has one of that name.
+    pub fn nodes_by_name(&self, after: Option<&NodeKey>) -> impl Iterator<Item = NodeView<'_>> {
+        self.inventory.by_name(after).filter_map(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The nodes of this name: one of each owner that has one, the platform's first.
+    pub fn nodes_called(&self, name: &str) -> impl Iterator<Item = NodeView<'_>> {
+        self.inventory.called(name).filter_map(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The node of an agent's owner that has a GPU now, as far as it is not lost.
+    pub fn node_with_gpu(&self, scope: Option<&str>, uuid: &CompactString) -> Option<NodeView<'_>> {
+        let holder = self.inventory.holder(owner_of(scope), uuid, None);
+        holder.and_then(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The place of a node among those of an attempt that is not over. `None`: it has no part in it.
+    pub fn rank_of(&self, attempt: AttemptId, node: &NodeKey) -> Option<u32> {
+        let (_, live) = self.live(attempt)?;
+        let node = self.inventory.find(node)?;
+        let rank = live.members.iter().position(|member| member.node == node)?;
+        u32::try_from(rank).ok()
     }
 
     /// A maintenance window.
     pub fn maintenance_window(&self, id: MaintenanceId) -> Option<WindowView<'_>> {
         let window = self.maintenance.get(&id)?;
         let records = window.nodes.iter().filter_map(|node| self.inventory.get(*node));
-        let nodes = records.map(|record| record.offer.name.as_str()).collect();
+        let nodes = records.map(|record| &*record.offer).collect();
         Some(WindowView { from: window.from, to: window.to, began: window.began, nodes })
     }
 
@@ -104,7 +124,7 @@ impl Cell {
     }
 
     /// Since when an attempt runs on a node as far as the cell has seen, and on how many devices.
-    pub fn running_since(&self, attempt: AttemptId, node: &str) -> Option<(Timestamp, u64)> {
+    pub fn running_since(&self, attempt: AttemptId, node: &NodeKey) -> Option<(Timestamp, u64)> {
         let (_, live) = self.live(attempt)?;
         let member = live.member(self.inventory.find(node)?)?;
         match member.phase {

@@ -15,7 +15,7 @@ use bursar_core::cell::command::{
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
 use bursar_core::cell::order::OrderKind;
 use bursar_core::cell::shape::GpuDemand;
-use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
+use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId, NodeKey};
 use bursar_core::machine::{Machine, execute, machine_time};
 use bursar_core::time::Timestamp;
 
@@ -39,6 +39,7 @@ struct Running {
 #[derive(Clone, Debug)]
 pub struct Agent {
     name: String,
+    key: NodeKey,
     incarnation: u32,
     seq: u64,
     running: BTreeMap<AttemptId, Running>,
@@ -148,26 +149,29 @@ impl World {
     pub fn register(&mut self, offer: &NodeOffer) {
         let reply = self.ok(Command::RegisterNode(offer.clone()));
         let Reply::Registered { incarnation, .. } = reply else { panic!("registered") };
-        self.agents.retain(|agent| agent.name != offer.name.as_str());
+        let key = NodeKey::of(offer);
+        self.agents.retain(|agent| agent.key != key);
         self.agents.push(Agent {
             name: offer.name.to_string(),
+            key,
             incarnation,
             seq: 0,
             running: BTreeMap::new(),
             done: BTreeMap::new(),
             silent: false,
         });
-        self.agents.sort_by(|left, right| left.name.cmp(&right.name));
+        self.agents.sort_by(|left, right| left.key.cmp(&right.key));
     }
 
     /// An agent starts again under another key, and still has all that it ran.
     pub fn widen(&mut self, name: &str, scope: Option<&str>) {
-        let view = self.cell.node_named(name).expect("a node that is here");
+        let key = NodeKey::new(name, scope);
+        let view = self.cell.node_named(&key).expect("a node that is here");
         let offer = NodeOffer { scope: scope.map(Into::into), ..view.offer.clone() };
         let reply = self.ok(Command::RegisterNode(offer));
         let Reply::Registered { incarnation, .. } = reply else { panic!("registered") };
         let mut agents = self.agents.iter_mut();
-        let agent = agents.find(|agent| agent.name == name).expect("it has an agent");
+        let agent = agents.find(|agent| agent.key == key).expect("it has an agent");
         (agent.incarnation, agent.seq) = (incarnation, 0);
     }
 
@@ -316,7 +320,7 @@ impl World {
             exit_code: (*state == ReportState::Succeeded).then_some(0),
         });
         let heartbeat = Heartbeat {
-            node: agent.name.as_str().into(),
+            node: agent.key.clone(),
             incarnation: agent.incarnation,
             seq: agent.seq,
             reports: running.chain(done).collect(),
@@ -324,7 +328,7 @@ impl World {
         if self.send(Command::Heartbeat(heartbeat.clone())).is_err() {
             return;
         }
-        for order in self.cell.orders(&heartbeat) {
+        for order in self.cell.orders(&heartbeat).expect("the agent's last start") {
             let whole = self.durations.get(&order.attempt.job).copied().unwrap_or(HOUR);
             let saved = self.saved.get(&order.attempt.job).filter(|(last, _)| last.number > 0);
             let length = saved.map_or(whole, |(_, left)| *left);

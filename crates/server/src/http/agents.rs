@@ -1,36 +1,29 @@
 //! What agents say: that a node is there, what it runs, and what its jobs print.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use bursar_api::Code;
 use bursar_api::json::convert;
 use bursar_api::node::{
-    AttemptState, Gpu, Heartbeat, HeartbeatQuery, LogChunk, LogKept, Order, OrderType, Orders,
-    RegisterNode, Registration, RunSpec,
+    AttemptState, Gpu, Heartbeat, HeartbeatQuery, Orders, RegisterNode, Registration,
 };
 use bursar_core::cell::command::{self, NodeOffer, Report, ReportState};
-use bursar_core::cell::event::StopReason;
-use bursar_core::cell::order::{self, OrderKind};
-use bursar_core::cell::{AttemptId, Cell, Command, Reply};
-use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::{JobNo, Name, is_valid_name};
-use bursar_core::time::Timestamp;
-use bursar_engine::Seen;
+use bursar_core::cell::{AttemptId, Cell, Command, NodeKey, Reply};
+use bursar_core::ledger::id::{Name, is_valid_name};
 
+use super::agent_logs::{keep_words, own_attempt, ranks, with_words};
+use super::agent_orders::{forget, wait_for_orders};
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Path, Tree};
 use super::labels::{label_list, memory_mib};
-use super::nodes::{find_node, origin, owned};
+use super::node_names::{Resolve, find_node, owned};
+use super::nodes::origin;
 use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::cells::CellService;
-use crate::ids::{attempt_id, read_attempt_id};
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::render::time;
@@ -41,13 +34,15 @@ const MOST_GPUS: usize = 64;
 const MOST_REPORTS: usize = 1024;
 /// The longest wait that may be asked for.
 const MOST_WAIT_SECONDS: u32 = 60;
-/// Longer waits are answered after this: a handler has thirty seconds.
-const LONGEST_WAIT: Duration = Duration::from_secs(25);
+/// The longest id of an attempt that is looked at.
+const MAX_ID_BYTES: usize = 64;
+/// The longest uuid of a GPU.
+const MAX_UUID_BYTES: usize = 128;
 /// The model of a node without GPUs.
 const NO_GPU: &str = "none";
 
 /// Refuses an agent that is bound to another region or node.
-fn check_binding(caller: &Caller, region: &str, node: &str) -> Result<(), Failure> {
+pub(super) fn check_binding(caller: &Caller, region: &str, node: &str) -> Result<(), Failure> {
     let principal = &caller.principal;
     let bound = |to: &Option<Name>, wanted: &str| to.as_deref().is_none_or(|to| to == wanted);
     if bound(&principal.region, region) && bound(&principal.node, node) {
@@ -74,6 +69,13 @@ fn offer(node: RegisterNode, scope: Option<Name>) -> Result<NodeOffer, Failure> 
     uuids.sort_unstable();
     if uuids.windows(2).any(|pair| pair[0] == pair[1]) || uuids.first() == Some(&"") {
         return Err(Failure::invalid("gpus", "each GPU has a uuid of its own"));
+    }
+    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !uuids.iter().all(|uuid| uuid.len() <= MAX_UUID_BYTES && plain(uuid)) {
+        return Err(Failure::invalid("gpus.uuid", "at most 128 visible characters"));
+    }
+    if node.rack.as_deref().is_some_and(|rack| !rack.is_empty() && !is_valid_name(rack)) {
+        return Err(Failure::invalid("rack", "must be 1 to 64 of A-Z a-z 0-9 . _ : -"));
     }
     let kind = gpus.first().map_or(NO_GPU, |gpu| gpu.kind.as_str());
     if !is_valid_name(kind) {
@@ -123,12 +125,13 @@ pub(super) async fn register(
 /// not know the request.
 async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNode) -> Answer {
     let offer = offer(node, caller.principal.scope.clone())?;
+    let key = NodeKey::of(&offer);
     let name = offer.name.clone();
-    if let Some((other, scope)) = find_node(app, &name).await?
-        && other.region != cell.region
+    if let Some(other) = find_node(app, key).await?
+        && other.cell.region != cell.region
     {
-        let seen = caller.principal.sees_node(scope.as_deref());
-        let place = if seen { other.region.as_str() } else { "another region" };
+        let seen = caller.principal.sees_node(other.scope.as_deref());
+        let place = if seen { other.cell.region.as_str() } else { "another region" };
         let detail =
             format!("a node `{name}` is in {place}; delete it there or choose another name");
         return Err(Failure::new(Code::Conflict, detail));
@@ -151,8 +154,8 @@ async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNod
     Ok(json(StatusCode::CREATED, &registration))
 }
 
-/// Refuses GPUs that a node of any region has. The cell decides it for its own nodes; here it is
-/// told whose they are, if the caller may know.
+/// Refuses GPUs that a node of the same owner has in any region. The cell decides it for its own
+/// nodes; here it is told whose they are, if the caller may know.
 async fn check_gpus(
     app: &App,
     caller: &Caller,
@@ -161,10 +164,10 @@ async fn check_gpus(
 ) -> Result<(), Failure> {
     for cell in app.cells.iter() {
         let (uuids, name) = (offer.uuids.clone(), offer.name.clone());
-        let is_own = cell.number == own.number;
+        let (is_own, scope) = (cell.number == own.number, offer.scope.clone());
         let holder = move |all: &Cell| {
-            let mut holders =
-                uuids.iter().filter_map(|uuid| Some((uuid, all.node_with_gpu(uuid)?)));
+            let holder = |uuid| all.node_with_gpu(scope.as_deref(), uuid);
+            let mut holders = uuids.iter().filter_map(|uuid| Some((uuid, holder(uuid)?)));
             let (uuid, holder) = holders.find(|(_, view)| !is_own || view.offer.name != name)?;
             Some((uuid.clone(), holder.offer.name.clone(), holder.offer.scope.clone()))
         };
@@ -185,7 +188,7 @@ async fn check_gpus(
 /// A report as the cell wants it, and the ids in it that are none of the cell's attempts.
 fn report(
     cell: &CellService,
-    node: &Name,
+    node: &NodeKey,
     beat: &Heartbeat,
 ) -> Result<(command::Heartbeat, Vec<String>), Failure> {
     if beat.attempts.len() > MOST_REPORTS {
@@ -194,11 +197,13 @@ fn report(
     if beat.seq == 0 {
         return Err(Failure::invalid("seq", "counts from 1"));
     }
+    if beat.attempts.iter().any(|said| said.id.len() > MAX_ID_BYTES) {
+        return Err(Failure::invalid("attempts.id", "is the id of no attempt"));
+    }
     let mut reports = Vec::new();
     let mut foreign = Vec::new();
     for said in &beat.attempts {
-        let known = read_attempt_id(&said.id).filter(|(at, _)| *at == cell.number.0);
-        let Some((_, attempt)) = known else {
+        let Some(attempt) = own_attempt(cell, &said.id) else {
             foreign.push(said.id.clone());
             continue;
         };
@@ -216,124 +221,6 @@ fn report(
     }
     let (incarnation, seq) = (beat.incarnation, beat.seq);
     Ok((command::Heartbeat { node: node.clone(), incarnation, seq, reports }, foreign))
-}
-
-fn reason(reason: StopReason) -> &'static str {
-    match reason {
-        StopReason::Cancelled => "cancelled",
-        StopReason::Preempted { .. } => "preempted",
-        StopReason::Operator => "operator",
-        StopReason::Drained => "drained",
-        StopReason::MaxRuntime => "timed_out",
-        StopReason::OutOfCredits => "out_of_credits",
-    }
-}
-
-/// The order in the interface's words.
-fn shown(cell: u16, order: order::Order, job: Option<&String>, now: Timestamp) -> Order {
-    let mut shown = Order {
-        kind: OrderType::Forget,
-        attempt: attempt_id(cell, order.attempt),
-        job: job.cloned(),
-        spec: None,
-        gpus: Vec::new(),
-        grace_seconds: None,
-        reason: None,
-    };
-    let seconds = |ms: i64| u32::try_from(ms.max(0).saturating_add(999) / 1000).unwrap_or(u32::MAX);
-    match order.kind {
-        OrderKind::Start(start) => {
-            shown.kind = OrderType::Start;
-            let mut spec: RunSpec = serde_json::from_str(&start.payload).unwrap_or_default();
-            if spec.array_index.is_some() {
-                let index = job.and_then(|job| job.rsplit_once('.')).map(|(_, index)| index);
-                spec.array_index = index.and_then(|index| index.parse().ok());
-            }
-            spec.node_names = start.nodes.iter().map(ToString::to_string).collect();
-            spec.rank = start.rank.into();
-            shown.spec = Some(spec);
-            shown.gpus = start.uuids.iter().map(ToString::to_string).collect();
-            shown.grace_seconds = Some(seconds(start.grace_ms));
-        }
-        OrderKind::Stop { kill_at, reason: why } => {
-            shown.kind = OrderType::Stop;
-            shown.grace_seconds = Some(seconds(kill_at.millis_since(now)));
-            shown.reason = Some(reason(why).to_owned());
-        }
-        OrderKind::Kill { reason: why } => {
-            shown.kind = OrderType::Kill;
-            shown.reason = why.map(|why| reason(why).to_owned());
-        }
-        OrderKind::Forget => {}
-    }
-    shown
-}
-
-/// The names of jobs, as far as the ledger still knows them.
-async fn names(app: &App, attempts: &[AttemptId]) -> Result<BTreeMap<AttemptId, String>, Failure> {
-    let attempts = attempts.to_vec();
-    let look = move |ledger: &Ledger| {
-        let named = attempts.into_iter().filter_map(|attempt| {
-            let job = ledger.job(JobNo::of_cell(attempt.job))?;
-            Some((attempt, job.order.id.to_string()))
-        });
-        named.collect()
-    };
-    app.ledger.peek(look).await
-}
-
-async fn orders(
-    app: &App,
-    cell: &CellService,
-    beat: &command::Heartbeat,
-) -> Result<Vec<Order>, Failure> {
-    let beat = beat.clone();
-    let seen: Seen<Vec<order::Order>> =
-        cell.gateway.read(move |all: &Cell| all.orders(&beat)).await?;
-    let attempts: Vec<AttemptId> = seen.value.iter().map(|order| order.attempt).collect();
-    if attempts.is_empty() {
-        return Ok(Vec::new());
-    }
-    let names = names(app, &attempts).await?;
-    let (number, now) = (cell.number.0, seen.at);
-    let orders = seen.value.into_iter();
-    Ok(orders
-        .map(|order| {
-            let job = names.get(&order.attempt);
-            shown(number, order, job, now)
-        })
-        .collect())
-}
-
-/// What tells two sets of orders apart.
-fn print(orders: &[Order]) -> Vec<String> {
-    orders.iter().map(|order| format!("{:?} {}", order.kind, order.attempt)).collect()
-}
-
-/// The orders; if there is nothing new, not before there is or the wait is over.
-async fn wait_for_orders(
-    app: &App,
-    cell: &CellService,
-    beat: &command::Heartbeat,
-    wait: Duration,
-) -> Result<Vec<Order>, Failure> {
-    let mut moved = cell.moved();
-    let mut stopped = app.stopped.clone();
-    let deadline = tokio::time::sleep(wait.min(LONGEST_WAIT));
-    tokio::pin!(deadline);
-    let _aside = app.load.aside();
-    loop {
-        moved.mark_unchanged();
-        let orders = orders(app, cell, beat).await?;
-        if cell.is_news(&beat.node, beat.incarnation, &print(&orders)) || wait.is_zero() {
-            return Ok(orders);
-        }
-        tokio::select! {
-            () = &mut deadline => return Ok(orders),
-            changed = moved.changed() => if changed.is_err() { return Ok(orders) },
-            _ = stopped.changed() => return Ok(orders),
-        }
-    }
 }
 
 /// How far the report's longest-running attempt claims more running time than the cell has seen.
@@ -360,23 +247,6 @@ async fn observed(cell: &CellService, beat: &command::Heartbeat) -> Result<Optio
     Ok(seen.value.map(|end| end.millis_since(seen.at)))
 }
 
-/// Keeps what came along with the reports; losing it loses no money.
-async fn keep_words(app: &App, cell: &CellService, node: &Name, beat: &Heartbeat) {
-    for said in &beat.attempts {
-        let mut kept = said.message.as_deref().map_or(Ok(()), |text| app.logs.note(&said.id, text));
-        let attempt = read_attempt_id(&said.id).map(|(_, attempt)| attempt);
-        if let (Some(tail), Some(attempt)) = (said.log_tail.as_deref(), attempt)
-            && let Ok(Some(rank)) = rank_here(app, cell, attempt, node.clone()).await
-            && app.logs.len(&said.id, rank) == 0
-        {
-            kept = kept.and(app.logs.append(&said.id, rank, 0, tail.as_bytes()).map(drop));
-        }
-        if let Err(error) = kept {
-            tracing::warn!(%error, attempt = %said.id, "what the agent said was not kept");
-        }
-    }
-}
-
 /// Reports what a node runs, and asks what it must do.
 #[utoipa::path(post, path = "/v1/nodes/{id}/heartbeat", tag = "nodes",
     operation_id = "heartbeat_node",
@@ -396,84 +266,25 @@ pub(super) async fn heartbeat(
     }
     caller.principal.require("heartbeat_node")?;
     let id = named("node", id)?;
-    let cell = owned(&app, &caller.principal, &id).await?;
+    let found = owned(&app, &caller, &id, Resolve::OwnFirst).await?;
+    let (cell, node) = (found.cell, found.key);
     check_binding(&caller, &cell.region, &id)?;
-    let (said, foreign) = report(cell, &id, &beat)?;
+    let (said, foreign) = report(cell, &node, &beat)?;
     let watch = Stopwatch::start();
     let before = observed(cell, &said).await?;
+    // What the report ends is still known as the node's own.
+    let ranks = ranks(&app, cell, &node, with_words(cell, &beat)).await?;
     let command = Command::Heartbeat(said.clone());
     let seen = cell.gateway.post(origin(&caller), command).answer().await?;
     let Reply::Reported { lease_until } = seen.value? else {
         unreachable!("a report is answered with the lease")
     };
     app.metrics.heartbeat(&cell.region, watch.elapsed(), before);
-    keep_words(&app, cell, &said.node, &beat).await;
+    keep_words(&app, cell, &node, &beat, &ranks);
     app.settle_if_manual().await?;
     let wait = Duration::from_secs(query.wait_seconds.unwrap_or(0).into());
     let wait = if foreign.is_empty() { wait } else { Duration::ZERO };
     let mut orders = wait_for_orders(&app, cell, &said, wait).await?;
-    orders.extend(foreign.into_iter().map(|attempt| Order {
-        kind: OrderType::Forget,
-        attempt,
-        job: None,
-        spec: None,
-        gpus: Vec::new(),
-        grace_seconds: None,
-        reason: None,
-    }));
+    orders.extend(foreign.into_iter().map(forget));
     Ok(json(StatusCode::OK, &Orders { orders, lease_until: time(lease_until) }))
-}
-
-/// The rank of a node among those that an attempt has or had a part on.
-async fn rank_here(
-    app: &App,
-    cell: &CellService,
-    attempt: AttemptId,
-    node: Name,
-) -> Result<Option<u32>, Failure> {
-    let number = cell.number;
-    let look = move |ledger: &Ledger| {
-        let mut attempts = ledger.job(JobNo::of_cell(attempt.job))?.attempts.iter();
-        let known =
-            attempts.find(|known| known.cell == Some(number) && known.number == attempt.number)?;
-        let rank = known.members.iter().position(|member| member.node == node)?;
-        u32::try_from(rank).ok()
-    };
-    Ok(app.ledger.read(look).await?.value)
-}
-
-/// Keeps output of an attempt.
-#[utoipa::path(post, path = "/v1/nodes/{id}/logs", tag = "nodes", operation_id = "send_node_log",
-    params(("id" = String, Path, description = "The node's name")), request_body = LogChunk,
-    responses((status = 200, description = "Where the next piece belongs", body = LogKept)))]
-pub(super) async fn logs(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(id): Path<String>,
-    Tree(body): Tree,
-) -> Answer {
-    let chunk: LogChunk = convert(body)?;
-    caller.principal.require("send_node_log")?;
-    let id = named("node", id)?;
-    let cell = owned(&app, &caller.principal, &id).await?;
-    check_binding(&caller, &cell.region, &id)?;
-    let data = BASE64.decode(&chunk.data);
-    let data = data.map_err(|_| Failure::invalid("data", "must be base64 with padding"))?;
-    let attempt = read_attempt_id(&chunk.attempt).filter(|(at, _)| *at == cell.number.0);
-    let (_, attempt) = attempt.ok_or_else(|| Failure::not_found("attempt", &chunk.attempt))?;
-    let node = id.clone();
-    let current = cell.gateway.read(move |all: &Cell| all.node_named(&id).map(|n| n.incarnation));
-    let current = current.await?.value.unwrap_or(0);
-    if chunk.incarnation != current {
-        let detail = format!("the node's agent started again as {current}; register again");
-        return Err(Failure::new(Code::StaleIncarnation, detail));
-    }
-    let rank = rank_here(&app, cell, attempt, node).await?;
-    let rank = rank.ok_or_else(|| Failure::not_found("attempt", &chunk.attempt))?;
-    let store = Arc::clone(&app);
-    let work = move || store.logs.append(&chunk.attempt, rank, chunk.offset, &data);
-    let kept = tokio::task::spawn_blocking(work).await;
-    let kept = kept.map_err(std::io::Error::other).and_then(|kept| kept);
-    let next_offset = kept.map_err(|error| Failure::new(Code::StorageFull, error.to_string()))?;
-    Ok(json(StatusCode::OK, &LogKept { next_offset }))
 }

@@ -21,6 +21,8 @@ use crate::problem::Failure;
 const READ_ON: usize = 32 << 20;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Names the platform where a tenant is named.
+pub(crate) const PLATFORM_TENANT: &str = "*";
 const TENANT: HeaderName = HeaderName::from_static("bursar-tenant");
 
 /// Who asks, and how.
@@ -90,8 +92,9 @@ fn tenant(headers: &HeaderMap) -> Result<Option<Name>, Failure> {
     const NAME: &str = "Bursar-Tenant";
     let Some(value) = headers.get(TENANT) else { return Ok(None) };
     let text = value.to_str().unwrap_or("");
-    if !bursar_core::ledger::id::is_valid_segment(text) {
-        return Err(Failure::invalid(NAME, "must be the first segment of an account path"));
+    if text != PLATFORM_TENANT && !bursar_core::ledger::id::is_valid_segment(text) {
+        let reason = "must be the first segment of an account path, or * for the platform";
+        return Err(Failure::invalid(NAME, reason));
     }
     Ok(Some(text.into()))
 }

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use bursar_api::job::LogQuery;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{JobNo, Name};
+use bursar_core::ledger::job::Attempt;
 use bursar_core::ledger::refusal::Resource;
 use futures_util::stream;
 
@@ -17,18 +18,28 @@ use super::change::{Answer, job_named};
 use super::extract::{Caller, Params, Path};
 use crate::app::App;
 use crate::auth::tenant_of;
+use crate::logs::{NodeTag, Output};
 use crate::operation::find;
 use crate::problem::Failure;
-use crate::render_job::attempt_name;
+use crate::render_job::{attempt_name, stored_name};
 
 /// How long to wait for more output.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The attempt to read, and whether the job has ended.
+/// What to read: the output of an attempt on one of its nodes.
 struct Source {
     number: JobNo,
-    attempt: Option<String>,
+    output: Option<Output>,
     rank: u32,
+}
+
+/// The output of an attempt on the node of a rank.
+fn output(ledger: &Ledger, job: JobNo, attempt: &Attempt, rank: u32) -> Output {
+    let region = attempt.cell.and_then(|cell| ledger.cell(cell));
+    let region = region.map_or("", |book| book.region.as_str());
+    let member = usize::try_from(rank).ok().and_then(|rank| attempt.members.get(rank));
+    let node = member.map_or("", |member| member.node.as_str());
+    Output { attempt: stored_name(job, attempt), rank, node: NodeTag::of_full(region, node) }
 }
 
 async fn source(
@@ -42,12 +53,13 @@ async fn source(
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &job)?;
         let own = ledger.job(number)?;
-        let names: Vec<String> =
-            own.attempts.iter().map(|attempt| attempt_name(number, attempt)).collect();
-        Some((number, names, own.order.terms.nodes))
+        let all = own.attempts.iter();
+        let all = all
+            .map(|attempt| (attempt_name(number, attempt), output(ledger, number, attempt, rank)));
+        Some((number, all.collect::<Vec<_>>(), own.order.terms.nodes))
     };
     let seen = app.read(read).await?;
-    let (number, mut names, nodes) = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
+    let (number, mut outputs, nodes) = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
     if rank >= u32::from(nodes) {
         let reason = match nodes {
             1 => "the job has one node: 0".to_owned(),
@@ -55,14 +67,14 @@ async fn source(
         };
         return Err(Failure::invalid("rank", reason));
     }
-    let attempt = match wanted {
-        Some(wanted) if !names.contains(&wanted) => {
-            return Err(Failure::not_found("attempt", &wanted));
+    let output = match wanted {
+        Some(wanted) => {
+            let found = outputs.into_iter().find(|(name, _)| *name == wanted);
+            Some(found.ok_or_else(|| Failure::not_found("attempt", &wanted))?)
         }
-        Some(wanted) => Some(wanted),
-        None => names.pop(),
+        None => outputs.pop(),
     };
-    Ok(Source { number, attempt, rank })
+    Ok(Source { number, output: output.map(|(_, output)| output), rank })
 }
 
 /// Where a reader is.
@@ -81,17 +93,17 @@ impl Reading {
         self.app.ledger.peek(look).await.unwrap_or(true)
     }
 
-    /// The attempt to read; one that was not named may only be there later.
-    async fn attempt(&mut self) -> Option<String> {
-        if self.source.attempt.is_none() {
-            let number = self.source.number;
+    /// The output to read; an attempt that was not named may only be there later.
+    async fn output(&mut self) -> Option<Output> {
+        if self.source.output.is_none() {
+            let (number, rank) = (self.source.number, self.source.rank);
             let look = move |ledger: &Ledger| {
                 let attempts = &ledger.job(number)?.attempts;
-                attempts.last().map(|attempt| attempt_name(number, attempt))
+                attempts.last().map(|attempt| output(ledger, number, attempt, rank))
             };
-            self.source.attempt = self.app.ledger.peek(look).await.ok().flatten();
+            self.source.output = self.app.ledger.peek(look).await.ok().flatten();
         }
-        self.source.attempt.clone()
+        self.source.output.clone()
     }
 
     /// The next piece; nothing at the end.
@@ -99,9 +111,9 @@ impl Reading {
         loop {
             // Looked at first: what is written before the end is read after it.
             let ended = !self.follow || self.has_ended().await;
-            if let Some(attempt) = self.attempt().await {
-                let (app, rank, offset) = (Arc::clone(&self.app), self.source.rank, self.offset);
-                let read = move || app.logs.read(&attempt, rank, offset);
+            if let Some(output) = self.output().await {
+                let (app, offset) = (Arc::clone(&self.app), self.offset);
+                let read = move || app.logs.read(&output, offset);
                 let read = tokio::task::spawn_blocking(read);
                 let piece = read.await.map_err(std::io::Error::other)??;
                 if !piece.is_empty() {

@@ -1,6 +1,8 @@
 //! The HTTP interface. Every route is in [`router`]; one file per resource, each handler thin.
 
 mod accounts;
+mod agent_logs;
+mod agent_orders;
 mod agents;
 mod audit;
 mod balance;
@@ -23,6 +25,7 @@ mod labels;
 mod list;
 pub(crate) mod meta;
 mod middleware;
+mod node_names;
 mod nodes;
 mod once;
 pub mod openapi;

@@ -12,14 +12,16 @@ use bursar_api::json::convert;
 use bursar_api::list::List;
 use bursar_api::node::{DrainNode, Node, NodeFilter, NodeGpu, NodeState, ResumeNode};
 use bursar_core::cell::ids::JobId;
+use bursar_core::cell::owner::owner_of;
 use bursar_core::cell::roster::NodeView;
-use bursar_core::cell::{Cell, Command, Origin};
+use bursar_core::cell::{Cell, Command, NodeKey, Origin};
 use bursar_core::ledger::id::Name;
 use serde_json::Value;
 
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Path, Tree};
 use super::list::{page_size, read_after, write_after};
+use super::node_names::{Found, Resolve, owned, visible};
 use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
@@ -106,54 +108,34 @@ impl Showing {
     }
 }
 
-/// The cell that a node is registered in, and whose jobs it runs.
-pub(super) async fn find_node<'a>(
-    app: &'a App,
-    id: &Name,
-) -> Result<Option<(&'a CellService, Option<Name>)>, Failure> {
-    for cell in app.cells.iter() {
-        let wanted = id.clone();
-        let scope =
-            move |cell: &Cell| cell.node_named(&wanted).map(|view| view.offer.scope.clone());
-        if let Some(scope) = cell.gateway.read(scope).await?.value {
-            return Ok(Some((cell, scope)));
-        }
-    }
-    Ok(None)
-}
-
-/// The cell of a node that somebody may know of.
-async fn visible<'a>(
-    app: &'a App,
-    principal: &Principal,
-    id: &Name,
-) -> Result<(&'a CellService, Option<Name>), Failure> {
-    let found = find_node(app, id).await?;
-    let seen = found.filter(|(_, scope)| principal.sees_node(scope.as_deref()));
-    seen.ok_or_else(|| Failure::not_found("node", id))
-}
-
-/// The cell of a node that somebody may speak for or change.
-pub(super) async fn owned<'a>(
-    app: &'a App,
-    principal: &Principal,
-    id: &Name,
-) -> Result<&'a CellService, Failure> {
-    let (cell, scope) = visible(app, principal, id).await?;
-    if principal.owns_node(scope.as_deref()) {
-        return Ok(cell);
-    }
-    let whose = scope.map_or("everybody".to_owned(), |scope| scope.to_string());
-    let detail = format!("the node runs jobs of {whose}; use a key whose scope covers that");
-    Err(Failure::forbidden(detail))
-}
-
-async fn show(cell: &CellService, id: &Name, principal: &Principal) -> Answer {
-    let (wanted, showing) = (id.clone(), Showing::new(cell, principal));
+async fn show(found: &Found<'_>, principal: &Principal) -> Answer {
+    let (wanted, showing) = (found.key.clone(), Showing::new(found.cell, principal));
     let read = move |all: &Cell| all.node_named(&wanted).map(|view| showing.node(all, &view));
-    let node = cell.gateway.read(read).await?.value;
-    let node = node.ok_or_else(|| Failure::not_found("node", id))?;
+    let node = found.cell.gateway.read(read).await?.value;
+    let node = node.ok_or_else(|| Failure::not_found("node", &found.key.name))?;
     Ok(json(StatusCode::OK, &node))
+}
+
+/// The node behind which a page begins.
+fn read_place(cursor: Option<&str>) -> Result<Option<NodeKey>, Failure> {
+    let Some((name, owner)) = cursor.and_then(|cursor| cursor.rsplit_once('/')) else {
+        let name = read_after(cursor)?;
+        return Ok(Some(NodeKey::from(name)).filter(|key| !key.name.is_empty()));
+    };
+    Ok(Some(NodeKey::new(read_after(Some(name))?, Some(owner))))
+}
+
+/// The account whose jobs a node runs; none if it runs everybody's.
+fn scope_of(node: &Node) -> Option<&str> {
+    Some(node.scope.as_str()).filter(|scope| *scope != EVERYBODY)
+}
+
+/// The place of a node in the list, as a cursor.
+fn write_place(node: &Node) -> String {
+    match owner_of(scope_of(node)) {
+        None => write_after(&node.id),
+        Some(owner) => write_after(&format!("{}/{owner}", node.id)),
+    }
 }
 
 /// Nodes of all regions, by name.
@@ -167,7 +149,7 @@ pub(super) async fn list(
 ) -> Answer {
     caller.principal.require("list_nodes")?;
     let size = page_size(filter.limit)?;
-    let after = read_after(filter.cursor.as_deref())?.to_owned();
+    let after = read_place(filter.cursor.as_deref())?;
     let mut found: Vec<Node> = Vec::new();
     for cell in app.cells.iter() {
         if filter.region.as_deref().is_some_and(|region| region != cell.region) {
@@ -175,19 +157,18 @@ pub(super) async fn list(
         }
         let (showing, after) = (Showing::new(cell, &caller.principal), after.clone());
         let read = move |all: &Cell| {
-            let seen = all.nodes().filter(|view| showing.knows(view));
-            let mut names: Vec<&str> = seen.map(|view| view.offer.name.as_str()).collect();
-            names.retain(|name| *name > after.as_str());
-            names.sort_unstable();
-            let views = names.into_iter().take(size + 1).filter_map(|name| all.node_named(name));
-            views.map(|view| showing.node(all, &view)).collect::<Vec<Node>>()
+            let seen = all.nodes_by_name(after.as_ref()).filter(|view| showing.knows(view));
+            let shown = seen.take(size + 1).map(|view| showing.node(all, &view));
+            shown.collect::<Vec<Node>>()
         };
         found.extend(cell.gateway.read(read).await?.value);
     }
-    found.sort_by(|a, b| a.id.cmp(&b.id));
+    // Of nodes of one name the platform's comes first.
+    let place = |node: &Node| NodeKey::new(node.id.as_str(), scope_of(node));
+    found.sort_by_key(place);
     let has_more = found.len() > size;
     found.truncate(size);
-    let next_cursor = found.last().filter(|_| has_more).map(|last| write_after(&last.id));
+    let next_cursor = found.last().filter(|_| has_more).map(write_place);
     let page = List { data: found, has_more, next_cursor, as_of: None, position: None };
     Ok(json(StatusCode::OK, &page))
 }
@@ -212,18 +193,25 @@ async fn command(
     caller: &Caller,
     once: &Once<'_>,
     id: &Name,
-    command: Command,
+    command: impl FnOnce(NodeKey) -> Command,
 ) -> Result<(), Failure> {
     if once.done {
         return Ok(());
     }
-    let cell = owned(app, &caller.principal, id).await?;
-    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    let found = owned(app, caller, id, Resolve::Only).await?;
+    let command = command(found.key.clone());
+    found.cell.gateway.post(once.origin(), command).answer().await?.value?;
     app.settle_if_manual().await
 }
 
 /// Runs a command about a node and shows it.
-async fn change(app: &App, caller: &Caller, body: &Value, id: &Name, wanted: Command) -> Answer {
+async fn change(
+    app: &App,
+    caller: &Caller,
+    body: &Value,
+    id: &Name,
+    wanted: impl FnOnce(NodeKey) -> Command,
+) -> Answer {
     let once = match Once::begin(app, caller, reach(&caller.principal), body).await? {
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,
@@ -236,8 +224,8 @@ async fn change(app: &App, caller: &Caller, body: &Value, id: &Name, wanted: Com
 }
 
 async fn shown(app: &App, caller: &Caller, id: &Name) -> Answer {
-    let (cell, _) = visible(app, &caller.principal, id).await?;
-    show(cell, id, &caller.principal).await
+    let found = visible(app, caller, id, Resolve::Only).await?;
+    show(&found, &caller.principal).await
 }
 
 /// Stops placing work on a node. With `force` what runs there is stopped too.
@@ -253,8 +241,8 @@ pub(super) async fn drain(
     let drain: DrainNode = convert(body.clone())?;
     caller.principal.require("drain_node")?;
     let id = named("node", id)?;
-    let command = Command::DrainNode { node: id.clone(), force: drain.force.unwrap_or(false) };
-    change(&app, &caller, &body, &id, command).await
+    let force = drain.force.unwrap_or(false);
+    change(&app, &caller, &body, &id, |node| Command::DrainNode { node, force }).await
 }
 
 /// Places work on a node again.
@@ -270,7 +258,7 @@ pub(super) async fn resume(
     let ResumeNode {} = convert(body.clone())?;
     caller.principal.require("resume_node")?;
     let id = named("node", id)?;
-    change(&app, &caller, &body, &id, Command::ResumeNode { node: id.clone() }).await
+    change(&app, &caller, &body, &id, |node| Command::ResumeNode { node }).await
 }
 
 /// Forgets a node on which nothing runs.
@@ -290,7 +278,7 @@ pub(super) async fn delete(
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,
     };
-    let removed = command(&app, &caller, &once, &id, Command::RemoveNode { node: id.clone() });
+    let removed = command(&app, &caller, &once, &id, |node| Command::RemoveNode { node });
     let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
     once.finish(answer).await
 }

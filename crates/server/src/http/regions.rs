@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use bursar_api::Code;
 use bursar_api::amount::Sum;
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
@@ -13,6 +14,7 @@ use bursar_api::list::{List, Page};
 use bursar_api::region::{
     Maintenance, PlanMaintenance, Queue, QueueEntry, QueueQuery, Region, RegionGpus, ShareEntry,
 };
+use bursar_core::cell::command::NodeOffer;
 use bursar_core::cell::ids::{JobId, MaintenanceId};
 use bursar_core::cell::roster::NodeView;
 use bursar_core::cell::why::{FairShare, Why};
@@ -24,6 +26,7 @@ use super::change::{Answer, json};
 use super::convert::instant;
 use super::extract::{Caller, Params, Path, Tree};
 use super::list::{page_size, read_after, whole_list, write_after};
+use super::node_names::{Resolve, visible};
 use super::once::{Begun, Once, reach};
 use crate::app::App;
 use crate::auth::Principal;
@@ -266,15 +269,17 @@ async fn plan_of(cell: &CellService, caller: &Caller) -> Result<Option<Maintenan
     let (region, principal) = (cell.region.to_string(), caller.principal.clone());
     let read = move |cell: &Cell| {
         let window = cell.maintenance_window(THE_PLAN)?;
-        let seen = |name: &&str| {
-            let scope = cell.node_named(name).and_then(|view| view.offer.scope.as_deref());
-            principal.sees_node(scope)
-        };
+        let seen = |offer: &&NodeOffer| principal.sees_node(offer.scope.as_deref());
         Some(Maintenance {
             region,
             from: time(window.from),
             to: time(window.to),
-            nodes: window.nodes.into_iter().filter(seen).map(str::to_owned).collect(),
+            nodes: window
+                .nodes
+                .into_iter()
+                .filter(seen)
+                .map(|node| node.name.to_string())
+                .collect(),
         })
     };
     Ok(cell.gateway.read(read).await?.value)
@@ -299,7 +304,7 @@ pub(super) async fn plan(
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,
     };
-    let answer = match begin_plan(&app, cell, &once, plan).await {
+    let answer = match begin_plan(&app, &caller, cell, &once, plan).await {
         Ok(()) => show_plan(cell, &caller).await,
         Err(failure) => Err(failure),
     };
@@ -308,6 +313,7 @@ pub(super) async fn plan(
 
 async fn begin_plan(
     app: &App,
+    caller: &Caller,
     cell: &CellService,
     once: &Once<'_>,
     plan: PlanMaintenance,
@@ -316,20 +322,27 @@ async fn begin_plan(
         return Ok(());
     }
     let id = &cell.region;
-    let nodes = plan.nodes.unwrap_or_default();
-    for node in &nodes {
-        let wanted = Name::from(node.as_str());
-        let known = cell.gateway.read(move |cell| cell.node_named(&wanted).is_some());
-        if !is_valid_name(node) || !known.await?.value {
-            let reason = format!("there is no node `{node}` in {id}");
-            return Err(Failure::invalid("nodes", reason));
+    let mut nodes = Vec::new();
+    for node in plan.nodes.unwrap_or_default() {
+        let unknown = || Failure::invalid("nodes", format!("there is no node `{node}` in {id}"));
+        if !is_valid_name(&node) {
+            return Err(unknown());
         }
+        let found = visible(app, caller, &Name::from(node.as_str()), Resolve::Only).await;
+        let found = found.map_err(|failure| match failure.problem.code {
+            Code::NotFound => unknown(),
+            _ => failure,
+        })?;
+        if found.cell.number != cell.number {
+            return Err(unknown());
+        }
+        nodes.push(found.key);
     }
     let command = Command::PlanMaintenance {
         id: THE_PLAN,
         from: instant(plan.from),
         to: instant(plan.to),
-        nodes: nodes.into_iter().map(Name::from).collect(),
+        nodes,
     };
     cell.gateway.post(once.origin(), command).answer().await?.value?;
     app.settle_if_manual().await

@@ -8,7 +8,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    accounts, agents, audit, balance, batch, budgets, charges, clock, directory, grants, holds,
+    accounts, agent_logs, agents, audit, balance, batch, budgets, charges, clock, directory,
+    grants, holds,
 };
 use super::{history, job_logs, jobs, keys, middleware, nodes, openapi, quotas, quotes, regions};
 use super::{system, timeline, usage};
@@ -59,7 +60,7 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(usage::report))
         .routes(routes!(agents::register, nodes::list))
         .routes(routes!(agents::heartbeat))
-        .routes(routes!(agents::logs))
+        .routes(routes!(agent_logs::logs))
         .routes(routes!(nodes::get, nodes::delete))
         .routes(routes!(nodes::drain))
         .routes(routes!(nodes::resume))

@@ -9,6 +9,7 @@ use bursar_api::amount::Sum;
 use bursar_api::list::Page;
 use bursar_api::timeline::{Slice, Timeline, TimelineEntry};
 use bursar_core::cell::ids::AttemptId;
+use bursar_core::cell::owner::bare_name;
 use bursar_core::cell::{self, AttemptId as CellAttempt};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::{Event, Pieces, total};
@@ -129,7 +130,7 @@ fn ledger_words(ledger: &Ledger, job: JobNo, event: &Event) -> Words {
             Words::new(detail).amount(issued.amount.length())
         }
         Event::AttemptConfirmed(confirmed) => {
-            let nodes: Vec<&str> = confirmed.members.iter().map(|m| m.node.as_str()).collect();
+            let nodes: Vec<&str> = confirmed.members.iter().map(|m| bare_name(&m.node)).collect();
             let gpu_type = confirmed.gpu_type.as_deref().unwrap_or("no GPU");
             let mut words = Words::new(format!("may start on {gpu_type}: {}", nodes.join(", ")));
             let cell = confirmed.cell.map_or(u16::MAX, |cell| cell.0);

@@ -251,7 +251,8 @@ impl<'a> World<'a> {
             reports: agent.attempts.iter().map(report).collect(),
         };
         self.send(&Command::Heartbeat(heartbeat.clone()));
-        for order in self.cell.orders(&heartbeat) {
+        let orders = self.cell.orders(&heartbeat).expect("the agent's last start");
+        for order in orders {
             match order.kind {
                 OrderKind::Start(start) => {
                     self.start(index, order.attempt, start.gpus.count_ones())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bursar_core::cell::command::{Heartbeat, NodeOffer, Report, ReportState};
 use bursar_core::cell::order::{Order, OrderKind};
-use bursar_core::cell::{AttemptId, JobId};
+use bursar_core::cell::{AttemptId, JobId, NodeKey};
 
 use crate::random::Dice;
 
@@ -173,7 +173,7 @@ impl Agent {
             },
         });
         Some(Heartbeat {
-            node: self.offer.name.clone(),
+            node: NodeKey::of(&self.offer),
             incarnation,
             seq: self.seq,
             reports: running.chain(done).collect(),

@@ -1,5 +1,6 @@
 //! People: they submit, cancel, preempt, pay, freeze and set limits, at random.
 
+use bursar_core::cell::NodeKey;
 use bursar_core::cell::command::{Command as CellCommand, GroupSpec, Origin};
 use bursar_core::cell::ids::ClassRank;
 use bursar_core::cell::shape::GpuDemand;
@@ -270,7 +271,7 @@ impl World {
 
     fn drain_or_resume(&mut self) {
         let agent = &self.agents[self.dice.below(self.agents.len())];
-        let (cell, node) = (agent.cell, agent.offer.name.clone());
+        let (cell, node) = (agent.cell, NodeKey::of(&agent.offer));
         let command = if self.dice.below(3) == 0 {
             CellCommand::DrainNode { node, force: self.dice.below(2) == 0 }
         } else {
@@ -300,7 +301,8 @@ impl World {
             }
         }
         for index in 0..self.agents.len() {
-            let (cell, node) = (self.agents[index].cell, self.agents[index].offer.name.clone());
+            let agent = &self.agents[index];
+            let (cell, node) = (agent.cell, NodeKey::of(&agent.offer));
             let command = CellCommand::ResumeNode { node };
             let _ = self.ask_cell(cell, &Origin::component("operator"), &command);
         }

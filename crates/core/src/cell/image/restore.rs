@@ -11,6 +11,7 @@ use crate::cell::inventory::Claim;
 use crate::cell::job::{Job, Phase, Waiting};
 use crate::cell::maintenance::Window;
 use crate::cell::node::{MAX_GPUS, NodeId};
+use crate::cell::owner::NodeKey;
 use crate::cell::reservation::Reservation;
 use crate::cell::share::Decay;
 use crate::cell::state::{Cell, ClassQueue};
@@ -142,7 +143,7 @@ impl Cell {
             let NodeImage { node, offer, incarnation, seq, lease_until, alive, drained, members } =
                 image;
             let fits = node >= self.inventory.next_id() && usize::from(offer.gpus) <= MAX_GPUS;
-            let new = self.inventory.find(&offer.name).is_none();
+            let new = self.inventory.find(&NodeKey::of(&offer)).is_none();
             require(fits && new, || format!("node {} is impossible", offer.name))?;
             self.inventory.skip_to(node);
             let made = self.make_node(&offer);

@@ -1,0 +1,213 @@
+//! Agents that try what is not theirs: attempts of other nodes, earlier starts, names and GPUs that
+//! another owner uses, output without end.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, offer};
+use crate::server::Server;
+use crate::world::*;
+
+/// The files beside the journals that speak of attempts.
+fn kept(server: &Server) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(server.data().join("logs"));
+    entries.into_iter().flatten().map(|entry| entry.expect("a file").path()).collect()
+}
+
+/// So many letters x in base64.
+fn base64_of_x(bytes: usize) -> String {
+    let rest = ["", "eA==", "eHg="][bytes % 3];
+    "eHh4".repeat(bytes / 3) + rest
+}
+
+async fn attempt_of(server: &Server, id: &str) -> Value {
+    job(server, id).await["attempts"][0].clone()
+}
+
+#[tokio::test]
+async fn an_agent_that_names_attempts_of_other_nodes_is_only_told_to_forget_them() {
+    let server = priced(&[]).await;
+    let key = server.key("agent", "umbra").await;
+    // The same name and the same GPUs as the node that it is after.
+    let mut victim = Agent::register(&server, "n1", "H100", 1).await;
+    let mut attacker = Agent::register_under(&server, &key, "default", "n1", "H100", 1).await;
+    submit(&server, small("a")).await;
+    victim.beat(&server).await;
+    let attempt = victim.attempt_of("a");
+    for state in ["running", "succeeded", "failed", "stopped"] {
+        attacker.seq += 1;
+        let report = json!({ "incarnation": 1, "seq": attacker.seq, "attempts": [{
+            "id": attempt, "state": state, "gpu_ms_total": 999_999_999, "exit_code": 0,
+            "message": "planted", "log_tail": "planted"
+        }]});
+        let said = attacker.send(&server, report).await.expect(200);
+        let forget = json!({ "type": "forget", "attempt": attempt });
+        let orders = said["orders"].as_array().expect("orders");
+        assert_eq!(orders.len(), 1, "{said}");
+        for (field, value) in forget.as_object().expect("fields") {
+            assert_eq!(&orders[0][field], value, "{said}");
+        }
+        assert!(orders[0]["job"].is_null() && orders[0]["spec"].is_null(), "{said}");
+    }
+    let chunk = json!({ "incarnation": 1, "attempt": attempt, "offset": 0,
+        "data": "cGxhbnRlZA==" });
+    let post = async |body: Value| server.send("POST", "/v1/nodes/n1/logs", body, &key, &[]).await;
+    post(chunk.clone()).await.problem("not_found");
+    for unknown in ["att_1", "att_00000000000000000000001", "att_..", "../x"] {
+        post(with(chunk.clone(), "attempt", unknown.into())).await.problem("not_found");
+    }
+    assert_eq!(kept(&server), Vec::<PathBuf>::new(), "nothing was kept of what it said");
+    assert_eq!(state(&server, "a").await, "running");
+    victim.run(&server, 60).await;
+    // The node's own word about the end is the one that counts.
+    let run = victim.runs.get_mut(&attempt).expect("it runs");
+    (run.state, run.exit_code) = ("failed", Some(1));
+    let mut report = victim.report();
+    report["attempts"][0]["message"] = "out of memory".into();
+    report["attempts"][0]["log_tail"] = "last line".into();
+    victim.send(&server, report).await.expect(200);
+    let orders = victim.ask(&server).await;
+    assert_eq!(orders[0]["type"], "forget", "{orders:?}");
+    assert_eq!(orders[0]["job"], "a", "of its own it is told whose it was: {orders:?}");
+    victim.obey(&orders);
+    // One thread writes: what comes later is written later.
+    let own = json!({ "incarnation": 1, "attempt": attempt, "offset": 9, "data": "" });
+    let sent = server.call("POST", "/v1/nodes/n1/logs", own).await.expect(200);
+    assert_eq!(sent["next_offset"], 9);
+    let ended = attempt_of(&server, "a").await;
+    assert_eq!((&ended["message"], &ended["gpu_ms"]), (&json!("out of memory"), &json!(60_000)));
+    let logs = server.send("GET", "/v1/jobs/a/logs", Value::Null, &server.root, &[]).await;
+    assert_eq!(logs.body, "last line");
+    check_books(&server, 1_000_000_000, &["a"]).await;
+}
+
+#[tokio::test]
+async fn a_poll_of_an_earlier_start_ends_when_the_agent_starts_again() {
+    let server = priced(&[]).await;
+    let old = Agent::register(&server, "n1", "H100", 1).await;
+    server.advance(10).await;
+    let lease = server.get("/v1/nodes/n1").await["lease_until"].clone();
+    let body = json!({ "incarnation": 1, "seq": 1, "attempts": [] });
+    let path = "/v1/nodes/n1/heartbeat?wait_seconds=60";
+    let parked = server.send("POST", path, body, &server.root, &[]);
+    let restart = async {
+        // Not before the report of the poll is taken, which renews the lease.
+        while server.get("/v1/nodes/n1").await["lease_until"] == lease {}
+        let again = offer("n1", "default", "H100", 1);
+        server.call("POST", "/v1/nodes", again).await.expect(201);
+        submit(&server, small("a")).await;
+    };
+    let (parked, ()) = tokio::join!(parked, restart);
+    parked.problem("stale_incarnation");
+    let mut new = Agent { incarnation: 2, seq: 0, ..old };
+    new.beat(&server).await;
+    assert!(new.runs_job("a"), "the order went to the agent that was started last");
+}
+
+#[tokio::test]
+async fn owners_use_the_same_names_and_gpus_without_learning_of_each_other() {
+    let server = priced(&["--region", "default", "--region", "other"]).await;
+    let keys = [
+        (server.root.clone(), "*"),
+        (server.key("agent", "acme:nlp").await, "acme"),
+        (server.key("agent", "umbra").await, "umbra"),
+    ];
+    let mut answers = Vec::new();
+    for (key, _) in &keys {
+        let body = offer("n1", "default", "H100", 1);
+        let answer = server.send("POST", "/v1/nodes", body, key, &[]).await.expect(201);
+        answers.push((answer["node"].clone(), answer["incarnation"].clone()));
+    }
+    assert!(answers.iter().all(|answer| *answer == (json!("n1"), json!(1))), "{answers:?}");
+    // Each speaks for its own; the platform's agent needs no header for it.
+    for (key, _) in &keys {
+        let body = json!({ "incarnation": 1, "seq": 1, "attempts": [] });
+        server.send("POST", "/v1/nodes/n1/heartbeat", body, key, &[]).await.expect(200);
+    }
+    // Somewhere else a name is free to those who do not have it there.
+    let body = offer("n2", "other", "H100", 1);
+    server.send("POST", "/v1/nodes", body, &keys[1].0, &[]).await.expect(201);
+    let body = offer("n2", "default", "H100", 1);
+    server.send("POST", "/v1/nodes", body.clone(), &keys[1].0, &[]).await.problem("conflict");
+    server.send("POST", "/v1/nodes", body, &keys[2].0, &[]).await.expect(201);
+
+    let viewer = server.key("viewer", "umbra").await;
+    let seen = server.send("GET", "/v1/nodes/n1", Value::Null, &viewer, &[]).await.expect(200);
+    assert_eq!(seen["scope"], "umbra", "within a tenant its own node comes first");
+    let problem = server.call("GET", "/v1/nodes/n1", Value::Null).await.problem("ambiguous_id");
+    let detail = problem["detail"].as_str().expect("text");
+    assert!(["*", "acme", "umbra"].iter().all(|owner| detail.contains(owner)), "{detail}");
+    server.call("POST", "/v1/nodes/n1/drain", json!({})).await.problem("ambiguous_id");
+    let window = json!({ "from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z",
+        "nodes": ["n1"] });
+    let plan = "/v1/regions/default/maintenance";
+    server.call("PUT", plan, window.clone()).await.problem("ambiguous_id");
+    for (_, owner) in &keys {
+        let header = [("Bursar-Tenant", *owner)];
+        let send = async |method: &str, path: &str, body: Value| {
+            server.send(method, path, body, &server.root, &header).await
+        };
+        let node = send("GET", "/v1/nodes/n1", Value::Null).await.expect(200);
+        let scope = if *owner == "acme" { "acme:nlp" } else { owner };
+        assert_eq!(node["scope"], scope);
+        let drained = send("POST", "/v1/nodes/n1/drain", json!({})).await.expect(200);
+        assert_eq!((&drained["state"], &drained["scope"]), (&json!("drained"), &json!(scope)));
+        assert_eq!(send("PUT", plan, window.clone()).await.expect(200)["nodes"], json!(["n1"]));
+    }
+    let header = [("Bursar-Tenant", "nobody")];
+    server
+        .send("GET", "/v1/nodes/n1", Value::Null, &server.root, &header)
+        .await
+        .problem("not_found");
+
+    // Every node is on one page of the list, in the order of names.
+    let (mut cursor, mut listed) = (String::new(), Vec::new());
+    loop {
+        let page = server.get(&format!("/v1/nodes?limit=1{cursor}")).await;
+        let node = &page["data"][0];
+        listed.push(format!("{} {}", node["id"], node["scope"]).replace('"', ""));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(listed, ["n1 *", "n1 acme:nlp", "n1 umbra", "n2 acme:nlp", "n2 umbra"]);
+    verify(&server);
+}
+
+#[tokio::test]
+async fn what_an_agent_says_and_sends_is_bounded() {
+    let server = priced(&[]).await;
+    let mut node = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("a")).await;
+    node.beat(&server).await;
+    let attempt = node.attempt_of("a");
+    let chunk = |bytes: usize| {
+        json!({ "incarnation": 1, "attempt": attempt, "offset": 0,
+            "data": base64_of_x(bytes) })
+    };
+    let post = async |body: Value| server.call("POST", "/v1/nodes/n1/logs", body).await;
+    let refused = post(chunk((1 << 20) + 1)).await.problem("invalid_field");
+    assert_eq!(refused["param"], "data");
+    assert_eq!(post(chunk(1 << 20)).await.expect(200)["next_offset"], 1 << 20);
+    let long = with(json!({ "state": "running", "gpu_ms_total": 0 }), "id", "x".repeat(65).into());
+    let body = json!({ "incarnation": 1, "seq": 100, "attempts": [long] });
+    node.send(&server, body).await.problem("invalid_field");
+    let run = node.runs.get_mut(&attempt).expect("it runs");
+    (run.state, run.exit_code) = ("failed", Some(1));
+    let mut report = node.report();
+    report["attempts"][0]["message"] = "y".repeat(1 << 20).into();
+    node.send(&server, report).await.expect(200);
+    post(chunk(0)).await.expect(200);
+    let message = attempt_of(&server, "a").await["message"].clone();
+    assert_eq!(message, "y".repeat(4096));
+    for (field, value) in [
+        ("rack", json!("r".repeat(65))),
+        ("gpus", json!([{ "uuid": "u".repeat(129), "type": "H100", "memory_gib": 80 }])),
+        ("gpus", json!([{ "uuid": "u", "type": "H".repeat(65), "memory_gib": 80 }])),
+    ] {
+        let body = with(offer("n2", "default", "H100", 1), field, value);
+        server.call("POST", "/v1/nodes", body).await.problem("invalid_field");
+    }
+}

@@ -1,0 +1,275 @@
+//! Owners of nodes: what one of them calls a machine or a GPU is no concern of another, and an agent
+//! speaks for the attempts of its own node alone, as long as it was started last.
+
+mod cell_world;
+
+use bursar_core::cell::command::{Command, Heartbeat, NodeOffer, Refusal, Report, ReportState};
+use bursar_core::cell::event::Event;
+use bursar_core::cell::{AttemptId, Cell, JobId, NodeKey, OrderKind};
+use bursar_core::machine::Machine;
+use bursar_core::message::ToLedger;
+use cell_world::*;
+use proptest::prelude::*;
+
+const SCOPES: [Option<&str>; 5] =
+    [None, Some("acme"), Some("acme:nlp"), Some("umbra"), Some("umbra:x")];
+
+fn owned(name: &str, scope: Option<&str>) -> NodeOffer {
+    NodeOffer { scope: scope.map(Into::into), ..offer(name, "H100", 8) }
+}
+
+fn beat(name: &str, scope: Option<&str>, incarnation: u32, seq: u64) -> Heartbeat {
+    Heartbeat { node: NodeKey::new(name, scope), incarnation, seq, reports: Vec::new() }
+}
+
+fn running(attempt: AttemptId) -> Report {
+    Report { attempt, state: ReportState::Running, gpu_ms_total: 0, exit_code: None }
+}
+
+#[test]
+fn every_owner_has_a_node_of_its_own_under_a_name_with_the_same_gpus() {
+    let mut world = World::new();
+    let scopes = [None, Some("acme"), Some("umbra")];
+    for scope in scopes {
+        world.register(&owned("n1", scope));
+    }
+    for scope in scopes {
+        let view = world.cell.node_named(NodeKey::new("n1", scope)).expect("it has one");
+        assert_eq!((view.incarnation, view.offer.scope.as_deref()), (1, scope), "{scope:?}");
+    }
+    let named: Vec<_> =
+        world.cell.nodes_called("n1").map(|view| view.offer.scope.clone()).collect();
+    assert_eq!(named, [None, Some("acme".into()), Some("umbra".into())]);
+    world.ok(Command::DrainNode { node: NodeKey::new("n1", Some("acme")), force: false });
+    for scope in scopes {
+        let drained = world.cell.node_named(NodeKey::new("n1", scope)).map(|view| view.drained);
+        assert_eq!(drained, Some(scope == Some("acme")), "{scope:?}");
+    }
+    world.ok(Command::RemoveNode { node: NodeKey::new("n1", Some("umbra")) });
+    let umbra = Command::ResumeNode { node: NodeKey::new("n1", Some("umbra")) };
+    assert_eq!(world.send(umbra), Err(Refusal::UnknownNode));
+    assert_eq!(world.cell.nodes_called("n1").count(), 2);
+    world.check_replay();
+}
+
+#[test]
+fn within_one_owner_a_gpu_and_a_name_are_unique() {
+    let mut world = World::new();
+    world.register(&owned("n1", Some("acme:nlp")));
+    let renamed = NodeOffer { name: "n2".into(), ..owned("n1", Some("acme:vision")) };
+    let refused = world.send(Command::RegisterNode(renamed.clone()));
+    assert!(matches!(refused, Err(Refusal::GpuTaken { .. })), "{refused:?}");
+    let sibling = Command::RegisterNode(owned("n1", Some("acme:vision")));
+    assert_eq!(world.send(sibling), Err(Refusal::NodeScope));
+    // Another owner may have the very same.
+    world.register(&NodeOffer { scope: Some("umbra".into()), ..renamed.clone() });
+    world.register(&NodeOffer { scope: None, ..renamed });
+    world.check_replay();
+}
+
+/// A gang on a node of the platform and on one of its tenant that is called alike.
+#[test]
+fn a_gang_on_two_nodes_of_one_name_has_two_ranks() {
+    let mut world = World::new();
+    world.register(&owned("n1", None));
+    world.register(&owned("n1", Some("acme")));
+    let mut spec = world.spec("acme:nlp", 8, HOUR);
+    spec.nodes = 2;
+    world.submit(spec);
+    let mut ranks = Vec::new();
+    for scope in [None, Some("acme")] {
+        let heartbeat = beat("n1", scope, 1, 1);
+        world.ok(Command::Heartbeat(heartbeat.clone()));
+        let orders = world.cell.orders(&heartbeat).expect("the agent's last start");
+        let [order] = &orders[..] else { panic!("one order: {orders:?}") };
+        let OrderKind::Start(start) = &order.kind else { panic!("to start: {order:?}") };
+        assert_eq!(world.cell.rank_of(order.attempt, &heartbeat.node), Some(start.rank.into()));
+        ranks.push(start.rank);
+    }
+    ranks.sort_unstable();
+    assert_eq!(ranks, [0, 1]);
+    let told = world.journal.iter().flat_map(|(_, events)| events).find_map(|event| match event {
+        Event::LedgerTold { message, .. } => match &**message {
+            ToLedger::PlacementProposed { members, .. } => Some(members.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let mut names: Vec<_> = told.expect("proposed").into_iter().map(|member| member.node).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["acme/n1", "n1"]);
+}
+
+#[test]
+fn an_earlier_start_of_an_agent_gets_no_orders() {
+    let mut world = World::with_nodes(1, "H100");
+    let parked = beat("n0", None, 1, 1);
+    world.ok(Command::Heartbeat(parked.clone()));
+    assert_eq!(world.cell.orders(&parked), Ok(Vec::new()));
+    world.register(&offer("n0", "H100", 8));
+    world.run("acme", 8, HOUR);
+    assert_eq!(world.cell.orders(&parked), Err(Refusal::StaleIncarnation { current: 2 }));
+    let now = beat("n0", None, 2, 1);
+    world.ok(Command::Heartbeat(now.clone()));
+    assert_eq!(world.cell.orders(&now).map(|orders| orders.len()), Ok(1));
+    let gone = beat("n9", None, 1, 1);
+    assert_eq!(world.cell.orders(&gone), Err(Refusal::UnknownNode));
+}
+
+/// A node that was somebody's and became everybody's, as journals of earlier versions have it.
+#[test]
+fn a_node_that_changed_its_owner_long_ago_is_found_under_the_last_one() {
+    let mut world = World::new();
+    world.register(&owned("n1", Some("acme")));
+    let lease_until = at(world.now + HOUR);
+    let node = bursar_core::cell::node::NodeId(0);
+    let widened = Event::NodeRegistered {
+        node,
+        offer: Box::new(owned("n1", None)),
+        incarnation: 2,
+        lease_until,
+    };
+    world.cell.apply(at(world.now), &widened);
+    world.cell.check().expect("the laws hold");
+    assert!(world.cell.node_named(NodeKey::new("n1", Some("acme"))).is_none());
+    assert_eq!(world.cell.node_named("n1").map(|view| view.incarnation), Some(2));
+    let twin = Cell::from_image(world.cell.image()).expect("the image of a cell");
+    assert_eq!(twin.digest(), world.cell.digest());
+}
+
+/// What an attacker with an agent key of one tenant may try.
+#[derive(Clone, Debug)]
+enum Step {
+    Register { name: u8, scope: usize, uuids_of: u8 },
+    Beat { name: u8, scope: usize, incarnation: u32, job: u64, number: u32, state: u8 },
+    Remove { name: u8, scope: usize },
+    Submit { tenant: bool },
+    Pass,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0..3u8, 0..SCOPES.len(), 0..3u8)
+            .prop_map(|(name, scope, uuids_of)| Step::Register { name, scope, uuids_of }),
+        4 => (0..3u8, 0..SCOPES.len(), 1..4u32, 1..6u64, 1..3u32, 0..4u8).prop_map(
+            |(name, scope, incarnation, job, number, state)| Step::Beat {
+                name, scope, incarnation, job, number, state
+            }
+        ),
+        1 => (0..3u8, 0..SCOPES.len()).prop_map(|(name, scope)| Step::Remove { name, scope }),
+        3 => any::<bool>().prop_map(|tenant| Step::Submit { tenant }),
+        2 => Just(Step::Pass),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// What the platform and acme would see: nodes, without what umbra has.
+fn seen_by_others(cell: &Cell) -> Vec<String> {
+    let others = cell.nodes().filter(|view| {
+        !view.offer.scope.as_deref().is_some_and(|scope| scope.starts_with("umbra"))
+    });
+    others
+        .map(|view| format!("{:?} {} {:?}", view.offer, view.incarnation, view.attempts))
+        .collect()
+}
+
+fn act(world: &mut World, step: &Step, seq: u64) {
+    match step {
+        Step::Register { name, scope, uuids_of } => {
+            let uuids = owned(&format!("n{uuids_of}"), None).uuids;
+            let offer = NodeOffer { uuids, ..owned(&format!("n{name}"), SCOPES[*scope]) };
+            let _ = world.send(Command::RegisterNode(offer));
+        }
+        Step::Beat { name, scope, incarnation, job, number, state } => {
+            let attempt = AttemptId { job: JobId(*job), number: *number };
+            let state = match state {
+                0 => ReportState::Running,
+                1 => ReportState::Succeeded,
+                2 => ReportState::Failed,
+                _ => ReportState::Stopped,
+            };
+            let said = Report { state, gpu_ms_total: 1 << 40, ..running(attempt) };
+            let mut heartbeat = beat(&format!("n{name}"), SCOPES[*scope], *incarnation, seq);
+            heartbeat.reports.push(said);
+            let known = world.cell.node_named(&heartbeat.node);
+            let own = known.is_some_and(|view| view.attempts.contains(&attempt));
+            let before = world.journal.len();
+            if let Err(refusal) = world.send(Command::Heartbeat(heartbeat.clone())) {
+                assert_eq!(before, world.journal.len(), "a refused report leaves nothing");
+                // One that comes back too late may ask: its GPUs are another node's now.
+                if !matches!(refusal, Refusal::GpuTaken { .. }) {
+                    assert_eq!(world.cell.orders(&heartbeat), Err(refusal), "and gets no orders");
+                }
+                return;
+            }
+            let events = world.journal[before..].iter().flat_map(|(_, events)| events);
+            let named = events.filter(|event| {
+                matches!(event,
+                    Event::MemberStarted { attempt: of, .. } | Event::MemberEnded { attempt: of, .. }
+                    if *of == attempt)
+            });
+            assert!(own || named.count() == 0, "it speaks for {attempt} of another node");
+            let orders = world.cell.orders(&heartbeat).expect("the report was taken");
+            let order = orders.iter().find(|order| order.attempt == attempt);
+            let forget = order.is_some_and(|order| order.kind == OrderKind::Forget);
+            // A place may have been found for it here since.
+            let known = world.cell.node_named(&heartbeat.node);
+            let own = own || known.is_some_and(|view| view.attempts.contains(&attempt));
+            assert!(own || forget, "an attempt of another node is forgotten: {orders:?}");
+        }
+        Step::Remove { name, scope } => {
+            let node = NodeKey::new(format!("n{name}"), SCOPES[*scope]);
+            let _ = world.send(Command::RemoveNode { node });
+        }
+        Step::Submit { tenant } => {
+            world.run(if *tenant { "umbra:x" } else { "acme:nlp" }, 4, HOUR);
+        }
+        Step::Pass => world.pass(MINUTE, MINUTE),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn the_laws_hold_whatever_agents_of_several_owners_say(steps in steps()) {
+        let mut world = World::new();
+        for (seq, step) in (1..).zip(&steps) {
+            act(&mut world, step, seq);
+            world.cell.check().expect("the laws hold");
+        }
+        world.check_replay();
+    }
+
+    /// Whether another owner is there makes no difference to anything an owner is answered.
+    #[test]
+    fn an_owner_cannot_learn_of_another(steps in steps(), squat in 0..3u8) {
+        let (mut alone, mut beside) = (World::new(), World::new());
+        for name in 0..3u8 {
+            let uuids = owned(&format!("n{squat}"), None).uuids;
+            // Two nodes of one owner never have the same GPUs: one of them squats on all names in turn.
+            let uuids = if name == squat { uuids } else { Vec::new() };
+            let offer = NodeOffer { uuids, ..owned(&format!("n{name}"), Some("umbra")) };
+            beside.send(Command::RegisterNode(offer)).expect("its own names are free");
+        }
+        let theirs = |step: &&Step| match step {
+            Step::Register { scope, .. } | Step::Remove { scope, .. } => *scope < 3,
+            Step::Beat { .. } | Step::Submit { .. } | Step::Pass => false,
+        };
+        for step in steps.iter().filter(theirs) {
+            let command = match step {
+                Step::Register { name, scope, uuids_of } => {
+                    let uuids = owned(&format!("n{uuids_of}"), None).uuids;
+                    let name = format!("n{name}");
+                    Command::RegisterNode(NodeOffer { uuids, ..owned(&name, SCOPES[*scope]) })
+                }
+                Step::Remove { name, scope } => {
+                    Command::RemoveNode { node: NodeKey::new(format!("n{name}"), SCOPES[*scope]) }
+                }
+                Step::Beat { .. } | Step::Submit { .. } | Step::Pass => continue,
+            };
+            prop_assert_eq!(alone.send(command.clone()), beside.send(command));
+            prop_assert_eq!(seen_by_others(&alone.cell), seen_by_others(&beside.cell));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What jobs print and what agents say about their ends. A node speaks of its own attempts alone: of
+//! others nothing is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bursar_api::Code;
+use bursar_api::json::convert;
+use bursar_api::node::{Heartbeat, LogChunk, LogKept};
+use bursar_core::cell::{AttemptId, Cell, NodeKey};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{CellNo, JobNo};
+
+use super::agents::check_binding;
+use super::change::{Answer, json, named};
+use super::extract::{Caller, Path, Tree};
+use super::node_names::{Resolve, owned};
+use crate::app::App;
+use crate::cells::CellService;
+use crate::ids::{read_attempt_id, stored_attempt_id};
+use crate::logs::{LogError, MAX_PIECE_BYTES, NodeTag, Output};
+use crate::problem::Failure;
+
+/// The place of a node, by its name with its owner, among those that an attempt has or had.
+pub(super) fn rank_in(
+    ledger: &Ledger,
+    cell: CellNo,
+    attempt: AttemptId,
+    node: &str,
+) -> Option<u32> {
+    let mut attempts = ledger.job(JobNo::of_cell(attempt.job))?.attempts.iter();
+    let known =
+        attempts.find(|known| known.cell == Some(cell) && known.number == attempt.number)?;
+    let rank = known.members.iter().position(|member| member.node == node)?;
+    u32::try_from(rank).ok()
+}
+
+/// Those of some attempts in which a node has or had a part, and its place there.
+pub(super) async fn ranks(
+    app: &App,
+    cell: &CellService,
+    node: &NodeKey,
+    attempts: Vec<AttemptId>,
+) -> Result<BTreeMap<AttemptId, u32>, Failure> {
+    if attempts.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let (own, asked) = (node.clone(), attempts.clone());
+    // The cell knows what is not over, the ledger what is.
+    let look = move |all: &Cell| {
+        let ranked = asked.into_iter().filter_map(|id| Some((id, all.rank_of(id, &own)?)));
+        ranked.collect::<BTreeMap<_, _>>()
+    };
+    let mut ranks = cell.gateway.read(look).await?.value;
+    let rest: Vec<AttemptId> =
+        attempts.into_iter().filter(|attempt| !ranks.contains_key(attempt)).collect();
+    if !rest.is_empty() {
+        let (number, full) = (cell.number, node.full());
+        let look = move |ledger: &Ledger| {
+            let ranked = rest.into_iter();
+            let ranked = ranked.filter_map(|id| Some((id, rank_in(ledger, number, id, &full)?)));
+            ranked.collect::<Vec<_>>()
+        };
+        ranks.extend(app.ledger.read(look).await?.value);
+    }
+    Ok(ranks)
+}
+
+/// The attempts of a report of which something is to be kept beside what the cell keeps.
+pub(super) fn with_words(cell: &CellService, beat: &Heartbeat) -> Vec<AttemptId> {
+    let said = beat.attempts.iter();
+    let said = said.filter(|said| said.message.is_some() || said.log_tail.is_some());
+    said.filter_map(|said| own_attempt(cell, &said.id)).collect()
+}
+
+/// The attempt of a cell that an id stands for.
+pub(super) fn own_attempt(cell: &CellService, id: &str) -> Option<AttemptId> {
+    let (at, attempt) = read_attempt_id(id)?;
+    (at == cell.number.0).then_some(attempt)
+}
+
+/// Keeps what came along with the reports on attempts of the node; losing it loses no money.
+pub(super) fn keep_words(
+    app: &App,
+    cell: &CellService,
+    node: &NodeKey,
+    beat: &Heartbeat,
+    ranks: &BTreeMap<AttemptId, u32>,
+) {
+    let tag = NodeTag::of(&cell.region, node);
+    for said in &beat.attempts {
+        let attempt = own_attempt(cell, &said.id);
+        let Some((attempt, rank)) = attempt.and_then(|id| Some((id, *ranks.get(&id)?))) else {
+            continue;
+        };
+        let stored = stored_attempt_id(cell.number.0, attempt);
+        let noted = match said.message.as_deref() {
+            Some(text) => app.logs.note(tag.clone(), &stored, text),
+            None => Ok(()),
+        };
+        let kept = match said.log_tail.as_deref() {
+            Some(tail) => app.logs.tail(Output { attempt: stored, rank, node: tag.clone() }, tail),
+            None => Ok(()),
+        };
+        if let Err(error) = noted.and(kept) {
+            tracing::warn!(%error, attempt = %said.id, "what the agent said was not kept");
+        }
+    }
+}
+
+/// Keeps output of an attempt.
+#[utoipa::path(post, path = "/v1/nodes/{id}/logs", tag = "nodes", operation_id = "send_node_log",
+    params(("id" = String, Path, description = "The node's name")), request_body = LogChunk,
+    responses((status = 200, description = "Where the next piece belongs", body = LogKept)))]
+pub(super) async fn logs(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let chunk: LogChunk = convert(body)?;
+    caller.principal.require("send_node_log")?;
+    let id = named("node", id)?;
+    let found = owned(&app, &caller, &id, Resolve::OwnFirst).await?;
+    let (cell, node) = (found.cell, found.key);
+    check_binding(&caller, &cell.region, &id)?;
+    let data = BASE64.decode(&chunk.data);
+    let data = data.map_err(|_| Failure::invalid("data", "must be base64 with padding"))?;
+    if data.len() > MAX_PIECE_BYTES {
+        return Err(Failure::invalid("data", "at most 1 MiB at once; send it in pieces"));
+    }
+    let missing = || Failure::not_found("attempt", &chunk.attempt);
+    let attempt = own_attempt(cell, &chunk.attempt).ok_or_else(missing)?;
+    let own = node.clone();
+    let current = cell.gateway.read(move |all: &Cell| all.node_named(&own).map(|n| n.incarnation));
+    let current = current.await?.value.unwrap_or(0);
+    if chunk.incarnation != current {
+        let detail = format!("the node's agent started again as {current}; register again");
+        return Err(Failure::new(Code::StaleIncarnation, detail));
+    }
+    let ranks = ranks(&app, cell, &node, vec![attempt]).await?;
+    let rank = *ranks.get(&attempt).ok_or_else(missing)?;
+    let stored = stored_attempt_id(cell.number.0, attempt);
+    let output = Output { attempt: stored, rank, node: NodeTag::of(&cell.region, &node) };
+    let next_offset = app.logs.append(output, chunk.offset, data).await.map_err(refused)?;
+    Ok(json(StatusCode::OK, &LogKept { next_offset }))
+}
+
+/// Why output was not kept, in the interface's words.
+fn refused(error: LogError) -> Failure {
+    let code = match &error {
+        LogError::TooFast(_) => Code::RateLimited,
+        LogError::Busy => Code::Unavailable,
+        LogError::Disk(_) => Code::StorageFull,
+    };
+    let failure = Failure::new(code, error.to_string());
+    match error {
+        LogError::TooFast(seconds) => failure.retry_after(seconds),
+        LogError::Busy | LogError::Disk(_) => failure,
+    }
+}
