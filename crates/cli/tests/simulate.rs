@@ -1,22 +1,21 @@
 //! `bursar simulate` as a process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// The folder of the traces: `BURSAR_TRACES`, or `shared/traces` beside the repository.
-fn traces() -> PathBuf {
-    let folder = std::env::var_os("BURSAR_TRACES").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"),
-        PathBuf::from,
-    );
-    assert!(
-        folder.is_dir(),
-        "the traces are not at {}; set BURSAR_TRACES to the folder that holds openb/ and jct/",
-        folder.display()
-    );
-    folder
+/// The folder with the traces of a seed, made once.
+fn traces() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("simulate-traces");
+        let path = folder.display().to_string();
+        let output = simulate(&["generate", &path, "--seed", "1"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        folder
+    })
 }
 
 fn simulate(arguments: &[&str]) -> Output {
@@ -25,9 +24,8 @@ fn simulate(arguments: &[&str]) -> Output {
 }
 
 fn placement(more: &[&str]) -> Output {
-    let folder = traces().join("openb");
-    let nodes = folder.join("openb_node_list_gpu_node.csv").display().to_string();
-    let jobs = folder.join("openb_pod_list_default.csv").display().to_string();
+    let nodes = traces().join("nodes.csv").display().to_string();
+    let jobs = traces().join("tasks-usual.csv").display().to_string();
     let arguments = ["placement", "--nodes", &nodes, "--jobs", &jobs, "--seeds", "2"];
     simulate(&[&arguments, more].concat())
 }
@@ -80,7 +78,7 @@ fn a_study_that_cannot_be_made_says_why() {
 
 #[test]
 fn queue_prints_the_figures_of_each_policy_as_json() {
-    let jobs = traces().join("jct/shockwave_120.trace").display().to_string();
+    let jobs = traces().join("jobs-short.csv").display().to_string();
     let queue = ["queue", "--jobs", &jobs, "--gpus", "32", "--json"];
     let output = simulate(&[&queue, &["--set", "half_life_ms=3600000"][..]].concat());
     assert!(output.status.success());
@@ -102,10 +100,29 @@ fn queue_prints_the_figures_of_each_policy_as_json() {
 
 #[test]
 fn queue_refuses_a_cluster_that_a_job_can_never_run_on() {
-    let jobs = traces().join("jct/trace3.csv").display().to_string();
+    let jobs = traces().join("jobs-gangs.csv").display().to_string();
     let output = simulate(&["queue", "--jobs", &jobs, "--gpus", "16"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("asks for 32 GPUs"));
     let output = simulate(&["queue", "--jobs", &jobs, "--gpus", "65"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("not a multiple of 8"));
+}
+
+#[test]
+fn generated_traces_are_the_same_for_a_seed_and_a_folder_that_cannot_be_written_is_named() {
+    let again = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("simulate-traces-again");
+    let path = again.display().to_string();
+    assert!(simulate(&["generate", &path]).status.success());
+    let mut files = 0;
+    for entry in std::fs::read_dir(traces()).expect("the folder is there") {
+        let name = entry.expect("the folder can be read").file_name();
+        let read = |folder: &Path| std::fs::read(folder.join(&name)).expect("the file is there");
+        assert!(read(traces()) == read(&again), "{name:?} differs");
+        files += 1;
+    }
+    assert_eq!(files, 10);
+    let refused = simulate(&["generate", "/proc/none"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(why.starts_with("error: /proc/none cannot be written"), "{why}");
 }

@@ -1,54 +1,82 @@
-//! The queue simulator gives the published figures where it should, and the cell runs on it.
+//! How long jobs wait and how fairly, on families that a seed makes. The published figures are held by
+//! `studies.rs`, where the traces are.
 
 mod support;
 
 use bursar_core::cell::CellConfig;
+use bursar_sim::families::queue::{QueueFamily, jobs};
 use bursar_sim::queue::baseline::{self, Baseline};
 use bursar_sim::queue::metrics::figures;
 use bursar_sim::queue::shares::{Window, share_errors, windows, worst_beyond_rule};
 use bursar_sim::queue::{Cluster, Run, cell, first_impossible};
-use bursar_sim::traces::{JobRow, read_jobs};
+use bursar_sim::traces::JobRow;
+use support::{EIGHT_NODES, by_the_cell, dealt_to, users};
 
-const EIGHT_NODES: Cluster = Cluster { nodes: 8, gpus_per_node: 8 };
+/// The seed of the families.
+const SEED: u64 = 1;
 
-fn trace(name: &str) -> Vec<JobRow> {
-    read_jobs(&support::traces().join("jct").join(name)).expect("a valid file")
-}
-
-/// Each job is its own user.
-fn users(jobs: &[JobRow]) -> Vec<String> {
-    (0..jobs.len()).map(|job| format!("lab:u{job}")).collect()
-}
-
-fn by_the_cell(jobs: &[JobRow], accounts: &[String], cluster: Cluster) -> Run {
-    let config = CellConfig::default();
-    cell::run(jobs, accounts, cluster, &config, &mut || {}).expect("the defaults are fine")
+#[test]
+fn jobs_are_done_sooner_than_by_least_attained_service_which_knows_no_durations_either() {
+    // The mean completion time against the levels of Tiresias in this simulator, where starting costs
+    // nothing: 96, 80 and 46 % of it when measured.
+    for (family, known) in
+        [(QueueFamily::Gangs, 0.99), (QueueFamily::GangsAtOnce, 0.85), (QueueFamily::Long, 0.55)]
+    {
+        let jobs = jobs(family, SEED);
+        let mean = |run: &Run| figures(&jobs, EIGHT_NODES, run).mean_jct_s;
+        let ours = mean(&by_the_cell(&jobs, &users(&jobs), EIGHT_NODES));
+        let theirs = mean(&baseline::run(&jobs, EIGHT_NODES, Baseline::Las));
+        let part = ours / theirs;
+        assert!(part <= known, "{}: {ours:.0} s, {part:.2} of {theirs:.0} s", family.name());
+    }
 }
 
 #[test]
-fn policies_that_know_durations_come_within_seven_per_cent_of_the_published_values() {
-    for (name, baseline, published) in [
-        ("trace1.csv", Baseline::Srtf, 1_370_603.0),
-        ("trace1.csv", Baseline::Srsf, 980_141.0),
-        ("trace3.csv", Baseline::Srtf, 193_082.0),
-        ("trace3.csv", Baseline::Srsf, 185_022.0),
-        ("trace3_pr.csv", Baseline::Srtf, 844_395.0),
-        ("trace3_pr.csv", Baseline::Srsf, 798_058.0),
+fn jobs_take_less_than_twice_as_long_as_with_policies_that_know_durations() {
+    // 1.31, 1.81 and 1.45 times when measured; 1.4 to 1.9 times on the published traces.
+    for (family, known) in
+        [(QueueFamily::Gangs, 1.45), (QueueFamily::GangsAtOnce, 1.95), (QueueFamily::Short, 2.0)]
+    {
+        let jobs = jobs(family, SEED);
+        let mean = |run: &Run| figures(&jobs, EIGHT_NODES, run).mean_jct_s;
+        let ours = mean(&by_the_cell(&jobs, &users(&jobs), EIGHT_NODES));
+        let best = [Baseline::Srtf, Baseline::Srsf]
+            .map(|policy| mean(&baseline::run(&jobs, EIGHT_NODES, policy)));
+        assert!(ours >= best[0].min(best[1]), "{}: better than it can be", family.name());
+        assert!(ours <= best[0] * known, "{}: {ours:.0} s, {:.0} s", family.name(), best[0]);
+    }
+}
+
+#[test]
+fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
+    // The worst share error of a day, and what the rule of fair share does not explain of it.
+    for (family, count, known, by_the_cell_alone) in [
+        (QueueFamily::Gangs, 2, 0.05, 0.0),
+        (QueueFamily::GangsAtOnce, 2, 0.05, 0.0),
+        (QueueFamily::GangsAtOnce, 3, 0.05, 0.0),
+        // Gangs of half the cell, which is twice what one of four is entitled to.
+        (QueueFamily::GangsAtOnce, 4, 0.05, 0.0),
+        // Gangs of four times what one of eight is entitled to.
+        (QueueFamily::GangsAtOnce, 8, 0.06, 0.0),
+        (QueueFamily::Long, 2, 0.05, 0.0),
     ] {
-        let jobs = trace(name);
-        let run = baseline::run(&jobs, EIGHT_NODES, baseline);
-        let ours = figures(&jobs, EIGHT_NODES, &run).mean_jct_s;
-        // Theirs has a cost of starting, ours has none.
-        assert!(
-            (0.93..=1.0).contains(&(ours / published)),
-            "{name} {baseline:?}: {ours:.0} against {published}"
-        );
+        let jobs = jobs(family, SEED);
+        let tenants = dealt_to(count, &jobs);
+        let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
+        let windows = day_windows(&jobs, &tenants, &run);
+        let name = family.name();
+        assert!(windows.len() > 100, "{name}, {count}: {} windows", windows.len());
+        for (tenant, error) in share_errors(&windows) {
+            assert!(error <= known, "{name}, {count}, {tenant}: {:.1} %", error * 100.0);
+        }
+        let beyond = worst_beyond_rule(&windows);
+        assert!(beyond <= by_the_cell_alone, "{name}, {count}: {:.1} %", beyond * 100.0);
     }
 }
 
 #[test]
 fn no_gpu_is_ever_used_twice_and_every_job_gets_its_whole_time() {
-    let jobs = trace("shockwave_120.trace");
+    let jobs = jobs(QueueFamily::Short, SEED);
     let cluster = Cluster { nodes: 4, gpus_per_node: 8 };
     let runs =
         [baseline::run(&jobs, cluster, Baseline::Srtf), by_the_cell(&jobs, &users(&jobs), cluster)];
@@ -74,7 +102,7 @@ fn no_gpu_is_ever_used_twice_and_every_job_gets_its_whole_time() {
 
 #[test]
 fn the_cell_gives_the_same_run_every_time() {
-    let jobs = trace("shockwave_120.trace");
+    let jobs = jobs(QueueFamily::Short, SEED);
     let cluster = Cluster { nodes: 4, gpus_per_node: 8 };
     let run = || by_the_cell(&jobs, &users(&jobs), cluster);
     assert_eq!(run(), run());
@@ -155,35 +183,6 @@ fn tenants_whose_jobs_resume_and_need_more_than_twice_their_part_get_equal_parts
 }
 
 #[test]
-fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
-    let traces = [
-        // Jobs of a whole node, where small ones of the same tenant are on every node.
-        ("trace1.csv", 2, 0.05, 0.0),
-        ("trace3.csv", 2, 0.05, 0.0),
-        ("trace3_pr.csv", 2, 0.05, 0.0),
-        ("trace3_pr.csv", 3, 0.05, 0.0),
-        // Gangs of half the cell, which is twice what one of four is entitled to.
-        ("trace3_pr.csv", 4, 0.084, 0.064),
-        // Gangs of four times what one of eight is entitled to. Most of what is left is the pause of a
-        // tenant that comes back, and what nobody else could use.
-        ("trace3.csv", 8, 0.283, 0.0),
-        ("trace3_pr.csv", 8, 0.286, 0.31),
-    ];
-    for (name, count, known, by_the_cell_alone) in traces {
-        let jobs = trace(name);
-        let tenants: Vec<String> =
-            (0..jobs.len()).map(|job| format!("lab:t{}", job % count)).collect();
-        let run = by_the_cell(&jobs, &tenants, EIGHT_NODES);
-        let windows = day_windows(&jobs, &tenants, &run);
-        for (tenant, error) in share_errors(&windows) {
-            assert!(error <= known, "{name}, {count}, {tenant}: {:.1} %", error * 100.0);
-        }
-        let beyond = worst_beyond_rule(&windows);
-        assert!(beyond <= by_the_cell_alone, "{name}, {count}: {:.1} %", beyond * 100.0);
-    }
-}
-
-#[test]
 fn tenants_whose_jobs_do_not_resume_get_equal_parts_of_every_day_in_most_mixes() {
     for mix in HARMLESS {
         let error = worst_share_error(mix, false);
@@ -211,18 +210,6 @@ fn tenants_with_long_turns_are_no_further_from_their_parts_than_the_study_says()
 }
 
 #[test]
-fn on_busy_traces_jobs_are_done_sooner_than_with_tiresias() {
-    for (name, tiresias) in
-        [("trace1.csv", 3_330_371.0), ("trace3.csv", 347_213.0), ("trace3_pr.csv", 2_213_110.0)]
-    {
-        let jobs = trace(name);
-        let run = by_the_cell(&jobs, &users(&jobs), EIGHT_NODES);
-        let ours = figures(&jobs, EIGHT_NODES, &run).mean_jct_s;
-        assert!(ours < tiresias, "{name}: {ours:.0} s");
-    }
-}
-
-#[test]
 fn jobs_that_can_never_run_are_found_before_anything_runs() {
     let job = |gpus| JobRow { tenant: None, submit_ms: 0, duration_ms: 1, gpus, resumable: true };
     let jobs = |gpus: &[u32]| gpus.iter().copied().map(job).collect::<Vec<_>>();
@@ -233,7 +220,7 @@ fn jobs_that_can_never_run_are_found_before_anything_runs() {
 
 #[test]
 fn settings_under_which_nodes_would_be_lost_are_refused() {
-    let jobs = trace("shockwave_120.trace");
+    let jobs = jobs(QueueFamily::Short, SEED);
     let config = CellConfig { heartbeat_ms: 90_000, ..CellConfig::default() };
     let refused = cell::run(&jobs, &users(&jobs), EIGHT_NODES, &config, &mut || {});
     assert!(refused.is_err_and(|error| error.to_string().contains("must be longer")));

@@ -1,10 +1,11 @@
 //! Trace files are read strictly.
 
-mod support;
-
 use std::path::PathBuf;
 
 use bursar_core::cell::shape::GpuDemand;
+use bursar_sim::families::cluster::{TaskFamily, nodes, tasks};
+use bursar_sim::families::files;
+use bursar_sim::families::queue::{QueueFamily, jobs};
 use bursar_sim::traces::{TraceError, read_jobs, read_nodes, read_tasks};
 use proptest::prelude::*;
 
@@ -23,14 +24,18 @@ fn refusal(test: &str, row: &str) -> String {
 }
 
 #[test]
-fn the_shared_cluster_has_1213_nodes_and_6212_gpus() {
-    let folder = support::traces().join("openb");
-    let nodes = read_nodes(&folder.join("openb_node_list_gpu_node.csv")).expect("a valid file");
-    assert_eq!(nodes.len(), 1213);
-    assert_eq!(nodes.iter().map(|node| u32::from(node.gpus)).sum::<u32>(), 6212);
-    let tasks = read_tasks(&folder.join("openb_pod_list_default.csv")).expect("a valid file");
-    assert_eq!(tasks.len(), 8152);
-    assert_eq!(tasks.iter().map(|task| task.gpu.total()).sum::<u32>(), 6_086_800);
+fn what_is_written_of_a_family_is_read_as_it_was() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("families");
+    files::write_all(&folder, 7).expect("the test's folder can be written");
+    assert_eq!(read_nodes(&folder.join("nodes.csv")).expect("a valid file"), nodes(7));
+    for family in TaskFamily::ALL {
+        let file = folder.join(format!("tasks-{}.csv", family.name()));
+        assert_eq!(read_tasks(&file).expect("a valid file"), tasks(family, 7));
+    }
+    for family in QueueFamily::ALL {
+        let file = folder.join(format!("jobs-{}.csv", family.name()));
+        assert_eq!(read_jobs(&file).expect("a valid file"), jobs(family, 7));
+    }
 }
 
 #[test]
@@ -84,12 +89,14 @@ fn a_node_has_at_most_64_gpus_and_a_model_if_it_has_any() {
 
 #[test]
 fn jobs_come_from_csv_in_milliseconds_or_from_tabs_in_seconds() {
-    let jobs = read_jobs(&support::traces().join("jct/trace3.csv")).expect("a valid file");
-    assert_eq!((jobs.len(), jobs[0].gpus, jobs[0].duration_ms), (992, 4, 927_475_000));
-    let jobs = read_jobs(&support::traces().join("jct/shockwave_120.trace"));
-    let jobs = jobs.expect("a valid file");
-    assert_eq!(jobs.len(), 120);
-    assert_eq!((jobs[1].submit_ms, jobs[1].duration_ms, jobs[1].gpus), (55_000, 3_338_000, 1));
+    let text = "job_id,num_gpu,submit_time,model,duration\n0,4,1500,bert,927475000\n";
+    let jobs = read_jobs(&file("milliseconds", text)).expect("a valid file");
+    assert_eq!((jobs[0].gpus, jobs[0].submit_ms, jobs[0].duration_ms), (4, 1500, 927_475_000));
+    let tabbed = file("seconds", "a b\tpython main.py\tx\t--n\t1\t9\t2\tgns\t1\t-1.0\t3338\t55\n");
+    let renamed = tabbed.with_extension("trace");
+    std::fs::rename(&tabbed, &renamed).expect("the test's folder can be written");
+    let jobs = read_jobs(&renamed).expect("a valid file");
+    assert_eq!((jobs[0].submit_ms, jobs[0].duration_ms, jobs[0].gpus), (55_000, 3_338_000, 2));
 }
 
 #[test]

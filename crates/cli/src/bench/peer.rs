@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
+/// Where the peer's script is, seen from the root of the repository.
+pub(in crate::bench) const PG_SCRIPT: &str = "crates/bench/peers/pg/run.sh";
+
 /// Seconds after which the script is given up: a standby that does not follow keeps it for ever.
 const LONGEST: &str = "600";
 
@@ -56,22 +59,14 @@ pub(in crate::bench) struct Baseline<'a> {
 }
 
 impl Baseline<'_> {
-    /// The script at work in a folder, with all it needs to have a standby that follows: it would change the address
-    /// of the primary into one that is none, by its only use of `sed`, and wait minutes for a checkpoint before it copies.
-    fn command(&self, folder: &Path) -> Result<Command, Failure> {
+    /// The script, with the programs it is to use.
+    fn command(&self) -> Command {
         let mut command = Command::new("timeout");
         command.args([LONGEST, "bash"]).arg(self.script).env("PGBIN", self.binaries);
         if self.standby {
-            let without = folder.join("without-sed");
-            if !without.exists() {
-                std::fs::create_dir(&without)?;
-                std::os::unix::fs::symlink("/bin/false", without.join("sed"))?;
-            }
-            let path = std::env::var("PATH").unwrap_or_default();
-            command.env("PATH", format!("{}:{path}", without.display()));
-            command.env("PGEXTRA", "checkpoint_completion_target = 0").arg("-S");
+            command.arg("-S");
         }
-        Ok(command)
+        command
     }
 
     /// Runs the script at each number of clients and keeps the best.
@@ -87,7 +82,7 @@ impl Baseline<'_> {
         for count in clients {
             let work = folder.join(format!("pg-{accounts}-{count}"));
             let output = self
-                .command(folder)?
+                .command()
                 .env("PGPORT_BASE", port.to_string())
                 .args(["-s", "pair", "-c", &count.to_string(), "-a", &accounts.to_string()])
                 .args(["-d", &seconds.to_string(), "-r", &runs.to_string(), "-D"])
@@ -108,5 +103,16 @@ impl Baseline<'_> {
             }
         }
         Ok(best)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_is_part_of_the_repository() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert!(root.join(PG_SCRIPT).is_file());
     }
 }

@@ -1,5 +1,6 @@
 //! `bursar simulate`: studies on traces.
 
+mod generate;
 mod placement;
 mod queue;
 
@@ -13,11 +14,14 @@ pub(crate) enum Simulate {
     Placement(placement::PlacementArguments),
     /// How long jobs wait, and how fairly, by scheduling policy.
     Queue(queue::QueueArguments),
+    /// Write traces that a seed makes, shaped after published ones.
+    Generate(generate::GenerateArguments),
 }
 
 pub(crate) fn run(study: Simulate) -> Result<(), Failure> {
     match study {
         Simulate::Placement(arguments) => placement::run(arguments),
         Simulate::Queue(arguments) => queue::run(arguments),
+        Simulate::Generate(arguments) => generate::run(&arguments),
     }
 }

@@ -1,5 +1,6 @@
-//! Policies that know how long each job will run. At every arrival and every end the whole cluster
-//! is dealt out anew, the most urgent job first; whoever gets nothing waits.
+//! Policies to compare with: two that know how long each job will run, and one that does not. At every
+//! arrival and every end the whole cluster is dealt out anew, the most urgent job first; who gets nothing
+//! waits.
 
 use super::{Cluster, Finished, Run, Stretch};
 use crate::traces::JobRow;
@@ -11,7 +12,13 @@ pub enum Baseline {
     Srtf,
     /// Shortest remaining service first: time multiplied by GPUs.
     Srsf,
+    /// Least attained service first, in the levels of Tiresias; knows no durations.
+    Las,
 }
+
+/// GPU-milliseconds at which a job sinks to the next level of [`Baseline::Las`], as in the simulators of
+/// Tiresias and Muri.
+const LEVELS: [i64; 2] = [3_250_000, 7_200_000];
 
 /// A job that was submitted and is not done.
 struct Active {
@@ -21,6 +28,25 @@ struct Active {
     running: Option<i64>,
     started_ms: Option<i64>,
     starts: u32,
+}
+
+impl Active {
+    /// GPU-milliseconds that it has had.
+    fn attained(&self, row: &JobRow) -> i64 {
+        (row.duration_ms - self.remaining_ms) * i64::from(row.gpus)
+    }
+
+    /// How many levels it has sunk.
+    fn level(&self, row: &JobRow) -> usize {
+        LEVELS.iter().filter(|level| **level <= self.attained(row)).count()
+    }
+
+    /// For how long it must run until it sinks to the next level, if there is one.
+    fn sinks_in(&self, row: &JobRow) -> Option<i64> {
+        let level = LEVELS.get(self.level(row))?;
+        let gpus = i64::from(row.gpus);
+        Some((level - self.attained(row) + gpus - 1) / gpus)
+    }
 }
 
 /// Runs a trace. Every job can run on the cluster: see [`super::first_impossible`].
@@ -40,7 +66,11 @@ pub fn run(jobs: &[JobRow], cluster: Cluster, baseline: Baseline) -> Run {
             active.iter().filter(|job| job.running.is_some()).map(|job| job.remaining_ms);
         let next_end = next_end.min().map(|remaining| now + remaining);
         let next_arrival = arrivals.peek().map(|(_, row)| row.submit_ms);
-        let Some(next) = next_end.into_iter().chain(next_arrival).min() else { break };
+        let running = active.iter().filter(|job| job.running.is_some());
+        let sinks = running.filter_map(|job| job.sinks_in(&jobs[job.job]));
+        let next_sink = sinks.min().filter(|_| baseline == Baseline::Las).map(|wait| now + wait);
+        let candidates = next_end.into_iter().chain(next_arrival).chain(next_sink);
+        let Some(next) = candidates.min() else { break };
         for job in active.iter_mut().filter(|job| job.running.is_some()) {
             job.remaining_ms -= next - now;
         }
@@ -73,6 +103,7 @@ fn deal(
         let urgency = match baseline {
             Baseline::Srtf => i128::from(active.remaining_ms),
             Baseline::Srsf => i128::from(active.remaining_ms) * i128::from(jobs[active.job].gpus),
+            Baseline::Las => active.level(&jobs[active.job]) as i128,
         };
         (urgency, active.job)
     });
@@ -131,6 +162,14 @@ mod tests {
         let jobs = [job(0, 10, 16), job(0, 12, 1), job(0, 12, 1)];
         assert_eq!(ends(&jobs, Baseline::Srtf), [10, 22, 22]);
         assert_eq!(ends(&jobs, Baseline::Srsf), [22, 12, 12]);
+    }
+
+    #[test]
+    fn a_job_that_had_its_hour_waits_for_those_that_did_not() {
+        let hour = 3_600_000;
+        // The first has had its first level after a sixteenth of 3 250 s, its second after 450 s of its own.
+        let jobs = [job(0, hour, 16), job(1000, 300_000, 16), job(2000, 100_000, 16)];
+        assert_eq!(ends(&jobs, Baseline::Las), [hour + 400_000, 850_000, 506_250]);
     }
 
     #[test]

@@ -45,8 +45,8 @@ pub(crate) struct HttpArguments {
     /// Instead: half the load for so long, and what it does to memory.
     #[arg(long, value_name = "SECONDS")]
     soak: Option<u64>,
-    /// The script of the PostgreSQL baseline; left out if it is not there.
-    #[arg(long, value_name = "FILE", default_value = "../shared/baselines/pg/run.sh")]
+    /// The script of the PostgreSQL baseline, seen from the root of the repository; left out if it is not there.
+    #[arg(long, value_name = "FILE", default_value = peer::PG_SCRIPT)]
     baseline: PathBuf,
     /// Clients at which the baseline is tried, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]

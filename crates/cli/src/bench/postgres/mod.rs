@@ -35,8 +35,8 @@ pub(crate) struct PostgresArguments {
     /// How long each repetition takes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// The script of the baseline; left out if it is not there.
-    #[arg(long, value_name = "FILE", default_value = "../shared/baselines/pg/run.sh")]
+    /// The script of the baseline, seen from the root of the repository; left out if it is not there.
+    #[arg(long, value_name = "FILE", default_value = peer::PG_SCRIPT)]
     baseline: PathBuf,
     /// Clients at which the baseline is tried, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = ["8", "16"])]

@@ -1,0 +1,72 @@
+//! Families of traces that a seed makes: clusters, tasks and queues shaped after published ones.
+//!
+//! The studies of `docs/placement.md` and `docs/queue-study.md` are made on traces of production clusters,
+//! which are not part of this repository. These families stand in for them in tests and examples. They
+//! follow the distributions that were published with the traces, and copy none of their rows:
+//!
+//! - [`cluster`]: machines and tasks after the GPU cluster of Alibaba (2023; USENIX ATC 2023): few kinds of
+//!   machines, most tasks a share of a GPU or one, few gangs, and the same departures from it as in the study
+//!   (more CPU-only tasks, more shares, tasks that name models, more gangs);
+//! - [`queue`]: jobs after those of the Philly cluster (USENIX ATC 2019), as the simulators of Tiresias and
+//!   Muri use them: durations from seconds to weeks, arrivals in bursts, gangs of up to half the cluster; and
+//!   a short one after Shockwave (NSDI 2023).
+//!
+//! All draws are in whole numbers, so that a seed gives the same rows on every machine. [`files`] writes
+//! them in the columns that [`crate::traces`] reads.
+
+pub mod cluster;
+pub mod files;
+pub mod queue;
+
+use crate::random::Dice;
+
+/// One of several kinds, each with its weight.
+fn pick<'a, T>(dice: &mut Dice, kinds: &'a [(u32, T)]) -> &'a T {
+    let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();
+    let mut drawn = dice.below(total as usize) as u32;
+    for (weight, kind) in kinds {
+        if drawn < *weight {
+            return kind;
+        }
+        drawn -= weight;
+    }
+    unreachable!("what is drawn is below the sum of the weights")
+}
+
+/// A value of a distribution that is known by some of its quantiles, in thousandths and in order; between
+/// two of them all values are equally likely.
+fn quantile(dice: &mut Dice, quantiles: &[(i64, i64)]) -> i64 {
+    let drawn = dice.below(1_000_000) as i64;
+    for pair in quantiles.windows(2) {
+        let ((from, low), (to, high)) = (pair[0], pair[1]);
+        if drawn < to * 1000 {
+            return low + (high - low) * (drawn - from * 1000) / ((to - from) * 1000);
+        }
+    }
+    unreachable!("the last quantile is the thousandth")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_as_frequent_as_their_weights() {
+        let mut dice = Dice::new(1, 0);
+        let kinds = [(1, 'a'), (0, 'b'), (3, 'c')];
+        let drawn: Vec<char> = (0..4000).map(|_| *pick(&mut dice, &kinds)).collect();
+        let count = |kind| drawn.iter().filter(|drawn| **drawn == kind).count();
+        assert_eq!(count('b'), 0);
+        assert!((900..1100).contains(&count('a')), "{}", count('a'));
+    }
+
+    #[test]
+    fn values_lie_between_their_quantiles() {
+        let mut dice = Dice::new(1, 0);
+        let quantiles = [(0, 10), (500, 20), (1000, 1020)];
+        let drawn: Vec<i64> = (0..4000).map(|_| quantile(&mut dice, &quantiles)).collect();
+        let small = drawn.iter().filter(|value| **value < 20).count();
+        assert!((1900..2100).contains(&small), "{small}");
+        assert!(drawn.iter().all(|value| (10..1020).contains(value)));
+    }
+}
