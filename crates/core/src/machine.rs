@@ -52,6 +52,29 @@ pub trait Machine {
     /// `next_deadline() <= now`.
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Self::Event>);
 
+    /// Like [`Machine::decide_due`], for the first thing alone. Asked for after a step failed: what
+    /// fails then is the thing that [`Machine::decide_set_aside`] sets aside.
+    fn decide_one_due(&self, now: Timestamp, events: &mut Vec<Self::Event>) {
+        self.decide_due(now, events);
+    }
+
+    /// Names a command that is sent again until it is taken: a message of another machine. `None` for
+    /// everything else.
+    fn message_name(
+        _envelope: &Self::Envelope,
+        _command: &Self::Command,
+    ) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Pushes the event after which the machine goes on without a thing that fails again and again.
+    /// Pushes nothing where the machine cannot go on without it.
+    fn decide_set_aside(&self, _stuck: Stuck<'_, Self>, _events: &mut Vec<Self::Event>)
+    where
+        Self: Sized,
+    {
+    }
+
     /// Starts to remember how to undo, for a group of commands that happens whole or not at all.
     fn begin_group(&mut self);
 
@@ -63,6 +86,14 @@ pub trait Machine {
 
     /// One hash over the whole state, equal on replicas and after replay.
     fn digest(&self) -> Digest;
+}
+
+/// Something that comes again until it is done.
+pub enum Stuck<'a, M: Machine> {
+    /// The first thing that is due.
+    Due,
+    /// A message of another machine: see [`Machine::message_name`].
+    Message(&'a M::Envelope, &'a M::Command),
 }
 
 /// The instant at which a machine decides when the clock says `clock`: its time never runs back.

@@ -17,6 +17,12 @@ pub enum EngineError {
     /// Nothing happened: there is no space to remember it. Reads go on.
     #[error("the journal's disk is full")]
     StorageFull,
+    /// Nothing happened: the server failed while it handled this request. The machine goes on.
+    #[error("the server failed while it handled this request; nothing of it happened")]
+    Internal,
+    /// Nothing happened: it would be more than one decision may be.
+    #[error("{0}")]
+    TooLarge(String),
     /// Nothing happened, and nothing will until the process is started again.
     #[error("stopped: {0}")]
     Stopped(String),

@@ -1,10 +1,13 @@
 //! How others talk to a machine.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
+use bursar_journal::BuilderMark;
 
 use crate::codec::Hosted;
 use crate::error::EngineError;
@@ -58,13 +61,49 @@ pub trait Attended<M: Machine> {
     /// The last record that was decided.
     fn position(&self) -> u64;
 
+    /// The instant of all of it.
+    fn now(&self) -> Timestamp;
+
     /// Decides a command. It stands once the answer to the whole message is given, whatever else the
     /// message asks for.
+    ///
+    /// # Errors
+    /// The command failed, and nothing of it happened.
     fn execute(
         &mut self,
         envelope: &M::Envelope,
         command: &M::Command,
-    ) -> Result<M::Reply, M::Refusal>;
+    ) -> Result<Result<M::Reply, M::Refusal>, EngineError>;
+
+    /// Where the decisions stand, for [`Attended::abandon`].
+    fn mark(&self) -> WorkMark;
+
+    /// Takes back what was decided since `mark`, because the work that decided it panicked. The state
+    /// is rebuilt before anything else is served, unless nothing was decided.
+    fn abandon(&mut self, mark: WorkMark) -> EngineError;
+}
+
+/// Where the decisions of one message stand.
+#[derive(Copy, Clone, Debug)]
+pub struct WorkMark {
+    pub(crate) records: BuilderMark,
+    pub(crate) position: u64,
+    /// How many loads were handed over in the middle of a message.
+    pub(crate) flushes: u64,
+}
+
+/// Does one part of a message. If it panics, nothing of this part happened, and the rest goes on.
+///
+/// # Errors
+/// The part panicked.
+pub fn attempt<M: Machine, T>(
+    attended: &mut dyn Attended<M>,
+    work: impl FnOnce(&mut dyn Attended<M>) -> T,
+) -> Result<T, EngineError> {
+    let mark = attended.mark();
+    // What a panic leaves behind is taken back by `abandon`.
+    let done = catch_unwind(AssertUnwindSafe(|| work(&mut *attended)));
+    done.map_err(|_| attended.abandon(mark))
 }
 
 /// Looks and decides; without a machine it answers at once.
@@ -76,6 +115,8 @@ pub(crate) struct View<'a, M> {
     pub(crate) machine: &'a M,
     pub(crate) position: u64,
     pub(crate) at: Timestamp,
+    /// Counts requests that panicked.
+    pub(crate) panics: &'a AtomicU64,
 }
 
 pub(crate) enum Message<M: Machine> {
@@ -164,7 +205,12 @@ impl<M: Hosted> Handle<M> {
     ) {
         self.post(Message::Query(Box::new(move |view| match view {
             Ok(view) => {
-                let value = read(view.machine);
+                // A look changes nothing, so a panic leaves nothing behind.
+                let Ok(value) = catch_unwind(AssertUnwindSafe(|| read(view.machine))) else {
+                    view.panics.fetch_add(1, Ordering::Relaxed);
+                    respond(Err(EngineError::Internal));
+                    return None;
+                };
                 let seen = Seen { value, position: view.position, at: view.at };
                 Some(Box::new(move |durable: Result<(), EngineError>| {
                     respond(durable.map(|()| seen));
@@ -186,8 +232,14 @@ impl<M: Hosted> Handle<M> {
     ) {
         self.post(Message::Work(Box::new(move |attended| match attended {
             Ok(attended) => {
-                let value = work(&mut *attended);
-                let (position, at) = (attended.position(), attended.machine().now());
+                let value = match attempt(attended, work) {
+                    Ok(value) => value,
+                    Err(error) => {
+                        respond(Err(error));
+                        return None;
+                    }
+                };
+                let (position, at) = (attended.position(), attended.now());
                 let seen = Seen { value, position, at };
                 Some(Box::new(move |durable: Result<(), EngineError>| {
                     respond(durable.map(|()| seen));

@@ -3,6 +3,7 @@
 //! There is one slot. While the appender is busy the writer takes the load back and adds to it, so
 //! that a slow disk makes larger batches, not longer queues.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ impl<M: Machine> Waiting<M> {
     /// Gives the answer. What wrote is true whoever owns the journal by now; what only read is true
     /// only while nobody else can have written.
     pub(crate) fn release(self, owner: bool) {
+        // A responder that panics fails its own request only.
+        let _panicked = catch_unwind(AssertUnwindSafe(|| self.answer(owner)));
+    }
+
+    fn answer(self, owner: bool) {
         let not_owner = || EngineError::Unavailable("the lease of this server ran out".into());
         match self {
             Waiting::Command { respond, answer, wrote } => {
@@ -51,6 +57,10 @@ impl<M: Machine> Waiting<M> {
     }
 
     fn reject(self, error: &AppendError) {
+        let _panicked = catch_unwind(AssertUnwindSafe(|| self.refuse(error)));
+    }
+
+    fn refuse(self, error: &AppendError) {
         let (written, read) = explained(error);
         match self {
             Waiting::Command { respond, wrote, .. } => {
@@ -88,6 +98,11 @@ impl<M: Machine> Load<M> {
     /// An empty one, in memory used before and with room for so many bytes of records.
     fn within(waiting: Vec<Waiting<M>>, bytes: usize) -> Load<M> {
         Load { records: BatchBuilder::reusing(Vec::with_capacity(bytes)), waiting }
+    }
+
+    /// One that nothing was put into yet.
+    pub(crate) fn empty() -> Load<M> {
+        Load::within(Vec::new(), 0)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -28,6 +28,7 @@ mod replay;
 mod rhythm;
 mod session;
 mod snapshot;
+mod strikes;
 mod tidier;
 mod writer;
 
@@ -36,7 +37,7 @@ pub use clock::{Clock, ClockAlarm, ManualClock, WallClock};
 pub use codec::{Codec, CodecError, Hosted, Origin};
 pub use durable::Durable;
 pub use error::{EngineError, ReplayError};
-pub use handle::{Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen};
+pub use handle::{Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt};
 pub use lease::{LeaseTrust, Monotonic, SystemMonotonic};
 pub use ledger::LedgerCodec;
 pub use mailbox::Urgency;

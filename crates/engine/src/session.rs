@@ -1,26 +1,46 @@
 //! The deciding thread while it owns the journal: from the barrier to the first failure.
+//!
+//! A panic fails the request that caused it. Deciding reads only, so the state is as before; a panic
+//! while something is applied leaves half of it, and then nothing is served before the state is
+//! rebuilt from the journal.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bursar_core::machine::{Machine, advance, execute, machine_time};
+use bursar_core::machine::{Machine, Stuck, machine_time};
 use bursar_core::time::Timestamp;
-use bursar_journal::{AppendError, RecordKind};
+use bursar_journal::{AppendError, RecordKind, RecordTooLarge};
 
 use crate::appender::Appender;
 use crate::clock::Clock;
 use crate::codec::{Codec, Origin};
-use crate::handle::{Aborted, Attended, Message, Seen, View};
+use crate::error::EngineError;
+use crate::handle::{Aborted, Attended, Message, Seen, View, WorkMark};
 use crate::handoff::{Handoff, Load, Waiting};
 use crate::lease::LeaseTrust;
 use crate::mailbox::Mailbox;
 use crate::replay::write_group_item;
 use crate::rhythm::Rhythm;
+use crate::strikes::{Key, MAX_STRIKES, Strikes};
+
+type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
+type EnvelopeOf<C> = <<C as Codec>::Machine as Machine>::Envelope;
+type CommandOf<C> = <<C as Codec>::Machine as Machine>::Command;
+type ReplyOf<C> = <<C as Codec>::Machine as Machine>::Reply;
+type RefusalOf<C> = <<C as Codec>::Machine as Machine>::Refusal;
 
 /// Messages decided before the appender gets a chance to take what there is.
 const CHUNK: usize = 256;
 /// Messages that the machine looks at together before the first of them is decided.
 const AHEAD: usize = 16;
+
+/// The largest record of one decision, of one group or of one step of what is due. A quarter of what
+/// a record may have to be read again.
+pub(crate) const MAX_DECISION_BYTES: usize = 16 << 20;
+/// The most events of one of them.
+pub(crate) const MAX_DECISION_EVENTS: usize = 100_000;
 
 /// Why a session ended.
 pub(crate) enum End {
@@ -28,6 +48,10 @@ pub(crate) enum End {
     Stopped,
     /// The state can no longer be believed.
     Failed(AppendError),
+    /// Something panicked half way: the state is to be rebuilt.
+    Broken,
+    /// Something that is due can neither happen nor be set aside.
+    Hopeless,
 }
 
 pub(crate) struct Session<'a, C: Codec> {
@@ -43,6 +67,16 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) position: u64,
     pub(crate) batch_bytes: usize,
     pub(crate) events: Vec<<C::Machine as Machine>::Event>,
+    /// How often things failed that come again; outlives the session.
+    pub(crate) strikes: &'a Strikes,
+    /// Half of a decision is applied: nothing may be served from this state.
+    pub(crate) broken: bool,
+    /// Something that is due can neither happen nor be set aside.
+    pub(crate) hopeless: bool,
+    /// Messages and steps that were handled.
+    pub(crate) handled: u64,
+    /// Loads that were handed over in the middle of a message.
+    pub(crate) flushes: u64,
 }
 
 impl<C: Codec> Session<'_, C> {
@@ -67,6 +101,7 @@ impl<C: Codec> Session<'_, C> {
             }
             let mut stopped = self.handle_all(first, &mut load);
             while !stopped
+                && !self.broken
                 && load.records.bytes() < self.batch_bytes
                 && !self.rhythm.is_long(self.appender.write_time())
                 && self.rhythm.more(self.mailbox, load.waiting.len())
@@ -75,6 +110,9 @@ impl<C: Codec> Session<'_, C> {
                 stopped = self.handle_all(next, &mut load);
             }
             self.hand_over(load);
+            if self.broken {
+                return if self.hopeless { End::Hopeless } else { End::Broken };
+            }
             if stopped {
                 return End::Stopped;
             }
@@ -126,6 +164,11 @@ impl<C: Codec> Session<'_, C> {
         let mut next = first;
         let (mut handled, mut foreseen) = (0, 0);
         while let Some(message) = next {
+            if self.broken {
+                // Not decided, so not lost: it is handled when the state is rebuilt.
+                self.mailbox.put_back(message);
+                return false;
+            }
             if matches!(message, Message::Stop) {
                 return true;
             }
@@ -134,6 +177,7 @@ impl<C: Codec> Session<'_, C> {
             }
             self.handle(message, now, load);
             handled += 1;
+            self.handled += 1;
             // Asked before the next message is taken: one that is taken must be handled.
             if handled == CHUNK || load.records.bytes() >= self.batch_bytes {
                 break;
@@ -160,10 +204,15 @@ impl<C: Codec> Session<'_, C> {
             let mut coming = Vec::with_capacity(AHEAD);
             coming.extend(commands);
             if coming.len() > 1 {
-                self.machine.foresee(&coming);
+                self.look_ahead(&coming);
             }
             messages().count()
         })
+    }
+
+    /// Whether looking ahead works never matters: what panics there will panic alone.
+    fn look_ahead(&self, coming: &[(&EnvelopeOf<C>, &CommandOf<C>)]) {
+        let _panicked = catch_unwind(AssertUnwindSafe(|| self.machine.foresee(coming)));
     }
 
     fn handle(
@@ -174,23 +223,43 @@ impl<C: Codec> Session<'_, C> {
     ) {
         match message {
             Message::Command { envelope, command, respond } => {
-                let (value, wrote) = self.decide(&envelope, &command, now, load);
-                let answer = Ok(Seen { value, position: self.position, at: now });
-                load.waiting.push(Waiting::Command { respond, answer, wrote });
+                match self.decide(&envelope, &command, now, load) {
+                    Ok((value, wrote)) => {
+                        let answer = Ok(Seen { value, position: self.position, at: now });
+                        load.waiting.push(Waiting::Command { respond, answer, wrote });
+                    }
+                    Err(error) => {
+                        self.strike_message(&envelope, &command, &error, now, load);
+                        let (answer, wrote) = (Err(error), false);
+                        load.waiting.push(Waiting::Command { respond, answer, wrote });
+                    }
+                }
             }
             Message::Group { items, respond } => {
-                let (value, wrote) = self.decide_group(&items, now, load);
-                let answer = Ok(Seen { value, position: self.position, at: now });
+                let (answer, wrote) = match self.decide_group(&items, now, load) {
+                    Ok((value, wrote)) => {
+                        (Ok(Seen { value, position: self.position, at: now }), wrote)
+                    }
+                    Err(error) => (Err(error), false),
+                };
                 load.waiting.push(Waiting::Group { respond, answer, wrote });
             }
             Message::Query(query) => {
                 self.advance(now, load);
-                let view = View { machine: &self.machine, position: self.position, at: now };
+                let (machine, position) = (&self.machine, self.position);
+                let panics = &self.appender.counters.panics;
+                let view = View { machine, position, at: now, panics };
+                let view = if self.broken { Err(rebuilding()) } else { Ok(view) };
                 let read = |release| Waiting::Read { release, wrote: false };
-                load.waiting.extend(query(Ok(view)).map(read));
+                load.waiting.extend(query(view).map(read));
             }
             Message::Work(work) => {
                 self.advance(now, load);
+                if self.broken {
+                    let none = work(Err(rebuilding()));
+                    debug_assert!(none.is_none(), "without a machine there is nothing to wait for");
+                    return;
+                }
                 let mut desk = Desk { session: self, load: &mut *load, now, wrote: false };
                 let release = work(Ok(&mut desk));
                 let wrote = desk.wrote;
@@ -200,69 +269,210 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// Lets happen what is due, each at its own instant, each as one record.
+    /// Lets happen what is due, each at its own instant, each step as one record. A step that fails is
+    /// tried again for its first thing alone; what fails three times is set aside.
     fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
-        let (codec, position) = (self.codec, &mut self.position);
-        advance(&mut self.machine, now, |at, events| {
-            load.records.push(RecordKind::Due, at, |body| codec.encode(Origin::Due, events, body));
-            *position += 1;
+        while !self.broken
+            && let Some(deadline) = self.machine.next_deadline().filter(|due| *due <= now)
+        {
+            let at = machine_time(&self.machine, deadline);
+            let failed = self.strikes.of(Key::Due(deadline));
+            let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
+                match failed {
+                    0 => machine.decide_due(at, events),
+                    1..MAX_STRIKES => machine.decide_one_due(at, events),
+                    _ => machine.decide_set_aside(Stuck::Due, events),
+                }
+                assert!(!events.is_empty(), "a deadline that nothing meets would be due for ever");
+                codec.encode(Origin::Due, events, body);
+            });
+            match decided {
+                Ok(()) => {
+                    self.strikes.clear(Key::Due(deadline));
+                    if failed >= MAX_STRIKES {
+                        self.appender.counters.set_aside.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Err(_) if failed >= MAX_STRIKES => self.hopeless = true,
+                Err(_) => self.strikes.add(Key::Due(deadline)),
+            }
+            // Nothing gets by that is due, and without it the machine cannot go on.
+            self.broken |= self.hopeless;
+            self.handled += 1;
+            if load.records.bytes() >= self.batch_bytes {
+                self.flush(load);
+            }
+        }
+    }
+
+    /// Hands over what there is in the middle of a message: memory and records stay bounded.
+    fn flush(&mut self, load: &mut Load<C::Machine>) {
+        let full = std::mem::replace(load, Load::empty());
+        // A load that is rejected for a failure says so by itself; the next round ends.
+        if let Ok(Some(unsent)) = self.handoff.offer(full, self.batch_bytes) {
+            let owner = self.trust.holds();
+            unsent.waiting.into_iter().for_each(|waiting| waiting.release(owner));
+        }
+        *load = self.handoff.take_back();
+        self.flushes += 1;
+    }
+
+    /// Decides, writes one record and applies it. If it fails before anything was applied the state
+    /// is as before; if applying fails the state is no longer believed.
+    ///
+    /// `decide` leaves its events and, if there are any, their body.
+    fn write<T>(
+        &mut self,
+        load: &mut Load<C::Machine>,
+        kind: RecordKind,
+        at: Timestamp,
+        decide: impl FnOnce(&C::Machine, &C, &mut Vec<EventOf<C>>, &mut Vec<u8>) -> T,
+    ) -> Result<T, EngineError> {
+        let mark = load.records.mark();
+        let (machine, codec, events) = (&self.machine, self.codec, &mut self.events);
+        events.clear();
+        let records = &mut load.records;
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            let mut answer = None;
+            let pushed = records.try_push(kind, at, MAX_DECISION_BYTES, |body| {
+                answer = Some(decide(machine, codec, events, body));
+            });
+            (answer, pushed)
+        }));
+        let answer = match decided {
+            Ok((Some(answer), Ok(()))) if self.events.len() <= MAX_DECISION_EVENTS => answer,
+            Ok((_, pushed)) => {
+                load.records.rewind(mark);
+                return Err(too_large(self.events.len(), pushed.err()));
+            }
+            Err(_) => {
+                load.records.rewind(mark);
+                return Err(self.panicked());
+            }
+        };
+        if self.events.is_empty() {
+            load.records.rewind(mark);
+            return Ok(answer);
+        }
+        self.apply(at).inspect_err(|_| load.records.rewind(mark))?;
+        self.position += 1;
+        Ok(answer)
+    }
+
+    /// Applies the events of one decision. If that fails nothing may be served before the state is
+    /// rebuilt.
+    fn apply(&mut self, at: Timestamp) -> Result<(), EngineError> {
+        let (machine, events) = (&mut self.machine, &self.events);
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            events.iter().for_each(|event| machine.apply(at, event));
+        }));
+        applied.map_err(|_| {
+            self.broken = true;
+            self.panicked()
+        })
+    }
+
+    fn panicked(&self) -> EngineError {
+        self.appender.counters.panics.fetch_add(1, Ordering::Relaxed);
+        EngineError::Internal
+    }
+
+    /// Counts the failures of a message that comes again until it is taken, and sets it aside after
+    /// three.
+    fn strike_message(
+        &mut self,
+        envelope: &EnvelopeOf<C>,
+        command: &CommandOf<C>,
+        error: &EngineError,
+        now: Timestamp,
+        load: &mut Load<C::Machine>,
+    ) {
+        let failed = matches!(error, EngineError::Internal | EngineError::TooLarge(_));
+        let Some((sender, number)) = C::Machine::message_name(envelope, command).filter(|_| failed)
+        else {
+            return;
+        };
+        let key = Key::Message { sender, number };
+        self.strikes.add(key);
+        if self.broken || self.strikes.of(key) < MAX_STRIKES {
+            return;
+        }
+        let aside = self.write(load, RecordKind::Decision, now, |machine, codec, events, body| {
+            machine.decide_set_aside(Stuck::Message(envelope, command), events);
+            let origin = Origin::Command { envelope, command, accepted: true };
+            codec.encode(origin, events, body);
         });
+        if aside.is_ok() && !self.events.is_empty() {
+            self.appender.counters.set_aside.fetch_add(1, Ordering::Relaxed);
+            self.strikes.clear(key);
+        }
     }
 
     #[expect(clippy::type_complexity, reason = "the machine's own answer, and whether it wrote")]
     fn decide(
         &mut self,
-        envelope: &<C::Machine as Machine>::Envelope,
-        command: &<C::Machine as Machine>::Command,
+        envelope: &EnvelopeOf<C>,
+        command: &CommandOf<C>,
         now: Timestamp,
         load: &mut Load<C::Machine>,
-    ) -> (Result<<C::Machine as Machine>::Reply, <C::Machine as Machine>::Refusal>, bool) {
+    ) -> Result<(Result<ReplyOf<C>, RefusalOf<C>>, bool), EngineError> {
         self.advance(now, load);
-        self.events.clear();
-        let answer = execute(&mut self.machine, now, envelope, command, &mut self.events);
-        let wrote = !self.events.is_empty();
-        if wrote {
-            let origin = Origin::Command { envelope, command, accepted: answer.is_ok() };
-            let (codec, events) = (self.codec, &self.events);
-            load.records.push(RecordKind::Decision, now, |body| codec.encode(origin, events, body));
-            self.position += 1;
+        if self.broken {
+            return Err(rebuilding());
         }
-        (answer, wrote)
+        let answer =
+            self.write(load, RecordKind::Decision, now, |machine, codec, events, body| {
+                let answer = machine.decide(now, envelope, command, events);
+                if !events.is_empty() {
+                    let accepted = answer.is_ok();
+                    let origin = Origin::Command { envelope, command, accepted };
+                    codec.encode(origin, events, body);
+                }
+                answer
+            })?;
+        Ok((answer, !self.events.is_empty()))
     }
 
     /// Decides item by item on the live state, and takes everything back if one is refused.
     #[expect(clippy::type_complexity, reason = "the machine's own answers, and whether it wrote")]
     fn decide_group(
         &mut self,
-        items: &[(<C::Machine as Machine>::Envelope, <C::Machine as Machine>::Command)],
+        items: &[(EnvelopeOf<C>, CommandOf<C>)],
         now: Timestamp,
         load: &mut Load<C::Machine>,
-    ) -> (
-        Result<Vec<<C::Machine as Machine>::Reply>, Aborted<<C::Machine as Machine>::Refusal>>,
-        bool,
-    ) {
+    ) -> Result<(Result<Vec<ReplyOf<C>>, Aborted<RefusalOf<C>>>, bool), EngineError> {
         self.advance(now, load);
+        if self.broken {
+            return Err(rebuilding());
+        }
         let mut replies = Vec::with_capacity(items.len());
-        let mut body = Vec::new();
+        let (mut body, mut count) = (Vec::new(), 0);
         self.machine.begin_group();
         for (index, (envelope, command)) in items.iter().enumerate() {
             if index.is_multiple_of(AHEAD) {
                 let coming = items[index..].iter().take(AHEAD);
                 let coming: Vec<_> =
                     coming.map(|(envelope, command)| (envelope, command)).collect();
-                self.machine.foresee(&coming);
+                self.look_ahead(&coming);
             }
-            self.events.clear();
-            match execute(&mut self.machine, now, envelope, command, &mut self.events) {
-                Ok(reply) => replies.push(reply),
-                Err(refusal) => {
-                    self.machine.rollback_group();
-                    return (Err(Aborted { index, refusal }), false);
+            let decided = self.decide_item(envelope, command, now, &mut body);
+            count += self.events.len();
+            let large = body.len() > MAX_DECISION_BYTES || count > MAX_DECISION_EVENTS;
+            match decided {
+                Ok(Ok(reply)) if !large => replies.push(reply),
+                Ok(Err(refusal)) => {
+                    self.rollback()?;
+                    return Ok((Err(Aborted { index, refusal }), false));
                 }
-            }
-            if !self.events.is_empty() {
-                let origin = Origin::Command { envelope, command, accepted: true };
-                write_group_item(&mut body, |out| self.codec.encode(origin, &self.events, out));
+                Ok(Ok(_)) => {
+                    self.rollback()?;
+                    let bytes = RecordTooLarge { bytes: body.len(), most: MAX_DECISION_BYTES };
+                    return Err(too_large(count, Some(bytes)));
+                }
+                Err(error) => {
+                    self.rollback()?;
+                    return Err(error);
+                }
             }
         }
         self.machine.commit_group();
@@ -271,8 +481,62 @@ impl<C: Codec> Session<'_, C> {
             load.records.push(RecordKind::Group, now, |out| out.append(&mut body));
             self.position += 1;
         }
-        (Ok(replies), wrote)
+        Ok((Ok(replies), wrote))
     }
+
+    /// Decides and applies one item of a group, and writes it behind the others.
+    fn decide_item(
+        &mut self,
+        envelope: &EnvelopeOf<C>,
+        command: &CommandOf<C>,
+        now: Timestamp,
+        body: &mut Vec<u8>,
+    ) -> Result<Result<ReplyOf<C>, RefusalOf<C>>, EngineError> {
+        let (machine, codec, events) = (&self.machine, self.codec, &mut self.events);
+        events.clear();
+        let decided = catch_unwind(AssertUnwindSafe(|| {
+            let answer = machine.decide(now, envelope, command, events);
+            if answer.is_ok() && !events.is_empty() {
+                let origin = Origin::Command { envelope, command, accepted: true };
+                write_group_item(body, |out| codec.encode(origin, events, out));
+            }
+            answer
+        }));
+        let Ok(answer) = decided else { return Err(self.panicked()) };
+        // What a refused item would leave is taken back with the rest.
+        if answer.is_ok() {
+            self.apply(now)?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes a group back. If applying failed half way, so may taking back: the state is rebuilt.
+    fn rollback(&mut self) -> Result<(), EngineError> {
+        let machine = &mut self.machine;
+        let undone = catch_unwind(AssertUnwindSafe(|| machine.rollback_group()));
+        undone.map_err(|_| {
+            self.broken = true;
+            self.panicked()
+        })
+    }
+}
+
+/// What a message is told that comes while nothing can be served.
+fn rebuilding() -> EngineError {
+    EngineError::Unavailable("the state is being rebuilt".into())
+}
+
+/// Says what is too much about a decision.
+fn too_large(events: usize, record: Option<RecordTooLarge>) -> EngineError {
+    let size = match record {
+        Some(RecordTooLarge { bytes, most }) if bytes > most => {
+            format!("{bytes} bytes, at most {most} are allowed")
+        }
+        _ => format!("{events} entries, at most {MAX_DECISION_EVENTS} are allowed"),
+    };
+    EngineError::TooLarge(format!(
+        "this would write {size} in one step; ask for less at once, or in several requests"
+    ))
 }
 
 /// The machine, for one message.
@@ -285,6 +549,8 @@ struct Desk<'a, 'b, C: Codec> {
 
 impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
     fn machine(&self) -> &C::Machine {
+        // Ends the work: half a decision is shown to nothing.
+        assert!(!self.session.broken, "the state is being rebuilt");
         &self.session.machine
     }
 
@@ -292,13 +558,37 @@ impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
         self.session.position
     }
 
+    fn now(&self) -> Timestamp {
+        self.session.machine.now()
+    }
+
     fn execute(
         &mut self,
-        envelope: &<C::Machine as Machine>::Envelope,
-        command: &<C::Machine as Machine>::Command,
-    ) -> Result<<C::Machine as Machine>::Reply, <C::Machine as Machine>::Refusal> {
-        let (answer, wrote) = self.session.decide(envelope, command, self.now, self.load);
+        envelope: &EnvelopeOf<C>,
+        command: &CommandOf<C>,
+    ) -> Result<Result<ReplyOf<C>, RefusalOf<C>>, EngineError> {
+        let (answer, wrote) = self.session.decide(envelope, command, self.now, self.load)?;
         self.wrote |= wrote;
-        answer
+        Ok(answer)
+    }
+
+    fn mark(&self) -> WorkMark {
+        let (records, session) = (self.load.records.mark(), &self.session);
+        WorkMark { records, position: session.position, flushes: session.flushes }
+    }
+
+    fn abandon(&mut self, mark: WorkMark) -> EngineError {
+        let error = self.session.panicked();
+        if self.load.records.mark() == mark.records && self.session.flushes == mark.flushes {
+            return error;
+        }
+        self.session.broken = true;
+        if self.session.flushes != mark.flushes {
+            // It was handed over in the middle, so it may stand.
+            return EngineError::OutcomeUnknown;
+        }
+        self.load.records.rewind(mark.records);
+        self.session.position = mark.position;
+        error
     }
 }

@@ -1,5 +1,6 @@
 //! The life of a machine's writer: take the journal over, rebuild the state, serve, and again.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,7 @@ use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::replay::{Replayed, replay_watched};
 use crate::rhythm::Rhythm;
 use crate::session::{End, Session};
+use crate::strikes::{MAX_STRIKES, Strikes};
 use crate::tidier::Tidier;
 
 /// How to run a machine.
@@ -114,6 +116,10 @@ pub struct Stats {
     pub largest_batch: u64,
     /// How often the state was built from the journal.
     pub rebuilds: u64,
+    /// Requests, messages and steps that panicked. Each failed alone.
+    pub panics: u64,
+    /// Things that failed three times and that the machine goes on without, since the start.
+    pub set_aside: u64,
     /// How far the state is built, while it is being built.
     pub replayed: u64,
     /// How far it has to be built.
@@ -127,6 +133,8 @@ pub(crate) struct Counters {
     bytes: AtomicU64,
     largest_batch: AtomicU64,
     rebuilds: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) set_aside: AtomicU64,
     replayed: AtomicU64,
     replay_until: AtomicU64,
 }
@@ -184,6 +192,8 @@ impl<C: Codec> Engine<C> {
             durable: Arc::clone(&durable),
             counters: Arc::clone(&counters),
             status: Arc::clone(&status),
+            strikes: Strikes::default(),
+            escapes: Cell::new(0),
         };
         let thread = std::thread::Builder::new()
             .name("bursar-writer".into())
@@ -218,6 +228,8 @@ impl<C: Codec> Engine<C> {
             bytes: read(&self.counters.bytes),
             largest_batch: read(&self.counters.largest_batch),
             rebuilds: read(&self.counters.rebuilds),
+            panics: read(&self.counters.panics),
+            set_aside: read(&self.counters.set_aside),
             replayed: read(&self.counters.replayed),
             replay_until: read(&self.counters.replay_until),
         }
@@ -266,13 +278,17 @@ struct Writer<C: Codec> {
     durable: Arc<Durable>,
     counters: Arc<Counters>,
     status: Arc<Mutex<Status>>,
+    strikes: Strikes,
+    /// Panics outside of every request, in a row.
+    escapes: Cell<u32>,
 }
 
 impl<C: Codec> Writer<C> {
-    /// A panic of the machine ends the writer and is shown; it never leaves anybody waiting.
+    /// A panic that nothing else has caught ends the writer and is shown; it never leaves anybody
+    /// waiting.
     fn run_to_the_end(self) {
         let end = catch_unwind(AssertUnwindSafe(|| self.run()));
-        let end = end.unwrap_or_else(|_| "the machine panicked".into());
+        let end = end.unwrap_or_else(|_| "the writer panicked".into());
         self.show(Status::Stopped(end.clone()));
         self.durable.close();
         self.mailbox.close();
@@ -342,7 +358,11 @@ impl<C: Codec> Writer<C> {
             self.counters.replayed.store(head.position, Ordering::Relaxed);
             self.counters.replay_until.store(until.position, Ordering::Relaxed);
         };
-        match replay_watched(&*self.journal, &*self.codec, progress) {
+        let replay = || replay_watched(&*self.journal, &*self.codec, progress);
+        let Ok(replayed) = catch_unwind(AssertUnwindSafe(replay)) else {
+            return Next::Stop("the state cannot be rebuilt: the machine panicked in replay".into());
+        };
+        match replayed {
             Ok(replayed) => {
                 self.counters.rebuilds.fetch_add(1, Ordering::Relaxed);
                 self.serve(replayed, trust)
@@ -390,18 +410,30 @@ impl<C: Codec> Writer<C> {
             position: head.position,
             batch_bytes: self.options.batch_bytes,
             events: Vec::new(),
+            strikes: &self.strikes,
+            broken: false,
+            hopeless: false,
+            handled: 0,
+            flushes: 0,
         };
         let end = std::thread::scope(|scope| {
             let appending = self.beside(scope, "bursar-append", || appender.run());
             let tidying = self.beside(scope, "bursar-tidy", || tidier.run());
             // Closed even if the machine panics: nobody may wait for the other threads for ever.
             let closing = Closing(&handoff, &tidier);
-            let end = session.run();
+            let end = catch_unwind(AssertUnwindSafe(|| session.run()));
             drop(closing);
             appending.join().and_then(|()| tidying.join()).map(|()| end)
         });
         let Ok(end) = end else {
             return Next::Stop("a thread beside the writer panicked".into());
+        };
+        let end = match end {
+            Ok(end) => end,
+            Err(_) if self.escaped(session.handled) => {
+                return Next::Stop("the machine panicked again and again".into());
+            }
+            Err(_) => End::Broken,
         };
         match end {
             // The last loads may have failed while they were waited for.
@@ -409,10 +441,22 @@ impl<C: Codec> Writer<C> {
                 None => Next::Stop("asked to".into()),
                 Some(failure) => Next::Stop(failure.to_string()),
             },
-            End::Failed(AppendError::Corrupt(error)) => Next::Stop(error.to_string()),
-            End::Failed(AppendError::Full(_)) => Next::Rebuild,
-            End::Failed(AppendError::Fenced { .. } | AppendError::Unknown(_)) => Next::Again,
+            // What was decided before is in the journal, or failed while it was waited for.
+            End::Broken => handoff.failure().map_or(Next::Rebuild, after_append_error),
+            End::Hopeless => {
+                Next::Stop("something that is due panics and cannot be set aside".into())
+            }
+            End::Failed(error) => after_append_error(error),
         }
+    }
+
+    /// Counts a panic outside of every request. True if it is the third before anything was handled:
+    /// then the next start would panic as well.
+    fn escaped(&self, handled: u64) -> bool {
+        self.counters.panics.fetch_add(1, Ordering::Relaxed);
+        let before = if handled == 0 { self.escapes.get() } else { 0 };
+        self.escapes.set(before + 1);
+        before + 1 >= MAX_STRIKES
     }
 
     /// Starts a thread beside the writer's. When it ends, an idle writer notices: it may have failed.
@@ -461,7 +505,8 @@ impl<C: Codec> Writer<C> {
             Message::Query(query) => {
                 let at = replayed.machine.now();
                 let position = replayed.head.position;
-                let view = View { machine: &replayed.machine, position, at };
+                let panics = &self.counters.panics;
+                let view = View { machine: &replayed.machine, position, at, panics };
                 let read = |release| Waiting::<C::Machine>::Read { release, wrote: false };
                 let waiting = query(Ok(view)).map(read);
                 waiting.into_iter().for_each(|waiting| waiting.release(trust.holds()));
@@ -512,6 +557,14 @@ impl<M: Machine> Drop for Closing<'_, M> {
     fn drop(&mut self) {
         self.0.close();
         self.1.close();
+    }
+}
+
+fn after_append_error(error: AppendError) -> Next {
+    match error {
+        AppendError::Corrupt(error) => Next::Stop(error.to_string()),
+        AppendError::Full(_) => Next::Rebuild,
+        AppendError::Fenced { .. } | AppendError::Unknown(_) => Next::Again,
     }
 }
 

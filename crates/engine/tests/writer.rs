@@ -177,7 +177,8 @@ fn who_is_attended_to_looks_and_decides_at_one_instant() {
     }
     for total in [1, 2] {
         let seen = answers.recv().expect("an answer").expect("it serves");
-        let expected = (total - 1, Ok(Reply::Total(total)), Err(NegativeAmount), total);
+        let (taken, refused) = (Ok(Ok(Reply::Total(total))), Ok(Err(NegativeAmount)));
+        let expected = (total - 1, taken, refused, total);
         assert_eq!(seen.value, expected);
         assert_eq!(seen.position, u64::try_from(total).expect("small") + 1);
     }
@@ -400,26 +401,6 @@ fn a_corrupt_journal_stops_the_machine_and_names_the_batch() {
     let Status::Stopped(reason) = engine.status() else { panic!("it stopped") };
     assert!(reason.contains("batch 4 is corrupt"), "{reason}");
     assert!(matches!(engine.handle().settle(), Err(EngineError::Stopped(_))));
-}
-
-#[test]
-fn a_machine_that_panics_stops_and_leaves_nobody_waiting() {
-    let journal = memory(1);
-    let engine = till(Arc::new(journal.clone()));
-    let answer = engine.handle().execute((), Command::Panic);
-    assert_eq!(answer, Err(EngineError::OutcomeUnknown));
-    wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
-    let later = engine.handle().execute((), add(1));
-    assert!(matches!(later, Err(EngineError::Stopped(_))), "{later:?}");
-}
-
-#[test]
-fn a_responder_that_panics_stops_the_machine_and_loses_nothing() {
-    let journal = memory(1);
-    let engine = till(Arc::new(journal.clone()));
-    engine.handle().submit((), add(1), |_| panic!("told to"));
-    wait_until("it stopped", || matches!(engine.status(), Status::Stopped(_)));
-    assert_eq!(replayed(&journal).applied.len(), 1);
 }
 
 #[test]

@@ -24,5 +24,7 @@ pub use chain::{Chain, Epoch, Head, JournalId, StoredBatch};
 pub use error::{AppendError, JournalError, LeaseError};
 pub use journal::{BatchReader, Journal, Lease, Pending, RowSource, Untidiness};
 pub use recent::Recent;
-pub use record::{Batch, BatchBuilder, Record, RecordError, RecordKind};
+pub use record::{
+    Batch, BatchBuilder, BuilderMark, Record, RecordError, RecordKind, RecordTooLarge,
+};
 pub use snapshot::{Snapshot, SnapshotMark};

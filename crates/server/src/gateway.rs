@@ -1,5 +1,6 @@
 //! The asynchronous side of a machine's mailbox.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -142,7 +143,16 @@ impl<M: Hosted> Gateway<M> {
         let (sender, receiver) = oneshot::channel();
         self.handle.query(
             move |machine| {
-                let _ = sender.send(read(machine));
+                // Caught here to be told; the engine would catch it as well.
+                let seen = catch_unwind(AssertUnwindSafe(|| read(machine)));
+                let (seen, panic) = match seen {
+                    Ok(seen) => (Ok(seen), None),
+                    Err(panic) => (Err(EngineError::Internal), Some(panic)),
+                };
+                let _ = sender.send(seen);
+                if let Some(panic) = panic {
+                    resume_unwind(panic);
+                }
             },
             |_| {},
         );
@@ -159,12 +169,12 @@ impl<M: Hosted> Gateway<M> {
 }
 
 /// A look at the state under way.
-pub struct Peeked<T>(oneshot::Receiver<T>);
+pub struct Peeked<T>(oneshot::Receiver<Result<T, EngineError>>);
 
 impl<T> Peeked<T> {
     /// Waits for what was seen.
     pub async fn seen(self) -> Result<T, Failure> {
         let overloaded = || Failure::new(Code::Unavailable, "too much is waiting; try again");
-        self.0.await.map_err(|_| overloaded())
+        self.0.await.map_err(|_| overloaded())?.map_err(Failure::from)
     }
 }

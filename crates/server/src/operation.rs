@@ -105,7 +105,7 @@ impl Order {
     pub fn decide(self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
         let ready = self.ready(ledger.machine(), &[])?;
         let existed = ready.existed(ledger.machine());
-        let accepted = ledger.execute(&ready.envelope, &ready.command)?;
+        let accepted = ledger.execute(&ready.envelope, &ready.command)??;
         let (_, _, finish) = ready.into_parts();
         let settled = finish.settled(accepted, existed, ledger.position());
         Ok(settled.done(ledger.machine()))

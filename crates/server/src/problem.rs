@@ -138,6 +138,8 @@ impl From<EngineError> for Failure {
             EngineError::Unavailable(_) | EngineError::Stopped(_) => Code::Unavailable,
             EngineError::OutcomeUnknown => Code::OutcomeUnknown,
             EngineError::StorageFull => Code::StorageFull,
+            EngineError::Internal => Code::Internal,
+            EngineError::TooLarge(_) => Code::InvalidField,
         };
         Failure::new(code, error.to_string())
     }
@@ -446,6 +448,8 @@ mod tests {
             (EngineError::Stopped("ended".into()), Code::Unavailable),
             (EngineError::OutcomeUnknown, Code::OutcomeUnknown),
             (EngineError::StorageFull, Code::StorageFull),
+            (EngineError::Internal, Code::Internal),
+            (EngineError::TooLarge("too much".into()), Code::InvalidField),
         ] {
             let failure = Failure::from(error);
             assert_eq!((failure.problem.code, failure.problem.status), (code, 503));

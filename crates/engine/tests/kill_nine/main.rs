@@ -227,7 +227,10 @@ fn serve(directory: &Path, first: u64) {
                                     assert!(rebuilding, "reads go on: {error}");
                                 }
                             }
-                            EngineError::OutcomeUnknown | EngineError::Stopped(_) => break,
+                            EngineError::OutcomeUnknown
+                            | EngineError::Internal
+                            | EngineError::TooLarge(_)
+                            | EngineError::Stopped(_) => break,
                         }
                         answer = handle.execute((), Till::Add { id, amount: 1 });
                     }

@@ -163,9 +163,13 @@ fn until_answered(ask: impl Fn() -> Answer<Ledger>) -> Answer<Ledger> {
             Err(EngineError::Unavailable(_) | EngineError::OutcomeUnknown) => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            other @ (Ok(_) | Err(EngineError::StorageFull | EngineError::Stopped(_))) => {
-                return other;
-            }
+            other @ (Ok(_)
+            | Err(
+                EngineError::StorageFull
+                | EngineError::Internal
+                | EngineError::TooLarge(_)
+                | EngineError::Stopped(_),
+            )) => return other,
         }
     }
 }

@@ -1,12 +1,17 @@
 //! A machine that takes parcels from a till: each once, in order.
 
 use bursar_core::digest::{Digest, Digester};
-use bursar_core::machine::Machine;
+use bursar_core::machine::{Machine, Stuck};
 use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Letter, Mark};
 use bursar_engine::{Codec, CodecError, Origin};
 
 use super::{numbers, put, signed};
+
+/// A letter with this amount panics.
+pub const PANICS: i64 = 1_000_001;
+/// What stands in the place of a letter that was set aside.
+pub const SET_ASIDE: i64 = -1;
 
 /// Takes one letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +55,7 @@ impl Machine for Parcel {
         if letter.number > self.mark.number + 1 {
             return Err(Gap);
         }
+        assert!(letter.message != PANICS, "told to");
         let mark = Mark { number: letter.number, position: letter.position };
         events.push(Took { mark, amount: letter.message });
         Ok(mark)
@@ -70,6 +76,17 @@ impl Machine for Parcel {
     }
 
     fn decide_due(&self, _now: Timestamp, _events: &mut Vec<Took>) {}
+
+    fn message_name((): &(), Take(letter): &Take) -> Option<(u64, u64)> {
+        Some((0, letter.number))
+    }
+
+    fn decide_set_aside(&self, stuck: Stuck<'_, Parcel>, events: &mut Vec<Took>) {
+        if let Stuck::Message((), Take(letter)) = stuck {
+            let mark = Mark { number: letter.number, position: letter.position };
+            events.push(Took { mark, amount: SET_ASIDE });
+        }
+    }
 
     fn begin_group(&mut self) {}
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_core::digest::{Digest, Digester};
-use bursar_core::machine::Machine;
+use bursar_core::machine::{Machine, Stuck};
 use bursar_core::time::Timestamp;
 use bursar_engine::courier::Outbox;
 use bursar_engine::{Codec, CodecError, Origin};
@@ -18,9 +18,20 @@ pub enum Command {
     Send { id: u64, amount: i64 },
     /// Rings at an instant.
     Arm { at: Timestamp, id: u64 },
-    /// Breaks the machine.
+    /// Panics while it is decided.
     Panic,
+    /// Panics when half of it is applied.
+    PanicApplying,
+    /// Arms so many timers of the far future.
+    Flood { events: u64 },
 }
+
+/// A timer with this id panics while it is decided.
+pub const PANICS_DECIDING: u64 = 1_000_001;
+/// A timer with this id panics when half of it is applied.
+pub const PANICS_APPLYING: u64 = 1_000_002;
+/// A timer with this id panics and cannot be set aside.
+pub const HOPELESS: u64 = 1_000_003;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -28,6 +39,10 @@ pub enum Event {
     Sent { number: u64, amount: i64 },
     Armed { at: Timestamp, id: u64 },
     Rang { at: Timestamp, id: u64 },
+    /// A timer was set aside.
+    SetAside { at: Timestamp, id: u64 },
+    /// Panics when half of it is applied, so it is never stored.
+    Broke,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +106,16 @@ impl Machine for Till {
                 Ok(Reply::Total(self.total))
             }
             Command::Panic => panic!("told to"),
+            Command::PanicApplying => {
+                events.push(Event::Added { id: 999, amount: 1 });
+                events.push(Event::Broke);
+                Ok(Reply::Known)
+            }
+            Command::Flood { events: count } => {
+                let at = Timestamp::MAX;
+                events.extend((0..count).map(|id| Event::Armed { at, id }));
+                Ok(Reply::Known)
+            }
         }
     }
 
@@ -106,6 +131,12 @@ impl Machine for Till {
             Event::Rang { at: due, id } => {
                 self.armed.remove(&(due, id));
                 self.rang.push((at, id));
+                assert!(id != PANICS_APPLYING, "told to");
+            }
+            Event::SetAside { at, id } => drop(self.armed.remove(&(at, id))),
+            Event::Broke => {
+                self.total += 1_000_000;
+                panic!("told to");
             }
         }
     }
@@ -120,7 +151,16 @@ impl Machine for Till {
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
         let due = self.armed.first().filter(|(at, _)| *at <= now);
+        assert!(due.is_none_or(|(_, id)| ![PANICS_DECIDING, HOPELESS].contains(id)), "told to");
         events.extend(due.map(|(at, id)| Event::Rang { at: *at, id: *id }));
+    }
+
+    fn decide_set_aside(&self, stuck: Stuck<'_, Till>, events: &mut Vec<Event>) {
+        let first = self.armed.first().filter(|(_, id)| *id != HOPELESS);
+        match stuck {
+            Stuck::Due => events.extend(first.map(|&(at, id)| Event::SetAside { at, id })),
+            Stuck::Message(..) => {}
+        }
     }
 
     fn begin_group(&mut self) {
@@ -162,6 +202,8 @@ impl Codec for TillCodec {
                 Event::Sent { number, amount } => put(body, &[2, signed(number), amount]),
                 Event::Armed { at, id } => put(body, &[3, at.millis(), signed(id)]),
                 Event::Rang { at, id } => put(body, &[4, at.millis(), signed(id)]),
+                Event::SetAside { at, id } => put(body, &[5, at.millis(), signed(id)]),
+                Event::Broke => put(body, &[6, 0, 0]),
             }
         }
     }
@@ -177,6 +219,7 @@ impl Codec for TillCodec {
                 2 => Event::Sent { number: first.cast_unsigned(), amount: second },
                 3 => Event::Armed { at, id },
                 4 => Event::Rang { at, id },
+                5 => Event::SetAside { at, id },
                 _ => return Err(CodecError(format!("unknown event {kind}"))),
             });
         }
@@ -232,7 +275,11 @@ impl Outbox<Till> for Parcels {
     fn letter(&self, event: &Event) -> Option<(u64, i64)> {
         match *event {
             Event::Sent { number, amount } => Some((number, amount)),
-            Event::Added { .. } | Event::Armed { .. } | Event::Rang { .. } => None,
+            Event::Added { .. }
+            | Event::Armed { .. }
+            | Event::Rang { .. }
+            | Event::SetAside { .. }
+            | Event::Broke => None,
         }
     }
 }

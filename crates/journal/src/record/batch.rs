@@ -2,7 +2,9 @@
 
 use bursar_core::time::Timestamp;
 
-use super::frame::{Frames, Record, RecordError, RecordKind, frames, write_frame};
+use super::frame::{
+    Frames, MAX_BODY_BYTES, Record, RecordError, RecordKind, RecordTooLarge, frames, write_frame,
+};
 
 /// One or more records, ready to be appended in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,14 @@ impl Batch {
     }
 }
 
+/// Where a [`BatchBuilder`] stood.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct BuilderMark {
+    bytes: usize,
+    records: u32,
+    time: Timestamp,
+}
+
 /// Collects records into a [`Batch`].
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
@@ -61,11 +71,35 @@ impl BatchBuilder {
         BatchBuilder { payload, ..BatchBuilder::default() }
     }
 
-    /// Adds one record; `body` writes its body in place, at most 64 MiB.
+    /// Adds one record; `body` writes its body in place, at most 64 MiB. For bodies whose size the
+    /// caller knows: what others may grow goes through [`BatchBuilder::try_push`].
     pub fn push(&mut self, kind: RecordKind, time: Timestamp, body: impl FnOnce(&mut Vec<u8>)) {
-        write_frame(&mut self.payload, kind, time, body);
+        self.try_push(kind, time, MAX_BODY_BYTES, body).expect("the caller knows the size");
+    }
+
+    /// Adds one record, unless its body is larger than `most` bytes: then nothing is added.
+    pub fn try_push(
+        &mut self,
+        kind: RecordKind,
+        time: Timestamp,
+        most: usize,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), RecordTooLarge> {
+        write_frame(&mut self.payload, kind, time, most, body)?;
         self.records += 1;
         self.time = time;
+        Ok(())
+    }
+
+    /// Where the builder stands, to take back what is added from here on.
+    pub fn mark(&self) -> BuilderMark {
+        BuilderMark { bytes: self.payload.len(), records: self.records, time: self.time }
+    }
+
+    /// Takes back what was added since `mark`, half a record too.
+    pub fn rewind(&mut self, mark: BuilderMark) {
+        self.payload.truncate(mark.bytes);
+        (self.records, self.time) = (mark.records, mark.time);
     }
 
     /// How many records were added.

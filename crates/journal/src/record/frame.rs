@@ -106,13 +106,25 @@ pub enum RecordError {
     },
 }
 
-/// Appends one record to `out`; `body` writes the body in place.
+/// A record that would be larger than a record may be.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
+#[error("a record of {bytes} bytes is more than the {most} that one record may have")]
+pub struct RecordTooLarge {
+    /// Bytes of its body.
+    pub bytes: usize,
+    /// The most that were allowed.
+    pub most: usize,
+}
+
+/// Appends one record to `out`; `body` writes the body in place. If it is larger than `most` bytes,
+/// or than any record may be, `out` is as before.
 pub(super) fn write_frame(
     out: &mut Vec<u8>,
     kind: RecordKind,
     time: Timestamp,
+    most: usize,
     body: impl FnOnce(&mut Vec<u8>),
-) {
+) -> Result<(), RecordTooLarge> {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     out.push(FORMAT_VERSION);
@@ -120,9 +132,14 @@ pub(super) fn write_frame(
     out.extend_from_slice(&time.millis().to_le_bytes());
     body(out);
     let length = out.len() - start - LENGTH_BYTES;
-    assert!(length <= HEADER_BYTES + MAX_BODY_BYTES, "a record body is at most 64 MiB");
+    let (bytes, most) = (length - HEADER_BYTES, most.min(MAX_BODY_BYTES));
+    if bytes > most {
+        out.truncate(start);
+        return Err(RecordTooLarge { bytes, most });
+    }
     let length = u32::try_from(length).expect("64 MiB fit in 32 bits");
     out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+    Ok(())
 }
 
 /// Walks the records of a payload whose first record has the position `first`.

@@ -11,6 +11,8 @@ mod frame;
 pub mod ledger;
 mod message;
 
-pub use batch::{Batch, BatchBuilder};
+pub use batch::{Batch, BatchBuilder, BuilderMark};
 pub use body::Body;
-pub use frame::{FORMAT_VERSION, Frames, MAX_BODY_BYTES, Record, RecordError, RecordKind, frames};
+pub use frame::{
+    FORMAT_VERSION, Frames, MAX_BODY_BYTES, Record, RecordError, RecordKind, RecordTooLarge, frames,
+};

@@ -15,6 +15,7 @@ use bursar_api::json::{self, convert};
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
+use bursar_engine::attempt;
 use compact_str::format_compact;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -327,7 +328,11 @@ pub(super) async fn decide_all(
         let count = some.len();
         let decided = app.ledger.attend(move |ledger| {
             let decide = |order: Result<Order, Result<Done, Failure>>| match order {
-                Ok(order) => order.decide(ledger),
+                // One that panics fails alone.
+                Ok(order) => match attempt(ledger, |ledger| order.decide(ledger)) {
+                    Ok(decided) => decided,
+                    Err(error) => Err(error.into()),
+                },
                 Err(known) => known,
             };
             some.into_iter().map(decide).collect::<Vec<_>>()
