@@ -94,6 +94,7 @@ pub(crate) const EVENTS: &[Named] = &[
     ("request_done", &["request"]),
     ("answer_kept", &["request", "answer"]),
     ("requests_forgotten", &["requests"]),
+    ("set_aside", &["what", "digest"]),
 ];
 
 /// Commands by number.

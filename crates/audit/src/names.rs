@@ -97,6 +97,8 @@ pub(crate) const EVENTS: &[Named] = &[
     ("cell_told", &["cell", "number", "message"]),
     ("message_received", &["cell", "number", "position"]),
     ("exhaustion_warned", &["job", "ends_at", "then"]),
+    ("set_aside", &["what", "digest"]),
+    ("region_briefed", &["cell", "next"]),
 ];
 
 /// Commands by number.

@@ -221,7 +221,9 @@ fn matters(event: &Event) -> bool {
         | Event::AttemptStopping { .. }
         | Event::CancelAsked { .. }
         | Event::DependenciesMet { .. }
-        | Event::HeldUpReviewed { .. } => false,
+        | Event::HeldUpReviewed { .. }
+        | Event::RegionBriefed { .. }
+        | Event::SetAside { .. } => false,
     }
 }
 

@@ -60,10 +60,7 @@ pub trait Machine {
 
     /// Names a command that is sent again until it is taken: a message of another machine. `None` for
     /// everything else.
-    fn message_name(
-        _envelope: &Self::Envelope,
-        _command: &Self::Command,
-    ) -> Option<(u64, u64)> {
+    fn message_name(_envelope: &Self::Envelope, _command: &Self::Command) -> Option<(u64, u64)> {
         None
     }
 
@@ -73,6 +70,16 @@ pub trait Machine {
     where
         Self: Sized,
     {
+    }
+
+    /// How many things were set aside so far.
+    fn set_aside_count(&self) -> u64 {
+        0
+    }
+
+    /// How many parts an event has: what one decision may have in all is bounded.
+    fn parts(_event: &Self::Event) -> usize {
+        1
     }
 
     /// Starts to remember how to undo, for a group of commands that happens whole or not at all.

@@ -20,6 +20,7 @@ use crate::durable::Durable;
 use crate::error::{EngineError, ReplayError};
 use crate::handle::Handle;
 use crate::replay::Decoder;
+use crate::vital::Vital;
 
 /// Letters carried at once; whole batches are never divided.
 const ARMFUL: usize = 512;
@@ -239,6 +240,7 @@ where
         C::Machine: Send,
     {
         let work = move || {
+            let _vital = Vital::new("a courier between machines");
             let mut in_vain = 0u32;
             while durable.wait_beyond(self.delivered()) {
                 let Some(until) = durable.head() else { continue };

@@ -11,6 +11,7 @@ use crate::codec::Codec;
 use crate::durable::Durable;
 use crate::error::ReplayError;
 use crate::replay::Decoder;
+use crate::vital::Vital;
 
 /// How long to wait after the journal could not be read.
 const RETRY: Duration = Duration::from_millis(200);
@@ -52,6 +53,9 @@ impl Follower {
         let failure = Arc::new(Mutex::new(None));
         let (progress, failed) = (Arc::clone(&followed), Arc::clone(&failure));
         let work = move || {
+            // Also if it panics: nothing may wait for it for ever.
+            let _closing = Closing(&progress);
+            let vital = Vital::new("a follower of the journal");
             let mut decoder = Decoder::new();
             progress.publish(projection.head());
             while durable.wait_beyond(projection.head().sequence) {
@@ -66,12 +70,12 @@ impl Follower {
                     // The store may come back.
                     Err(error) if error.is_retryable() => durable.pause(RETRY),
                     Err(error) => {
+                        vital.fail(&error.to_string());
                         *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                         break;
                     }
                 }
             }
-            progress.close();
         };
         let thread = std::thread::Builder::new()
             .name("bursar-follow".into())
@@ -96,6 +100,15 @@ impl Follower {
             // A panic was shown by the thread itself.
             let _ = thread.join();
         }
+    }
+}
+
+/// Closes what is followed at the end of its scope.
+struct Closing<'a>(&'a Durable);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

@@ -11,7 +11,7 @@ use bursar_journal::BuilderMark;
 
 use crate::codec::Hosted;
 use crate::error::EngineError;
-use crate::mailbox::{NotPosted, Post, Urgency};
+use crate::mailbox::{NotPosted, Post, Sender, Urgency};
 
 /// Takes an answer, once, on a thread of the engine: it must not block. One that is dropped without an
 /// answer means that a thread of the engine panicked: what was asked may have happened or not.
@@ -75,6 +75,13 @@ pub trait Attended<M: Machine> {
         command: &M::Command,
     ) -> Result<Result<M::Reply, M::Refusal>, EngineError>;
 
+    /// Bytes of records that wait to be written. What a message adds to them is what it costs others.
+    fn written(&self) -> usize;
+
+    /// A number that changes whenever the state was rebuilt: what was decided under another one may
+    /// be lost.
+    fn session(&self) -> u64;
+
     /// Where the decisions stand, for [`Attended::abandon`].
     fn mark(&self) -> WorkMark;
 
@@ -110,6 +117,17 @@ pub fn attempt<M: Machine, T>(
 pub(crate) type Work<M> =
     Box<dyn FnOnce(Result<&mut dyn Attended<M>, EngineError>) -> Option<ReadRelease> + Send>;
 
+/// What a turn of a long message came to.
+pub(crate) enum Turn {
+    /// There is more to do.
+    Again,
+    /// It is over; the answer may have to wait.
+    Done(Option<ReadRelease>),
+}
+
+/// Looks and decides for a while; without a machine it answers at once.
+pub(crate) type Turns<M> = Box<dyn FnMut(Result<&mut dyn Attended<M>, EngineError>) -> Turn + Send>;
+
 /// What a query gets to see.
 pub(crate) struct View<'a, M> {
     pub(crate) machine: &'a M,
@@ -131,6 +149,8 @@ pub(crate) enum Message<M: Machine> {
     },
     Query(Query<M>),
     Work(Work<M>),
+    /// Work that lets others have their turns.
+    Turns(Turns<M>),
     /// Look around: a lease or an append was lost.
     Wake,
     Stop,
@@ -150,6 +170,9 @@ impl<M: Machine> Message<M> {
                 let none = work(Err(error.clone()));
                 debug_assert!(none.is_none(), "without a machine there is nothing to wait for");
             }
+            Message::Turns(mut turns) => {
+                let _ = turns(Err(error.clone()));
+            }
             Message::Wake | Message::Stop => {}
         }
     }
@@ -160,12 +183,13 @@ pub struct Handle<M: Machine> {
     pub(crate) mailbox: Post<M>,
     pub(crate) full: Arc<str>,
     pub(crate) urgency: Urgency,
+    pub(crate) sender: Sender,
 }
 
 impl<M: Machine> Clone for Handle<M> {
     fn clone(&self) -> Handle<M> {
         let (mailbox, full) = (self.mailbox.clone(), Arc::clone(&self.full));
-        Handle { mailbox, full, urgency: self.urgency }
+        Handle { mailbox, full, urgency: self.urgency, sender: self.sender }
     }
 }
 
@@ -174,6 +198,11 @@ impl<M: Hosted> Handle<M> {
     /// handled in that order; between urgencies there is no order.
     pub fn with_urgency(&self, urgency: Urgency) -> Handle<M> {
         Handle { urgency, ..self.clone() }
+    }
+
+    /// The same for a sender: senders take turns.
+    pub fn with_sender(&self, sender: Sender) -> Handle<M> {
+        Handle { sender, ..self.clone() }
     }
 
     /// Sends a command. `respond` gets the answer when it is durable, or at once if the mailbox is
@@ -252,6 +281,52 @@ impl<M: Hosted> Handle<M> {
         })));
     }
 
+    /// Like [`Handle::attend`], in as many turns as `turn` needs: until it returns something. Between
+    /// two turns others have theirs. If the state is rebuilt in between, nothing more is decided and
+    /// the outcome is unknown.
+    pub fn attend_in_turns<T: Send + 'static>(
+        &self,
+        mut turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
+        respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,
+    ) {
+        let (mut respond, mut session) = (Some(respond), None);
+        self.post(Message::Turns(Box::new(move |attended| {
+            let answered = match attended {
+                Ok(attended) => {
+                    let now = attended.session();
+                    if *session.get_or_insert(now) == now {
+                        attempt(attended, &mut turn).map(|value| {
+                            let value = value?;
+                            let (position, at) = (attended.position(), attended.now());
+                            Some(Seen { value, position, at })
+                        })
+                    } else {
+                        Err(EngineError::OutcomeUnknown)
+                    }
+                }
+                Err(_) if session.is_some() => Err(EngineError::OutcomeUnknown),
+                Err(error) => Err(error),
+            };
+            match answered {
+                Ok(None) => Turn::Again,
+                Ok(Some(seen)) => {
+                    let respond = respond.take();
+                    Turn::Done(Some(Box::new(move |durable: Result<(), EngineError>| {
+                        if let Some(respond) = respond {
+                            respond(durable.map(|()| seen));
+                        }
+                    })))
+                }
+                Err(error) => {
+                    if let Some(respond) = respond.take() {
+                        respond(Err(error));
+                    }
+                    Turn::Done(None)
+                }
+            }
+        })));
+    }
+
     /// Sends a command and waits for the answer.
     pub fn execute(&self, envelope: M::Envelope, command: M::Command) -> Answer<M> {
         let (sender, receiver) = sync_channel(1);
@@ -282,7 +357,7 @@ impl<M: Hosted> Handle<M> {
     }
 
     fn post(&self, message: Message<M>) {
-        match self.mailbox.send(self.urgency, message) {
+        match self.mailbox.send((self.urgency, self.sender), message) {
             Ok(()) => {}
             Err(NotPosted::Full(message)) => {
                 message.reject(&EngineError::Unavailable(self.full.as_ref().into()));

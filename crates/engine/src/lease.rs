@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bursar_journal::{Journal, Lease, LeaseError};
 
 use crate::clock::{monotonic_since, monotonic_start};
+use crate::vital::Vital;
 
 /// A clock that is never set.
 pub trait Monotonic: Send + Sync + 'static {
@@ -120,6 +121,7 @@ impl LeaseKeeper {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("bursar-lease".into()).spawn(move || {
+            let _vital = Vital::new("the keeper of a lease");
             let (flag, woken) = &*stopped;
             let mut done = flag.lock().unwrap_or_else(PoisonError::into_inner);
             loop {

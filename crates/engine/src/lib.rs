@@ -30,6 +30,7 @@ mod session;
 mod snapshot;
 mod strikes;
 mod tidier;
+mod vital;
 mod writer;
 
 pub use cell::CellCodec;
@@ -37,11 +38,14 @@ pub use clock::{Clock, ClockAlarm, ManualClock, WallClock};
 pub use codec::{Codec, CodecError, Hosted, Origin};
 pub use durable::Durable;
 pub use error::{EngineError, ReplayError};
-pub use handle::{Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt};
+pub use handle::{
+    Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt,
+};
 pub use lease::{LeaseTrust, Monotonic, SystemMonotonic};
 pub use ledger::LedgerCodec;
-pub use mailbox::Urgency;
+pub use mailbox::{Sender, Urgency};
 pub use post::{CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};
+pub use vital::{Vital, vital_failure};
 pub use writer::{Engine, EngineOptions, Observer, Stats, Status, Written};

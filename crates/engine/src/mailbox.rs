@@ -1,10 +1,13 @@
 //! Where messages wait for the writer: three lanes, so that under load what frees credits goes before
 //! what takes them, and both before what only looks.
 //!
-//! Messages of one lane are handled in the order in which they came. Between lanes the more urgent one
-//! goes first, but never takes every place: the others keep an eighth each, so that nobody starves.
+//! In each lane the senders take turns, one message each: a sender with a thousand messages delays
+//! another one by one of them. Messages of one lane and one sender are handled in the order in which
+//! they came. Between lanes the more urgent one goes first, but never takes every place: the others
+//! keep an eighth each.
 
-use std::collections::VecDeque;
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,9 +34,73 @@ const ROUND: usize = 256;
 /// The part of a round that each lane may count on.
 const SHARE: usize = ROUND / 8;
 
+/// Who sent a message, as a number: equal for those who share their turns. Zero for the server itself.
+pub type Sender = u64;
+
+/// The queues that are kept to be used again.
+const MAX_SPARE: usize = 8;
+
+/// The messages of one urgency, by sender.
+struct Lane<M: Machine> {
+    queues: HashMap<Sender, VecDeque<Message<M>>>,
+    /// Senders of which something waits, the next first.
+    turns: VecDeque<Sender>,
+    spare: Vec<VecDeque<Message<M>>>,
+    len: usize,
+}
+
+impl<M: Machine> Lane<M> {
+    fn new() -> Lane<M> {
+        Lane { queues: HashMap::new(), turns: VecDeque::new(), spare: Vec::new(), len: 0 }
+    }
+
+    fn queue(&mut self, sender: Sender) -> &mut VecDeque<Message<M>> {
+        let (spare, turns) = (&mut self.spare, &mut self.turns);
+        self.queues.entry(sender).or_insert_with(|| {
+            turns.push_back(sender);
+            spare.pop().unwrap_or_default()
+        })
+    }
+
+    fn push(&mut self, sender: Sender, message: Message<M>) {
+        self.queue(sender).push_back(message);
+        self.len += 1;
+    }
+
+    /// Puts a message before all others of its sender.
+    fn push_front(&mut self, sender: Sender, message: Message<M>) {
+        self.queue(sender).push_front(message);
+        self.len += 1;
+    }
+
+    /// The next message of the sender whose turn it is.
+    fn pop(&mut self) -> Option<(Sender, Message<M>)> {
+        let sender = self.turns.pop_front()?;
+        let queue = self.queues.get_mut(&sender)?;
+        let message = queue.pop_front()?;
+        self.len -= 1;
+        if queue.is_empty() {
+            let empty = self.queues.remove(&sender);
+            if self.spare.len() < MAX_SPARE {
+                self.spare.extend(empty);
+            }
+        } else {
+            self.turns.push_back(sender);
+        }
+        Some((sender, message))
+    }
+}
+
+/// A message that was taken out, with the place that it came from.
+pub(crate) struct Taken<M: Machine> {
+    urgency: Urgency,
+    sender: Sender,
+    pub(crate) message: Message<M>,
+}
+
 struct Lanes<M: Machine> {
     /// By [`Urgency`].
-    waiting: [VecDeque<Message<M>>; 3],
+    waiting: [Lane<M>; 3],
     /// Wake-ups and the end: they need no place.
     signals: VecDeque<Message<M>>,
     /// The writer waits to be told.
@@ -74,7 +141,11 @@ impl<M: Machine> Clone for Post<M> {
 
 impl<M: Machine> Post<M> {
     /// Puts a message into its lane, or gives it back at once.
-    pub(crate) fn send(&self, urgency: Urgency, message: Message<M>) -> Result<(), NotPosted<M>> {
+    pub(crate) fn send(
+        &self,
+        (urgency, sender): (Urgency, Sender),
+        message: Message<M>,
+    ) -> Result<(), NotPosted<M>> {
         let mut lanes = self.0.lanes();
         if lanes.closed {
             return Err(NotPosted::Gone(message));
@@ -87,7 +158,7 @@ impl<M: Machine> Post<M> {
         if waiting >= self.0.capacity + reserve {
             return Err(NotPosted::Full(message));
         }
-        lanes.waiting[urgency as usize].push_back(message);
+        lanes.waiting[urgency as usize].push(sender, message);
         self.0.posted.fetch_add(1, Ordering::Release);
         self.wake(lanes);
         Ok(())
@@ -115,13 +186,15 @@ impl<M: Machine> Post<M> {
 pub(crate) struct Mailbox<M: Machine> {
     shared: Arc<Shared<M>>,
     /// What was taken out and is not handled yet.
-    taken: Mutex<VecDeque<Message<M>>>,
+    taken: Mutex<VecDeque<Taken<M>>>,
+    /// The place of the message that was handed out last.
+    last: Cell<(Urgency, Sender)>,
 }
 
 /// A mailbox for `capacity` messages, and where to put them in.
 pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
     let lanes = Lanes {
-        waiting: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
+        waiting: [Lane::new(), Lane::new(), Lane::new()],
         signals: VecDeque::new(),
         sleeping: false,
         closed: false,
@@ -129,24 +202,55 @@ pub(crate) fn mailbox<M: Machine>(capacity: usize) -> (Post<M>, Mailbox<M>) {
     let lanes = Mutex::new(lanes);
     let shared =
         Arc::new(Shared { lanes, posted: AtomicUsize::new(0), arrived: Condvar::new(), capacity });
-    let mailbox = Mailbox { shared: Arc::clone(&shared), taken: Mutex::default() };
+    let (taken, last) = (Mutex::default(), Cell::default());
+    let mailbox = Mailbox { shared: Arc::clone(&shared), taken, last };
     (Post(shared), mailbox)
 }
 
 impl<M: Machine> Mailbox<M> {
-    fn taken(&self) -> MutexGuard<'_, VecDeque<Message<M>>> {
+    fn taken(&self) -> MutexGuard<'_, VecDeque<Taken<M>>> {
         // Only the writer's thread comes here.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes `message` the next one.
+    /// Makes the message that was handed out last the next one again.
     pub(crate) fn put_back(&self, message: Message<M>) {
-        self.taken().push_front(message);
+        let (urgency, sender) = self.last.get();
+        self.taken().push_front(Taken { urgency, sender, message });
+    }
+
+    /// Puts the message that was handed out last behind all others of its sender, whose next turn comes
+    /// when all others have had theirs. It needs no place: it had one.
+    pub(crate) fn put_behind(&self, message: Message<M>) {
+        let (urgency, sender) = self.last.get();
+        self.shared.lanes().waiting[urgency as usize].push(sender, message);
+    }
+
+    /// Gives what was taken out and is not handled yet back to its lanes, so that senders that came
+    /// meanwhile have their turns.
+    pub(crate) fn give_back(&self) {
+        let mut taken = self.taken();
+        if taken.is_empty() {
+            return;
+        }
+        let mut lanes = self.shared.lanes();
+        while let Some(Taken { urgency, sender, message }) = taken.pop_back() {
+            match message {
+                Message::Wake | Message::Stop => lanes.signals.push_front(message),
+                message => lanes.waiting[urgency as usize].push_front(sender, message),
+            }
+        }
     }
 
     /// Shows what was taken out and is not handled yet: the messages that come next.
-    pub(crate) fn show_taken<T>(&self, look: impl FnOnce(&VecDeque<Message<M>>) -> T) -> T {
+    pub(crate) fn show_taken<T>(&self, look: impl FnOnce(&VecDeque<Taken<M>>) -> T) -> T {
         look(&self.taken())
+    }
+
+    fn hand_out(&self, taken: &mut VecDeque<Taken<M>>) -> Option<Message<M>> {
+        let Taken { urgency, sender, message } = taken.pop_front()?;
+        self.last.set((urgency, sender));
+        Some(message)
     }
 
     /// The next message, if there is one.
@@ -155,7 +259,7 @@ impl<M: Machine> Mailbox<M> {
         if taken.is_empty() {
             take_round(&mut self.shared.lanes(), &mut taken);
         }
-        taken.pop_front()
+        self.hand_out(&mut taken)
     }
 
     /// Waits for the next message, at most for `limit` if one is given.
@@ -178,7 +282,7 @@ impl<M: Machine> Mailbox<M> {
         lanes.sleeping = false;
         let mut taken = self.taken();
         take_round(&mut lanes, &mut taken);
-        taken.pop_front()
+        self.hand_out(&mut taken)
     }
 
     /// Whether nothing waits.
@@ -199,26 +303,30 @@ impl<M: Machine> Mailbox<M> {
 
 impl<M: Machine> Lanes<M> {
     fn count(&self) -> usize {
-        self.waiting.iter().map(VecDeque::len).sum()
+        self.waiting.iter().map(|lane| lane.len).sum()
     }
 
     fn is_empty(&self) -> bool {
-        self.signals.is_empty() && self.waiting.iter().all(VecDeque::is_empty)
+        self.signals.is_empty() && self.waiting.iter().all(|lane| lane.len == 0)
     }
 }
 
 /// Takes up to one round out of the lanes: each its share, then what fits, the urgent first. Signals
 /// come last, so that all that was sent before the end is handled before it.
-fn take_round<M: Machine>(lanes: &mut Lanes<M>, taken: &mut VecDeque<Message<M>>) {
-    let waiting: [usize; 3] = std::array::from_fn(|lane| lanes.waiting[lane].len());
+fn take_round<M: Machine>(lanes: &mut Lanes<M>, taken: &mut VecDeque<Taken<M>>) {
+    let waiting: [usize; 3] = std::array::from_fn(|lane| lanes.waiting[lane].len);
     let mut rest = ROUND - waiting.iter().map(|waiting| (*waiting).min(SHARE)).sum::<usize>();
-    for (lane, waiting) in lanes.waiting.iter_mut().zip(waiting) {
+    let urgencies = [Urgency::Urgent, Urgency::Ordinary, Urgency::Patient];
+    for ((lane, waiting), urgency) in lanes.waiting.iter_mut().zip(waiting).zip(urgencies) {
         let share = waiting.min(SHARE);
         let more = (waiting - share).min(rest);
         rest -= more;
-        taken.extend(lane.drain(..share + more));
+        let turns = std::iter::from_fn(|| lane.pop()).take(share + more);
+        taken.extend(turns.map(|(sender, message)| Taken { urgency, sender, message }));
     }
-    if lanes.waiting.iter().all(VecDeque::is_empty) {
-        taken.append(&mut lanes.signals);
+    if lanes.waiting.iter().all(|lane| lane.len == 0) {
+        let (urgency, sender) = (Urgency::Ordinary, 0);
+        let signals = lanes.signals.drain(..);
+        taken.extend(signals.map(|message| Taken { urgency, sender, message }));
     }
 }

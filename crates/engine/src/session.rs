@@ -17,9 +17,9 @@ use crate::appender::Appender;
 use crate::clock::Clock;
 use crate::codec::{Codec, Origin};
 use crate::error::EngineError;
-use crate::handle::{Aborted, Attended, Message, Seen, View, WorkMark};
+use crate::handle::{Aborted, Attended, Message, Seen, Turn, Turns, View, WorkMark};
 use crate::handoff::{Handoff, Load, Waiting};
-use crate::lease::LeaseTrust;
+use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::mailbox::Mailbox;
 use crate::replay::write_group_item;
 use crate::rhythm::Rhythm;
@@ -36,11 +36,16 @@ const CHUNK: usize = 256;
 /// Messages that the machine looks at together before the first of them is decided.
 const AHEAD: usize = 16;
 
+/// What the messages of one turn may write before others have theirs.
+const MAX_TURN_BYTES: usize = 256 << 10;
+/// How long one turn may take, looked at every eight messages.
+const MAX_TURN_TIME: Duration = Duration::from_millis(5);
 /// The largest record of one decision, of one group or of one step of what is due. A quarter of what
 /// a record may have to be read again.
 pub(crate) const MAX_DECISION_BYTES: usize = 16 << 20;
-/// The most events of one of them.
-pub(crate) const MAX_DECISION_EVENTS: usize = 100_000;
+/// The most parts of one of them: events, and the pieces of credits that they speak of. A hold drawn
+/// from as many pieces takes a fraction of a second.
+pub(crate) const MAX_DECISION_PARTS: usize = 100_000;
 
 /// Why a session ended.
 pub(crate) enum End {
@@ -77,6 +82,28 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) handled: u64,
     /// Loads that were handed over in the middle of a message.
     pub(crate) flushes: u64,
+    /// How often the state was built before.
+    pub(crate) number: u64,
+}
+
+/// What one turn of messages may cost before senders that came meanwhile have theirs.
+struct TurnBudget {
+    clock: SystemMonotonic,
+    bytes: usize,
+}
+
+impl TurnBudget {
+    fn begin<M: Machine>(load: &Load<M>) -> TurnBudget {
+        TurnBudget { clock: SystemMonotonic::new(), bytes: load.records.bytes() }
+    }
+
+    /// Looks at the clock now and then only: it costs as much as a small read.
+    fn is_spent<M: Machine>(&self, handled: usize, load: &Load<M>) -> bool {
+        let bytes = load.records.bytes();
+        bytes < self.bytes
+            || bytes - self.bytes >= MAX_TURN_BYTES
+            || (handled.is_multiple_of(8) && self.clock.elapsed() >= MAX_TURN_TIME)
+    }
 }
 
 impl<C: Codec> Session<'_, C> {
@@ -163,6 +190,7 @@ impl<C: Codec> Session<'_, C> {
         self.advance(now, load);
         let mut next = first;
         let (mut handled, mut foreseen) = (0, 0);
+        let mut turn = TurnBudget::begin(load);
         while let Some(message) = next {
             if self.broken {
                 // Not decided, so not lost: it is handled when the state is rebuilt.
@@ -178,11 +206,20 @@ impl<C: Codec> Session<'_, C> {
             self.handle(message, now, load);
             handled += 1;
             self.handled += 1;
+            if turn.is_spent(handled, load) {
+                self.mailbox.give_back();
+                foreseen = handled;
+                self.appender.counters.turn(turn.clock.elapsed());
+                turn = TurnBudget::begin(load);
+            }
             // Asked before the next message is taken: one that is taken must be handled.
             if handled == CHUNK || load.records.bytes() >= self.batch_bytes {
                 break;
             }
             next = self.mailbox.try_next();
+        }
+        if handled > 0 {
+            self.appender.counters.turn(turn.clock.elapsed());
         }
         // What the messages made due at once belongs to the same durable write as they do.
         self.advance(now, load);
@@ -192,12 +229,14 @@ impl<C: Codec> Session<'_, C> {
     /// Lets the machine look ahead, at `next` and at what comes behind it. Says at how many messages.
     fn foresee(&self, next: &Message<C::Machine>) -> usize {
         self.mailbox.show_taken(|behind| {
-            let messages = || std::iter::once(next).chain(behind.iter().take(AHEAD - 1));
+            let behind = || behind.iter().map(|taken| &taken.message);
+            let messages = || std::iter::once(next).chain(behind().take(AHEAD - 1));
             let commands = messages().filter_map(|message| match message {
                 Message::Command { envelope, command, respond: _ } => Some((envelope, command)),
                 Message::Group { .. }
                 | Message::Query(_)
                 | Message::Work(_)
+                | Message::Turns(_)
                 | Message::Wake
                 | Message::Stop => None,
             });
@@ -265,7 +304,31 @@ impl<C: Codec> Session<'_, C> {
                 let wrote = desk.wrote;
                 load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
             }
+            Message::Turns(turns) => self.take_turn(turns, now, load),
             Message::Wake | Message::Stop => {}
+        }
+    }
+
+    /// Gives a long message one turn, and puts it behind the others if it needs another one.
+    fn take_turn(
+        &mut self,
+        mut turns: Turns<C::Machine>,
+        now: Timestamp,
+        load: &mut Load<C::Machine>,
+    ) {
+        self.advance(now, load);
+        if self.broken {
+            let _ = turns(Err(rebuilding()));
+            return;
+        }
+        let mut desk = Desk { session: self, load: &mut *load, now, wrote: false };
+        match turns(Ok(&mut desk)) {
+            Turn::Again => self.mailbox.put_behind(Message::Turns(turns)),
+            // Earlier turns may have written: those who lost the lease must not take it for a read.
+            Turn::Done(release) => {
+                let wrote = true;
+                load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
+            }
         }
     }
 
@@ -340,10 +403,10 @@ impl<C: Codec> Session<'_, C> {
             (answer, pushed)
         }));
         let answer = match decided {
-            Ok((Some(answer), Ok(()))) if self.events.len() <= MAX_DECISION_EVENTS => answer,
+            Ok((Some(answer), Ok(()))) if self.parts() <= MAX_DECISION_PARTS => answer,
             Ok((_, pushed)) => {
                 load.records.rewind(mark);
-                return Err(too_large(self.events.len(), pushed.err()));
+                return Err(too_large(self.parts(), pushed.err()));
             }
             Err(_) => {
                 load.records.rewind(mark);
@@ -370,6 +433,11 @@ impl<C: Codec> Session<'_, C> {
             self.broken = true;
             self.panicked()
         })
+    }
+
+    /// How many parts the events of one decision have.
+    fn parts(&self) -> usize {
+        self.events.iter().map(C::Machine::parts).sum()
     }
 
     fn panicked(&self) -> EngineError {
@@ -456,8 +524,8 @@ impl<C: Codec> Session<'_, C> {
                 self.look_ahead(&coming);
             }
             let decided = self.decide_item(envelope, command, now, &mut body);
-            count += self.events.len();
-            let large = body.len() > MAX_DECISION_BYTES || count > MAX_DECISION_EVENTS;
+            count += self.parts();
+            let large = body.len() > MAX_DECISION_BYTES || count > MAX_DECISION_PARTS;
             match decided {
                 Ok(Ok(reply)) if !large => replies.push(reply),
                 Ok(Err(refusal)) => {
@@ -527,12 +595,14 @@ fn rebuilding() -> EngineError {
 }
 
 /// Says what is too much about a decision.
-fn too_large(events: usize, record: Option<RecordTooLarge>) -> EngineError {
+fn too_large(parts: usize, record: Option<RecordTooLarge>) -> EngineError {
     let size = match record {
         Some(RecordTooLarge { bytes, most }) if bytes > most => {
             format!("{bytes} bytes, at most {most} are allowed")
         }
-        _ => format!("{events} entries, at most {MAX_DECISION_EVENTS} are allowed"),
+        _ => format!(
+            "{parts} events and pieces of credits, at most {MAX_DECISION_PARTS} are allowed"
+        ),
     };
     EngineError::TooLarge(format!(
         "this would write {size} in one step; ask for less at once, or in several requests"
@@ -570,6 +640,14 @@ impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
         let (answer, wrote) = self.session.decide(envelope, command, self.now, self.load)?;
         self.wrote |= wrote;
         Ok(answer)
+    }
+
+    fn written(&self) -> usize {
+        self.load.records.bytes()
+    }
+
+    fn session(&self) -> u64 {
+        self.session.number
     }
 
     fn mark(&self) -> WorkMark {

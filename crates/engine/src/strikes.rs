@@ -16,10 +16,7 @@ pub(crate) enum Key {
     /// What is due first, at this instant.
     Due(Timestamp),
     /// A message of another machine.
-    Message {
-        sender: u64,
-        number: u64,
-    },
+    Message { sender: u64, number: u64 },
 }
 
 /// Failures by thing. Kept over rebuilds of the state.

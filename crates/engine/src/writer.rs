@@ -120,6 +120,8 @@ pub struct Stats {
     pub panics: u64,
     /// Things that failed three times and that the machine goes on without, since the start.
     pub set_aside: u64,
+    /// The longest time that one turn of messages took, in microseconds: for so long others waited.
+    pub longest_turn_micros: u64,
     /// How far the state is built, while it is being built.
     pub replayed: u64,
     /// How far it has to be built.
@@ -135,6 +137,7 @@ pub(crate) struct Counters {
     rebuilds: AtomicU64,
     pub(crate) panics: AtomicU64,
     pub(crate) set_aside: AtomicU64,
+    longest_turn_micros: AtomicU64,
     replayed: AtomicU64,
     replay_until: AtomicU64,
 }
@@ -146,6 +149,11 @@ impl Counters {
         self.records.fetch_add(records, Ordering::Relaxed);
         self.bytes.fetch_add(batch.payload().len() as u64, Ordering::Relaxed);
         self.largest_batch.fetch_max(records, Ordering::Relaxed);
+    }
+
+    pub(crate) fn turn(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.longest_turn_micros.fetch_max(micros, Ordering::Relaxed);
     }
 }
 
@@ -200,7 +208,7 @@ impl<C: Codec> Engine<C> {
             .spawn(move || writer.run_to_the_end())
             .expect("the system can start a thread");
         let full = "the mailbox is full".into();
-        let handle = Handle { mailbox: post, full, urgency: Urgency::default() };
+        let handle = Handle { mailbox: post, full, urgency: Urgency::default(), sender: 0 };
         Engine { handle, durable, counters, status, thread: Some(thread) }
     }
 
@@ -230,6 +238,7 @@ impl<C: Codec> Engine<C> {
             rebuilds: read(&self.counters.rebuilds),
             panics: read(&self.counters.panics),
             set_aside: read(&self.counters.set_aside),
+            longest_turn_micros: read(&self.counters.longest_turn_micros),
             replayed: read(&self.counters.replayed),
             replay_until: read(&self.counters.replay_until),
         }
@@ -360,7 +369,9 @@ impl<C: Codec> Writer<C> {
         };
         let replay = || replay_watched(&*self.journal, &*self.codec, progress);
         let Ok(replayed) = catch_unwind(AssertUnwindSafe(replay)) else {
-            return Next::Stop("the state cannot be rebuilt: the machine panicked in replay".into());
+            return Next::Stop(
+                "the state cannot be rebuilt: the machine panicked in replay".into(),
+            );
         };
         match replayed {
             Ok(replayed) => {
@@ -380,6 +391,7 @@ impl<C: Codec> Writer<C> {
             Err(next) => return next,
         };
         self.durable.publish(head);
+        self.counters.set_aside.store(replayed.machine.set_aside_count(), Ordering::Relaxed);
         self.show(Status::Serving);
         let handoff = Arc::new(Handoff::new());
         let tidier = Arc::new(Tidier::new(Arc::clone(&self.journal), Arc::clone(&handoff)));
@@ -415,6 +427,7 @@ impl<C: Codec> Writer<C> {
             hopeless: false,
             handled: 0,
             flushes: 0,
+            number: self.counters.rebuilds.load(Ordering::Relaxed),
         };
         let end = std::thread::scope(|scope| {
             let appending = self.beside(scope, "bursar-append", || appender.run());
@@ -514,6 +527,7 @@ impl<C: Codec> Writer<C> {
             other @ (Message::Command { .. }
             | Message::Group { .. }
             | Message::Work(_)
+            | Message::Turns(_)
             | Message::Wake
             | Message::Stop) => other.reject(&EngineError::StorageFull),
         })

@@ -90,7 +90,11 @@ impl Projection<Till> for Ids {
         let mut ids = self.ids.lock().expect("no panic");
         ids.extend(events.iter().filter_map(|event| match event {
             Event::Added { id, .. } => Some(*id),
-            Event::Sent { .. } | Event::Armed { .. } | Event::Rang { .. } => None,
+            Event::Sent { .. }
+            | Event::Armed { .. }
+            | Event::Rang { .. }
+            | Event::SetAside { .. }
+            | Event::Broke => None,
         }));
     }
 

@@ -7,7 +7,7 @@ use bursar_api::Code;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{Name, is_valid_path};
 use bursar_core::time::Timestamp;
-use bursar_engine::{Clock, ManualClock, Seen, Status};
+use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 
 use crate::cells::Cells;
@@ -30,8 +30,11 @@ const POSITION_PATIENCE: Duration = Duration::from_secs(5);
 const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
 
+/// A machine: its name, what its writer is doing, and what it has done.
+pub type MachineStatus = (String, Status, Stats);
+
 /// Says what the writers are doing.
-pub type StatusOf = Box<dyn Fn() -> Vec<(String, Status)> + Send + Sync>;
+pub type StatusOf = Box<dyn Fn() -> Vec<MachineStatus> + Send + Sync>;
 
 /// What every handler can reach.
 pub struct App {
@@ -88,6 +91,24 @@ pub struct App {
 }
 
 impl App {
+    /// All machines, and what their writers are doing.
+    pub fn machines(&self) -> Vec<MachineStatus> {
+        let mut all = (self.status)();
+        let name = |region: &Name| format!("cell-{region}");
+        let cells = self.cells.iter();
+        all.extend(cells.map(|cell| (name(&cell.region), cell.status(), cell.stats())));
+        all
+    }
+
+    /// What has ended that only a new process can bring back: a machine, or a thread beside them.
+    pub fn ended(&self) -> Option<String> {
+        let stopped = self.machines().into_iter().find_map(|(machine, status, _)| match status {
+            Status::Stopped(reason) => Some(format!("{machine} stopped: {reason}")),
+            Status::Starting | Status::Serving | Status::ReadOnly | Status::Waiting(_) => None,
+        });
+        stopped.or_else(vital_failure)
+    }
+
     /// Whether there is anything that only history knows.
     pub fn may_have_forgotten(&self) -> bool {
         self.clock.now() >= self.began_at.plus_millis(self.retention_ms)

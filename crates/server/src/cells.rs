@@ -14,7 +14,7 @@ use bursar_engine::courier::{Courier, CourierError, Inbox, Letter, Mark, Outbox}
 use bursar_engine::follower::Follower;
 use bursar_engine::{
     CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, LedgerCodec, Snapshotter, Stats,
-    Status,
+    Status, Vital,
 };
 use bursar_journal::Journal;
 use tokio::sync::watch;
@@ -91,6 +91,7 @@ impl CellService {
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
         let watching = move || {
+            let _vital = Vital::new("the watcher of a cell");
             let mut seen = 0;
             while durable.wait_beyond(seen) {
                 seen = durable.head().map_or(seen, |head| head.sequence);

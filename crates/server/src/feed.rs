@@ -319,6 +319,8 @@ fn particulars(ledger: &Ledger, event: &Event) -> Told {
         | Event::Answered { .. }
         | Event::Forgotten { .. }
         | Event::RegionOpened { .. }
+        | Event::RegionBriefed { .. }
+        | Event::SetAside { .. }
         | Event::HeldUpReviewed { .. }
         | Event::CellTold { .. }
         | Event::MessageReceived { .. } => return None,

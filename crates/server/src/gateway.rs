@@ -9,6 +9,7 @@ use bursar_core::machine::Machine;
 use bursar_engine::{Attended, EngineError, GroupAnswer, Handle, Hosted, Seen, Urgency};
 use tokio::sync::oneshot;
 
+use crate::http::meta;
 use crate::problem::Failure;
 
 /// What a command said, once it arrives.
@@ -71,6 +72,11 @@ impl<M: Hosted> Gateway<M> {
         Gateway { handle: self.handle.with_urgency(urgency), waiting }
     }
 
+    /// The handle of the tenant whose request is being handled: tenants take turns.
+    fn in_turn(&self) -> Handle<M> {
+        self.handle.with_sender(meta::sender())
+    }
+
     /// How many messages wait for their answers.
     pub fn waiting(&self) -> i64 {
         self.waiting.load(Ordering::Relaxed)
@@ -80,7 +86,7 @@ impl<M: Hosted> Gateway<M> {
     pub fn post(&self, envelope: M::Envelope, command: M::Command) -> Posted<Answered<M>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = Waiting::begin(&self.waiting);
-        self.handle.submit(envelope, command, move |answer| {
+        self.in_turn().submit(envelope, command, move |answer| {
             drop(waiting);
             // Whoever asked may have gone away; the command stands all the same.
             let _ = sender.send(answer);
@@ -95,9 +101,23 @@ impl<M: Hosted> Gateway<M> {
     ) -> Posted<Seen<T>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = Waiting::begin(&self.waiting);
-        self.handle.attend(work, move |seen| {
+        self.in_turn().attend(work, move |seen| {
             drop(waiting);
             // Whoever asked may have gone away; what was decided stands all the same.
+            let _ = sender.send(seen);
+        });
+        Posted { receiver }
+    }
+
+    /// Posts work of many turns: between two of them others have theirs.
+    pub fn attend_in_turns<T: Send + 'static>(
+        &self,
+        turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
+    ) -> Posted<Seen<T>> {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Waiting::begin(&self.waiting);
+        self.in_turn().attend_in_turns(turn, move |seen| {
+            drop(waiting);
             let _ = sender.send(seen);
         });
         Posted { receiver }
@@ -110,7 +130,7 @@ impl<M: Hosted> Gateway<M> {
     ) -> Result<Seen<Result<Vec<M::Reply>, bursar_engine::Aborted<M::Refusal>>>, Failure> {
         let (sender, receiver) = oneshot::channel::<GroupAnswer<M>>();
         let waiting = Waiting::begin(&self.waiting);
-        self.handle.submit_group(items, move |answer| {
+        self.in_turn().submit_group(items, move |answer| {
             drop(waiting);
             let _ = sender.send(answer);
         });
@@ -124,7 +144,7 @@ impl<M: Hosted> Gateway<M> {
     ) -> Result<Seen<T>, Failure> {
         let (sender, receiver) = oneshot::channel();
         let waiting = Waiting::begin(&self.waiting);
-        self.handle.with_urgency(Urgency::Patient).query(read, move |seen| {
+        self.in_turn().with_urgency(Urgency::Patient).query(read, move |seen| {
             drop(waiting);
             let _ = sender.send(seen);
         });
@@ -141,7 +161,7 @@ impl<M: Hosted> Gateway<M> {
         read: impl FnOnce(&M) -> T + Send + 'static,
     ) -> Peeked<T> {
         let (sender, receiver) = oneshot::channel();
-        self.handle.query(
+        self.in_turn().query(
             move |machine| {
                 // Caught here to be told; the engine would catch it as well.
                 let seen = catch_unwind(AssertUnwindSafe(|| read(machine)));

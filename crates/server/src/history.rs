@@ -10,7 +10,7 @@ use bursar_core::ledger::command::Context;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::view::Balance;
 use bursar_core::time::Timestamp;
-use bursar_engine::Durable;
+use bursar_engine::{Durable, Vital};
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use ed25519_dalek::SigningKey;
@@ -211,6 +211,7 @@ struct Feeder {
 
 impl Feeder {
     fn run(mut self, durable: &Durable) {
+        let _vital = Vital::new("the feeder of history");
         while let Err(reason) = self.begin(durable) {
             if durable.is_closed() {
                 tracing::error!(%reason, "history cannot be fed");

@@ -23,6 +23,9 @@ pub struct LimitOptions {
     pub per_key: NonZeroU32,
     /// Requests per second of one tenant; twice that at once.
     pub per_tenant: NonZeroU32,
+    /// Operations per second of one tenant in batches, the jobs of an array one each; twice that at
+    /// once.
+    pub operations: NonZeroU32,
     /// Requests that are handled at once: reads are shed at half of it, changes at three quarters, and
     /// metering when it fills all of it by itself.
     pub in_flight: NonZeroU32,
@@ -31,7 +34,12 @@ pub struct LimitOptions {
 impl Default for LimitOptions {
     fn default() -> LimitOptions {
         let rate = |number| NonZeroU32::new(number).expect("not zero");
-        LimitOptions { per_key: rate(2_000), per_tenant: rate(5_000), in_flight: rate(8_192) }
+        LimitOptions {
+            per_key: rate(2_000),
+            per_tenant: rate(5_000),
+            operations: rate(50_000),
+            in_flight: rate(8_192),
+        }
     }
 }
 
@@ -62,13 +70,19 @@ pub struct Limits {
     options: LimitOptions,
     keys: [Limiter; 2],
     tenants: [Limiter; 2],
+    operations: Limiter,
 }
 
 impl Limits {
     /// Buckets that are full.
     pub fn new(options: LimitOptions) -> Limits {
         let pair = |rate| [limiter(rate), limiter(rate)];
-        Limits { options, keys: pair(options.per_key), tenants: pair(options.per_tenant) }
+        Limits {
+            options,
+            keys: pair(options.per_key),
+            tenants: pair(options.per_tenant),
+            operations: limiter(options.operations),
+        }
     }
 
     /// Takes a token from each bucket that the request falls into. Metering has its own.
@@ -105,9 +119,34 @@ impl Limits {
         Ok(standing(&policies, name, remaining, 1))
     }
 
+    /// Takes so many tokens from the bucket of operations: of the tenant, or of a key of the platform.
+    pub fn take_operations(&self, principal: &Principal, count: u64) -> Result<(), Failure> {
+        let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
+        let (Some(count), false) = (count, principal.is_exempt()) else { return Ok(()) };
+        let bucket = principal.tenant().map_or_else(|| principal.bucket(), str::to_owned);
+        match self.operations.check_key_n(&bucket, count) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(until)) => {
+                let wait = until.wait_time_from(DefaultClock::default().now());
+                let seconds = wait.as_secs() + 1;
+                let detail = format!(
+                    "the tenant has used up its {} operations a second; try again in {seconds} s",
+                    self.options.operations
+                );
+                Err(Failure::new(Code::RateLimited, detail).retry_after(seconds))
+            }
+            Err(_) => {
+                let most = u64::from(self.options.operations.get()) * 2;
+                let reason = format!("are {count} with the jobs of arrays; at most {most} at once");
+                Err(Failure::invalid("operations", reason))
+            }
+        }
+    }
+
     /// Forgets buckets that are full again; called now and then.
     pub fn tidy(&self) {
-        self.keys.iter().chain(&self.tenants).for_each(RateLimiter::retain_recent);
+        let all = self.keys.iter().chain(&self.tenants).chain([&self.operations]);
+        all.for_each(RateLimiter::retain_recent);
     }
 }
 
@@ -278,6 +317,21 @@ mod tests {
             let headers = limits.take(&Principal::root(), Priority::Read).expect("exempt");
             assert!(headers.is_empty());
         }
+    }
+
+    #[test]
+    fn operations_have_a_bucket_of_their_own_that_a_tenant_shares() {
+        let rate = NonZeroU32::new(100).expect("not zero");
+        let limits = Limits::new(LimitOptions { operations: rate, ..LimitOptions::default() });
+        limits.take_operations(&principal("acme:a"), 150).expect("the burst is 200");
+        let refused = limits.take_operations(&principal("acme:b"), 100).expect_err("50 are left");
+        assert_eq!(refused.problem.code, Code::RateLimited);
+        assert!(refused.retry_after.is_some());
+        limits.take(&principal("acme:a"), Priority::Change).expect("requests have their own");
+        limits.take_operations(&principal("other"), 100).expect("another tenant");
+        let never = limits.take_operations(&principal("third"), 201).expect_err("never so many");
+        assert_eq!(never.problem.code, Code::InvalidField);
+        limits.take_operations(&Principal::root(), 1_000_000).expect("exempt");
     }
 
     #[test]

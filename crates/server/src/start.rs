@@ -15,7 +15,7 @@ use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{
     CellCodec, Clock, Engine, EngineOptions, LedgerCodec, ManualClock, Observer, Stats, Status,
-    WallClock, replay,
+    Vital, WallClock, replay,
 };
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
@@ -313,9 +313,10 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
             base_url,
             status: Box::new(move || {
+                let (ledger, directory) = (&ledger_status, &directory_status);
                 vec![
-                    ("ledger".to_owned(), ledger_status.status()),
-                    ("directory".to_owned(), directory_status.status()),
+                    ("ledger".to_owned(), ledger.status(), ledger.stats()),
+                    ("directory".to_owned(), directory.status(), directory.stats()),
                 ]
             }),
             measure: Box::new(move |app| {
@@ -336,21 +337,26 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         app.tell_prices().await.map_err(failed)?;
         app.tell_classes().await.map_err(failed)?;
         app.settle_if_manual().await.map_err(failed)?;
-        tokio::spawn(selfcheck::run(Arc::clone(&app)));
-        tokio::spawn(tidy(Arc::clone(&app)));
+        spawn_vital("the check of the laws", selfcheck::run(Arc::clone(&app)));
+        spawn_vital("the tidying of rate limits", tidy(Arc::clone(&app)));
         if app.manual.is_none() {
             let app = Arc::clone(&app);
-            tokio::spawn(async move { app.follow_prices().await });
+            spawn_vital("the teller of prices", async move { app.follow_prices().await });
         }
         let root_key = root.show.then(|| root.key.clone());
         ready(&Ready { address, url, root_key });
+        let mut ended = None;
+        let watched = Arc::clone(&app);
         let stop = async {
-            signal().await;
+            tokio::select! {
+                () = signal() => {}
+                reason = until_ended(&watched) => ended = Some(reason),
+            }
             // Streams that never end by themselves end now.
             let _ = stopping.send(true);
         };
         serve::serve(listener, tls, Front::new(app), config.timeouts, stop).await;
-        Ok(())
+        ended.map_or(Ok(()), |reason| Err(StartError::Other(reason)))
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
     drop((ledger, directory));
@@ -459,6 +465,34 @@ async fn configure(
         Ok(_) => Ok(()),
         Err(refusal) => Err(StartError::Other(format!("the cell refused its set-up: {refusal:?}"))),
     }
+}
+
+/// How often to look whether a machine has ended.
+const WATCH_STEP: Duration = Duration::from_millis(100);
+
+/// Waits until something has ended that only a new process can bring back.
+async fn until_ended(app: &App) -> String {
+    let mut known = 0;
+    loop {
+        let aside: u64 = app.machines().iter().map(|(_, _, stats)| stats.set_aside).sum();
+        if aside > known {
+            known = aside;
+            tracing::error!(set_aside = aside, "a machine goes on without something; see /readyz");
+        }
+        if let Some(reason) = app.ended() {
+            tracing::error!(%reason, "this process cannot go on and ends");
+            return reason;
+        }
+        tokio::time::sleep(WATCH_STEP).await;
+    }
+}
+
+/// Starts a task that must not vanish: if it panics the process ends.
+fn spawn_vital(name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(async move {
+        let _vital = Vital::new(name);
+        work.await;
+    });
 }
 
 /// Forgets buckets of rate limits that are full again.

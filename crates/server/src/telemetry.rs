@@ -82,6 +82,9 @@ pub struct Metrics {
     bytes: Family<Machine, Gauge>,
     largest_batch: Family<Machine, Gauge>,
     rebuilds: Family<Machine, Gauge>,
+    panics: Family<Machine, Gauge>,
+    set_aside: Family<Machine, Gauge>,
+    longest_turn: Family<Machine, Gauge>,
     serving: Family<Machine, Gauge>,
     appends: Family<Machine, Histogram>,
     batch_sizes: Family<Machine, Histogram>,
@@ -132,6 +135,9 @@ impl Metrics {
             bytes: Family::default(),
             largest_batch: Family::default(),
             rebuilds: Family::default(),
+            panics: Family::default(),
+            set_aside: Family::default(),
+            longest_turn: Family::default(),
             serving: Family::default(),
             appends,
             batch_sizes,
@@ -190,6 +196,12 @@ impl Metrics {
         all.register("journal_largest_batch", help, self.largest_batch.clone());
         let help = "How often the state was built from the journal";
         all.register("journal_rebuilds", help, self.rebuilds.clone());
+        let help = "Requests, messages and timers that panicked; each failed alone";
+        all.register("machine_panics", help, self.panics.clone());
+        let help = "Timers and messages that panicked three times and were set aside";
+        all.register("machine_set_aside", help, self.set_aside.clone());
+        let help = "The longest turn of messages in microseconds: for so long other tenants waited";
+        all.register("machine_longest_turn_micros", help, self.longest_turn.clone());
         all.register("writer_serving", "1 if the writer answers everything", self.serving.clone());
         all.register_with_unit(
             "journal_append_duration",
@@ -290,6 +302,9 @@ impl Metrics {
         set(&self.bytes, stats.bytes);
         set(&self.largest_batch, stats.largest_batch);
         set(&self.rebuilds, stats.rebuilds);
+        set(&self.panics, stats.panics);
+        set(&self.set_aside, stats.set_aside);
+        set(&self.longest_turn, stats.longest_turn_micros);
         set(&self.replayed, stats.replayed);
         set(&self.replay_until, stats.replay_until);
         set(&self.serving, u64::from(*status == Status::Serving));
@@ -317,7 +332,8 @@ mod tests {
         metrics.problem("not_found");
         metrics.violation();
         metrics.append(LEDGER, Written { took: Duration::from_micros(150), records: 3 });
-        let stats = Stats { replayed: 40, replay_until: 90, ..Stats::default() };
+        let (panics, set_aside) = (4, 1);
+        let stats = Stats { replayed: 40, replay_until: 90, panics, set_aside, ..Stats::default() };
         metrics.machine(LEDGER, 0, &stats, &Status::Starting);
         let text = metrics.text(2, 7);
         for line in [
@@ -330,6 +346,8 @@ mod tests {
             "bursar_journal_batch_records_sum{machine=\"Ledger\"} 3.0",
             "bursar_replay_position{machine=\"Ledger\"} 40",
             "bursar_replay_target{machine=\"Ledger\"} 90",
+            "bursar_machine_panics{machine=\"Ledger\"} 4",
+            "bursar_machine_set_aside{machine=\"Ledger\"} 1",
         ] {
             assert!(text.contains(line), "{line} is missing in:\n{text}");
         }

@@ -248,6 +248,8 @@ fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
         | Event::Answered { .. }
         | Event::Forgotten { .. }
         | Event::RegionOpened { .. }
+        | Event::RegionBriefed { .. }
+        | Event::SetAside { .. }
         | Event::QuotaSet { .. }
         | Event::QuotaRemoved { .. }
         | Event::HeldUpReviewed { .. }
@@ -321,7 +323,8 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
         | Of::PassEnded
         | Of::RequestDone { .. }
         | Of::AnswerKept { .. }
-        | Of::RequestsForgotten { .. } => false,
+        | Of::RequestsForgotten { .. }
+        | Of::SetAside { .. } => false,
     }
 }
 

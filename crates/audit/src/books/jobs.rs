@@ -55,7 +55,7 @@ impl Books {
         Ok(())
     }
 
-    fn cell(&mut self, event: &Node) -> Kept<&mut CellNumbers> {
+    pub(super) fn cell(&mut self, event: &Node) -> Kept<&mut CellNumbers> {
         let number = event.field(0)?.index()?;
         let missing = || Broken { law: "L12", detail: format!("there is no cell {number}") };
         self.cells.get_mut(number as usize).ok_or_else(missing)

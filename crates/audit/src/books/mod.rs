@@ -163,6 +163,8 @@ impl Books {
             41 => self.known_account(event).map(|_| ()),
             42 => self.cell_told(event),
             43 => self.message_received(event),
+            45 => self.set_aside(event),
+            46 => self.cell(event).map(|_| ()),
             other => Err(format!("an event with the unknown tag {other}").into()),
         }
     }

@@ -3,7 +3,25 @@
 
 use std::collections::BTreeSet;
 
-use super::{Kept, require};
+use super::{Books, Kept, require};
+use crate::node::Node;
+
+impl Books {
+    /// What failed again and again is skipped: it is never overdue. Money does not move by it.
+    pub(super) fn set_aside(&mut self, event: &Node) -> Kept<()> {
+        let (tag, what) = event.field(0)?.tagged()?;
+        event.field(1)?;
+        let thing = match tag {
+            1 => Thing::Grant(what.field(0)?.index()?),
+            2 => Thing::Bucket(what.field(0)?.index()?),
+            4 => Thing::Hold(what.field(0)?.index()?),
+            0 | 3 | 5..=9 => return Ok(()),
+            other => return Err(format!("the unknown thing {other} is set aside").into()),
+        };
+        self.due.set_aside(thing);
+        Ok(())
+    }
+}
 
 /// What will be due, by the first instant at which it is.
 #[derive(Default)]
@@ -45,6 +63,11 @@ impl Due {
         if let Some(due) = due {
             self.0.remove(&(due, thing));
         }
+    }
+
+    /// Crosses a thing off, whenever it was due: it was set aside.
+    pub(super) fn set_aside(&mut self, thing: Thing) {
+        self.0.retain(|(_, due)| *due != thing);
     }
 
     /// Nothing may be overdue when somebody asks at `at`.

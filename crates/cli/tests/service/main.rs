@@ -5,6 +5,7 @@ mod journal_support;
 
 mod authorization;
 mod batch;
+mod bounds;
 mod codes;
 mod concurrency;
 mod credits;

@@ -6,6 +6,7 @@
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
+use super::aside::Aside;
 use super::command::{AccountPolicy, Answer, FundsBlocker, JobSpec, NodeOffer, Request};
 use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
@@ -329,6 +330,13 @@ pub enum Event {
     RequestsForgotten {
         /// How many.
         requests: u32,
+    },
+    /// Something failed again and again; it is skipped from now on.
+    SetAside {
+        /// What.
+        what: Aside,
+        /// A hash of it.
+        digest: u128,
     },
 }
 

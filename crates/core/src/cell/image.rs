@@ -8,6 +8,7 @@ use std::fmt;
 
 use compact_str::CompactString;
 
+pub use super::aside::Aside;
 pub use super::attempt::{Attempt, Member, MemberPhase};
 use super::command::NodeOffer;
 use super::config::CellConfig;
@@ -93,6 +94,8 @@ pub struct Image {
     pub review_at: Option<Timestamp>,
     /// Attempts preempted since the last review began.
     pub victims: u32,
+    /// What failed again and again and is skipped.
+    pub aside: Vec<Aside>,
 }
 
 /// One account.
@@ -261,6 +264,7 @@ impl Cell {
             idle: self.idle,
             review_at: self.review_at,
             victims: self.victims,
+            aside: self.aside.iter().copied().collect(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::post::{Mark, Receipt};
 use super::state::Cell;
 use super::timer::Timer;
 use crate::digest::Digest;
-use crate::machine::Machine;
+use crate::machine::{Machine, Stuck};
 use crate::time::Timestamp;
 
 impl Machine for Cell {
@@ -63,6 +63,7 @@ impl Machine for Cell {
                 self.apply_request_done(at, *request, Some(answer));
             }
             Event::RequestsForgotten { requests } => self.apply_requests_forgotten(*requests),
+            Event::SetAside { what, digest: _ } => self.apply_set_aside(*what),
             Event::Configured(config) => self.apply_configured(at, config),
             Event::PriceSet { model, price } => {
                 let model = self.models.intern(model.clone());
@@ -167,6 +168,28 @@ impl Machine for Cell {
             _ => self.decide_step(now, events),
         }
         self.tell_ledgers(first, events);
+    }
+
+    fn message_name(origin: &Origin, _command: &Command) -> Option<(u64, u64)> {
+        match origin {
+            Origin::Ledger { shard, number, .. } => Some((u64::from(*shard), *number)),
+            Origin::Shell { .. } => None,
+        }
+    }
+
+    fn decide_set_aside(&self, stuck: Stuck<'_, Cell>, events: &mut Vec<Event>) {
+        match stuck {
+            Stuck::Due => {
+                let deadline = self.next_deadline();
+                let due = |(at, _): &(Timestamp, Timer)| deadline.is_some_and(|now| *at <= now);
+                self.push_due_aside(self.next_timer().filter(due), events);
+            }
+            Stuck::Message(origin, command) => self.push_message_aside(origin, command, events),
+        }
+    }
+
+    fn set_aside_count(&self) -> u64 {
+        self.set_aside().len() as u64
     }
 
     /// A copy: groups are for the ledger, and a copy cannot be wrong.
@@ -358,7 +381,7 @@ impl Cell {
     /// while there is nobody it waits, so that jobs may wait for years without a trace, and is made
     /// as soon as there is somebody.
     fn next_timer(&self) -> Option<(Timestamp, Timer)> {
-        let mut timers = self.timers.iter();
+        let mut timers = self.timers.iter().filter(|(at, timer)| !self.is_timer_aside(*at, *timer));
         timers.find(|(_, timer)| *timer != Timer::Review || self.has_cause_for_review())
     }
 

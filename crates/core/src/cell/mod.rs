@@ -29,6 +29,7 @@ pub mod shape;
 
 mod account;
 mod admission;
+pub mod aside;
 mod attempt;
 mod bits;
 mod candidates;

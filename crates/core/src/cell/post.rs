@@ -259,7 +259,8 @@ impl Cell {
             | Event::PassEnded
             | Event::RequestDone { .. }
             | Event::AnswerKept { .. }
-            | Event::RequestsForgotten { .. } => {}
+            | Event::RequestsForgotten { .. }
+            | Event::SetAside { .. } => {}
         }
     }
 }

@@ -6,6 +6,7 @@ use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use super::account::{Accounts, ROOT};
+use super::aside::Aside;
 use super::bits::Bits;
 use super::config::CellConfig;
 use super::demand::Demand;
@@ -89,6 +90,8 @@ pub struct Cell {
     pub(crate) mixed: BTreeSet<(RequestId, AccountId)>,
     pub(crate) maintenance: BTreeMap<MaintenanceId, Window>,
     pub(crate) timers: Timers,
+    /// What failed again and again and is skipped.
+    pub(crate) aside: BTreeSet<Aside>,
     /// Whether nothing can be placed until something changes.
     pub(crate) idle: bool,
     /// When the next review is due, while one is.
@@ -138,6 +141,7 @@ impl Cell {
             mixed: BTreeSet::new(),
             maintenance: BTreeMap::new(),
             timers: Timers::default(),
+            aside: BTreeSet::new(),
             idle: true,
             review_at: None,
             victims: 0,

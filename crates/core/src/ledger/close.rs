@@ -137,20 +137,15 @@ impl Ledger {
         }
     }
 
-    /// Pushes what the expiry of a bucket does: its free units are gone, strict holds are cut.
-    pub(super) fn push_expiry(&self, bucket: BucketNo, events: &mut Vec<Event>) {
+    /// Pushes what the expiry of a bucket does: its free units are gone, strict holds are cut. At most
+    /// `room` of them: what is left is due at once, in further steps.
+    pub(super) fn push_expiry(&self, bucket: BucketNo, room: usize, events: &mut Vec<Event>) {
         let amount = self.bucket(bucket).line.free();
         events.push(Event::BucketExpired { bucket, amount });
         let strict = self.strict.range((bucket, HoldNo(0))..=(bucket, HoldNo(u32::MAX)));
-        for (_, number) in strict {
-            let slices = (0u32..).zip(&self.live_hold(*number).slices);
-            let cut: SmallVec<[SliceAmount; 2]> = slices
-                .filter(|(_, slice)| slice.bucket == bucket && slice.room() > 0)
-                .map(|(at, slice)| SliceAmount { slice: at, amount: slice.room() })
-                .collect();
-            if !cut.is_empty() {
-                events.push(Event::HoldCut { hold: *number, cut });
-            }
+        let cuts = strict.map(|(_, hold)| (*hold, self.cut_of(bucket, *hold)));
+        for (hold, cut) in cuts.filter(|(_, cut)| !cut.is_empty()).take(room) {
+            events.push(Event::HoldCut { hold, cut });
         }
     }
 
@@ -175,6 +170,10 @@ impl Ledger {
             self.unindex_bucket(number, None);
         }
         self.buckets[number.index()].expired = true;
+        let strict = self.strict.range((number, HoldNo(0))..=(number, HoldNo(u32::MAX)));
+        let held = strict.filter(|(_, hold)| !self.cut_of(number, *hold).is_empty());
+        let held: Vec<(BucketNo, HoldNo)> = held.copied().collect();
+        self.cuts.extend(held);
         for piece in free {
             self.retag(piece, Part::Free, Part::Expired);
         }
@@ -197,6 +196,7 @@ impl Ledger {
             let slice = *slice;
             hold.amount -= amount;
             gone.push((rest, hold.drawn_at(&slice)));
+            self.cuts.remove(&(slice.bucket, number));
         }
         for (piece, drawn_at) in gone {
             self.retag(piece, Part::Held, Part::Expired);

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::answer::Answer;
 use super::archive::ArchivedHold;
+use super::aside::Aside;
 use super::command::{
     AccountKind, AccountSettings, BudgetTerms, Cause, ClearedSettings, Context, GrantKind,
     OnExpiry, Policy, Restriction,
@@ -180,6 +181,31 @@ pub struct NamedMovement {
     pub pieces: Pieces,
     /// The hash of the request.
     pub fingerprint: u128,
+}
+
+impl Event {
+    /// How many parts it has: one, and one for each piece of credits that it speaks of. What a
+    /// decision may have in all is bounded.
+    pub fn parts(&self) -> usize {
+        1 + match self {
+            Event::ExpiryReversed { pieces }
+            | Event::ReturnExpired { pieces, .. }
+            | Event::ReturnRevoked { pieces, .. }
+            | Event::HoldExtended { pieces, .. } => pieces.len(),
+            Event::HoldPlaced(placed) => placed.pieces.len(),
+            Event::Charged(charged) => charged.pieces.len(),
+            Event::Refunded { movement, .. }
+            | Event::CreditsMoved { movement, .. }
+            | Event::UncollectedCollected { movement, .. } => movement.pieces.len(),
+            Event::HoldCaptured { taken, .. } => taken.len(),
+            Event::HoldCut { cut, .. } => cut.len(),
+            Event::HoldPinned { returned, .. } => returned.len(),
+            Event::DependenciesMet { met, .. } => met.len(),
+            Event::JobSubmitted { after, .. } => after.len(),
+            Event::HoldRevived { record, .. } => record.hold.slices.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// Everything that can happen.
@@ -409,6 +435,20 @@ pub enum Event {
         region: Name,
         /// The shard that this ledger is to the cell.
         shard: u16,
+    },
+    /// A new cell was told the policies of accounts, up to one or of all.
+    RegionBriefed {
+        /// The cell.
+        cell: CellNo,
+        /// The first account that is left.
+        next: Option<AccountNo>,
+    },
+    /// Something failed again and again; it is skipped from now on.
+    SetAside {
+        /// What.
+        what: Aside,
+        /// A hash of it.
+        digest: u128,
     },
     /// A quota was set or replaced.
     QuotaSet {

@@ -57,6 +57,9 @@ impl Ledger {
             }
             feed_form(&mut digester, &self.aging.jobs);
         }
+        if !self.aside.is_empty() || !self.briefings.is_empty() {
+            feed_form(&mut digester, &(&self.aside, &self.briefings));
+        }
         digester.finish()
     }
 }

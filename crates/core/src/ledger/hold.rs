@@ -484,6 +484,12 @@ impl Ledger {
         }
         if hold.is_strict() {
             self.strict.extend(hold.slices.iter().map(|slice| (slice.bucket, number)));
+            // Found in an image that was made in the middle of a large expiry.
+            let buckets = &self.buckets;
+            let left = hold.slices.iter().filter(|slice| {
+                slice.room() > 0 && buckets.get(slice.bucket.index()).is_some_and(|b| b.expired)
+            });
+            self.cuts.extend(left.map(|slice| (slice.bucket, number)));
         }
     }
 
@@ -499,6 +505,7 @@ impl Ledger {
         if hold.is_strict() {
             for slice in &hold.slices {
                 self.strict.remove(&(slice.bucket, number));
+                self.cuts.remove(&(slice.bucket, number));
             }
         }
     }

@@ -11,12 +11,13 @@ use fefo::{Part, Span};
 use super::account::Account;
 use super::answer::Answer;
 use super::answers::{Entry, KeptAnswer};
+use super::aside::Aside;
 use super::bucket::{Bucket, Rank};
 use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, GrantKind, Policy, Restriction};
 use super::grant::{Grant, GrantRare};
 use super::hold::Hold;
-use super::id::{AccountNo, BucketNo, HoldNo, JobNo, Name};
+use super::id::{AccountNo, BucketNo, CellNo, HoldNo, JobNo, Name};
 use super::job::Job;
 use super::job::table::Review;
 use super::quota::Quota;
@@ -66,6 +67,10 @@ pub struct Image {
     pub aging_jobs: Vec<(Timestamp, JobNo)>,
     /// The last movement of any hold or charge that was forgotten.
     pub forgotten_until: Option<Timestamp>,
+    /// What failed again and again and is skipped.
+    pub aside: Vec<Aside>,
+    /// Cells that are still to hear the policies of accounts, from this one on.
+    pub briefings: Vec<(CellNo, AccountNo)>,
 }
 
 /// One account.
@@ -218,6 +223,8 @@ impl Ledger {
             reviews: self.jobs.reviews.iter().map(|(tenant, next)| (*tenant, *next)).collect(),
             aging_jobs: self.aging.jobs.iter().copied().collect(),
             forgotten_until: self.aging.forgotten_until,
+            aside: self.aside.iter().copied().collect(),
+            briefings: self.briefings.iter().map(|(cell, from)| (*cell, *from)).collect(),
         }
     }
 }

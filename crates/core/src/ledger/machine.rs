@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::answer::{Accepted, Refused, Reply};
 use super::answers::{Entry, KeptAnswer};
+use super::aside::{Aside, STEP_EVENTS};
 use super::command::{Command, Envelope};
 use super::event::Event;
 use super::id::AccountNo;
@@ -13,7 +14,7 @@ use super::state::Ledger;
 use super::timer::{earlier, is_due};
 use super::undo::Undo;
 use crate::digest::Digest;
-use crate::machine::Machine;
+use crate::machine::{Machine, Stuck};
 use crate::time::Timestamp;
 
 /// How many things of one kind that are due at one instant become one step.
@@ -89,6 +90,9 @@ impl Machine for Ledger {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
+        if !(self.aside.is_empty() && self.cuts.is_empty() && self.briefings.is_empty()) {
+            return self.next_deadline_in_full();
+        }
         let timers = earlier(self.timers.next_deadline(), self.next_forgetting());
         // What a group makes due waits until the group is whole.
         let jobs = if self.undo.is_none() { self.jobs.next_deadline(self.now) } else { None };
@@ -96,37 +100,37 @@ impl Machine for Ledger {
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
-        let Some(deadline) = self.next_deadline() else { return };
-        let timers = &self.timers;
-        let activations = timers.activations.iter().take_while(|(at, _)| *at <= deadline);
-        for (_, grant) in activations.take(STEP) {
-            events.push(Event::GrantActivated { grant: *grant });
+        self.push_due(now, STEP, events);
+    }
+
+    fn decide_one_due(&self, now: Timestamp, events: &mut Vec<Event>) {
+        self.push_due(now, 1, events);
+    }
+
+    fn message_name(_envelope: &Envelope, command: &Command) -> Option<(u64, u64)> {
+        match command {
+            Command::Receive { cell, number, .. } => Some((u64::from(cell.0), *number)),
+            _ => None,
         }
-        if !events.is_empty() {
-            return;
-        }
-        let expiries = timers.expiries.iter().take_while(|(at, _)| is_due(*at, deadline));
-        for (_, bucket) in expiries.take(STEP) {
-            self.push_expiry(*bucket, events);
-        }
-        if !events.is_empty() {
-            return;
-        }
-        let leases = timers.leases.iter().take_while(|(at, _)| is_due(*at, deadline));
-        for (_, hold) in leases.take(STEP) {
-            self.push_lapse(now, *hold, events);
-            // What a lapse says to a cell is numbered behind what was said before.
-            if self.live_hold(*hold).job().is_some() {
-                return;
+    }
+
+    fn decide_set_aside(&self, stuck: Stuck<'_, Ledger>, events: &mut Vec<Event>) {
+        match stuck {
+            Stuck::Due => {
+                if let Some(deadline) = self.next_deadline() {
+                    self.push_due_aside(deadline, events);
+                }
             }
+            Stuck::Message(_, command) => self.push_message_aside(command, events),
         }
-        if !events.is_empty() {
-            return;
-        }
-        if self.jobs.next_deadline(self.now).is_some_and(|at| at <= deadline) {
-            return self.push_due_job(now, events);
-        }
-        self.push_forgetting(now, events);
+    }
+
+    fn set_aside_count(&self) -> u64 {
+        self.set_aside().len() as u64
+    }
+
+    fn parts(event: &Event) -> usize {
+        event.parts()
     }
 
     fn begin_group(&mut self) {
@@ -148,6 +152,57 @@ impl Machine for Ledger {
 }
 
 impl Ledger {
+    /// Pushes what is due first, and up to `most` things of its kind.
+    fn push_due(&self, now: Timestamp, most: usize, events: &mut Vec<Event>) {
+        let Some(deadline) = self.next_deadline() else { return };
+        if self.first_cut().is_some() {
+            return self.push_left_cuts(most, events);
+        }
+        if let Some(briefing) = self.first_briefing() {
+            return self.push_briefing(briefing, most, events);
+        }
+        let timers = &self.timers;
+        let activations = timers.activations.iter().take_while(|(at, _)| *at <= deadline);
+        let activations =
+            activations.filter(|(_, grant)| !self.is_aside(Aside::Activation { grant: *grant }));
+        for (_, grant) in activations.take(most) {
+            events.push(Event::GrantActivated { grant: *grant });
+        }
+        if !events.is_empty() {
+            return;
+        }
+        let expiries = timers.expiries.iter().take_while(|(at, _)| is_due(*at, deadline));
+        let expiries =
+            expiries.filter(|(_, bucket)| !self.is_aside(Aside::Expiry { bucket: *bucket }));
+        for (_, bucket) in expiries.take(most) {
+            self.push_expiry(*bucket, STEP_EVENTS.saturating_sub(events.len()), events);
+            if events.len() >= STEP_EVENTS {
+                break;
+            }
+        }
+        if !events.is_empty() {
+            return;
+        }
+        let leases = timers.leases.iter().take_while(|(at, _)| is_due(*at, deadline));
+        let leases = leases.filter(|(expires_at, hold)| {
+            !self.is_aside(Aside::Lapse { hold: *hold, expires_at: *expires_at })
+        });
+        for (_, hold) in leases.take(most) {
+            self.push_lapse(now, *hold, events);
+            // What a lapse says to a cell is numbered behind what was said before.
+            if self.live_hold(*hold).job().is_some() {
+                return;
+            }
+        }
+        if !events.is_empty() {
+            return;
+        }
+        if self.next_job_deadline().is_some_and(|at| at <= deadline) {
+            return self.push_due_job(now, events);
+        }
+        self.push_forgetting(now, events);
+    }
+
     fn decide_command(
         &self,
         now: Timestamp,
@@ -336,6 +391,10 @@ impl Ledger {
             Event::RegionOpened { cell, region, shard } => {
                 self.apply_region_opened(*cell, region, *shard);
             }
+            Event::RegionBriefed { cell, next } => self.apply_region_briefed(*cell, *next),
+            Event::SetAside { what, digest: _ } => {
+                self.aside.insert(*what);
+            }
             Event::QuotaSet { account, region, quota } => {
                 self.apply_quota(*account, region.as_ref(), Some(quota));
             }
@@ -403,6 +462,8 @@ impl Ledger {
             | Event::Forgotten { .. }
             | Event::HoldRevived { .. }
             | Event::RegionOpened { .. }
+            | Event::RegionBriefed { .. }
+            | Event::SetAside { .. }
             | Event::QuotaSet { .. }
             | Event::QuotaRemoved { .. }
             | Event::JobSubmitted { .. }

@@ -15,6 +15,7 @@ pub mod account;
 pub mod answer;
 pub mod answers;
 pub mod archive;
+pub mod aside;
 pub mod bucket;
 pub mod budget;
 pub mod capture;

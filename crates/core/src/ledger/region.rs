@@ -5,8 +5,9 @@
 //! changes nothing, a later one is refused.
 
 use super::answer::Reply;
+use super::aside::STEP_EVENTS;
 use super::event::Event;
-use super::id::{CellNo, JobNo, Name};
+use super::id::{AccountNo, CellNo, JobNo, Name};
 use super::refusal::{Conflict, Refusal, Resource};
 use super::state::Ledger;
 use super::undo::Undo;
@@ -71,9 +72,14 @@ impl Ledger {
             reason: "there are as many regions as one ledger can know",
         })?;
         events.push(Event::RegionOpened { cell, region: region.clone(), shard });
-        for account in self.accounts_with_policy() {
+        let mut special = self.accounts_with_policy();
+        for account in special.by_ref().take(STEP_EVENTS) {
             let policy = self.policy_in(account, region, None);
             self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+        }
+        // The rest is due at once, in further steps.
+        if let Some(next) = special.next() {
+            events.push(Event::RegionBriefed { cell, next: Some(next) });
         }
         Ok(Reply::Region(cell))
     }
@@ -166,6 +172,13 @@ impl Ledger {
         let mark = Mark::default();
         self.cells.push(CellBook { region: region.clone(), shard, told: 0, mark });
         self.remember(|| Undo::CellOpened);
+    }
+
+    pub(super) fn apply_region_briefed(&mut self, cell: CellNo, next: Option<AccountNo>) {
+        match next {
+            Some(next) => drop(self.briefings.insert(cell, next)),
+            None => drop(self.briefings.remove(&cell)),
+        }
     }
 
     pub(super) fn apply_told(&mut self, cell: CellNo, number: u64, message: &ToCell) {

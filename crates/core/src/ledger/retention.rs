@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::aside::Aside;
 use super::command::Policy;
 use super::event::Event;
 use super::id::HoldNo;
@@ -31,6 +32,9 @@ fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
 impl Ledger {
     /// When the oldest thing that is kept has been kept long enough.
     pub(super) fn next_forgetting(&self) -> Option<Timestamp> {
+        if self.is_aside(Aside::Forgetting) {
+            return None;
+        }
         let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
         let Aging { holds, movements, buckets, jobs, forgotten_until: _ } = &self.aging;
         // The end of time stands for never: there is no later instant to have kept it until.

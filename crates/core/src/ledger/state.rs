@@ -1,17 +1,18 @@
 //! The state of a ledger and the one function that moves credits.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fefo::{Line, Part};
 
 use super::account::{Account, Front};
 use super::answers::Answers;
+use super::aside::Aside;
 use super::bucket::{Bucket, Rank};
 use super::command::{Policy, Restriction};
 use super::event::{NamedMovement, Piece};
 use super::grant::Grant;
 use super::hold::Hold;
-use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
+use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::job::table::Jobs;
 use super::names::{HashedIndex, NameIndex};
 use super::numbers::Numbers;
@@ -42,6 +43,12 @@ pub struct Ledger {
     pub(super) timers: Timers,
     /// Strict open holds, by the buckets they have drawn from.
     pub(super) strict: BTreeSet<(BucketNo, HoldNo)>,
+    /// Strict holds that an expired bucket is still to be cut off from: a large expiry takes turns.
+    pub(super) cuts: BTreeSet<(BucketNo, HoldNo)>,
+    /// Cells that are still to hear the policies of accounts, from this one on.
+    pub(super) briefings: BTreeMap<CellNo, AccountNo>,
+    /// What failed again and again and is skipped.
+    pub(super) aside: BTreeSet<Aside>,
     pub(super) aging: Aging,
     /// The cells that it talks to.
     pub(super) cells: Vec<CellBook>,

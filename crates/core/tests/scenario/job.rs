@@ -307,6 +307,10 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
             let next = next.map_or("none".into(), |next| next.at.to_string());
             format!("HeldUpReviewed {path} next {next}")
         }
+        Event::RegionBriefed { cell, next } => {
+            format!("RegionBriefed {} next {next:?}", region(ledger, *cell))
+        }
+        Event::SetAside { what, digest: _ } => format!("SetAside {what:?}"),
         Event::CellTold { cell, number, message } => {
             format!("CellTold {} #{number} {}", region(ledger, *cell), told(ledger, message))
         }

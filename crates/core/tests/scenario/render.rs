@@ -179,6 +179,8 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         }
         Event::HoldRevived { record, .. } => format!("HoldRevived {}", record.hold.id),
         Event::RegionOpened { .. }
+        | Event::RegionBriefed { .. }
+        | Event::SetAside { .. }
         | Event::QuotaSet { .. }
         | Event::QuotaRemoved { .. }
         | Event::JobSubmitted { .. }

@@ -35,12 +35,27 @@ pub const HOPELESS: u64 = 1_000_003;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Added { id: u64, amount: i64 },
-    Sent { number: u64, amount: i64 },
-    Armed { at: Timestamp, id: u64 },
-    Rang { at: Timestamp, id: u64 },
+    Added {
+        id: u64,
+        amount: i64,
+    },
+    Sent {
+        number: u64,
+        amount: i64,
+    },
+    Armed {
+        at: Timestamp,
+        id: u64,
+    },
+    Rang {
+        at: Timestamp,
+        id: u64,
+    },
     /// A timer was set aside.
-    SetAside { at: Timestamp, id: u64 },
+    SetAside {
+        at: Timestamp,
+        id: u64,
+    },
     /// Panics when half of it is applied, so it is never stored.
     Broke,
 }

@@ -120,6 +120,8 @@ impl<D: Database> History<D> {
                 Ok(())
             }
             Event::RegionOpened { .. }
+            | Event::RegionBriefed { .. }
+            | Event::SetAside { .. }
             | Event::HeldUpReviewed { .. }
             | Event::MessageReceived { .. } => Ok(()),
             Event::JobSubmitted { job, order, after: _ } => self.job_submitted(step, *job, order),

@@ -8,6 +8,7 @@ use bursar_core::cell::event::{
     AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason,
 };
 use bursar_core::cell::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
+use bursar_core::cell::image::{Aside, Timer};
 use bursar_core::cell::node::{GpuSet, NodeId};
 use bursar_core::cell::shape::{GpuDemand, ModelId};
 use bursar_core::message::{ProposedMember, ToLedger};
@@ -18,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// How many variants an event has.
-pub(crate) const VARIANTS: u32 = 46;
+pub(crate) const VARIANTS: u32 = 47;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
 pub(crate) struct Source {
@@ -398,7 +399,16 @@ impl Source {
                 request: self.request(),
                 answer: Box::new(Answer { status: self.u16(), body: self.maybe(Source::name) }),
             },
-            _ => Event::RequestsForgotten { requests: self.u32() },
+            45 => Event::RequestsForgotten { requests: self.u32() },
+            _ => {
+                let all = [
+                    Aside::Message { shard: self.u16(), number: self.u64() },
+                    Aside::Timer { at: self.time(), timer: Timer::MaxRuntime(self.job()) },
+                    Aside::Pass { at: self.time() },
+                ];
+                let what = all[self.u32() as usize % all.len()];
+                Event::SetAside { what, digest: u128::from(self.u64()) << 64 | 7 }
+            }
         }
     }
 

@@ -32,7 +32,7 @@ use rand_core::{Rng, SeedableRng};
 const FIRST_COMMANDS: usize = 19;
 const FIRST_REFUSALS: usize = 11;
 
-pub(crate) const VARIANTS: u32 = 45;
+pub(crate) const VARIANTS: u32 = 47;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
 pub(crate) struct Source(ChaCha8Rng);

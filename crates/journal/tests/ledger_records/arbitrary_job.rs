@@ -8,8 +8,9 @@ use bursar_core::cell::command::{
 use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::ledger::Reply;
+use bursar_core::ledger::aside::Aside;
 use bursar_core::ledger::event::{AttemptConfirmed, Event, HoldPlaced, SliceAmount};
-use bursar_core::ledger::id::{CellNo, JobNo};
+use bursar_core::ledger::id::{CellNo, HoldNo, JobNo};
 use bursar_core::ledger::job::table::Review;
 use bursar_core::ledger::job::{
     AttemptEnd, EndReason, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
@@ -320,7 +321,22 @@ impl Source {
                 ends_at: self.time(),
                 then: self.pick(&[OnExhausted::Stop, OnExhausted::Overdraft]),
             },
+            45 => Event::SetAside { what: self.aside(), digest: self.hash() },
+            46 => Event::RegionBriefed { cell: self.cell(), next: self.maybe(Source::account) },
             other => panic!("there is no variant {other}"),
         }
+    }
+
+    fn aside(&mut self) -> Aside {
+        let all = [
+            Aside::Message { cell: self.cell(), number: self.u64() },
+            Aside::Lapse { hold: HoldNo(self.u32()), expires_at: self.time() },
+            Aside::Dependant { job: self.job() },
+            Aside::Review { tenant: self.account(), at: self.time() },
+            Aside::Warning { job: self.job(), at: self.time() },
+            Aside::Briefing { cell: self.cell() },
+            Aside::Forgetting,
+        ];
+        self.pick(&all)
     }
 }

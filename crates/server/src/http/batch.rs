@@ -215,6 +215,17 @@ fn prepare(
     Ok(plan(app, &own, asked, body)?.ordered_by(own, print))
 }
 
+/// How many operations one stands for: an array stands for its jobs.
+fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
+    match body.filter(|_| asked.path == "/v1/jobs") {
+        Some(body) => jobs::count(body),
+        None => 1,
+    }
+}
+
+/// The most jobs that one atomic batch may submit, those of arrays included.
+const MAX_ATOMIC_JOBS: u32 = 1000;
+
 /// One operation as it will be decided, or why it will not.
 struct Ordered {
     order: Result<Order, Failure>,
@@ -299,6 +310,8 @@ pub(super) fn results_body(results: &[Outcome]) -> Vec<u8> {
 /// Orders that are decided in one go: enough to share its cost, few enough that nobody waits long
 /// behind it.
 const AT_ONCE: usize = 64;
+/// What they may write in one go: after it others have their turns.
+const MAX_TURN_BYTES: usize = 64 << 10;
 
 /// Decides orders one after the other, in their order.
 pub(super) async fn decide_all(
@@ -320,33 +333,30 @@ pub(super) async fn decide_all(
             Err(failure) => Err(Err(failure)),
         });
     }
-    // Posted without waiting for each other's answers: the mailbox keeps the order.
-    let mut posted = Vec::new();
-    let mut left = ready.into_iter().peekable();
-    while left.peek().is_some() {
-        let some: Vec<Result<Order, Result<Done, Failure>>> = left.by_ref().take(AT_ONCE).collect();
-        let count = some.len();
-        let decided = app.ledger.attend(move |ledger| {
-            let decide = |order: Result<Order, Result<Done, Failure>>| match order {
+    let count = ready.len();
+    let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
+    let posted = app.ledger.attend_in_turns(move |ledger| {
+        let begun = ledger.written();
+        for order in left.by_ref().take(AT_ONCE) {
+            decided.push(match order {
                 // One that panics fails alone.
                 Ok(order) => match attempt(ledger, |ledger| order.decide(ledger)) {
                     Ok(decided) => decided,
                     Err(error) => Err(error.into()),
                 },
                 Err(known) => known,
-            };
-            some.into_iter().map(decide).collect::<Vec<_>>()
-        });
-        posted.push((count, decided));
-    }
-    let mut all = Vec::new();
-    for (count, decided) in posted {
-        match decided.answer().await {
-            Ok(seen) => all.extend(seen.value),
-            Err(failure) => all.extend((0..count).map(|_| Err(failure.clone()))),
+            });
+            let written = ledger.written();
+            if written < begun || written - begun >= MAX_TURN_BYTES {
+                break;
+            }
         }
+        left.as_slice().is_empty().then(|| std::mem::take(&mut decided))
+    });
+    match posted.answer().await {
+        Ok(seen) => seen.value,
+        Err(failure) => (0..count).map(|_| Err(failure.clone())).collect(),
     }
-    all
 }
 
 /// Runs changes of ledger resources in order.
@@ -363,6 +373,7 @@ pub(super) async fn run(
 ) -> Answer {
     if let Some(all) = short(&app, &caller, &body) {
         require(&caller)?;
+        app.limits.take_operations(&caller.principal, all.len() as u64)?;
         return separate(&app, all).await;
     }
     let body = json::parse(&body)?;
@@ -372,7 +383,15 @@ pub(super) async fn run(
     if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
         return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
     }
+    let costs = batch.operations.iter().map(|one| cost_of(one.into(), one.body.as_ref()));
+    let cost: u64 = costs.map(u64::from).sum();
+    app.limits.take_operations(&caller.principal, cost)?;
     if batch.atomic {
+        if cost > batch.operations.len() as u64 && cost > u64::from(MAX_ATOMIC_JOBS) {
+            let reason = "an atomic batch submits at most 1000 jobs, those of arrays included; \
+                          submit fewer, or without atomic";
+            return Err(Failure::invalid("operations", reason));
+        }
         return atomic::run(&app, &caller, &batch.operations, print).await;
     }
     let ordered = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {

@@ -245,7 +245,7 @@ pub(super) async fn lots(
 ) -> Answer {
     let id = named("hold", id)?;
     let size = page_size(asked.limit)?;
-    let first = read_cursor(asked.cursor.as_deref())?.map_or(0, |place| place + 1);
+    let first = read_cursor(asked.cursor.as_deref())?.map_or(0, |place| place.saturating_add(1));
     let first = usize::try_from(first).unwrap_or(usize::MAX);
     let show = move |ledger: &Ledger, hold: &ledger::hold::Hold| -> Vec<(u128, Lot)> {
         let all = ledger.hold_lots(hold, u32::MAX).enumerate().skip(first).take(size + 1);

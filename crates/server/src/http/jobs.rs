@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::Code;
-use bursar_api::job::{CancelJob, Job, JobFilter, PreemptJob, SubmitJob, Why};
+use bursar_api::job::{CancelJob, Job, JobFilter, MAX_ARRAY, PreemptJob, SubmitJob, Why};
 use bursar_api::json::convert;
 use bursar_api::list::List;
 use bursar_core::cell;
@@ -71,8 +71,18 @@ pub(super) async fn submit(
     Tree(body): Tree,
 ) -> Answer {
     let print = caller.print(&body);
+    let jobs = count(&body);
     let plan = plan_submit(&app, body)?;
+    if jobs > 1 {
+        app.limits.take_operations(&caller.principal, jobs.into())?;
+    }
     change(&app, caller, print, plan).await
+}
+
+/// How many jobs a body asks for, as far as it may.
+pub(super) fn count(body: &Value) -> u32 {
+    let array = body.get("array").and_then(Value::as_u64).unwrap_or(1);
+    u32::try_from(array).unwrap_or(MAX_ARRAY).clamp(1, MAX_ARRAY)
 }
 
 /// Asks a job to end. One that has not started ends at once.

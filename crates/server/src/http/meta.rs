@@ -1,7 +1,8 @@
 //! What is known about the request being handled, wherever it is needed.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bursar_api::Code;
@@ -24,6 +25,7 @@ pub(crate) struct Meta {
 tokio::task_local! {
     static META: Meta;
     static PROBLEM: Cell<Option<Code>>;
+    static SENDER: Cell<u64>;
 }
 
 /// Runs a request with what is known about it; also says with which problem it ended, if any.
@@ -32,7 +34,8 @@ pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, O
         let result = work.await;
         (result, PROBLEM.with(Cell::get))
     };
-    PROBLEM.scope(Cell::new(None), META.scope(meta, inner)).await
+    let inner = SENDER.scope(Cell::new(0), META.scope(meta, inner));
+    PROBLEM.scope(Cell::new(None), inner).await
 }
 
 /// Uses what is known, if a request is being handled.
@@ -54,6 +57,19 @@ pub(crate) fn min_position() -> Option<u64> {
 /// How long the client may take to send its body.
 pub(crate) fn body_patience() -> Duration {
     META.try_with(|meta| meta.body_patience).unwrap_or(Duration::MAX)
+}
+
+/// Names tenants in this process: numbers cannot be chosen from outside.
+static SENDERS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Notes the tenant that asks: tenants take turns.
+pub(crate) fn note_sender(tenant: &str) {
+    let _ = SENDER.try_with(|sender| sender.set(SENDERS.hash_one(tenant)));
+}
+
+/// The tenant that asks, as a number; zero for the server itself.
+pub(crate) fn sender() -> u64 {
+    SENDER.try_with(Cell::get).unwrap_or(0)
 }
 
 /// Notes the problem with which the request ends, for the metrics.

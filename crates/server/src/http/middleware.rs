@@ -189,6 +189,8 @@ pub(super) fn admit(
     let directory = app.directory.current();
     let principal = auth::authenticate(authorization, &app.root, &directory, app.clock.now())?;
     tracing::debug!(key = %principal.id, "authenticated");
+    // A key of the platform takes turns by itself.
+    meta::note_sender(principal.tenant().unwrap_or(&principal.id));
     let limits = app.limits.take(&principal, priority)?;
     Ok((principal, limits))
 }

@@ -174,9 +174,10 @@ fn held_back(
     let path = |job: &ledger::job::Job| ledger.account(job.order.account).path.clone();
     let own = jobs.filter(|job| principal.sees(&path(job)));
     let mut own = own.skip(usize::try_from(passed).unwrap_or(usize::MAX));
-    let first = places + passed + 1;
-    let entries = own.by_ref().take(room).zip(first..).map(|(job, position)| QueueEntry {
-        position,
+    // Behind the last place there is nothing, so that no number is ever cut off.
+    let behind = places.saturating_add(passed);
+    let entries = own.by_ref().take(room).zip(1u64..).map(|(job, place)| QueueEntry {
+        position: behind.saturating_add(place),
         job: job.order.id.to_string(),
         account: path(job).to_string(),
         class: job.order.terms.class.to_string(),

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use bursar_api::Code;
-use bursar_engine::Status;
+use bursar_engine::{Status, vital_failure};
 use serde_json::json;
 
 use super::extract::Path;
@@ -18,18 +18,26 @@ use crate::problem::Failure;
 static OPENAPI: LazyLock<String> =
     LazyLock::new(|| description().to_json().expect("the description has only plain fields"));
 
-/// Whether the process is there.
-pub(super) async fn healthz() -> Response {
-    axum::Json(json!({ "status": "ok" })).into_response()
+/// Whether the process is there, with all that it needs to go on.
+pub(super) async fn healthz(State(app): State<Arc<App>>) -> Response {
+    match app.ended() {
+        None => axum::Json(json!({ "status": "ok" })).into_response(),
+        Some(reason) => {
+            let body = json!({ "status": "stopped", "reason": reason });
+            (StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response()
+        }
+    }
 }
 
 /// Whether requests can be answered: journals reachable, replay done.
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let mut ready = true;
     let mut machines = serde_json::Map::new();
-    let mut statuses = (app.status)();
-    statuses.extend(app.cells.iter().map(|cell| (format!("cell-{}", cell.region), cell.status())));
-    for (machine, status) in statuses {
+    let mut set_aside = serde_json::Map::new();
+    for (machine, status, stats) in app.machines() {
+        if stats.set_aside > 0 {
+            set_aside.insert(machine.clone(), stats.set_aside.into());
+        }
         let shown = match status {
             Status::Starting => "starting".to_owned(),
             Status::Serving => "serving".to_owned(),
@@ -45,10 +53,14 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         ready = false;
         machines.insert("couriers".to_owned(), failure.into());
     }
+    if let Some(failure) = vital_failure() {
+        ready = false;
+        machines.insert("threads".to_owned(), failure.into());
+    }
     let alarm = app.clock.alarm().map(|alarm| alarm.ahead_ms);
     let body = json!({
         "ready": ready, "machines": machines, "clock_ahead_ms": alarm,
-        "broken_laws": app.metrics.violations(),
+        "broken_laws": app.metrics.violations(), "set_aside": set_aside,
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(body)).into_response()

@@ -181,6 +181,8 @@ fn ledger_words(ledger: &Ledger, job: JobNo, event: &Event) -> Words {
         | Event::Answered { .. }
         | Event::Forgotten { .. }
         | Event::RegionOpened { .. }
+        | Event::RegionBriefed { .. }
+        | Event::SetAside { .. }
         | Event::QuotaSet { .. }
         | Event::QuotaRemoved { .. }
         | Event::HeldUpReviewed { .. }
@@ -262,7 +264,8 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
         | Of::PassEnded
         | Of::RequestDone { .. }
         | Of::AnswerKept { .. }
-        | Of::RequestsForgotten { .. } => (String::new(), None),
+        | Of::RequestsForgotten { .. }
+        | Of::SetAside { .. } => (String::new(), None),
     }
 }
 

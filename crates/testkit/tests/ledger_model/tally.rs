@@ -164,6 +164,8 @@ fn name_of_event(event: &Event) -> &'static str {
         Event::Forgotten { .. } => "Forgotten",
         Event::HoldRevived { .. } => "HoldRevived",
         Event::RegionOpened { .. } => "RegionOpened",
+        Event::RegionBriefed { .. } => "RegionBriefed",
+        Event::SetAside { .. } => "SetAside",
         Event::QuotaSet { .. } => "QuotaSet",
         Event::QuotaRemoved { .. } => "QuotaRemoved",
         Event::JobSubmitted { .. } => "JobSubmitted",

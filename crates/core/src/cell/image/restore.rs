@@ -101,6 +101,7 @@ impl Cell {
         for (at, timer) in image.timers {
             cell.timers.set(at, timer);
         }
+        cell.aside = image.aside.into_iter().collect();
         Ok(cell)
     }
 

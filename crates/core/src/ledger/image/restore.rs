@@ -58,6 +58,8 @@ impl Ledger {
         }
         ledger.aging.jobs = image.aging_jobs.into();
         ledger.aging.forgotten_until = image.forgotten_until;
+        ledger.aside = image.aside.into_iter().collect();
+        ledger.briefings = image.briefings.into_iter().collect();
         Ok(ledger)
     }
 

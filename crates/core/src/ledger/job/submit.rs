@@ -162,6 +162,7 @@ impl Ledger {
         }
         cells.sort_unstable();
         cells.dedup();
+        require_small(command, cells.len())?;
         let dearest = command.offers.iter().map(|offer| offer.per_gpu_hour).max();
         let window = command.terms.first_window();
         let need = command.terms.hold_at(dearest.unwrap_or(Credits::ZERO), window);
@@ -300,6 +301,26 @@ impl Ledger {
             self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
         }
     }
+}
+
+/// The most text that the jobs of one submission may have together, in bytes: what is kept of each, and
+/// what each cell is told of it.
+const MAX_SUBMISSION_TEXT: u64 = 8 << 20;
+
+/// Refuses an array whose jobs together have more text than one decision should write.
+fn require_small(command: &SubmitJob, cells: usize) -> Result<(), Refusal> {
+    let (payload, shown) = (command.payload.len() as u64, command.shown.len() as u64);
+    let cells = u64::try_from(cells).unwrap_or(u64::MAX);
+    let each = payload.saturating_mul(cells.saturating_add(1)).saturating_add(shown);
+    if each.saturating_mul(command.count().into()) <= MAX_SUBMISSION_TEXT || command.array.is_none()
+    {
+        return Ok(());
+    }
+    Err(Refusal::InvalidField {
+        field: "array",
+        reason: "its jobs have more than 8 MiB of command, env, workdir and labels together: submit \
+                 smaller arrays, or put what they share into a file",
+    })
 }
 
 /// The hold of a job. No lease: that starts when a placement is confirmed.

@@ -22,16 +22,14 @@ const STEP: usize = 256;
 impl Ledger {
     /// Pushes what is due for jobs at `now`: a dependant whose turn has come, a review, a warning.
     pub(in crate::ledger) fn push_due_job(&self, now: Timestamp, events: &mut Vec<Event>) {
-        if let Some(number) = self.jobs.index.due.first() {
-            return self.push_dependant(now, *number, events);
+        if let Some(number) = self.first_dependant() {
+            return self.push_dependant(now, number, events);
         }
-        let first = self.jobs.index.review_times.first();
-        if let Some((_, tenant)) = first.filter(|(at, _)| *at <= now) {
-            return self.push_review(now, *tenant, events);
+        if let Some((_, tenant)) = self.first_review().filter(|(at, _)| *at <= now) {
+            return self.push_review(now, tenant, events);
         }
-        let first = self.jobs.index.warnings.first();
-        if let Some((_, number)) = first.filter(|(at, _)| *at <= now) {
-            self.push_warning(now, *number, events);
+        if let Some((_, number)) = self.first_warning().filter(|(at, _)| *at <= now) {
+            self.push_warning(now, number, events);
         }
     }
 

@@ -60,6 +60,7 @@ stored_enum!(Event {
     43 RequestDone { 0 request };
     44 AnswerKept { 0 request, 1 answer };
     45 RequestsForgotten { 0 requests };
+    46 SetAside { 0 what, 1 digest };
 });
 
 macro_rules! stored_number {
@@ -182,5 +183,6 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::RequestDone { .. } => "request_done",
         Event::AnswerKept { .. } => "answer_kept",
         Event::RequestsForgotten { .. } => "requests_forgotten",
+        Event::SetAside { .. } => "set_aside",
     }
 }

@@ -4,8 +4,8 @@ use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::demand::{DemandImage, KindImage, MixImage};
 use bursar_core::cell::ids::GroupId;
 use bursar_core::cell::image::{
-    AccountImage, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NodeImage, Quota, Request,
-    ReservationImage, Timer, Window,
+    AccountImage, Aside, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NodeImage, Quota,
+    Request, ReservationImage, Timer, Window,
 };
 use bursar_core::cell::post::Mark;
 use bursar_core::cell::shape::{LabelId, ModelId, Shape, ShapeId};
@@ -57,6 +57,7 @@ stored_struct!(Image {
     28 preempts = Vec::new(),
     29 scopes = Vec::new(),
     30 requests_done = Vec::new(),
+    31 aside = Vec::new(),
 });
 
 stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });
@@ -150,6 +151,12 @@ stored_struct!(ReservationImage {
 });
 
 stored_struct!(Window { 0 from, 1 to, 2 nodes, 3 began = false });
+
+stored_enum!(Aside {
+    0 Message { 0 shard, 1 number };
+    1 Timer { 0 at, 1 timer };
+    2 Pass { 0 at };
+});
 
 stored_enum!(Timer {
     0 NodeLease(node);

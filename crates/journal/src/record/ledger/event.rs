@@ -2,6 +2,7 @@
 //! keeps its number.
 
 use bursar_core::credits::Credits;
+use bursar_core::ledger::aside::Aside;
 use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry};
 use bursar_core::ledger::event::{
     AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
@@ -61,6 +62,21 @@ stored_enum!(Event {
     42 CellTold { 0 cell, 1 number, 2 message };
     43 MessageReceived { 0 cell, 1 number, 2 position };
     44 ExhaustionWarned { 0 job, 1 ends_at, 2 then };
+    45 SetAside { 0 what, 1 digest };
+    46 RegionBriefed { 0 cell, 1 next = None };
+});
+
+stored_enum!(Aside {
+    0 Message { 0 cell, 1 number };
+    1 Activation { 0 grant };
+    2 Expiry { 0 bucket };
+    3 Cut { 0 bucket, 1 hold };
+    4 Lapse { 0 hold, 1 expires_at };
+    5 Dependant { 0 job };
+    6 Review { 0 tenant, 1 at };
+    7 Warning { 0 job, 1 at };
+    8 Briefing { 0 cell };
+    9 Forgetting {};
 });
 
 stored_struct!(GrantIssued {
@@ -176,5 +192,7 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::CellTold { .. } => "cell_told",
         Event::MessageReceived { .. } => "message_received",
         Event::ExhaustionWarned { .. } => "exhaustion_warned",
+        Event::SetAside { .. } => "set_aside",
+        Event::RegionBriefed { .. } => "region_briefed",
     }
 }

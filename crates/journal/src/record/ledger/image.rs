@@ -39,6 +39,8 @@ stored_struct!(Image {
     16 reviews = Vec::new(),
     17 aging_jobs = Vec::new(),
     18 forgotten_until = None,
+    19 aside = Vec::new(),
+    20 briefings = Vec::new(),
 });
 
 stored_struct!(AccountImage {

@@ -1,0 +1,156 @@
+//! Nothing that one request asks for stops or stalls a machine.
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+fn operation(path: &str, body: Value) -> Value {
+    json!({ "method": "POST", "path": path, "body": body })
+}
+
+async fn assert_all_serve(server: &Server) {
+    let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+    assert_eq!(ready["ready"], true, "{ready}");
+    let metrics = server.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);
+    let metrics = metrics.as_str().expect("text").to_owned();
+    assert!(metrics.contains("bursar_machine_panics{machine=\"Ledger\"} 0"), "{metrics}");
+}
+
+#[tokio::test]
+async fn no_cursor_makes_a_machine_count_too_far() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let hold = json!({ "id": "h", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    for number in [u64::MAX, u64::MAX - 1, 1 << 63] {
+        let path = format!("/v1/regions/default/queue?cursor=after:{number}");
+        assert_eq!(server.get(&path).await["data"], json!([]), "{number}");
+    }
+    for cursor in ["7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "7ZZZZZZZZZZZZZZZZZZZZZZZZY"] {
+        let path = format!("/v1/holds/h/lots?cursor={cursor}");
+        assert_eq!(server.get(&path).await["data"], json!([]), "{cursor}");
+        for list in ["holds", "jobs", "grants", "accounts", "charges", "keys", "nodes"] {
+            let path = format!("/v1/{list}?cursor={cursor}");
+            let answer = server.call("GET", &path, Value::Null).await;
+            assert!(answer.status < 500, "{path}: {}", answer.status);
+        }
+    }
+    for after in ["evt_18446744073709551615_4294967295", "evt_18446744073709551616_0"] {
+        let path = format!("/v1/audit?after={after}");
+        let answer = server.call("GET", &path, Value::Null).await;
+        assert!(answer.status < 500, "{path}: {}", answer.status);
+    }
+    for position in [u64::MAX, i64::MAX as u64] {
+        let path = format!("/v1/audit/proof?position={position}");
+        server.call("GET", &path, Value::Null).await.problem("not_found");
+        let path = format!("/v1/audit?after={position}");
+        assert_eq!(server.get(&path).await["data"], json!([]));
+    }
+    assert_all_serve(&server).await;
+}
+
+fn array(id: &str, count: u32, command: &str) -> Value {
+    json!({ "id": id, "account": "acme", "gpus": { "types": ["H100"], "count": 1 },
+            "max_runtime_seconds": 60, "array": count, "command": ["sh", "-c", command] })
+}
+
+#[tokio::test]
+async fn an_array_is_bounded_as_a_whole_and_so_is_a_batch_of_arrays() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "1000000").await;
+    let price = json!({ "per_gpu_hour": "1" });
+    server.call("PUT", "/v1/prices/H100", price).await.expect(200);
+    let long = "x".repeat(30_000);
+    let refused = server.call("POST", "/v1/jobs", array("long", 1000, &long)).await;
+    let problem = refused.problem("invalid_field");
+    assert_eq!(problem["param"], "array");
+    assert!(problem["detail"].as_str().is_some_and(|d| d.contains("8 MiB")), "{problem}");
+    let mut env = array("env", 1000, "true");
+    env["env"] = json!({ "A": long });
+    server.call("POST", "/v1/jobs", env).await.problem("invalid_field");
+    // As many with what most jobs say, and a few with a long command.
+    server.call("POST", "/v1/jobs", array("usual", 1000, "train.sh")).await.expect(201);
+    server.call("POST", "/v1/jobs", array("few", 50, &long)).await.expect(201);
+
+    let many: Vec<Value> =
+        (0..150).map(|n| operation("/v1/jobs", array(&format!("a{n}"), 1000, "true"))).collect();
+    let batch = json!({ "atomic": true, "operations": many });
+    let problem = server.call("POST", "/v1/batch", batch).await.problem("invalid_field");
+    assert!(problem["detail"].as_str().is_some_and(|d| d.contains("without atomic")), "{problem}");
+    let two = json!({ "atomic": true, "operations": [
+        operation("/v1/jobs", array("b1", 400, "true")),
+        operation("/v1/jobs", array("b2", 400, "true")),
+    ]});
+    server.call("POST", "/v1/batch", two).await.expect(200);
+    assert_all_serve(&server).await;
+}
+
+#[tokio::test]
+async fn operations_of_batches_have_a_bucket_of_their_own() {
+    let server = Server::configured("[limits]\noperations = 100\n", &[]);
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let key = server.key("admin", "acme").await;
+    let charge = operation("/v1/charges", json!({ "account": "acme", "amount": "0.000001" }));
+    let batch = |count| json!({ "operations": vec![charge.clone(); count] });
+    server.send("POST", "/v1/batch", batch(200), &key, &[]).await.expect(200);
+    let mut limited = 0;
+    for _ in 0..20 {
+        let answer = server.send("POST", "/v1/batch", batch(200), &key, &[]).await;
+        limited += u32::from(answer.status == 429);
+    }
+    assert!(limited > 0, "the burst is 200");
+    let never = server.send("POST", "/v1/batch", batch(201), &key, &[]).await;
+    never.problem("invalid_field");
+    // Root is exempt, and requests have another bucket.
+    server.call("POST", "/v1/batch", batch(500)).await.expect(200);
+    server.send("GET", "/v1/accounts/acme", Value::Null, &key, &[]).await.expect(200);
+}
+
+#[tokio::test]
+async fn draws_over_many_fragments_are_bounded_together_and_possible_alone() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "1").await;
+    let mut released = Vec::new();
+    for first in (0..6_000).step_by(1000) {
+        let holds = (first..first + 1000).map(|n| {
+            let body = json!({ "id": format!("f{n}"), "account": "acme", "amount": "0.000001" });
+            operation("/v1/holds", body)
+        });
+        let holds: Vec<Value> = holds.collect();
+        server.call("POST", "/v1/batch", json!({ "operations": holds })).await.expect(200);
+        released.push((first..first + 1000).step_by(2));
+    }
+    // What is left of the grant goes, so that only fragments are free.
+    let rest = json!({ "id": "rest", "account": "acme", "amount": "0.994" });
+    server.call("POST", "/v1/holds", rest).await.expect(201);
+    for some in released {
+        let releases: Vec<Value> =
+            some.map(|n| operation(&format!("/v1/holds/f{n}/release"), json!({}))).collect();
+        server.call("POST", "/v1/batch", json!({ "operations": releases })).await.expect(200);
+    }
+    let across = |id: &str| {
+        let body = json!({ "id": id, "account": "acme", "amount": "0.003" });
+        operation("/v1/holds", body)
+    };
+    let alone = json!({ "operations": [across("x")] });
+    let done = server.call("POST", "/v1/batch", alone).await.expect(200);
+    assert_eq!(done["results"][0]["status"], 201, "{done}");
+    let mut again = Vec::new();
+    for n in 0..60 {
+        let before = if n == 0 { "x".to_owned() } else { format!("x{}", n - 1) };
+        again.push(operation(&format!("/v1/holds/{before}/release"), json!({})));
+        again.push(across(&format!("x{n}")));
+    }
+    let atomic = json!({ "atomic": true, "operations": again });
+    let problem = server.call("POST", "/v1/batch", atomic).await.problem("invalid_field");
+    assert!(problem["detail"].as_str().is_some_and(|d| d.contains("100000")), "{problem}");
+    assert_eq!(server.get("/v1/holds/x").await["state"], "open", "nothing of it happened");
+    let plain = server.call("POST", "/v1/batch", json!({ "operations": again })).await.expect(200);
+    let all = plain["results"].as_array().expect("a list");
+    assert!(all.iter().all(|one| one["status"].as_u64().is_some_and(|status| status < 300)));
+    assert_all_serve(&server).await;
+}

@@ -1,0 +1,129 @@
+//! Senders take turns, whatever one of them has posted.
+
+mod support;
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use bursar_core::machine::Machine;
+use bursar_engine::{EngineError, replay_from_genesis};
+use support::till::{Command, Till, TillCodec};
+use support::{memory, till};
+
+fn add(id: u64) -> Command {
+    Command::Add { id, amount: 1 }
+}
+
+#[test]
+fn one_message_of_another_sender_waits_for_one_of_each_not_for_a_thousand() {
+    let engine = till(Arc::new(memory(1)));
+    let (entered, inside) = channel();
+    let (open, gate) = channel::<()>();
+    let occupy = move |_: &Till| {
+        entered.send(()).expect("the test waits");
+        gate.recv().expect("the test opens");
+    };
+    engine.handle().query(occupy, |_| {});
+    inside.recv().expect("the writer is occupied");
+    let (sender, order) = channel();
+    let ask = |tenant: u64, number: u32| {
+        let sender = sender.clone();
+        let look = move |_: &Till| sender.send((tenant, number)).expect("the test listens");
+        engine.handle().with_sender(tenant).query(look, |_| {});
+    };
+    (0..1000).for_each(|number| ask(1, number));
+    ask(2, 0);
+    ask(3, 0);
+    open.send(()).expect("the writer waits");
+    let order: Vec<(u64, u32)> = order.iter().take(1002).collect();
+    for tenant in [2, 3] {
+        let place = order.iter().position(|(who, _)| *who == tenant).expect("it was answered");
+        assert!(place <= 3, "tenant {tenant} came at place {place}");
+    }
+    let own: Vec<u32> =
+        order.iter().filter(|(who, _)| *who == 1).map(|(_, number)| *number).collect();
+    assert!(own.is_sorted() && own.len() == 1000, "each sender's order is kept");
+}
+
+#[test]
+fn who_comes_while_large_messages_are_handled_waits_for_a_bounded_part_of_them() {
+    let engine = till(Arc::new(memory(1)));
+    engine.handle().settle().expect("it serves");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let note = |who: &'static str| {
+        let log = Arc::clone(&log);
+        move || log.lock().expect("not poisoned").push(who)
+    };
+    let (done, all) = channel();
+    for number in 0..100 {
+        let (large, small, done) = (note("large"), note("small"), done.clone());
+        let other = engine.handle().with_sender(2);
+        engine.handle().with_sender(1).attend(
+            move |till| {
+                large();
+                if number == 0 {
+                    other.query(move |_: &Till| small(), |_| {});
+                }
+                // About a hundred thousand bytes.
+                till.execute(&(), &Command::Flood { events: 4000 }).expect("it serves").is_ok()
+            },
+            move |seen| done.send(seen.is_ok()).expect("the test listens"),
+        );
+    }
+    assert!(all.iter().take(100).all(|done| done));
+    let log = log.lock().expect("not poisoned");
+    let place = log.iter().position(|who| *who == "small").expect("it was answered");
+    assert!(place <= 4, "after 256 KiB others have their turns, not at place {place}");
+}
+
+#[test]
+fn a_long_message_lets_others_in_between_and_keeps_its_own_order() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine.handle().settle().expect("it serves");
+    let (sender, answer) = channel();
+    let (seen, between) = channel();
+    let other = engine.handle().with_sender(2);
+    let (mut next, mut replies) = (1, Vec::new());
+    engine.handle().with_sender(1).attend_in_turns(
+        move |till| {
+            if next == 1 {
+                let seen = seen.clone();
+                other.query(move |till: &Till| seen.send(till.total).expect("listens"), |_| {});
+            }
+            for _ in 0..10 {
+                replies.push(till.execute(&(), &add(next)).expect("it serves").is_ok());
+                next += 1;
+            }
+            (replies.len() == 1000).then(|| std::mem::take(&mut replies))
+        },
+        move |seen| sender.send(seen).expect("the test listens"),
+    );
+    let seen = answer.recv().expect("an answer").expect("it serves");
+    assert_eq!(seen.value, vec![true; 1000]);
+    assert_eq!(seen.position, 1001, "the barrier and a thousand records");
+    assert_eq!(between.recv().expect("it was let in"), 10, "after the first turn");
+    let again = replay_from_genesis(&journal, &TillCodec).expect("the journal is whole").machine;
+    assert_eq!(again.total, 1000, "all of it was durable when it was answered");
+}
+
+#[test]
+fn a_long_message_is_not_continued_on_a_state_that_was_rebuilt() {
+    let engine = till(Arc::new(memory(1)));
+    engine.handle().settle().expect("it serves");
+    let (sender, answer) = channel();
+    let other = engine.handle().with_sender(2);
+    let mut turns = 0;
+    engine.handle().with_sender(1).attend_in_turns(
+        move |till| {
+            turns += 1;
+            let _ = till.execute(&(), &add(turns)).expect("it serves");
+            other.submit((), Command::PanicApplying, |_| {});
+            (turns == 2).then_some(())
+        },
+        move |seen| sender.send(seen.map(|seen| seen.value)).expect("the test listens"),
+    );
+    assert_eq!(answer.recv().expect("an answer"), Err(EngineError::OutcomeUnknown));
+    let total = engine.handle().read(|till: &Till| (till.total, till.digest()));
+    assert_eq!(total.expect("it serves").value.0, 1, "the first turn stands, the second never was");
+}
