@@ -1,7 +1,12 @@
 //! Nothing that one request asks for stops or stalls a machine.
 
+use std::process::{Command, Stdio};
+
+use bursar_core::ledger::event::Event;
+use bursar_core::ledger::id::HoldNo;
 use serde_json::{Value, json};
 
+use crate::self_check::write_behind;
 use crate::server::Server;
 
 fn operation(path: &str, body: Value) -> Value {
@@ -153,4 +158,21 @@ async fn draws_over_many_fragments_are_bounded_together_and_possible_alone() {
     let all = plain["results"].as_array().expect("a list");
     assert!(all.iter().all(|one| one["status"].as_u64().is_some_and(|status| status < 300)));
     assert_all_serve(&server).await;
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_be_rebuilt_ends_the_process_with_an_error() {
+    let mut server = Server::start();
+    server.tree().await;
+    server.crash();
+    server.is_spoilt = true;
+    // No hold has this number: replay cannot go on.
+    let event = |_| Event::HoldCut { hold: HoldNo(999), cut: std::iter::empty().collect() };
+    write_behind(&server.data().join("ledger-0.db"), event, "acme");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data"]).arg(server.data());
+    let ended = command.stdin(Stdio::null()).output().expect("the binary is there");
+    assert!(!ended.status.success(), "{:?}", ended.status);
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(!said.contains("listening on"), "{said}");
 }

@@ -14,7 +14,11 @@ use serde_json::{Value, json};
 use crate::server::Server;
 
 /// Writes an event behind the end of a ledger's journal, with a valid chain, as its owner would.
-fn write_behind(file: &std::path::Path, event: impl FnOnce(AccountNo) -> Event, path: &str) {
+pub(crate) fn write_behind(
+    file: &std::path::Path,
+    event: impl FnOnce(AccountNo) -> Event,
+    path: &str,
+) {
     let journal = SqliteJournal::open(file, SqliteOptions::default()).expect("nobody has it open");
     let mut found = None;
     let mut last = None;
