@@ -62,12 +62,19 @@ async fn what_can_never_be_right_is_refused_and_named() {
         ("array", json!(1001), "array"),
         ("concurrency_group", json!({ "name": "g", "limit": 0 }), "concurrency_group.limit"),
         ("labels", json!({ "a=b": "c" }), "labels"),
+        ("env", json!({ "LD_PRELOAD=x": "y" }), "env"),
+        ("env", json!({ "": "y" }), "env"),
+        ("env", json!({ "A\0B": "y" }), "env"),
+        ("env", json!({ "A": "x\0y" }), "env"),
+        ("command", json!(["echo", "a\0b"]), "command"),
+        ("workdir", json!("/data\0"), "workdir"),
         ("resumable", json!("yes"), "resumable"),
         ("colour", json!("red"), "colour"),
     ] {
         let refused = server.call("POST", "/v1/jobs", with(small("j"), field, value)).await;
         let problem = refused.problem("invalid_field");
         assert_eq!(problem["param"], param, "{problem}");
+        assert_eq!(problem["status"], 422, "{problem}");
     }
     let unpriced = with(small("j"), "gpus", json!({ "types": ["B200"] }));
     let problem = server.call("POST", "/v1/jobs", unpriced).await.problem("unsatisfiable");

@@ -217,8 +217,31 @@ fn terms(
     })
 }
 
+/// What no process can be started with: a variable whose name has `=` in it would set another one,
+/// and NUL ends a text.
+fn check_process(job: &SubmitJob) -> Result<(), Failure> {
+    let has_nul = |text: &String| text.contains('\0');
+    if job.command.iter().flatten().any(has_nul) {
+        return Err(Failure::invalid("command", "must not have the character NUL in it"));
+    }
+    if job.workdir.iter().any(has_nul) {
+        return Err(Failure::invalid("workdir", "must not have the character NUL in it"));
+    }
+    for (name, value) in job.env.iter().flatten() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let reason = "names have at least one character, and neither `=` nor NUL";
+            return Err(Failure::invalid("env", reason));
+        }
+        if has_nul(value) {
+            return Err(Failure::invalid("env", "values must not have the character NUL in them"));
+        }
+    }
+    Ok(())
+}
+
 /// What the agent must know.
 fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
+    check_process(job)?;
     let spec = RunSpec {
         account: job.account.clone(),
         name: job.name.clone(),
