@@ -3,7 +3,7 @@
 //! descent.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The name that the service unit gives to the agent's own group; its siblings are ours to make.
@@ -48,6 +48,18 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Thousandths of a core.
     pub cpu_milli: Option<u32>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+}
+
+/// What limits need, of the kernel and of whoever started the agent.
+const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// The controllers that groups below this one cannot have: their limits do not count.
+pub fn missing_controllers(base: &Path) -> Vec<&'static str> {
+    let given = fs::read_to_string(base.join("cgroup.controllers")).unwrap_or_default();
+    let is_given = |name: &&str| given.split_ascii_whitespace().any(|one| one == *name);
+    CONTROLLERS.into_iter().filter(|name| !is_given(name)).collect()
 }
 
 /// Makes the group of an attempt. Limits count where the controllers were given to the agent too.
@@ -57,22 +69,38 @@ pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf>
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    for controller in ["+memory", "+cpu", "+pids"] {
+    for controller in CONTROLLERS {
         // Each may be missing; what the attempt uses is then bounded by the machine alone.
-        let _ = fs::write(base.join("cgroup.subtree_control"), controller);
+        let _ = fs::write(base.join("cgroup.subtree_control"), format!("+{controller}"));
     }
-    if let Some(bytes) = limits.memory_bytes {
-        set(&group, "memory.max", &bytes.to_string());
-    }
-    if let Some(milli) = limits.cpu_milli {
-        set(&group, "cpu.max", &format!("{} 100000", u64::from(milli) * 100));
-    }
+    limit(&group, limits);
     Ok(group)
 }
 
+fn limit(group: &Path, limits: Limits) {
+    if let Some(bytes) = limits.memory_bytes {
+        set(group, "memory.max", &bytes.to_string());
+        // Memory on disk is memory too, and a job that lost a part of itself is no job.
+        set(group, "memory.swap.max", "0");
+        set(group, "memory.oom.group", "1");
+    }
+    if let Some(milli) = limits.cpu_milli {
+        set(group, "cpu.max", &format!("{} 100000", u64::from(milli) * 100));
+    }
+    if let Some(pids) = limits.pids {
+        set(group, "pids.max", &pids.to_string());
+    }
+}
+
+/// Sets a limit where there is a controller for it. The kernel makes the files; none is made here.
 fn set(group: &Path, file: &str, value: &str) {
-    if let Err(error) = fs::write(group.join(file), value) {
-        tracing::warn!(group = %group.display(), file, value, %error, "a limit cannot be set");
+    let written = fs::OpenOptions::new().write(true).open(group.join(file));
+    match written.and_then(|mut file| file.write_all(value.as_bytes())) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            tracing::warn!(group = %group.display(), file, value, %error, "a limit cannot be set");
+        }
     }
 }
 
@@ -119,5 +147,26 @@ mod tests {
         assert!(!is_usable(folder.path()));
         assert!(!is_usable(&folder.path().join("missing")));
         assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0);
+    }
+
+    #[test]
+    fn limits_are_written_where_there_is_a_controller() {
+        let group = tempfile::tempdir().expect("a folder");
+        let files = ["memory.max", "memory.swap.max", "memory.oom.group", "cpu.max"];
+        for file in files {
+            fs::write(group.path().join(file), "").expect("written");
+        }
+        let limits =
+            Limits { memory_bytes: Some(3 << 30), cpu_milli: Some(2500), pids: Some(4096) };
+        limit(group.path(), limits);
+        let read = |file: &str| fs::read_to_string(group.path().join(file)).expect("there");
+        assert_eq!(files.map(read), ["3221225472", "0", "1", "250000 100000"]);
+        assert!(!group.path().join("pids.max").exists(), "no controller, no file");
+        fs::write(group.path().join("pids.max"), "").expect("written");
+        limit(group.path(), limits);
+        assert_eq!(read("pids.max"), "4096");
+        fs::write(group.path().join("cgroup.controllers"), "cpuset cpu io pids\n")
+            .expect("written");
+        assert_eq!(missing_controllers(group.path()), ["memory"]);
     }
 }

@@ -98,6 +98,7 @@ mod tests {
             cgroup: None,
             output_limit: 1000,
             machine_env: BTreeMap::new(),
+            tmp_bytes: None,
         }
     }
 

@@ -16,7 +16,7 @@ use nix::unistd::getppid;
 
 use crate::folder::{AttemptFolder, read_json};
 use crate::record::{Launch, Record};
-use crate::{cgroup, environment, privilege};
+use crate::{cgroup, environment, namespace, privilege};
 
 /// Becomes the job of the attempt whose folder this is. Comes back only if that is impossible.
 pub fn run(folder: &Path) -> io::Error {
@@ -46,6 +46,9 @@ fn prepare(folder: &Path) -> io::Result<Command> {
     if let Some(group) = &launch.cgroup {
         cgroup::join(group)?;
     }
+    if let Some(bytes) = launch.tmp_bytes {
+        namespace::enter(bytes)?;
+    }
     let user = launch.run_as.as_deref().map(privilege::become_user).transpose()?;
     privilege::confine()?;
     // After the change of user, which would undo it: nothing runs on without its supervisor.
@@ -56,16 +59,21 @@ fn prepare(folder: &Path) -> io::Result<Command> {
     let variables = environment::of_job(&launch, &folder, user.as_ref());
     let home =
         user.map(|user| user.dir).or_else(|| launch.machine_env.get("HOME").map(PathBuf::from));
-    enter(&launch.workdir.clone().or(home).unwrap_or_else(|| "/".into()))?;
+    let workdir = launch.workdir.or(home).unwrap_or_else(|| "/".into());
+    enter(&workdir, launch.tmp_bytes.is_some())?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(variables);
     Ok(command)
 }
 
-fn enter(workdir: &Path) -> io::Result<()> {
+fn enter(workdir: &Path, has_own_tmp: bool) -> io::Result<()> {
     std::env::set_current_dir(workdir).map_err(|error| {
         let kind = error.kind();
-        io::Error::new(kind, format!("the working folder {}: {error}", workdir.display()))
+        let mut why = format!("the working folder {}: {error}", workdir.display());
+        if has_own_tmp && namespace::is_private(workdir) {
+            why.push_str("; each job has a folder for temporary files of its own");
+        }
+        io::Error::new(kind, why)
     })
 }
 

@@ -14,17 +14,23 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::guard;
+
 /// So many names of forgotten attempts are kept.
 const FORGOTTEN: usize = 4096;
+
+/// The longest id of an attempt.
+const MAX_ATTEMPT_ID: usize = 100;
 
 /// Whose state a folder holds. Attempts of different stores may have the same ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +52,10 @@ impl StateFolder {
     pub fn open(root: &Path) -> io::Result<StateFolder> {
         let folder = StateFolder { root: std::path::absolute(root)? };
         for path in [folder.attempts(), folder.root.join("forgotten")] {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            guard::close_folder(&path)?;
         }
+        guard::close_folder(&folder.root)?;
         make_pipe(&folder.wake())?;
         Ok(folder)
     }
@@ -208,6 +216,11 @@ impl AttemptFolder {
     }
 }
 
+/// Whether the server may call an attempt so: the name of a folder, and of no other one.
+pub fn is_attempt_id(id: &str) -> bool {
+    (1..=MAX_ATTEMPT_ID).contains(&id.len()) && id == file_name(id)
+}
+
 /// A name that cannot leave its folder, whatever the server calls an attempt.
 fn file_name(id: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -221,6 +234,13 @@ pub(crate) fn private() -> OpenOptions {
     options
 }
 
+/// Options for files that are opened only if they are what they seem, and no link to others.
+pub(crate) fn no_link() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlag::O_NOFOLLOW.bits());
+    options
+}
+
 fn make_pipe(path: &Path) -> io::Result<()> {
     match mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR) {
         Ok(()) | Err(nix::Error::EEXIST) => Ok(()),
@@ -230,9 +250,11 @@ fn make_pipe(path: &Path) -> io::Result<()> {
 
 /// Reads what [`write_json`] wrote.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
-    let text = fs::read(path)?;
-    serde_json::from_slice(&text)
-        .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+    let mut text = Vec::new();
+    no_link().read(true).open(path)?.read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(|error| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
+    })
 }
 
 /// Replaces a file: whoever reads it sees the old or the new text, even after a power cut.
@@ -252,15 +274,22 @@ pub(crate) fn claim_json(path: &Path, value: &impl Serialize) -> io::Result<()> 
 /// A complete copy next to the file. Its name is the writer's own.
 fn draft(path: &Path, value: &impl Serialize) -> io::Result<PathBuf> {
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut file = private().create(true).truncate(true).open(&draft)?;
-    file.write_all(&serde_json::to_vec(value)?)?;
-    file.sync_data()?;
+    let written = private().create(true).truncate(true).open(&draft).and_then(|mut file| {
+        file.write_all(&serde_json::to_vec(value)?)?;
+        file.sync_data()
+    });
+    if let Err(error) = written {
+        // A half of it takes room that a full disk has not.
+        let _ = fs::remove_file(&draft);
+        return Err(error);
+    }
     Ok(draft)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_folder_has_one_agent() {
@@ -294,6 +323,26 @@ mod tests {
     fn a_name_cannot_leave_its_folder() {
         assert_eq!(file_name("att_01.2"), "att_01_2");
         assert_eq!(file_name("../../etc/passwd"), "______etc_passwd");
+        assert!(is_attempt_id("att_01h-9"));
+        for strange in ["", ".", "..", "a.b", "a/b", "a\0", "ä", &"a".repeat(101)] {
+            assert!(!is_attempt_id(strange), "{strange}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_others_can_look_into_is_closed() {
+        let place = tempfile::tempdir().expect("a folder");
+        let root = place.path().join("state");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        for name in ["attempts", "forgotten"] {
+            fs::create_dir_all(root.join(name)).expect("made");
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o755)).expect("ours");
+        }
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).expect("ours");
+        StateFolder::open(&root).expect("it is ours");
+        for path in [root.clone(), root.join("attempts"), root.join("forgotten")] {
+            assert_eq!(mode(&path), 0o700, "{}", path.display());
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The agent at work: registers, reports, obeys. One loop, one report at a time.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bursar_api::Code;
 use bursar_api::node::{Heartbeat, Order, OrderType, Orders, RegisterNode, Registration};
 use bursar_client::{Client, ClientError, nodes};
+use nix::unistd::geteuid;
 use thiserror::Error;
 use tokio::net::unix::pipe;
 use tokio::sync::Mutex;
@@ -16,10 +18,13 @@ use tokio::sync::Mutex;
 use crate::cgroup::{self, Limits};
 use crate::clock::BootTime;
 use crate::environment;
-use crate::folder::{Owner, StateFolder};
+use crate::folder::{Owner, StateFolder, is_attempt_id};
 use crate::gpu::Gpus;
+use crate::guard;
 use crate::logs::LogShipper;
 use crate::metrics::{self, Metrics};
+use crate::namespace;
+use crate::privilege::job_user;
 use crate::reconcile::{self, Local, Step, Wish};
 use crate::record::Launch;
 use crate::report;
@@ -40,6 +45,13 @@ const OUTPUT_PAUSE: Duration = Duration::from_millis(300);
 const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 /// The first and the longest pause after a report that did not work.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Processes and threads that an attempt may have at a time, where there are control groups.
+const MAX_PIDS: u32 = 32_768;
+/// The longest names of a store and a node together: they name a folder.
+const MAX_OWNER_BYTES: usize = 200;
+/// The most of a strange id that is shown.
+const MAX_SHOWN_ID: usize = 40;
 
 /// How an agent is set up.
 #[derive(Debug)]
@@ -62,6 +74,9 @@ pub struct AgentOptions {
     pub cgroup: Option<PathBuf>,
     /// So many bytes of output are kept of each attempt.
     pub output_limit: u64,
+    /// The size of the folders for temporary files that each job has for itself, where this machine
+    /// lets the agent make them; none: the machine's.
+    pub tmp_bytes: Option<u64>,
     /// Where metrics are served.
     pub metrics: Option<std::net::SocketAddr>,
 }
@@ -114,8 +129,9 @@ struct Term {
 impl Agent {
     /// Takes the folder and gets ready. Attempts of an earlier start are found there, once it is
     /// known whose they are.
-    pub fn new(options: AgentOptions) -> Result<Agent, AgentError> {
+    pub fn new(mut options: AgentOptions) -> Result<Agent, AgentError> {
         let folder = StateFolder::open(&options.state).map_err(machine("the state folder"))?;
+        safeguard(&mut options)?;
         let lock = folder.lock().map_err(machine("the state folder"))?;
         let (runner, wake) = work_in(&folder, &options)?;
         let logs = shipper(&options);
@@ -139,6 +155,10 @@ impl Agent {
         // A server of an earlier version does not say; then the folder is taken for its own.
         let Some(store) = registration.store.clone() else { return Ok(()) };
         let owner = Owner { store, node: registration.node.clone() };
+        if owner.store.len() + owner.node.len() > MAX_OWNER_BYTES {
+            let cause = io::Error::other("the server's answer names a store that cannot be one");
+            return Err(AgentError::Machine { doing: "the registration", cause });
+        }
         if self.owner.as_ref() == Some(&owner) {
             return Ok(());
         }
@@ -185,7 +205,6 @@ impl Agent {
         let sent = BootTime::now();
         match self.options.client.send(nodes::register(&self.options.offer)).await {
             Ok(answer) => {
-                self.failures = 0;
                 self.metrics.registered();
                 let registration = answer.value;
                 let (node, incarnation) = (&registration.node, registration.incarnation);
@@ -193,14 +212,18 @@ impl Agent {
                 let ready = self
                     .serve_store(&registration)
                     .and_then(|()| self.renew(sent, &registration).map_err(machine("the lease")));
-                Some(ready.map(|()| Term { registration, seq: 0 }))
+                if let Err(error) = ready {
+                    self.pause_after(&error, metrics::Heartbeat::Answered).await;
+                    return None;
+                }
+                self.failures = 0;
+                Some(Ok(Term { registration, seq: 0 }))
             }
-            // A first start that is refused is a mistake of whoever started it.
-            Err(error) if is_first && error.status().is_some_and(|status| status < 429) => {
-                Some(Err(AgentError::Refused(error)))
-            }
+            // A first start that is refused is a mistake of whoever started it. An answer that makes
+            // no sense is none: it may be another one's, and pass.
+            Err(error) if is_first && is_refusal(&error) => Some(Err(AgentError::Refused(error))),
             Err(error) => {
-                self.pause_after(&error).await;
+                self.pause_after(&error, outcome(&error)).await;
                 None
             }
         }
@@ -210,13 +233,20 @@ impl Agent {
     async fn serve_term(&mut self, term: &mut Term) -> Result<(), AgentError> {
         let mut wait_seconds = 0;
         loop {
-            let observed = self.observe()?;
+            let observed = match self.observe() {
+                Ok(observed) => observed,
+                // Half a report would say that the rest is gone.
+                Err(error) => {
+                    self.pause_after(&error, metrics::Heartbeat::Unanswered).await;
+                    continue;
+                }
+            };
             self.ship_ended(term.registration.incarnation, &observed).await;
             term.seq += 1;
             let beat = Heartbeat {
                 incarnation: term.registration.incarnation,
                 seq: term.seq,
-                attempts: observed.iter().filter_map(report::of).collect(),
+                attempts: report::all(&observed),
             };
             let sent = BootTime::now();
             let call = nodes::heartbeat_and_wait(&self.options.offer.id, &beat, wait_seconds)
@@ -234,8 +264,10 @@ impl Agent {
                 Ok(answer) => {
                     self.failures = 0;
                     self.metrics.heartbeat(metrics::Heartbeat::Answered);
-                    self.renew(sent, &term.registration).map_err(machine("the lease"))?;
-                    let pause = self.obey(&answer.value, &observed).await?;
+                    if let Err(error) = self.renew(sent, &term.registration) {
+                        tracing::error!(%error, "the lease was not renewed");
+                    }
+                    let pause = self.obey(&answer.value, &observed).await;
                     // What happens during the pause is reported at once, too.
                     let happened = tokio::time::timeout(pause, woken(&self.wake)).await.is_ok();
                     let orders = !answer.value.orders.is_empty();
@@ -247,7 +279,7 @@ impl Agent {
                     return Ok(());
                 }
                 Err(error) => {
-                    self.pause_after(&error).await;
+                    self.pause_after(&error, outcome(&error)).await;
                     wait_seconds = 0;
                 }
             }
@@ -266,26 +298,30 @@ impl Agent {
         self.runner.renew(sent, length)
     }
 
-    /// Does what is asked for, and says how long to pause before the next report.
-    async fn obey(
-        &mut self,
-        answer: &Orders,
-        observed: &[Observed],
-    ) -> Result<Duration, AgentError> {
-        let wishes = answer.orders.iter().map(|order| (order.attempt.as_str(), wish(order)));
+    /// Does what is asked for, and says how long to pause before the next report. What does not work
+    /// now is asked for again.
+    async fn obey(&mut self, answer: &Orders, observed: &[Observed]) -> Duration {
+        for order in answer.orders.iter().filter(|order| !is_attempt_id(&order.attempt)) {
+            let id: String = order.attempt.chars().take(MAX_SHOWN_ID).collect();
+            tracing::error!(id, "an order for what cannot be an attempt is left alone");
+        }
+        let orders = answer.orders.iter().filter(|order| is_attempt_id(&order.attempt));
+        let wishes = orders.map(|order| (order.attempt.as_str(), wish(order)));
         let steps = reconcile::steps(wishes, |attempt| self.runner.local(attempt, observed));
         for (attempt, step) in steps {
             let order = answer.orders.iter().rfind(|order| order.attempt == attempt);
             let order = order.expect("a step follows from an order");
             tracing::info!(attempt, ?step, reason = order.reason, "ordered");
-            self.take(step, order).await.map_err(machine("an order"))?;
+            if let Err(error) = self.take(step, order).await {
+                tracing::error!(attempt, ?step, %error, "this order could not be carried out");
+            }
         }
         let ended = |order: &Order| {
             self.runner.local(&order.attempt, observed) == Local::Ended
                 || order.kind == OrderType::Forget
         };
         let at_once = answer.orders.is_empty() || answer.orders.iter().all(ended);
-        Ok(if at_once { BETWEEN } else { UNDER_WAY })
+        if at_once { BETWEEN } else { UNDER_WAY }
     }
 
     async fn take(&mut self, step: Step, order: &Order) -> io::Result<()> {
@@ -312,9 +348,13 @@ impl Agent {
 
     fn launch_of(&self, order: &Order) -> io::Result<Launch> {
         let spec = order.spec.clone().unwrap_or_default();
+        // A job that does not say gets what the node has to give.
+        let memory_gib = spec.memory_gib.unwrap_or(self.options.offer.memory_gib);
+        let cpus = spec.cpus.unwrap_or(self.options.offer.cpus);
         let limits = Limits {
-            memory_bytes: spec.memory_gib.map(|gib| u64::from(gib) << 30),
-            cpu_milli: spec.cpus.map(|cpus| cpus.saturating_mul(1000)),
+            memory_bytes: (memory_gib > 0).then_some(u64::from(memory_gib) << 30),
+            cpu_milli: (cpus > 0).then_some(cpus.saturating_mul(1000)),
+            pids: Some(MAX_PIDS),
         };
         let base = self.options.cgroup.as_deref();
         // Agents of several stores may share the base, and ids of attempts repeat between stores.
@@ -343,6 +383,7 @@ impl Agent {
             cgroup,
             output_limit: self.options.output_limit,
             machine_env: environment::of_machine(|name| std::env::var(name).ok()),
+            tmp_bytes: self.options.tmp_bytes,
         })
     }
 
@@ -384,18 +425,57 @@ impl Agent {
     }
 
     /// Waits longer after each failure in a row, and never as long as other agents.
-    async fn pause_after(&mut self, error: &ClientError) {
+    async fn pause_after(&mut self, error: &impl Display, outcome: metrics::Heartbeat) {
         self.failures = self.failures.saturating_add(1);
-        let outcome = if error.status().is_some() {
-            metrics::Heartbeat::Refused
-        } else {
-            metrics::Heartbeat::Unanswered
-        };
         self.metrics.heartbeat(outcome);
         let pause = pause(self.failures, random());
         tracing::warn!(%error, failures = self.failures, ?pause, "no good answer");
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Checks what keeps jobs from the agent, and settles for less where the machine has no more to
+/// give. Each of it is said once.
+fn safeguard(options: &mut AgentOptions) -> Result<(), AgentError> {
+    match options.run_as.as_deref() {
+        Some(name) => {
+            job_user(name).map_err(machine("--run-as"))?;
+            guard::check_way(&options.state).map_err(machine("the state folder"))?;
+            if options.tmp_bytes.is_some() && !namespace::is_available() {
+                tracing::warn!("jobs share the machine's /tmp: this agent may not mount folders");
+                options.tmp_bytes = None;
+            }
+        }
+        None => {
+            options.tmp_bytes = None;
+            if geteuid().is_root() {
+                tracing::warn!("jobs run as root and can do anything here: give --run-as USER");
+            }
+        }
+    }
+    match options.cgroup.as_deref() {
+        None => tracing::warn!("no control groups: jobs are bounded by the machine alone"),
+        Some(base) => {
+            let missing = cgroup::missing_controllers(base);
+            if !missing.is_empty() {
+                tracing::warn!(?missing, "some limits of jobs do not count: no such controllers");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How a report went that was not answered well.
+fn outcome(error: &ClientError) -> metrics::Heartbeat {
+    match error.status() {
+        Some(_) => metrics::Heartbeat::Refused,
+        None => metrics::Heartbeat::Unanswered,
+    }
+}
+
+/// Whether the server said, in its own words, that it does not want this agent.
+fn is_refusal(error: &ClientError) -> bool {
+    error.problem().is_some_and(|problem| (400..429).contains(&problem.status))
 }
 
 /// What works on the attempts in a folder, and how it is woken.

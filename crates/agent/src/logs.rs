@@ -13,6 +13,9 @@ use crate::output;
 /// The most bytes that are sent at once.
 const PIECE: usize = 256 * 1024;
 
+/// So many pieces of one attempt are sent before others have their turn.
+const MAX_PIECES: usize = 16;
+
 /// How far the output of an attempt was sent.
 #[derive(Copy, Clone, Debug)]
 struct Sent {
@@ -20,6 +23,17 @@ struct Sent {
     local: u64,
     /// The next byte there. It falls behind when bytes were given up before they could be sent.
     remote: u64,
+}
+
+impl Sent {
+    /// So many bytes were sent, after which the server wants this one next. One that has less than
+    /// was sent lost something and gets it again; one that says it has more is not believed.
+    fn advance(&mut self, bytes: u64, next: u64) {
+        let expected = self.remote.saturating_add(bytes);
+        let next = next.min(expected);
+        self.local = self.local.saturating_add(bytes).saturating_sub(expected - next);
+        self.remote = next;
+    }
 }
 
 /// Sends the output of the attempts of a node.
@@ -56,7 +70,7 @@ impl LogShipper {
                 Sent { local: next, remote: next }
             }
         };
-        loop {
+        for _ in 0..MAX_PIECES {
             // What cannot be read will not be there the next time either.
             let (start, bytes) = output::read(folder, sent.local, PIECE).unwrap_or_default();
             if bytes.is_empty() {
@@ -68,13 +82,7 @@ impl LogShipper {
                 sent.local = start;
             }
             let next = self.send(incarnation, attempt, sent.remote, &bytes).await?;
-            let expected = sent.remote + bytes.len() as u64;
-            sent.local += bytes.len() as u64;
-            if next < expected {
-                // The server has less than was sent: it lost something, and gets it again.
-                sent.local = sent.local.saturating_sub(expected - next);
-            }
-            sent.remote = next;
+            sent.advance(bytes.len() as u64, next);
             self.sent.insert(attempt.to_owned(), sent);
         }
         self.sent.insert(attempt.to_owned(), sent);
@@ -101,5 +109,27 @@ impl LogShipper {
         };
         let kept = self.client.send(nodes::send_log(&self.node, &chunk)).await?;
         Ok(kept.value.next_offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_server_says_it_has_the_count_holds() {
+        let at = |local, remote| Sent { local, remote };
+        for (sent, bytes, next, local, remote) in [
+            (at(100, 90), 10, 100, 110, 100),
+            (at(100, 90), 10, 95, 105, 95),
+            (at(100, 90), 10, 0, 10, 0),
+            (at(100, 90), 10, u64::MAX, 110, 100),
+            (at(u64::MAX, u64::MAX), 10, u64::MAX, u64::MAX, u64::MAX),
+            (at(5, 90), 10, 0, 0, 0),
+        ] {
+            let mut after = sent;
+            after.advance(bytes, next);
+            assert_eq!((after.local, after.remote), (local, remote), "{sent:?} {bytes} {next}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::folder::private;
+use crate::folder::{no_link, private};
 
 /// The stream is cut into so many files, so that the bound costs at most one of them.
 const FILES: u64 = 8;
@@ -14,8 +14,10 @@ const FILES: u64 = 8;
 pub struct OutputWriter {
     folder: PathBuf,
     file_limit: u64,
-    /// The file that is written to, with the offsets of its first byte and of the next one.
-    current: Option<(File, u64, u64)>,
+    /// The file that is written to, with the offset of its first byte.
+    current: Option<(File, u64)>,
+    /// The offset of the next byte.
+    next: u64,
 }
 
 impl OutputWriter {
@@ -25,20 +27,43 @@ impl OutputWriter {
             folder: folder.to_owned(),
             file_limit: (limit / FILES).max(1),
             current: None,
+            next: 0,
         }
     }
 
-    /// Appends. When the newest file is full another is begun and the oldest removed.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let (mut file, first, next) = match self.current.take() {
-            Some((file, first, next)) if next - first < self.file_limit => (file, first, next),
-            full => {
-                let next = full.map_or(0, |(_, _, next)| next);
-                (self.begin(next)?, next, next)
+    /// Appends. When the newest file is full another is begun and the oldest removed. What cannot be
+    /// written, on a full disk, is given up: a gap in the stream, and the answer says how large.
+    pub fn write(&mut self, bytes: &[u8]) -> u64 {
+        let end = self.next + bytes.len() as u64;
+        let lost = match self.append(bytes) {
+            Ok(()) => 0,
+            Err(_) => {
+                // The next byte has a place of its own, behind the gap.
+                self.current = None;
+                end - self.next
             }
         };
-        file.write_all(bytes)?;
-        self.current = Some((file, first, next + bytes.len() as u64));
+        self.next = end;
+        lost
+    }
+
+    fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let is_full = |(_, first): &(File, u64)| self.next - first >= self.file_limit;
+        if self.current.as_ref().is_none_or(is_full) {
+            self.current = Some((self.begin(self.next)?, self.next));
+        }
+        let Some((file, _)) = &mut self.current else { return Ok(()) };
+        while !bytes.is_empty() {
+            match file.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    self.next += written as u64;
+                    bytes = &bytes[written..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 
@@ -49,8 +74,14 @@ impl OutputWriter {
             fs::remove_file(path)?;
         }
         let path = self.folder.join(format!("output.{offset}"));
-        private().create(true).append(true).open(path)
+        private().create_new(true).append(true).open(path)
     }
+}
+
+/// Gives up the oldest file of a stream. Says whether there was one.
+pub(crate) fn give_up_oldest(folder: &Path) -> bool {
+    let oldest = files(folder).ok().and_then(|files| files.into_iter().next());
+    oldest.is_some_and(|(_, path)| fs::remove_file(path).is_ok())
 }
 
 /// The files of a stream with the offsets of their first bytes, in order.
@@ -69,21 +100,22 @@ fn files(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 }
 
 /// At most `limit` bytes of the output from an offset on, with the offset of the first: a later one
-/// than asked for if the earlier bytes were given up.
+/// than asked for if bytes were given up there.
 pub fn read(folder: &Path, from: u64, limit: usize) -> io::Result<(u64, Vec<u8>)> {
-    let files = files(folder)?;
-    let Some((oldest, _)) = files.first() else { return Ok((from, Vec::new())) };
-    let mut offset = from.max(*oldest);
-    let start = offset;
+    let mut start = None;
+    let mut offset = from;
     let mut bytes = Vec::new();
-    for (first, path) in files.iter().skip_while(|(first, path)| {
-        let length = fs::metadata(path).map_or(0, |data| data.len());
-        first + length <= start
-    }) {
-        if *first > offset {
+    for (first, path) in files(folder)? {
+        let length = fs::symlink_metadata(&path).map_or(0, |data| data.len());
+        if first.saturating_add(length) <= offset {
+            continue;
+        }
+        if start.is_some() && first > offset {
             break;
         }
-        let mut file = File::open(path)?;
+        offset = offset.max(first);
+        start.get_or_insert(offset);
+        let mut file = no_link().read(true).open(path)?;
         file.seek(SeekFrom::Start(offset - first))?;
         let room = (limit - bytes.len()) as u64;
         offset += file.take(room).read_to_end(&mut bytes)? as u64;
@@ -91,7 +123,7 @@ pub fn read(folder: &Path, from: u64, limit: usize) -> io::Result<(u64, Vec<u8>)
             break;
         }
     }
-    Ok((start, bytes))
+    Ok((start.unwrap_or(from), bytes))
 }
 
 #[cfg(test)]
@@ -112,7 +144,7 @@ mod tests {
         let mut writer = OutputWriter::new(folder.path(), 80);
         let text: Vec<u8> = (0..60_u8).collect();
         for piece in text.chunks(7) {
-            writer.write(piece).expect("there is room");
+            assert_eq!(writer.write(piece), 0);
         }
         for from in 0..=60_usize {
             for limit in [1, 9, 100] {
@@ -130,12 +162,33 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = OutputWriter::new(folder.path(), 80);
         for byte in 0..200_u8 {
-            writer.write(&[byte]).expect("there is room");
+            assert_eq!(writer.write(&[byte]), 0);
             assert!(kept(folder.path()) <= 80);
         }
         let (start, bytes) = read(folder.path(), 0, 1000).expect("readable");
         assert_eq!(start + bytes.len() as u64, 200);
         assert!(bytes.len() > 60, "{}", bytes.len());
         assert_eq!(u64::from(bytes[0]), start);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_a_gap_and_the_rest_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("output");
+        fs::create_dir(&place).expect("made");
+        let mut writer = OutputWriter::new(&place, 80);
+        assert_eq!(writer.write(b"before "), 0);
+        // The next file cannot be made: another has its name.
+        fs::write(place.join("output.17"), "").expect("written");
+        assert_eq!(writer.write(b"more text "), 0);
+        assert_eq!(writer.write(b"lost"), 4);
+        fs::remove_file(place.join("output.17")).expect("there");
+        assert_eq!(writer.write(b"after"), 0);
+        assert_eq!(read(&place, 0, 100).expect("readable"), (0, b"before more text ".to_vec()));
+        assert_eq!(read(&place, 17, 100).expect("readable"), (21, b"after".to_vec()));
+        assert_eq!(read(&place, 26, 100).expect("readable"), (26, vec![]));
+        assert!(give_up_oldest(&place));
+        assert_eq!(read(&place, 0, 100).expect("readable"), (21, b"after".to_vec()));
+        assert!(give_up_oldest(&place) && !give_up_oldest(&place));
     }
 }

@@ -54,8 +54,10 @@ struct Stat {
 
 impl Stat {
     fn read(pid: i32) -> io::Result<Stat> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        Stat::parse(&text).ok_or_else(|| io::Error::other("/proc has an unknown form"))
+        // A process chooses its name, which need not be text.
+        let bytes = fs::read(format!("/proc/{pid}/stat"))?;
+        Stat::parse(&String::from_utf8_lossy(&bytes))
+            .ok_or_else(|| io::Error::other("/proc has an unknown form"))
     }
 
     /// The name stands in brackets and may contain anything, brackets and spaces too.

@@ -40,6 +40,9 @@ pub struct Launch {
     /// of supervisors, which may be root's processes and have none.
     #[serde(default)]
     pub machine_env: BTreeMap<String, String>,
+    /// The size of the folders for temporary files that it has for itself; none: the machine's.
+    #[serde(default)]
+    pub tmp_bytes: Option<u64>,
 }
 
 /// What became of an attempt. Its supervisor writes it, unless there never was one.
@@ -63,6 +66,9 @@ pub struct Record {
     pub exit: Option<Exit>,
     /// Whether nothing of it is left.
     pub ended: bool,
+    /// So many bytes of its output could not be kept: the disk was full.
+    #[serde(default)]
+    pub output_lost: u64,
 }
 
 /// Why an attempt was told to end.
@@ -111,6 +117,23 @@ impl Record {
             killed: false,
             exit: None,
             ended: false,
+            output_lost: 0,
+        }
+    }
+
+    /// The record of an attempt of which nothing is known but that it was here.
+    pub fn unknown(boot_id: String, now: BootTime) -> Record {
+        Record {
+            boot_id,
+            supervisor: None,
+            child: None,
+            started: None,
+            seen: now,
+            stop: None,
+            killed: true,
+            exit: None,
+            ended: false,
+            output_lost: 0,
         }
     }
 
@@ -126,6 +149,7 @@ impl Record {
             killed: false,
             exit: Some(Exit::NotStarted(why.to_owned())),
             ended: true,
+            output_lost: 0,
         }
     }
 

@@ -6,6 +6,19 @@ use crate::reconcile::Local;
 use crate::record::{Exit, Record, StopCause};
 use crate::runner::Observed;
 
+/// The most of a message that is reported: a command may be long.
+const MAX_MESSAGE_BYTES: usize = 800;
+
+/// The most attempts in a report.
+const MAX_REPORTED: usize = 1024;
+
+/// The reports on all attempts. Those that run come first: without them others would get their GPUs.
+pub fn all(observed: &[Observed]) -> Vec<AttemptReport> {
+    let (over, running): (Vec<&Observed>, Vec<&Observed>) =
+        observed.iter().partition(|one| one.local == Local::Ended);
+    running.into_iter().chain(over).filter_map(of).take(MAX_REPORTED).collect()
+}
+
 /// The report on one attempt. None while its process has not started: the order to start it is
 /// repeated until then, and no time counts.
 pub fn of(observed: &Observed) -> Option<AttemptReport> {
@@ -22,7 +35,7 @@ pub fn of(observed: &Observed) -> Option<AttemptReport> {
         state,
         gpu_ms_total: gpu_ms(observed),
         exit_code,
-        message: over.then(|| message(record)).flatten(),
+        message: over.then(|| bounded(message(record), record.output_lost)).flatten(),
         log_tail: None,
     })
 }
@@ -61,6 +74,20 @@ fn message(record: &Record) -> Option<String> {
     }
 }
 
+/// A message of a bounded length, with a note where output was lost.
+fn bounded(message: Option<String>, output_lost: u64) -> Option<String> {
+    let lost = (output_lost > 0)
+        .then(|| format!("{output_lost} bytes of its output were lost: the node's disk was full"));
+    let message = message.map(|text| {
+        let end = text.floor_char_boundary(MAX_MESSAGE_BYTES);
+        if end < text.len() { format!("{}…", &text[..end]) } else { text }
+    });
+    match (message, lost) {
+        (Some(message), Some(lost)) => Some(format!("{message}; {lost}")),
+        (message, lost) => message.or(lost),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +114,7 @@ mod tests {
             cgroup: None,
             output_limit: 1,
             machine_env: Default::default(),
+            tmp_bytes: None,
         };
         Observed {
             attempt: "att_1".into(),
@@ -135,5 +163,25 @@ mod tests {
         let report = of(&observed(Local::Running, None, None)).expect("reported");
         assert_eq!(report.gpu_ms_total, 3000);
         assert_eq!(report.exit_code, None);
+    }
+
+    #[test]
+    fn messages_are_short_and_say_what_is_missing() {
+        let long = Some(Exit::NotStarted("x".repeat(40_000)));
+        let message = of(&observed(Local::Ended, long, None)).and_then(|one| one.message);
+        assert_eq!(message.expect("said").chars().count(), MAX_MESSAGE_BYTES + 1);
+        let mut full = observed(Local::Ended, Some(Exit::Code(0)), None);
+        full.record.as_mut().expect("it has one").output_lost = 7;
+        let message = of(&full).and_then(|one| one.message).expect("said");
+        assert!(message.starts_with("7 bytes of its output were lost"), "{message}");
+    }
+
+    #[test]
+    fn a_report_has_a_bound_and_what_runs_is_in_it() {
+        let mut many = vec![observed(Local::Ended, Some(Exit::Code(0)), None); 2000];
+        many.push(observed(Local::Running, None, None));
+        let reports = all(&many);
+        assert_eq!(reports.len(), MAX_REPORTED);
+        assert_eq!(reports[0].state, AttemptState::Running);
     }
 }

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use nix::fcntl::OFlag;
 
 use crate::clock::{BootTime, Offset, boot_id};
 use crate::folder::{AttemptFolder, StateFolder, claim_json, read_json, write_json};
-use crate::process::{kill_all, marked};
+use crate::process::{Identity, kill_all, marked};
 use crate::reconcile::Local;
 use crate::record::{Launch, Lease, Record};
 use crate::{cgroup, environment};
@@ -82,8 +82,8 @@ impl Runner {
             record
         } else {
             // It may have ended well between the two looks.
-            let last: Record = read_json(&place.record())?;
-            if last.ended { last } else { bury(launch.as_ref(), place, last)? }
+            let last: Record = read_json(&place.record()).unwrap_or(record);
+            if last.ended { last } else { bury(launch.as_ref(), place, last) }
         };
         let local = if record.ended {
             Local::Ended
@@ -109,6 +109,12 @@ impl Runner {
     ) -> io::Result<Option<Record>> {
         match read_json(&place.record()) {
             Ok(record) => return Ok(Some(record)),
+            // It will not become readable: what runs of the attempt is ended, and that is its end.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::error!(attempt, %error, "its record cannot be read");
+                let now = BootTime::now();
+                return Ok(Some(Record::unknown(self.boot_id.clone(), now)));
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Err(_) => {}
         }
@@ -116,7 +122,11 @@ impl Runner {
         if launched.is_some_and(|launched| now.since(*launched) < LAUNCH_TIMEOUT) {
             return Ok(None);
         }
-        self.decline_place(place, "its supervisor did not start")?;
+        if let Err(error) = self.decline_place(place, "its supervisor did not start") {
+            // It is tried again with the next look.
+            tracing::error!(attempt, %error, "that it did not start cannot be written down");
+            return Ok(None);
+        }
         read_json(&place.record()).map(Some)
     }
 
@@ -191,10 +201,12 @@ impl Runner {
     /// order.
     fn tell(&self, attempt: &str, line: &str) -> io::Result<()> {
         let control = self.folder.attempt(attempt).control();
-        let pipe =
-            OpenOptions::new().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(control);
-        match pipe {
-            Ok(mut pipe) => pipe.write_all(line.as_bytes()),
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+        let pipe = OpenOptions::new().write(true).custom_flags(flags.bits()).open(control);
+        match pipe.and_then(|mut pipe| pipe.write_all(line.as_bytes())) {
+            Ok(()) => Ok(()),
+            // It has more to read than it can take in; the order comes again.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) if error.raw_os_error() == Some(nix::Error::ENXIO as i32) => Ok(()),
             Err(error) => Err(error),
         }
@@ -206,10 +218,19 @@ impl Runner {
         self.folder.forget(attempt)
     }
 
-    /// Lets the attempts run on: a report that was sent at `sent` was accepted.
+    /// Lets the attempts run on: a report that was sent at `sent` was accepted. Where that cannot
+    /// be written, because the disk is full, every supervisor hears of it by its pipe.
     pub fn renew(&self, sent: BootTime, length: Duration) -> io::Result<()> {
         let lease = Lease::granted(self.boot_id.clone(), sent, length);
-        write_json(&self.folder.lease(), &lease)
+        let Err(error) = write_json(&self.folder.lease(), &lease) else { return Ok(()) };
+        tracing::error!(%error, "the lease cannot be written; running attempts are told of it");
+        let line = format!("lease {} {}\n", lease.stop_at.as_millis(), lease.kill_at.as_millis());
+        for (attempt, _) in self.folder.all_attempts()? {
+            if let Err(error) = self.tell(&attempt, &line) {
+                tracing::error!(attempt, %error, "it was not told of the lease");
+            }
+        }
+        Ok(())
     }
 
     /// Where everything is kept.
@@ -224,21 +245,34 @@ impl Runner {
 }
 
 /// Ends what is left of an attempt whose supervisor is gone, and writes its last record.
-fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> io::Result<Record> {
-    let group = launch.and_then(|launch| launch.cgroup.as_ref());
-    if let Some(group) = group {
-        cgroup::kill(group);
-    }
-    let left = marked(environment::PLACE, &place.path().display().to_string())?;
-    kill_all(&left);
+fn bury(launch: Option<&Launch>, place: &AttemptFolder, mut record: Record) -> Record {
     record.killed = true;
-    let in_group = group.map(|group| cgroup::members(group)).unwrap_or_default();
-    if left.is_empty() && in_group.is_empty() {
+    let group = launch.and_then(|launch| launch.cgroup.as_deref()).filter(|group| group.exists());
+    if end_rest(group, place).unwrap_or(false) {
         if let Some(group) = group {
             cgroup::remove(group);
         }
         record.ended = true;
-        write_json(&place.record(), &record)?;
+        if let Err(error) = write_json(&place.record(), &record) {
+            // Tried again with the next look; until then it counts as being killed.
+            tracing::error!(place = %place.path().display(), %error, "its end cannot be written");
+            record.ended = false;
+        }
     }
-    Ok(record)
+    record
+}
+
+/// Kills what is left of an attempt. Says whether nothing is.
+fn end_rest(group: Option<&Path>, place: &AttemptFolder) -> io::Result<bool> {
+    if let Some(group) = group {
+        // Nothing leaves a group: what the processes say of themselves is not asked for.
+        cgroup::kill(group);
+        let left = cgroup::members(group);
+        let known: Vec<Identity> = left.iter().filter_map(|pid| Identity::of(*pid).ok()).collect();
+        kill_all(&known);
+        return Ok(left.is_empty());
+    }
+    let left = marked(environment::PLACE, &place.path().display().to_string())?;
+    kill_all(&left);
+    Ok(left.is_empty())
 }

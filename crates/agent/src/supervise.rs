@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -23,7 +24,7 @@ use nix::unistd::{Pid, setsid};
 
 use crate::clock::{BootTime, boot_id};
 use crate::folder::{AttemptFolder, claim_json, read_json, write_json};
-use crate::output::OutputWriter;
+use crate::output::{self, OutputWriter};
 use crate::process::{Identity, descendants, kill_all, signal_group};
 use crate::record::{Exit, Launch, Lease, Record, StopCause};
 use crate::{cgroup, privilege};
@@ -41,6 +42,9 @@ enum Event {
     Stop(BootTime),
     /// The attempt shall be gone.
     Kill,
+    /// The server was heard of: the attempt may run on until the first instant, and is killed at the
+    /// second.
+    Lease(BootTime, BootTime),
     /// The job's process ended.
     Exited(Exit),
     /// Nothing is left of the attempt.
@@ -72,6 +76,8 @@ pub fn run(folder: &Path) -> io::Result<()> {
         gone: false,
         output_ended: false,
         lease_checked_at: BootTime::from_millis(0),
+        told_lease: None,
+        output_lost: Arc::default(),
         is_collected: Arc::default(),
     };
     supervisor.start(&sender);
@@ -90,6 +96,10 @@ struct Supervisor {
     output_ended: bool,
     /// The lease need not be read again before this instant.
     lease_checked_at: BootTime,
+    /// The lease that the agent told of when it could not write it.
+    told_lease: Option<Lease>,
+    /// So many bytes of output could not be kept.
+    output_lost: Arc<AtomicU64>,
     /// Whether the job's process was collected. Until then its number, and that of its group, is
     /// its own; held while a signal is sent to it.
     is_collected: Arc<Mutex<bool>>,
@@ -128,7 +138,8 @@ impl Supervisor {
         drop(command);
         let pid = i32::try_from(child.id()).expect("Linux has no larger numbers");
         let identity = Identity::of(pid)?;
-        keep_output(&self.folder, self.launch.output_limit, reader, events.clone());
+        let writer = OutputWriter::new(self.folder.path(), self.launch.output_limit);
+        keep_output(writer, reader, Arc::clone(&self.output_lost), events.clone());
         collect(pid, Arc::clone(&self.is_collected), events.clone());
         Ok(identity)
     }
@@ -157,9 +168,13 @@ impl Supervisor {
             cgroup::remove(group);
         }
         self.record.ended = true;
-        // Without this record the exit code would be lost: a full disk is waited for.
+        self.record.output_lost = self.output_lost.load(Ordering::Relaxed);
+        // Without this record the exit code would be lost. On a full disk output makes room for it;
+        // where there is none left, room is waited for.
         while !self.write() {
-            thread::sleep(TOUCH);
+            if !output::give_up_oldest(self.folder.path()) {
+                thread::sleep(TOUCH);
+            }
         }
     }
 
@@ -198,6 +213,10 @@ impl Supervisor {
                 self.record.exit = Some(exit);
                 self.write();
             }
+            Event::Lease(stop_at, kill_at) => {
+                let boot_id = self.record.boot_id.clone();
+                self.told_lease = Some(Lease { boot_id, stop_at, kill_at });
+            }
             Event::AllGone => self.gone = true,
             Event::OutputEnded => self.output_ended = true,
         }
@@ -209,8 +228,11 @@ impl Supervisor {
         if now < self.lease_checked_at {
             return;
         }
-        let lease = read_json::<Lease>(&self.folder.state().lease());
-        match lease.ok().filter(|lease| lease.boot_id == self.record.boot_id) {
+        let written = read_json::<Lease>(&self.folder.state().lease()).ok();
+        let written = written.filter(|lease| lease.boot_id == self.record.boot_id);
+        // The agent says it directly where it cannot be written.
+        let leases = [written, self.told_lease.clone()].into_iter().flatten();
+        match leases.max_by_key(|lease| lease.stop_at) {
             Some(lease) if now < lease.stop_at => self.lease_checked_at = lease.stop_at,
             Some(lease) => {
                 self.lease_checked_at = lease.kill_at;
@@ -278,12 +300,15 @@ fn listen(folder: &AttemptFolder, events: Sender<Event>) -> io::Result<()> {
     let control = OpenOptions::new().read(true).write(true).open(folder.control())?;
     thread::spawn(move || {
         for line in BufReader::new(control).lines().map_while(Result::ok) {
-            let event = match line.split_once(' ') {
-                Some(("stop", at)) => {
-                    let at = at.parse().map_or_else(|_| BootTime::now(), BootTime::from_millis);
-                    Event::Stop(at)
-                }
-                Some(_) | None => Event::Kill,
+            let mut words = line.split(' ');
+            let word = words.next().unwrap_or_default();
+            let at: Vec<BootTime> = words
+                .map(|at| at.parse().map_or_else(|_| BootTime::now(), BootTime::from_millis))
+                .collect();
+            let event = match (word, at.as_slice()) {
+                ("stop", [at]) => Event::Stop(*at),
+                ("lease", [stop_at, kill_at]) => Event::Lease(*stop_at, *kill_at),
+                _ => Event::Kill,
             };
             if events.send(event).is_err() {
                 return;
@@ -295,19 +320,20 @@ fn listen(folder: &AttemptFolder, events: Sender<Event>) -> io::Result<()> {
 
 /// Keeps what the attempt prints until nobody can print any more.
 fn keep_output(
-    folder: &AttemptFolder,
-    limit: u64,
+    mut writer: OutputWriter,
     mut reader: io::PipeReader,
+    lost: Arc<AtomicU64>,
     events: Sender<Event>,
 ) {
-    let mut writer = OutputWriter::new(folder.path(), limit);
     thread::spawn(move || {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             match reader.read(&mut buffer) {
                 Ok(0) => break,
                 // On a full disk the job goes on and its output is lost.
-                Ok(length) => drop(writer.write(&buffer[..length])),
+                Ok(length) => {
+                    lost.fetch_add(writer.write(&buffer[..length]), Ordering::Relaxed);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }

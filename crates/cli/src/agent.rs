@@ -8,16 +8,19 @@ use std::process::ExitCode;
 use bursar_agent::clock::Offset;
 use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
-use bursar_agent::{cgroup, exec, machine, place, supervise};
+use bursar_agent::{cgroup, exec, guard, machine, place, privilege, supervise};
 use bursar_client::RetryPolicy;
 use bursar_client::api::node::{Gpu, RegisterNode};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::pair;
-use crate::connection::{ConnectionArguments, connect_with};
+use crate::connection::{ConnectionArguments, connect_with, key_file};
 use crate::exit::{Exit, Failure};
 use crate::problem;
+
+/// The largest answer that an agent reads: the orders for all devices of a node.
+const MAX_ANSWER_BYTES: usize = 32 << 20;
 
 /// How to run an agent. The key is that of the connection: --key-file.
 #[derive(Args, Debug)]
@@ -61,6 +64,10 @@ pub(crate) struct AgentArguments {
     /// service manager delegates if not given, none if there is none.
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
+    /// How much main memory the folders for temporary files take at most that each job has for
+    /// itself (/tmp, /var/tmp, /dev/shm, with --run-as), in MiB each; 0: jobs share the machine's.
+    #[arg(long, value_name = "MIB", default_value_t = 8192)]
+    job_tmp: u32,
     /// How much output of each attempt is kept on the node, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     output_limit: u32,
@@ -123,8 +130,21 @@ fn explain(error: &AgentError) -> Failure {
 }
 
 impl AgentArguments {
+    /// Jobs of another user must not be able to read the key.
+    fn check_key(&self, connection: &ConnectionArguments) -> Result<(), Failure> {
+        let (Some(name), Some(file)) = (&self.run_as, key_file(connection)?) else {
+            return Ok(());
+        };
+        let user = privilege::job_user(name)?;
+        guard::check_secret(&file, &user)?;
+        Ok(())
+    }
+
     fn into_options(self, connection: &ConnectionArguments) -> Result<AgentOptions, Failure> {
-        let client = connect_with(connection, |builder| builder.retry(RetryPolicy::never()))?;
+        let client = connect_with(connection, |builder| {
+            builder.retry(RetryPolicy::never()).answer_limit(MAX_ANSWER_BYTES)
+        })?;
+        self.check_key(connection)?;
         let node = match self.node {
             Some(node) => node,
             None => machine::host_name()?,
@@ -179,6 +199,7 @@ impl AgentArguments {
             workdir: self.workdir,
             cgroup,
             output_limit: u64::from(self.output_limit) << 20,
+            tmp_bytes: (self.job_tmp > 0).then_some(u64::from(self.job_tmp) << 20),
             metrics: self.metrics,
         })
     }

@@ -77,6 +77,15 @@ pub(crate) fn connect_with(
     Ok(client)
 }
 
+/// The file that the key comes from: its own, or that of the contexts. `None`: it was given directly.
+pub(crate) fn key_file(arguments: &ConnectionArguments) -> Result<Option<PathBuf>, Failure> {
+    let place = contexts::location(variable)?;
+    let target = target(arguments, variable, &Contexts::load(&place)?)?;
+    let is_given = arguments.key.is_some() || variable("BURSAR_KEY").is_some();
+    let file = target.key_file.filter(|file| file != Path::new("-"));
+    Ok(file.or_else(|| target.key.filter(|_| !is_given).map(|_| place)))
+}
+
 /// Merges what was said. A context's key is only ever sent to that context's server.
 fn target(
     arguments: &ConnectionArguments,

@@ -16,6 +16,10 @@ use crate::retry::{RetryPolicy, random};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest answer that is read, unless the caller says otherwise.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+/// The largest answer that is not a success and is read.
+const MAX_PROBLEM_BYTES: usize = 1 << 20;
 /// How much of an unexpected body is shown.
 const EXCERPT: usize = 200;
 
@@ -39,6 +43,7 @@ pub struct Client {
     server: Url,
     headers: HeaderMap,
     retry: RetryPolicy,
+    answer_limit: usize,
 }
 
 /// Collects what a [`Client`] needs.
@@ -50,6 +55,7 @@ pub struct ClientBuilder {
     authority: Option<Vec<u8>>,
     timeout: Duration,
     retry: RetryPolicy,
+    answer_limit: usize,
 }
 
 impl Client {
@@ -67,6 +73,7 @@ impl Client {
             authority: None,
             timeout: TIMEOUT,
             retry: RetryPolicy::default(),
+            answer_limit: MAX_ANSWER_BYTES,
         }
     }
 
@@ -161,7 +168,7 @@ impl Client {
         let response = self.execute(request).await?;
         let status = response.status().as_u16();
         let replayed = response.headers().contains_key("idempotent-replayed");
-        let body = response.text().await.map_err(|error| self.lost(&error))?;
+        let body = self.body(response, self.answer_limit).await?;
         Ok(Received { status, body, replayed })
     }
 
@@ -175,8 +182,23 @@ impl Client {
         let may_pass =
             matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let asked = retry_after(response.headers());
-        let body = response.text().await.map_err(|error| self.lost(&error))?;
+        let body = self.body(response, MAX_PROBLEM_BYTES).await?;
         Err(Trouble { error: self.refusal(status.as_u16(), &body), may_pass, asked })
+    }
+
+    /// The body of an answer. One that is larger than it may be is given up, however much more of it
+    /// would come.
+    async fn body(&self, mut response: reqwest::Response, limit: usize) -> Result<String, Trouble> {
+        let status = response.status().as_u16();
+        let mut body = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.lost(&error))? {
+            if body.len() + piece.len() > limit {
+                let error = self.unexpected(status, &format!("more than {limit} bytes"));
+                return Err(Trouble { error, may_pass: false, asked: None });
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     fn lost(&self, error: &reqwest::Error) -> Trouble {
@@ -263,6 +285,12 @@ impl ClientBuilder {
         self
     }
 
+    /// The largest answer that is read, in bytes; a larger one is an error.
+    pub fn answer_limit(mut self, bytes: usize) -> ClientBuilder {
+        self.answer_limit = bytes;
+        self
+    }
+
     /// When to try again.
     pub fn retry(mut self, retry: RetryPolicy) -> ClientBuilder {
         self.retry = retry;
@@ -298,7 +326,7 @@ impl ClientBuilder {
             headers.insert("bursar-tenant", value);
         }
         let http = transport(&server, self.authority.as_deref(), self.timeout)?;
-        Ok(Client { http, server, headers, retry: self.retry })
+        Ok(Client { http, server, headers, retry: self.retry, answer_limit: self.answer_limit })
     }
 }
 

@@ -96,6 +96,7 @@ fn options(
         workdir: Some(folder.to_owned()),
         cgroup: None,
         output_limit: 1 << 20,
+        tmp_bytes: None,
         metrics: None,
     })
 }

@@ -9,7 +9,7 @@ use bursar_agent::record::Exit;
 use nix::unistd::{User, geteuid};
 use tempfile::TempDir;
 
-use super::node::Node;
+use super::node::{BURSAR, Node};
 
 /// The user that the jobs of these tests run as.
 const USER: &str = "nobody";
@@ -149,4 +149,101 @@ fn variables_that_would_set_others_are_refused() {
         assert!(output.contains("variable"), "{output}");
         assert!(!output.contains("BURSAR_JOB="), "it started: {output}");
     }
+}
+
+#[test]
+fn a_job_has_temporary_folders_of_its_own() {
+    if !geteuid().is_root() || !bursar_agent::namespace::is_available() {
+        return;
+    }
+    let outside = tempfile::NamedTempFile::new().expect("a file");
+    let mut node = Node::new();
+    let script = format!(
+        "ls -A /tmp /var/tmp /dev/shm; stat -c %a /tmp; cat {}; echo mine > /tmp/bursar-mine && \
+         echo written; head -c 2M /dev/zero > /tmp/large || echo full; grep -c tmpfs /proc/mounts",
+        outside.path().display()
+    );
+    for attempt in ["att_1", "att_2"] {
+        node.launch_with(attempt, &script, |launch| {
+            launch.run_as = Some(USER.into());
+            launch.workdir = Some("/tmp".into());
+            launch.tmp_bytes = Some(1 << 20);
+        });
+        node.end_of(attempt);
+        let output = node.output(attempt);
+        let expected = "/dev/shm:\n\n/tmp:\n\n/var/tmp:\n1777\n";
+        assert!(output.starts_with(expected), "{output}");
+        assert!(output.contains("No such file"), "{output}");
+        assert!(output.contains("written\n") && output.contains("full\n"), "{output}");
+    }
+    assert!(!Path::new("/tmp/bursar-mine").exists());
+    node.launch_with("att_3", "true", |launch| {
+        launch.run_as = Some(USER.into());
+        launch.tmp_bytes = Some(1 << 20);
+    });
+    assert_eq!(node.end_of("att_3").exit, Some(Exit::Code(127)));
+    assert!(node.output("att_3").contains("temporary files of its own"));
+}
+
+#[test]
+fn a_job_reads_and_changes_nothing_of_the_agent() {
+    if !geteuid().is_root() {
+        return;
+    }
+    // The folder was made by hand, and every user could look into it.
+    let place = tempfile::tempdir().expect("a folder");
+    open_to_all(place.path(), 0o755);
+    let node = Node::below(place.path());
+    let state = node.folder.path().to_owned();
+    open_to_all(&state, 0o777);
+    open_to_all(&state.join("attempts"), 0o777);
+    let mut node = Node { runner: super::node::runner(&state), ..node };
+    let own = state.join("attempts/att_1");
+    let script = format!(
+        "cat {own}/launch.json {state}/lease.json; echo kill > {own}/control; echo > {state}/wake; \
+         ls {state}; ls {own}; ln -s /etc/shadow {own}/output.9; mv {own} {own}x; \
+         cat /proc/$PPID/environ /proc/$PPID/mem; kill -9 $PPID; echo tried",
+        own = own.display(),
+        state = state.display()
+    );
+    node.launch_with("att_1", &script, |launch| {
+        launch.run_as = Some(USER.into());
+        launch.workdir = Some("/".into());
+        launch.env = [("SECRET".to_owned(), "hidden".to_owned())].into();
+    });
+    assert_eq!(node.end_of("att_1").exit, Some(Exit::Code(0)));
+    let output = node.output("att_1");
+    let denied = output.lines().filter(|line| {
+        line.ends_with("Permission denied") || line.ends_with("Operation not permitted")
+    });
+    assert_eq!(denied.count(), 11, "{output}");
+    assert!(output.ends_with("tried\n") && !output.contains("hidden"), "{output}");
+}
+
+#[test]
+fn an_agent_does_not_start_where_jobs_could_read_its_key() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (key, open) = (folder.path().join("agent.key"), folder.path().join("open"));
+    std::fs::write(&key, "bur_none").expect("written");
+    std::fs::create_dir(&open).expect("made");
+    open_to_all(&open, 0o777);
+    let refused = |mode: u32, user: &str, state: &Path, why: &str| {
+        open_to_all(&key, mode);
+        let mut command = Command::new(BURSAR);
+        // Nothing listens there: an agent that starts tries for ever, and the test does not end.
+        command.args(["agent", "--server", "http://127.0.0.1:1", "--region", "default"]);
+        command.args(["--fake-gpus", "H100:1:80", "--run-as", user, "--key-file"]).arg(&key);
+        command.arg("--state").arg(state).env("HOME", folder.path());
+        let ended = command.output().expect("the binary is there");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success() && said.contains(why), "{said}");
+    };
+    let state = folder.path().join("state");
+    refused(0o644, USER, &state, "could read the key in");
+    refused(0o600, "root", &state, "is root");
+    refused(0o600, "no-such-user", &state, "there is no user");
+    refused(0o600, USER, &open.join("state"), "jobs could replace");
 }

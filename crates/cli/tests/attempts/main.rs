@@ -1,5 +1,6 @@
 //! Attempts on a node: the real supervisor, real processes, no server.
 
+mod full_disk;
 mod isolation;
 mod node;
 
@@ -111,6 +112,37 @@ fn what_a_job_leaves_behind_is_gone_before_its_end_is_known() {
     let record = node.end_of("att_f");
     assert_eq!(record.exit, Some(Exit::Code(5)));
     assert_eq!(node.left("att_f"), []);
+}
+
+#[test]
+fn a_process_with_a_strange_name_is_killed_too() {
+    let mut node = Node::new();
+    // Its name is no text, and it has left its session.
+    let child = "printf \"\\377\" > /proc/self/comm; echo renamed; while :; do sleep 0.1; done";
+    let script = format!("setsid bash -c '{child}' & echo ready; while :; do sleep 0.1; done");
+    node.launch("att_v", &script);
+    node.says("att_v", "renamed");
+    node.runner.kill("att_v").expect("told");
+    assert!(node.end_of("att_v").killed);
+    assert_eq!(node.left("att_v"), []);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_ends_its_attempt_and_no_other() {
+    let mut node = Node::new();
+    node.launch("att_w", "echo ready; while :; do sleep 0.1; done");
+    node.launch("att_x", "while [ ! -e go ]; do sleep 0.01; done; exit 4");
+    node.says("att_w", "ready");
+    let supervisor = node.observe("att_w").record.and_then(|one| one.supervisor).expect("known");
+    let stopped = Command::new("kill").args(["-STOP", &supervisor.pid.to_string()]).status();
+    assert!(stopped.expect("kill is there").success());
+    std::fs::write(node.file("attempts/att_w/record.json"), "{").expect("written");
+    assert!(node.end_of("att_w").killed);
+    assert_eq!(node.left("att_w"), []);
+    supervisor.kill();
+    assert_eq!(node.wait_for("att_x", Local::Running).local, Local::Running);
+    std::fs::write(node.file("go"), "").expect("written");
+    assert_eq!(node.end_of("att_x").exit, Some(Exit::Code(4)));
 }
 
 #[test]

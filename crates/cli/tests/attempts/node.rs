@@ -39,7 +39,12 @@ pub(crate) fn until<T>(mut condition: impl FnMut() -> Option<T>) -> T {
 
 impl Node {
     pub(crate) fn new() -> Node {
-        let folder = tempfile::tempdir().expect("a folder");
+        Node::below(&std::env::temp_dir())
+    }
+
+    /// A node whose folder lies below another.
+    pub(crate) fn below(place: &Path) -> Node {
+        let folder = tempfile::tempdir_in(place).expect("a folder");
         let runner = runner(folder.path());
         runner.renew(BootTime::now(), Duration::from_secs(3600)).expect("the lease is written");
         Node { folder, runner }
@@ -69,6 +74,7 @@ impl Node {
             cgroup: None,
             output_limit: 1 << 20,
             machine_env: environment::of_machine(|name| std::env::var(name).ok()),
+            tmp_bytes: None,
         };
         change(&mut launch);
         self.runner.launch(&launch).expect("it can be launched");

@@ -1,0 +1,271 @@
+//! An agent and a server that answers whatever it likes: nothing that comes back ends the agent,
+//! and nothing of what it keeps is lost.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use bursar_api::Time;
+use bursar_api::node::{Order, OrderType, Orders, Registration, RunSpec};
+use serde_json::json;
+
+const BURSAR: &str = env!("CARGO_BIN_EXE_bursar");
+/// More than any agent reads of one answer.
+const ENDLESS: usize = 512 << 20;
+
+/// How a server answers.
+enum Reply {
+    /// These bytes, and the connection is closed.
+    Raw(Vec<u8>),
+    /// A status and a body.
+    Body(u16, Vec<u8>),
+    /// A body that goes on for as long as it is read.
+    Endless,
+}
+
+fn json_reply(value: &impl serde::Serialize) -> Reply {
+    Reply::Body(200, serde_json::to_vec(value).expect("plain fields"))
+}
+
+/// A request, and the way to answer it.
+struct Asked {
+    path: String,
+    body: String,
+    stream: TcpStream,
+}
+
+impl Asked {
+    /// Reads one request; every answer closes its connection.
+    fn read(stream: TcpStream) -> Option<Asked> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut first = String::new();
+        reader.read_line(&mut first).ok()?;
+        let path = first.split(' ').nth(1)?.to_owned();
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            let line = line.trim().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        Some(Asked { path, body: String::from_utf8_lossy(&body).into_owned(), stream })
+    }
+
+    /// Answers. Says how many bytes of an endless body were taken.
+    fn answer(mut self, reply: Reply) -> usize {
+        match reply {
+            Reply::Raw(bytes) => {
+                let _ = self.stream.write_all(&bytes);
+                0
+            }
+            Reply::Body(status, body) => {
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\n\
+                     content-length: {}\r\n\r\n",
+                    body.len()
+                );
+                let _ = self.stream.write_all(head.as_bytes());
+                let _ = self.stream.write_all(&body);
+                0
+            }
+            Reply::Endless => {
+                let head = "HTTP/1.1 200 X\r\nconnection: close\r\n\r\n[";
+                let _ = self.stream.write_all(head.as_bytes());
+                let piece = vec![b' '; 1 << 20];
+                let mut taken = 0;
+                while taken < ENDLESS && self.stream.write_all(&piece).is_ok() {
+                    taken += piece.len();
+                }
+                taken
+            }
+        }
+    }
+}
+
+/// A server that hands every request to the test.
+fn listen() -> (String, Receiver<Asked>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let (sender, asked): (Sender<Asked>, Receiver<Asked>) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                if let Some(asked) = Asked::read(stream) {
+                    let _ = sender.send(asked);
+                }
+            });
+        }
+    });
+    (url, asked)
+}
+
+struct Agent(Child);
+
+impl Agent {
+    fn start(url: &str, state: &Path) -> Agent {
+        let mut command = Command::new(BURSAR);
+        command.args(["agent", "--server", url, "--region", "default", "--node", "n1"]);
+        command.args(["--fake-gpus", "H100:1:80", "--workdir", "/", "--state"]).arg(state);
+        command.env("BURSAR_KEY", "none").env("HOME", state).env("BURSAR_LOG", "off");
+        command.stdin(Stdio::null());
+        Agent(command.spawn().expect("the binary is there"))
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.0.try_wait().expect("it is our child").is_none()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn registration(store: &str) -> Registration {
+    Registration {
+        node: "n1".into(),
+        incarnation: 1,
+        heartbeat_seconds: 1,
+        lease_seconds: 600,
+        lease_until: Time::from_millis(0),
+        store: Some(store.into()),
+    }
+}
+
+fn order(kind: OrderType, attempt: &str, spec: Option<RunSpec>) -> Order {
+    Order {
+        kind,
+        attempt: attempt.into(),
+        job: Some("job_1".into()),
+        spec,
+        gpus: vec![],
+        grace_seconds: Some(0),
+        reason: None,
+    }
+}
+
+fn run(command: &[&str]) -> RunSpec {
+    RunSpec {
+        account: "acme".into(),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        ..RunSpec::default()
+    }
+}
+
+fn orders(orders: Vec<Order>) -> Reply {
+    json_reply(&Orders { orders, lease_until: Time::from_millis(0) })
+}
+
+/// Answers with no order.
+fn no_orders() -> Reply {
+    orders(vec![])
+}
+
+/// The next request that is no output; output is taken in as it comes.
+fn next(asked: &Receiver<Asked>) -> Asked {
+    loop {
+        let one = asked.recv().expect("the server listens");
+        if !one.path.ends_with("/logs") {
+            return one;
+        }
+        one.answer(json_reply(&json!({ "next_offset": u64::MAX })));
+    }
+}
+
+/// Answers reports in one way until one of them says something, and gives back that one.
+fn until(
+    asked: &Receiver<Asked>,
+    said: impl Fn(&Asked) -> bool,
+    reply: impl Fn() -> Reply,
+) -> String {
+    loop {
+        let beat = next(asked);
+        if said(&beat) {
+            let body = beat.body.clone();
+            beat.answer(no_orders());
+            return body;
+        }
+        beat.answer(reply());
+    }
+}
+
+#[test]
+fn no_answer_ends_an_agent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let (url, asked) = listen();
+    let mut agent = Agent::start(&url, &state);
+    let html = b"<html>not found</html>".to_vec();
+    let cut = b"HTTP/1.1 200 X\r\ncontent-length: 500\r\n\r\n{\"node\":".to_vec();
+    let strange = [
+        Reply::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()),
+        Reply::Raw(cut),
+        Reply::Body(404, html),
+        Reply::Body(200, b"{\"node\": 7}".to_vec()),
+        Reply::Body(200, vec![b'['; 100_000]),
+        json_reply(&registration(&"x".repeat(5000))),
+    ];
+    for reply in strange {
+        let first = next(&asked);
+        assert!(first.path.starts_with("/v1/nodes"), "{}", first.path);
+        first.answer(reply);
+    }
+    next(&asked).answer(json_reply(&registration("store")));
+
+    // A job, so that there is something to lose. Orders repeat until they are done.
+    let spec = run(&["sh", "-c", "echo ready; exec sleep 1000"]);
+    let start = vec![order(OrderType::Start, "att_1", Some(spec))];
+    let runs = |beat: &Asked| beat.body.contains("running");
+    until(&asked, runs, || orders(start.clone()));
+
+    let endless = next(&asked).answer(Reply::Endless);
+    assert!(endless < ENDLESS, "the agent read all of it");
+    next(&asked).answer(no_orders());
+    for body in [&b"\xff\xfe\0"[..], b"{\"orders\": [{}]}", b"", b"{\"orders\": 7}"] {
+        next(&asked).answer(Reply::Body(200, body.to_vec()));
+        next(&asked).answer(no_orders());
+    }
+
+    // Orders that make no sense, for attempts that cannot be.
+    let long = "a".repeat(4000);
+    let mut strange = Vec::new();
+    for id in ["", ".", "..", "../../x", "a/b", "a\0b", &long, "att.1"] {
+        for kind in [OrderType::Start, OrderType::Stop, OrderType::Kill, OrderType::Forget] {
+            strange.push(order(kind, id, Some(run(&["true"]))));
+        }
+    }
+    let mut hostile = run(&["true"]);
+    hostile.env = [("A=B".to_owned(), "x".to_owned())].into();
+    hostile.memory_gib = Some(u32::MAX);
+    hostile.cpus = Some(u32::MAX);
+    strange.push(order(OrderType::Start, "att_2", Some(hostile)));
+    strange.push(order(OrderType::Start, "att_3", Some(run(&["a\0b"]))));
+    strange.push(order(OrderType::Start, "att_4", None));
+
+    // What could be an attempt has failed, the job still runs, and the agent reports both.
+    let failed = |beat: &Asked| {
+        assert!(runs(beat), "{}", beat.body);
+        beat.body.matches("failed").count() == 3
+    };
+    let report = until(&asked, failed, || orders(strange.clone()));
+    for id in ["att_1", "att_2", "att_3", "att_4", "cannot be the name of a variable"] {
+        assert!(report.contains(id), "{report}");
+    }
+    let kill = vec![order(OrderType::Kill, "att_1", None)];
+    until(&asked, |beat| !runs(beat), || orders(kill.clone()));
+    assert!(agent.is_running());
+    let kept = std::fs::read_dir(state.join("attempts")).expect("it is there");
+    assert_eq!(kept.count(), 4, "one folder for each attempt, and no other");
+}

@@ -1,0 +1,108 @@
+//! A node whose disk is full: its attempts run on, and their ends are known. These need root, who
+//! can make a small disk.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use bursar_agent::clock::BootTime;
+use bursar_agent::reconcile::Local;
+use bursar_agent::record::{Exit, Lease, StopCause};
+use nix::unistd::geteuid;
+use tempfile::TempDir;
+
+use super::node::{Node, until};
+
+/// A disk of one MiB, until it is dropped.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn new() -> SmallDisk {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(folder.path())
+            .status();
+        assert!(mounted.expect("mount is there").success());
+        SmallDisk(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Leaves no room for anything.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.path().join("filler")).expect("made");
+        for piece in [vec![0; 4096], vec![0; 1]] {
+            while file.write_all(&piece).is_ok() {}
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_ends_no_lease_and_hides_no_end() {
+    if !geteuid().is_root() {
+        return;
+    }
+    // A lease that ran out before the disk was full shows nothing: the next one is longer.
+    let shown = [6, 60, 600].into_iter().any(|seconds| outlives_its_lease(seconds).is_some());
+    assert!(shown, "this machine is too slow to fill a disk of one MiB");
+}
+
+/// Whether an attempt ran on over the end of a lease that could not be written anew.
+fn outlives_its_lease(seconds: u64) -> Option<()> {
+    let (disk, work) = (SmallDisk::new(), tempfile::tempdir().expect("a folder"));
+    let mut node = Node::below(disk.path());
+    let sent = BootTime::now();
+    let length = Duration::from_secs(seconds);
+    let lease = Lease::granted(String::new(), sent, length);
+    node.runner.renew(sent, length).expect("there is room");
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.01; done; seq 100000; exit 7";
+    node.launch_with("att_1", script, |launch| launch.workdir = Some(work.path().to_owned()));
+    until(|| {
+        let said = node.output("att_1").contains("ready");
+        (said || node.observe("att_1").local == Local::Ended).then_some(())
+    });
+    disk.fill();
+    node.runner.renew(BootTime::now(), Duration::from_secs(3600)).expect("every supervisor heard");
+    // With as much time again for its supervisor to hear of it.
+    let told_in_time = BootTime::now().since(sent) < lease.stop_at.since(sent) / 2;
+    until(|| (BootTime::now() > lease.kill_at).then_some(()));
+    // It prints more than there is room for, and ends.
+    std::fs::write(work.path().join("go"), "").expect("written");
+    let end = node.end_of("att_1");
+    if !told_in_time {
+        return None;
+    }
+    assert_eq!((end.exit, end.stop), (Some(Exit::Code(7)), None::<StopCause>));
+    assert!(end.output_lost > 0, "{}", end.output_lost);
+    Some(())
+}
+
+#[test]
+fn what_cannot_be_written_down_is_not_started_and_disturbs_nothing() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let disk = SmallDisk::new();
+    let mut node = Node::below(disk.path());
+    node.launch("att_1", "echo ready; while [ ! -e go ]; do sleep 0.01; done");
+    node.says("att_1", "ready");
+    disk.fill();
+    let refused = node.runner.fail("att_2", "there is no room");
+    assert!(refused.is_err(), "there is no room");
+    assert_eq!(node.observe("att_1").local, Local::Running);
+    std::fs::remove_file(disk.path().join("filler")).expect("there");
+    std::fs::write(node.file("go"), "").expect("written");
+    assert_eq!(node.end_of("att_1").exit, Some(Exit::Code(0)));
+    // With room again it is known that the other never ran.
+    assert!(matches!(node.end_of("att_2").exit, Some(Exit::NotStarted(_))));
+}
