@@ -26,3 +26,22 @@ fn the_units_use_options_that_exist() {
     check("bursar.service", "serve");
     check("bursar-agent.service", "agent");
 }
+
+/// What systemd thinks of a unit: it must not get worse. The numbers are its exposure, from 0 to 100,
+/// with a little room for versions that count differently.
+#[test]
+fn the_units_stay_closed() {
+    for (unit, most) in [("bursar.service", 14), ("bursar-agent.service", 52)] {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(unit);
+        let analysed = Command::new("systemd-analyze")
+            .args(["security", "--offline=true", "--no-pager"])
+            .arg(format!("--threshold={most}"))
+            .arg(path)
+            .output()
+            .expect("systemd-analyze is there: scripts/setup installs it");
+        let said = String::from_utf8_lossy(&analysed.stdout);
+        let why = String::from_utf8_lossy(&analysed.stderr);
+        assert!(said.contains("exposure level"), "{unit}: {why}");
+        assert!(analysed.status.success(), "{unit} is open to more than {most}: {said}{why}");
+    }
+}
