@@ -8,12 +8,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arbitrary::{Source, VARIANTS};
+use bursar_core::cell::command::JobSpec;
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{Cause, ClearedSettings};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::hold::HoldState;
-use bursar_core::ledger::id::{HoldNo, JobNo};
+use bursar_core::ledger::id::{CellNo, HoldNo, JobNo};
+use bursar_core::ledger::job::JobOrder;
 use bursar_core::ledger::refusal::Refusal;
+use bursar_core::message::ToCell;
 use bursar_journal::RecordKind;
 use bursar_journal::record::ledger::{
     AuditHeader, CommandKind, FormatError, Outcome, RefusalCode, decode_archived, decode_body,
@@ -60,6 +63,40 @@ fn an_aborted_batch_and_every_command_and_refusal_come_back() {
         let body = decode_body(&bytes).expect("just written");
         assert_eq!((body.header, body.events.as_slice()), (Some(header), &[answered.clone()][..]));
     }
+}
+
+#[test]
+fn the_spec_of_an_array_is_written_once() {
+    let mut source = Source::new(7);
+    let Event::JobSubmitted { order, .. } = source.event(31) else { panic!("tag 31") };
+    let told = (0..).map(|seed| Source::new(seed).event(42)).find_map(|event| match event {
+        Event::CellTold { message, .. } => match *message {
+            ToCell::JobAdmitted(spec) => Some(spec),
+            _ => None,
+        },
+        _ => None,
+    });
+    let told = told.expect("a cell is told of a job");
+    let (payload, shown) = ("p".repeat(30_000), "s".repeat(30_000));
+    let events = (0..1000u64).flat_map(|number| {
+        let order = JobOrder {
+            payload: payload.as_str().into(),
+            shown: shown.as_str().into(),
+            ..(*order).clone()
+        };
+        let spec = JobSpec { payload: payload.as_str().into(), ..(*told).clone() };
+        let message = Box::new(ToCell::JobAdmitted(Box::new(spec)));
+        let (job, after) = (JobNo(number), Vec::new());
+        [
+            Event::JobSubmitted { job, order: Arc::new(order), after },
+            Event::CellTold { cell: CellNo(0), number, message },
+        ]
+    });
+    let events: Vec<Event> = events.collect();
+    let bytes = encoded(None, &events);
+    assert!(bytes.len() < 6_000_000, "{} bytes, not ninety million", bytes.len());
+    assert_eq!(decode_body(&bytes).expect("just written").events, events);
+    assert!(may_tell_a_cell(&bytes));
 }
 
 #[test]

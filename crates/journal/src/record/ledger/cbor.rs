@@ -1,6 +1,27 @@
 //! Bytes in and out: heads, numbers, texts, as short as possible and nothing else.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+
 use super::wire::FormatError;
+
+/// A text of so many bytes is written once in a body or image: where it comes again, its number stands.
+const SHARED_TEXT_BYTES: usize = 256;
+
+/// The long texts of one body, in the order in which they were first written.
+#[derive(Default)]
+struct SharedTexts {
+    /// Where each of them is in the buffer.
+    places: Vec<Range<usize>>,
+    by_hash: HashMap<u64, usize>,
+}
+
+fn hash_of(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
 
 /// The major types of CBOR that are used.
 const UNSIGNED: u8 = 0;
@@ -18,11 +39,11 @@ const NULL: u8 = 0xf6;
 ///
 /// Written by hand because every durable answer waits for it: a general encoder took three times as
 /// long. The tests read what it writes with another implementation.
-pub(in crate::record) struct Writer<'a>(&'a mut Vec<u8>);
+pub(in crate::record) struct Writer<'a>(&'a mut Vec<u8>, Option<Box<SharedTexts>>);
 
 impl<'a> Writer<'a> {
     pub(in crate::record) fn new(buffer: &'a mut Vec<u8>) -> Writer<'a> {
-        Writer(buffer)
+        Writer(buffer, None)
     }
 
     /// Major type and argument, as short as possible.
@@ -73,6 +94,25 @@ impl<'a> Writer<'a> {
         self.0.extend_from_slice(value.as_bytes());
     }
 
+    /// A text, or the number of the same text if it came before: the jobs of an array have one spec.
+    pub(in crate::record) fn shared_text(&mut self, value: &str) {
+        if value.len() < SHARED_TEXT_BYTES {
+            return self.text(value);
+        }
+        let hash = hash_of(value);
+        let shared = self.1.get_or_insert_default();
+        if let Some(number) = shared.by_hash.get(&hash).copied()
+            && self.0[shared.places[number].clone()] == *value.as_bytes()
+        {
+            return self.unsigned(number as u64);
+        }
+        self.text(value);
+        let end = self.0.len();
+        let shared = self.1.get_or_insert_default();
+        shared.by_hash.entry(hash).or_insert(shared.places.len());
+        shared.places.push(end - value.len()..end);
+    }
+
     pub(in crate::record) fn bytes(&mut self, value: &[u8]) {
         self.head(BYTES, value.len() as u64);
         self.0.extend_from_slice(value);
@@ -101,6 +141,8 @@ impl<'a> Writer<'a> {
 pub(in crate::record) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Long texts that came before.
+    texts: Vec<&'a str>,
 }
 
 #[cold]
@@ -112,7 +154,7 @@ const CUT_OFF: &str = "the bytes end too early";
 
 impl<'a> Reader<'a> {
     pub(in crate::record) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+        Reader { bytes, at: 0, texts: Vec::new() }
     }
 
     /// How many bytes are left.
@@ -227,6 +269,21 @@ impl<'a> Reader<'a> {
         let length = self.head_of(TEXT, "text belongs here")?;
         let at = self.at;
         std::str::from_utf8(self.content(length)?).map_err(|_| syntax(at, "text must be UTF-8"))
+    }
+
+    /// What [`Writer::shared_text`] wrote. Records of older builds have every text in full.
+    pub(in crate::record) fn shared_text(&mut self) -> Result<&'a str, FormatError> {
+        let at = self.at;
+        if self.peek()? >> 5 == UNSIGNED {
+            let number = usize::try_from(self.unsigned()?).unwrap_or(usize::MAX);
+            let known = self.texts.get(number).copied();
+            return known.ok_or_else(|| syntax(at, "no text with this number came before"));
+        }
+        let text = self.text()?;
+        if text.len() >= SHARED_TEXT_BYTES {
+            self.texts.push(text);
+        }
+        Ok(text)
     }
 
     pub(in crate::record) fn bytes(&mut self) -> Result<&'a [u8], FormatError> {

@@ -142,11 +142,11 @@ impl Stored for Name {
 
 impl Stored for Box<str> {
     fn write(&self, out: &mut Writer<'_>) {
-        out.text(self);
+        out.shared_text(self);
     }
 
     fn read(input: &mut Reader<'_>) -> Result<Box<str>, FormatError> {
-        input.text().map(Box::from)
+        input.shared_text().map(Box::from)
     }
 }
 
