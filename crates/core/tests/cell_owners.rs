@@ -137,6 +137,22 @@ fn a_node_that_changed_its_owner_long_ago_is_found_under_the_last_one() {
     assert_eq!(twin.digest(), world.cell.digest());
 }
 
+#[test]
+fn what_a_node_held_before_an_instant_is_told_apart() {
+    let mut world = World::with_nodes(2, "H100");
+    let early = world.run("acme", 8, HOUR);
+    world.pass(MINUTE, MINUTE);
+    let since = at(world.now);
+    let late = world.run("acme", 8, HOUR);
+    world.pass(MINUTE, MINUTE);
+    let attempt = |job| AttemptId { job, number: 1 };
+    let held =
+        |name: &str, job| world.cell.holds_since_before(since, attempt(job), &NodeKey::from(name));
+    assert_eq!([held("n0", early), held("n1", early)], [true, false], "of its own node");
+    assert_eq!([held("n0", late), held("n1", late)], [false, false], "not what came later");
+    assert!(!held("n9", early) && !held("n0", JobId(99)));
+}
+
 /// What an attacker with an agent key of one tenant may try.
 #[derive(Clone, Debug)]
 enum Step {

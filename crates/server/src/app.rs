@@ -10,6 +10,7 @@ use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 
+use crate::attempt_ids::AttemptIds;
 use crate::cells::Cells;
 use crate::directory::DirectoryService;
 use crate::feed::Feed;
@@ -68,6 +69,8 @@ pub struct App {
     pub manual: Option<Arc<ManualClock>>,
     /// Makes ids.
     pub ids: IdMaker,
+    /// Writes and reads ids of attempts.
+    pub attempt_ids: AttemptIds,
     /// Rate limits.
     pub limits: Limits,
     /// What is being handled, for shedding.

@@ -3,12 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use axum::http::HeaderValue;
-use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 
 /// Crockford's alphabet: no letters that look like digits, sorts like the bits it stands for.
-const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+pub(crate) const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 /// Makes ids: 48 bits of milliseconds, 16 bits of shard, 64 bits that are random in each new
 /// millisecond and count on within it.
@@ -90,36 +89,6 @@ fn ascii(digits: &[u8]) -> &str {
     std::str::from_utf8(digits).expect("the alphabet is ASCII")
 }
 
-/// The length of an attempt's id behind its prefix: 64 bits of job, 16 of cell, 32 of number.
-const ATTEMPT_DIGITS: usize = 23;
-
-/// The id of an attempt: `att_` and what it stands for, so that it sorts by job, cell and number
-/// and is read back without a look-up.
-pub(crate) fn attempt_id(cell: u16, attempt: AttemptId) -> String {
-    let bits =
-        (u128::from(attempt.job.0) << 48) | (u128::from(cell) << 32) | u128::from(attempt.number);
-    format!("att_{}", base32(bits, ATTEMPT_DIGITS))
-}
-
-/// The id of an attempt in names of files.
-pub(crate) fn stored_attempt_id(cell: u16, attempt: AttemptId) -> String {
-    attempt_id(cell, attempt)
-}
-
-/// The cell and the attempt that an id stands for.
-pub(crate) fn read_attempt_id(id: &str) -> Option<(u16, AttemptId)> {
-    let text = id.strip_prefix("att_").filter(|text| text.len() == ATTEMPT_DIGITS)?;
-    let mut bits: u128 = 0;
-    for byte in text.bytes() {
-        let digit = ALPHABET.iter().position(|letter| *letter == byte)?;
-        bits = (bits << 5) | u128::try_from(digit).ok()?;
-    }
-    let job = JobId(u64::try_from(bits >> 48).ok()?);
-    let cell = u16::try_from((bits >> 32) & 0xffff).ok()?;
-    let number = u32::try_from(bits & 0xffff_ffff).ok()?;
-    Some((cell, AttemptId { job, number }))
-}
-
 /// The lowest `length × 5` bits, most significant first.
 pub(crate) fn base32(bits: u128, length: usize) -> String {
     let mut text = vec![0; length];
@@ -160,28 +129,5 @@ mod tests {
         }
         assert!(made.is_sorted_by(|a, b| a < b), "{made:?}");
         assert!(made.iter().all(|id| id.len() == 31 && id.starts_with("hold_")));
-    }
-
-    #[test]
-    fn an_attempt_id_is_read_back_and_sorts_by_job_cell_and_number() {
-        let of = |job, cell, number| (cell, AttemptId { job: JobId(job), number });
-        let all = [
-            of(0, 0, 1),
-            of(1, 0, 1),
-            of(1, 0, 2),
-            of(1, 7, 1),
-            of(1 << 48, u16::MAX, 1),
-            of(u64::MAX, u16::MAX, u32::MAX),
-        ];
-        let ids: Vec<String> = all.iter().map(|(cell, id)| attempt_id(*cell, *id)).collect();
-        assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
-        for (id, meant) in ids.iter().zip(all) {
-            assert_eq!(read_attempt_id(id), Some(meant), "{id}");
-        }
-        for wrong in
-            ["", "att_", "att_0", "job_00000000000000000000001", "att_ZZZZZZZZZZZZZZZZZZZZZZZ"]
-        {
-            assert_eq!(read_attempt_id(wrong), None, "{wrong}");
-        }
     }
 }

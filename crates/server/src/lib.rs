@@ -6,6 +6,7 @@
 //! it all comes together).
 
 pub mod app;
+pub mod attempt_ids;
 pub mod auth;
 mod blockers;
 pub mod cells;

@@ -17,6 +17,7 @@ use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::Journal;
 
 use crate::app::App;
+use crate::attempt_ids::AttemptIds;
 use crate::auth::Principal;
 use crate::http::extract::Caller;
 use crate::operation::ambiguous;
@@ -57,9 +58,10 @@ pub(crate) fn restored(
 
 /// A job that was put together again, as it is shown.
 pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Failure> {
-    let mut seen = app.read(move |ledger| show(ledger, &restored)).await?;
+    let ids = app.attempt_ids;
+    let mut seen = app.read(move |ledger| show(&ids, ledger, &restored)).await?;
     seen.value.as_of = time(seen.at);
-    render_job::add_messages(&app.logs, &mut seen.value);
+    render_job::add_messages(app, &mut seen.value);
     Ok(seen)
 }
 
@@ -158,8 +160,8 @@ fn attempt(confirmed: AttemptConfirmed, hold: Option<Name>, at: Timestamp) -> co
     }
 }
 
-fn show(ledger: &Ledger, restored: &Restored) -> Job {
-    render_job::render(ledger, restored.number, &restored.job, restored.hold.as_ref())
+fn show(ids: &AttemptIds, ledger: &Ledger, restored: &Restored) -> Job {
+    render_job::render(ids, ledger, restored.number, &restored.job, restored.hold.as_ref())
 }
 
 /// A job that the ledger has forgotten.
@@ -232,7 +234,7 @@ pub(crate) async fn only_forgotten(
     id: &Name,
 ) -> Result<Forgotten, Failure> {
     let found = ended(app, caller, id).await?;
-    let principal = caller.principal.clone();
+    let (principal, ids) = (caller.principal.clone(), app.attempt_ids);
     let look = move |ledger: &Ledger| {
         let path = |one: &Restored| ledger.account(one.account).path.clone();
         let own = found.iter().filter(|one| principal.sees(&path(one)));
@@ -240,7 +242,7 @@ pub(crate) async fn only_forgotten(
             number: one.number,
             submitted_at: one.job.submitted_at,
             ended_at: one.job.ended_at.unwrap_or(one.job.submitted_at),
-            job: show(ledger, one),
+            job: show(&ids, ledger, one),
         };
         own.map(|one| (path(one), forgotten(one))).collect::<Vec<(Name, Forgotten)>>()
     };
@@ -251,7 +253,7 @@ pub(crate) async fn only_forgotten(
         (Some((_, mut found)), true) => {
             found.job.as_of = time(seen.at);
             found.job.ledger_position = Some(seen.position);
-            render_job::add_messages(&app.logs, &mut found.job);
+            render_job::add_messages(app, &mut found.job);
             Ok(found)
         }
         (Some((last, _)), false) => {
@@ -331,8 +333,9 @@ async fn shown_of(
         Ok(restored?.into_iter().flatten().collect::<Vec<Restored>>())
     });
     let restored = ask.await?.0;
+    let ids = app.attempt_ids;
     let look = move |ledger: &Ledger| {
-        let jobs = restored.iter().map(|one| (one.number, show(ledger, one)));
+        let jobs = restored.iter().map(|one| (one.number, show(&ids, ledger, one)));
         jobs.filter(|(_, job)| shown(job)).collect()
     };
     Ok(app.read(look).await?.value)

@@ -20,6 +20,7 @@ use fefo::Part;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::attempt_ids::AttemptIds;
 use crate::problem::budget_sum;
 use crate::{render_job, written};
 
@@ -65,7 +66,7 @@ pub enum Shape {
     /// The budget.
     Budget,
     /// The job, or the first of an array.
-    Job,
+    Job(AttemptIds),
     /// The quota as it was set.
     Quota(Box<bursar_api::quota::Quota>),
 }
@@ -151,15 +152,15 @@ fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
             movement_reply(ledger, *movement, *amount, shape)
         }
         (Reply::Budget(reply), Shape::Budget) => value(budget_as(ledger, reply)),
-        (Reply::Jobs { first, count: _ }, Shape::Job) => {
-            let mut shown = render_job::submitted(ledger, *first);
+        (Reply::Jobs { first, count: _ }, Shape::Job(ids)) => {
+            let mut shown = render_job::submitted(ids, ledger, *first);
             if let Some(shown) = &mut shown {
                 shown.array = render_job::array(shown);
             }
             shown.map_or(Value::Null, value)
         }
-        (Reply::Job { job, state }, Shape::Job) => {
-            let shown = render_job::job(ledger, *job).map(|mut shown| {
+        (Reply::Job { job, state }, Shape::Job(ids)) => {
+            let shown = render_job::job(ids, ledger, *job).map(|mut shown| {
                 shown.state = render_job::state(*state);
                 shown.array = render_job::array(&shown);
                 at(ledger, shown)
@@ -207,7 +208,7 @@ fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) 
         | Shape::Hold { .. }
         | Shape::Charge
         | Shape::Budget
-        | Shape::Job
+        | Shape::Job(_)
         | Shape::Quota(_) => Value::Null,
     }
 }

@@ -11,9 +11,9 @@ use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::job::{self as core, JobState};
 use bursar_core::ledger::price::Rate;
 
+use crate::app::App;
+use crate::attempt_ids::{AttemptIds, stored};
 use crate::cells::SHARD;
-use crate::ids::{attempt_id, stored_attempt_id};
-use crate::logs::LogStore;
 use crate::problem::blocker;
 use crate::render::time;
 
@@ -74,16 +74,16 @@ pub(crate) fn end_reason(reason: core::EndReason) -> EndReason {
     }
 }
 
-/// The id of an attempt.
-pub(crate) fn attempt_name(job: JobNo, attempt: &core::Attempt) -> String {
+/// The cell of an attempt, and what it is called there.
+pub(crate) fn place_of(job: JobNo, attempt: &core::Attempt) -> (u16, AttemptId) {
     let cell = attempt.cell.map_or(ELSEWHERE, |cell| cell.0);
-    attempt_id(cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
+    (cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
 }
 
-/// The id of an attempt in names of files.
-pub(crate) fn stored_name(job: JobNo, attempt: &core::Attempt) -> String {
-    let cell = attempt.cell.map_or(ELSEWHERE, |cell| cell.0);
-    stored_attempt_id(cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
+/// The id of an attempt.
+pub(crate) fn attempt_name(ids: &AttemptIds, job: JobNo, attempt: &core::Attempt) -> String {
+    let (cell, id) = place_of(job, attempt);
+    ids.write(cell, id)
 }
 
 fn find_hold<'a>(ledger: &'a Ledger, job: &core::Job, name: &Name) -> Option<&'a Hold> {
@@ -102,21 +102,26 @@ fn gpu_ms(hold: &Hold) -> u64 {
     hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms)
 }
 
-pub(crate) fn attempt(
+/// GPU-milliseconds that an attempt used so far, and what they cost.
+pub(crate) fn used(ledger: &Ledger, job: &core::Job, own: &core::Attempt) -> (u64, u64) {
+    let hold = || own.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
+    match &own.end {
+        Some(end) => (end.gpu_ms, end.charged),
+        None => hold().map_or((0, 0), |hold| (gpu_ms(hold), hold.captured + hold.uncollected())),
+    }
+}
+
+fn attempt(
+    ids: &AttemptIds,
     ledger: &Ledger,
     number: JobNo,
     job: &core::Job,
     own: &core::Attempt,
 ) -> Attempt {
     let region = own.cell.and_then(|cell| ledger.cell(cell)).map(|book| book.region.to_string());
-    let hold = own.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
-    let (gpu_ms, charged) = match (&own.end, hold) {
-        (Some(end), _) => (end.gpu_ms, end.charged),
-        (None, Some(hold)) => (gpu_ms(hold), hold.captured + hold.uncollected()),
-        (None, None) => (0, 0),
-    };
+    let (gpu_ms, charged) = used(ledger, job, own);
     Attempt {
-        id: attempt_name(number, own),
+        id: attempt_name(ids, number, own),
         region: region.unwrap_or_default(),
         nodes: own.members.iter().map(|member| bare_name(&member.node).to_owned()).collect(),
         gpu_type: own.gpu_type.as_ref().map(Name::to_string).unwrap_or_default(),
@@ -187,16 +192,22 @@ fn returned(job: &core::Job, last: Option<&Hold>) -> u64 {
 }
 
 /// A job as the ledger has it. `as_of` and the position are for the caller to add.
-pub(crate) fn job(ledger: &Ledger, number: JobNo) -> Option<Job> {
+pub(crate) fn job(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Option<Job> {
     let own = ledger.job(number)?;
     let hold = own.hold_name.as_ref().and_then(|name| find_hold(ledger, own, name));
-    Some(render(ledger, number, own, hold))
+    Some(render(ids, ledger, number, own, hold))
 }
 
 /// The same of a job and its newest hold, wherever they come from.
-pub(crate) fn render(ledger: &Ledger, number: JobNo, own: &core::Job, hold: Option<&Hold>) -> Job {
+pub(crate) fn render(
+    ids: &AttemptIds,
+    ledger: &Ledger,
+    number: JobNo,
+    own: &core::Job,
+    hold: Option<&Hold>,
+) -> Job {
     let attempts: Vec<Attempt> =
-        own.attempts.iter().map(|one| attempt(ledger, number, own, one)).collect();
+        own.attempts.iter().map(|one| attempt(ids, ledger, number, own, one)).collect();
     let charged = attempts.iter().map(|attempt| attempt.charged.micros()).sum();
     let uncollected = own.attempts.iter().map(|one| unpaid(ledger, own, one)).sum();
     let blockers: Vec<_> = ledger.job_blockers(own).into_iter().map(blocker).collect();
@@ -227,7 +238,7 @@ pub(crate) fn render(ledger: &Ledger, number: JobNo, own: &core::Job, hold: Opti
 }
 
 /// A job as it was when it was submitted: what the first answer says, and every repeat of it.
-pub(crate) fn submitted(ledger: &Ledger, number: JobNo) -> Option<Job> {
+pub(crate) fn submitted(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Option<Job> {
     let own = ledger.job(number)?;
     let need = own.order.need();
     let hold = (!need.is_zero()).then(|| JobHold {
@@ -245,13 +256,14 @@ pub(crate) fn submitted(ledger: &Ledger, number: JobNo) -> Option<Job> {
         uncollected: sum(Credits::ZERO),
         blockers: None,
         ended_at: None,
-        ..job(ledger, number)?
+        ..job(ids, ledger, number)?
     })
 }
 
 /// Adds what agents had to say about the ends of attempts.
-pub(crate) fn add_messages(logs: &LogStore, job: &mut Job) {
+pub(crate) fn add_messages(app: &App, job: &mut Job) {
     for attempt in job.attempts.iter_mut().filter(|attempt| attempt.ended_at.is_some()) {
-        attempt.message = logs.message(&attempt.id);
+        let place = app.attempt_ids.read(&attempt.id);
+        attempt.message = place.and_then(|(cell, id)| app.logs.message(&stored(cell, id)));
     }
 }

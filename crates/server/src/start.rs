@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_core::cell::{self, CellConfig, Origin};
-use bursar_core::directory::Command;
+use bursar_core::directory::{Command, Secret};
 use bursar_core::ledger::answer::Reply;
 use bursar_core::ledger::command as ledger;
 use bursar_core::ledger::id::{CellNo, Name};
@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
+use crate::attempt_ids::AttemptIds;
 use crate::cells::{CellService, Cells, SHARD, StartedCell};
 use crate::codec::DirectoryCodec;
 use crate::config::{ClockKind, Config, ConfigError};
@@ -275,6 +276,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let gateway = Gateway::new(directory.handle());
         let service = until_ready(|| DirectoryService::new(gateway.clone()), &directory).await?;
         add_regions(&service, &config).await?;
+        let attempt_ids = attempt_ids(&service).await?;
         let ledger_gateway = Gateway::new(ledger.handle());
         let read = || ledger_gateway.read(|ledger| ledger.policy().retention_ms);
         let retention_ms = until_ready(read, &ledger).await?.value;
@@ -294,6 +296,7 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             cells,
             ledger_journal: Arc::clone(&storage.ledger),
             logs,
+            attempt_ids,
             moving: tokio::sync::Mutex::new(()),
             prices_set: tokio::sync::Notify::new(),
             directory: service,
@@ -429,6 +432,21 @@ async fn add_regions(directory: &DirectoryService, config: &Config) -> Result<()
             .map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
     }
     Ok(())
+}
+
+/// The ids of attempts, under the secret of the store; it gets one if it has none.
+async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptIds, StartError> {
+    let other = |detail: String| StartError::Other(detail);
+    if directory.current().attempt_secret().is_none() {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| other(error.to_string()))?;
+        let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
+        let command = Command::SetAttemptSecret { secret: Secret(secret) };
+        let set = directory.submit(envelope, command).await;
+        set.map_err(|failure| other(failure.problem.detail.clone()))?;
+    }
+    let known = AttemptIds::of(&directory.current());
+    known.ok_or_else(|| other("the directory has no secret for ids of attempts".to_owned()))
 }
 
 /// Makes a region known to the ledger; says the number of its cell.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bursar_core::credits::Credits;
-use bursar_core::directory::{ApiKey, Class, Event, Quota, Refusal, Reply, Role};
+use bursar_core::directory::{ApiKey, Class, Event, Quota, Refusal, Reply, Role, Secret};
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,9 @@ enum Kind {
         region: Option<String>,
     },
     ClockNoted {},
+    AttemptSecretSet {
+        secret: String,
+    },
     Answered {
         key: String,
         fingerprint: String,
@@ -160,6 +163,9 @@ impl StoredEvent {
                 Kind::QuotaRemoved { account: account.to_string(), region: text(region.as_ref()) }
             }
             Event::ClockNoted => Kind::ClockNoted {},
+            Event::AttemptSecretSet { secret } => Kind::AttemptSecretSet {
+                secret: blake3::Hash::from_bytes(secret.0).to_hex().to_string(),
+            },
             Event::Answered { key, fingerprint, answer, request } => Kind::Answered {
                 key: format!("{key:032x}"),
                 fingerprint: format!("{fingerprint:032x}"),
@@ -216,6 +222,10 @@ impl StoredEvent {
                 Event::QuotaRemoved { account: account.into(), region: name(region) }
             }
             Kind::ClockNoted {} => Event::ClockNoted,
+            Kind::AttemptSecretSet { secret } => {
+                let bytes = blake3::Hash::from_hex(&secret).map_err(|error| error.to_string())?;
+                Event::AttemptSecretSet { secret: Secret(*bytes.as_bytes()) }
+            }
             Kind::Answered { key, fingerprint, answer, request } => Event::Answered {
                 key: read_hash(&key)?,
                 fingerprint: read_hash(&fingerprint)?,
@@ -357,6 +367,7 @@ mod tests {
             answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
             Event::KeyRevoked { id: "k".into(), tenant: Some("acme".into()) },
             told(Err(Refusal::AlreadyExists), 7),
+            Event::AttemptSecretSet { secret: Secret([0xcd; 32]) },
         ]
     }
 

@@ -211,3 +211,60 @@ async fn what_an_agent_says_and_sends_is_bounded() {
         server.call("POST", "/v1/nodes", body).await.problem("invalid_field");
     }
 }
+
+/// The id that an attempt would have if ids only counted: 64 bits of job, 16 of cell, 32 of number.
+fn counted(job: u128, cell: u128, number: u128) -> String {
+    let alphabet = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let bits = (job << 48) | (cell << 32) | number;
+    let digit = |place: u32| char::from(alphabet[(bits >> (5 * place) & 31) as usize]);
+    let digits: String = (0..23).rev().map(digit).collect();
+    format!("att_{digits}")
+}
+
+#[tokio::test]
+async fn ids_of_attempts_are_not_guessed_and_stay_what_they_are() {
+    let mut server = priced(&[]).await;
+    let mut node = Agent::register(&server, "n1", "H100", 2).await;
+    for id in ["a", "b"] {
+        submit(&server, small(id)).await;
+    }
+    node.beat(&server).await;
+    let (first, second) = (node.attempt_of("a"), node.attempt_of("b"));
+    let alike = first.bytes().zip(second.bytes()).skip(4).filter(|(a, b)| a == b).count();
+    assert!(first.len() == 30 && alike < 13, "{first} {second}");
+    let other = Server::with(&["--clock", "manual"]);
+    furnish(&other).await;
+    let mut elsewhere = Agent::register(&other, "n1", "H100", 2).await;
+    submit(&other, small("a")).await;
+    elsewhere.beat(&other).await;
+    assert_ne!(elsewhere.attempt_of("a"), first, "every store has a secret of its own");
+    for guess in (0..4).flat_map(|job| (0..3).map(move |cell| counted(job, cell, 1))) {
+        let chunk = json!({ "incarnation": 1, "attempt": guess, "offset": 0, "data": "" });
+        server.call("POST", "/v1/nodes/n1/logs", chunk).await.problem("not_found");
+    }
+    let chunk = json!({ "incarnation": 1, "attempt": first, "offset": 0, "data": "eHh4" });
+    server.call("POST", "/v1/nodes/n1/logs", chunk).await.expect(200);
+    server.crash_and_restart(&["--clock", "manual"]);
+    node.run(&server, 30).await;
+    assert!(node.runs_job("a") && node.runs_job("b"), "the agent's ids are still known");
+    assert_eq!(attempt_of(&server, "a").await["id"], first);
+    let shown = server.get("/v1/nodes/n1").await;
+    let mut listed: Vec<&str> =
+        shown["attempts"].as_array().expect("ids").iter().filter_map(Value::as_str).collect();
+    listed.sort_unstable();
+    let mut expected = [first.as_str(), second.as_str()];
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+    let path = format!("/v1/jobs/a/logs?attempt={first}");
+    let logs = server.call("GET", &path, Value::Null).await;
+    assert_eq!((logs.status, &logs.body), (200, &json!("xxx")));
+    let timeline = server.get("/v1/jobs/a/timeline").await;
+    let entries = timeline["data"].as_array().expect("entries");
+    let named: Vec<&Value> =
+        entries.iter().map(|entry| &entry["attempt"]).filter(|id| !id.is_null()).collect();
+    assert!(named.len() > 2 && named.iter().all(|id| **id == first), "{timeline}");
+    for id in ["a", "b"] {
+        node.finish(&server, id, 0).await;
+    }
+    check_books(&server, 1_000_000_000, &["a", "b"]).await;
+}

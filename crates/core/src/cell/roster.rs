@@ -110,6 +110,13 @@ impl Cell {
         u32::try_from(rank).ok()
     }
 
+    /// Whether an attempt has had something on a node since before an instant, as far as is known.
+    pub fn holds_since_before(&self, at: Timestamp, attempt: AttemptId, node: &NodeKey) -> bool {
+        let held = self.inventory.find(node).and_then(|id| self.inventory.get(id));
+        held.is_some_and(|record| record.members.contains_key(&attempt))
+            && self.live(attempt).is_none_or(|(_, live)| live.proposed_at < at)
+    }
+
     /// A maintenance window.
     pub fn maintenance_window(&self, id: MaintenanceId) -> Option<WindowView<'_>> {
         let window = self.maintenance.get(&id)?;

@@ -1,6 +1,6 @@
 //! Everything that can be asked of the directory, and what it can answer.
 
-use super::state::{ApiKey, Class};
+use super::state::{ApiKey, Class, Secret};
 use crate::credits::Credits;
 use crate::ledger::id::Name;
 use crate::time::Timestamp;
@@ -51,6 +51,11 @@ pub enum Command {
         name: Name,
         /// Its terms.
         class: Box<Class>,
+    },
+    /// Sets the secret under which ids of attempts are written, unless there is one.
+    SetAttemptSecret {
+        /// The secret.
+        secret: Secret,
     },
     /// Fixes where a manual clock is to be moved, before it moves: under one key always to the same
     /// instant, so that repeating the move changes nothing.

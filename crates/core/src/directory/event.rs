@@ -1,7 +1,7 @@
 //! Everything that can happen in the directory. Only this is ever stored.
 
 use super::command::{Refusal, Reply};
-use super::state::{ApiKey, Class, Quota};
+use super::state::{ApiKey, Class, Quota, Secret};
 use crate::credits::Credits;
 use crate::ledger::id::Name;
 use crate::time::Timestamp;
@@ -72,6 +72,11 @@ pub enum Event {
         account: Name,
         /// The region; each if absent.
         region: Option<Name>,
+    },
+    /// Ids of attempts are written under this secret from now on.
+    AttemptSecretSet {
+        /// The secret.
+        secret: Secret,
     },
     /// A manual clock was moved to the instant of this event.
     ClockNoted,

@@ -89,6 +89,9 @@ impl Machine for Directory {
             Event::QuotaRemoved { account, region } => {
                 self.quotas.remove(&(account.clone(), region.clone()));
             }
+            Event::AttemptSecretSet { secret } => {
+                self.attempt_secret = Some((secret.clone(), at));
+            }
             // The instant itself is what it says.
             Event::ClockNoted => {}
             Event::Answered { key, fingerprint, answer, request } => {
@@ -183,6 +186,12 @@ impl Directory {
                     Ok(Reply::Done)
                 }
             },
+            Command::SetAttemptSecret { secret } => {
+                if self.attempt_secret.is_none() {
+                    events.push(Event::AttemptSecretSet { secret: secret.clone() });
+                }
+                Ok(Reply::Done)
+            }
             Command::CreateKey { id, key } => {
                 self.decide_create_key(now, envelope, id, key, events)
             }
@@ -284,7 +293,9 @@ impl Command {
                 require(is_valid_name(name), "name", NAME_FORM)?;
                 validate_class(class)
             }
-            Command::AimClock { .. } | Command::NoteClock => Ok(()),
+            Command::SetAttemptSecret { .. } | Command::AimClock { .. } | Command::NoteClock => {
+                Ok(())
+            }
         }
     }
 }
@@ -311,7 +322,7 @@ fn validate_class(class: &Class) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::Role;
+    use super::super::state::{Role, Secret};
     use super::*;
     use crate::credits::Credits;
     use crate::machine::{advance, execute};
@@ -378,6 +389,19 @@ mod tests {
         assert!(directory.key("k", Some("acme")).is_none());
         let reborn = run(&mut directory, 4, &envelope(1, None), &key_command("k"));
         assert_eq!(reborn.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
+    }
+
+    #[test]
+    fn the_secret_of_attempts_is_set_once_and_never_shown() {
+        let mut directory = Directory::new();
+        let set = |byte| Command::SetAttemptSecret { secret: Secret([byte; 32]) };
+        for (now, byte) in [(5, 7), (6, 8)] {
+            run(&mut directory, now, &envelope(0, None), &set(byte)).expect("it is fine");
+            let known = directory.attempt_secret();
+            assert_eq!(known, Some((&Secret([7; 32]), at(5))));
+        }
+        assert!(!format!("{:?} {directory:?}", set(7)).contains("7, 7"));
+        assert_ne!(directory.digest(), Directory::new().digest());
     }
 
     #[test]

@@ -12,4 +12,4 @@ pub mod state;
 
 pub use command::{Accepted, Command, Refusal, Refused, Reply};
 pub use event::Event;
-pub use state::{ApiKey, Class, Directory, Quota, Role};
+pub use state::{ApiKey, Class, Directory, Quota, Role, Secret};

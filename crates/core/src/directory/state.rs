@@ -59,6 +59,16 @@ impl ApiKey {
     }
 }
 
+/// Thirty-two secret bytes, which are not shown by accident.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub [u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// The terms of a priority class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
@@ -98,6 +108,8 @@ pub struct Directory {
     pub(super) prices: BTreeMap<(Name, Option<Name>), Vec<PriceVersion>>,
     pub(super) classes: BTreeMap<Name, Class>,
     pub(super) quotas: BTreeMap<(Name, Option<Name>), Quota>,
+    /// The secret under which ids of attempts are written, and since when.
+    pub(super) attempt_secret: Option<(Secret, Timestamp)>,
     pub(super) answers: BTreeMap<u128, KeptAnswer>,
     pub(super) aging: VecDeque<(Timestamp, u128)>,
     /// The state before the current group. The whole of it: it is small, and groups are rare here.
@@ -142,6 +154,7 @@ impl Directory {
             prices: BTreeMap::new(),
             classes: built_in_classes(),
             quotas: BTreeMap::new(),
+            attempt_secret: None,
             answers: BTreeMap::new(),
             aging: VecDeque::new(),
             before_group: None,
@@ -182,6 +195,11 @@ impl Directory {
         self.keys.iter().map(|((id, _), key)| (id, key))
     }
 
+    /// The secret under which ids of attempts are written, and since when.
+    pub fn attempt_secret(&self) -> Option<(&Secret, Timestamp)> {
+        self.attempt_secret.as_ref().map(|(secret, since)| (secret, *since))
+    }
+
     /// A priority class.
     pub fn class(&self, name: &str) -> Option<&Class> {
         self.classes.get(name)
@@ -211,6 +229,10 @@ impl Directory {
             )
         );
         digester.bytes(form.as_bytes());
+        if let Some((secret, since)) = &self.attempt_secret {
+            digester.bytes(&secret.0);
+            digester.integer(since.millis().into());
+        }
         digester.finish()
     }
 }

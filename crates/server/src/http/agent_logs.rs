@@ -20,10 +20,41 @@ use super::change::{Answer, json, named};
 use super::extract::{Caller, Path, Tree};
 use super::node_names::{Resolve, owned};
 use crate::app::App;
+use crate::attempt_ids::{read_stored, stored};
 use crate::cells::CellService;
-use crate::ids::{read_attempt_id, stored_attempt_id};
 use crate::logs::{LogError, MAX_PIECE_BYTES, NodeTag, Output};
 use crate::problem::Failure;
+
+/// Attempts of a cell by the ids that an agent says.
+pub(super) type Known = BTreeMap<String, AttemptId>;
+
+/// The attempts of a cell that ids stand for. What was started before the store had a secret is
+/// known to its agent under its stored id, and goes on under it.
+pub(super) async fn known_attempts<'a>(
+    app: &App,
+    cell: &CellService,
+    node: &NodeKey,
+    ids: impl IntoIterator<Item = &'a str>,
+) -> Result<Known, Failure> {
+    let (mut known, mut earlier) = (Known::new(), Vec::new());
+    for id in ids {
+        let own = |(at, attempt)| (at == cell.number.0).then_some(attempt);
+        if let Some(attempt) = app.attempt_ids.read(id).and_then(own) {
+            known.insert(id.to_owned(), attempt);
+        } else if let Some(attempt) = read_stored(id).and_then(own) {
+            earlier.push((id.to_owned(), attempt));
+        }
+    }
+    if !earlier.is_empty() {
+        let (node, since) = (node.clone(), app.attempt_ids.since());
+        let look = move |all: &Cell| {
+            earlier.retain(|(_, attempt)| all.holds_since_before(since, *attempt, &node));
+            earlier
+        };
+        known.extend(cell.gateway.read(look).await?.value);
+    }
+    Ok(known)
+}
 
 /// The place of a node, by its name with its owner, among those that an attempt has or had.
 pub(super) fn rank_in(
@@ -71,16 +102,10 @@ pub(super) async fn ranks(
 }
 
 /// The attempts of a report of which something is to be kept beside what the cell keeps.
-pub(super) fn with_words(cell: &CellService, beat: &Heartbeat) -> Vec<AttemptId> {
+pub(super) fn with_words(known: &Known, beat: &Heartbeat) -> Vec<AttemptId> {
     let said = beat.attempts.iter();
     let said = said.filter(|said| said.message.is_some() || said.log_tail.is_some());
-    said.filter_map(|said| own_attempt(cell, &said.id)).collect()
-}
-
-/// The attempt of a cell that an id stands for.
-pub(super) fn own_attempt(cell: &CellService, id: &str) -> Option<AttemptId> {
-    let (at, attempt) = read_attempt_id(id)?;
-    (at == cell.number.0).then_some(attempt)
+    said.filter_map(|said| known.get(&said.id).copied()).collect()
 }
 
 /// Keeps what came along with the reports on attempts of the node; losing it loses no money.
@@ -88,16 +113,16 @@ pub(super) fn keep_words(
     app: &App,
     cell: &CellService,
     node: &NodeKey,
-    beat: &Heartbeat,
+    (beat, known): (&Heartbeat, &Known),
     ranks: &BTreeMap<AttemptId, u32>,
 ) {
     let tag = NodeTag::of(&cell.region, node);
     for said in &beat.attempts {
-        let attempt = own_attempt(cell, &said.id);
+        let attempt = known.get(&said.id).copied();
         let Some((attempt, rank)) = attempt.and_then(|id| Some((id, *ranks.get(&id)?))) else {
             continue;
         };
-        let stored = stored_attempt_id(cell.number.0, attempt);
+        let stored = stored(cell.number.0, attempt);
         let noted = match said.message.as_deref() {
             Some(text) => app.logs.note(tag.clone(), &stored, text),
             None => Ok(()),
@@ -134,7 +159,8 @@ pub(super) async fn logs(
         return Err(Failure::invalid("data", "at most 1 MiB at once; send it in pieces"));
     }
     let missing = || Failure::not_found("attempt", &chunk.attempt);
-    let attempt = own_attempt(cell, &chunk.attempt).ok_or_else(missing)?;
+    let known = known_attempts(&app, cell, &node, [chunk.attempt.as_str()]).await?;
+    let attempt = *known.get(&chunk.attempt).ok_or_else(missing)?;
     let own = node.clone();
     let current = cell.gateway.read(move |all: &Cell| all.node_named(&own).map(|n| n.incarnation));
     let current = current.await?.value.unwrap_or(0);
@@ -144,7 +170,7 @@ pub(super) async fn logs(
     }
     let ranks = ranks(&app, cell, &node, vec![attempt]).await?;
     let rank = *ranks.get(&attempt).ok_or_else(missing)?;
-    let stored = stored_attempt_id(cell.number.0, attempt);
+    let stored = stored(cell.number.0, attempt);
     let output = Output { attempt: stored, rank, node: NodeTag::of(&cell.region, &node) };
     let next_offset = app.logs.append(output, chunk.offset, data).await.map_err(refused)?;
     Ok(json(StatusCode::OK, &LogKept { next_offset }))

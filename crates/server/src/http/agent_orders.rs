@@ -12,10 +12,9 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
-use super::agent_logs::rank_in;
+use super::agent_logs::{Known, rank_in};
 use crate::app::App;
 use crate::cells::CellService;
-use crate::ids::attempt_id;
 use crate::problem::Failure;
 
 /// Longer waits are answered after this: a handler has thirty seconds.
@@ -33,8 +32,8 @@ fn reason(reason: StopReason) -> &'static str {
 }
 
 /// The order in the interface's words.
-fn shown(cell: u16, order: order::Order, job: Option<&String>, now: Timestamp) -> Order {
-    let mut shown = Order { job: job.cloned(), ..forget(attempt_id(cell, order.attempt)) };
+fn shown(id: String, order: order::Order, job: Option<&String>, now: Timestamp) -> Order {
+    let mut shown = Order { job: job.cloned(), ..forget(id) };
     let seconds = |ms: i64| u32::try_from(ms.max(0).saturating_add(999) / 1000).unwrap_or(u32::MAX);
     match order.kind {
         OrderKind::Start(start) => {
@@ -104,7 +103,7 @@ async fn names(
 async fn orders(
     app: &App,
     cell: &CellService,
-    beat: &command::Heartbeat,
+    (beat, known): (&command::Heartbeat, &Known),
 ) -> Result<Vec<Order>, Failure> {
     let asked = beat.clone();
     let seen = cell.gateway.read(move |all: &Cell| all.orders(&asked)).await?;
@@ -117,10 +116,14 @@ async fn orders(
         return Ok(Vec::new());
     }
     let names = names(app, cell, beat, &orders).await?;
-    let (number, now) = (cell.number.0, seen.at);
+    // What an agent reports it is told about under the id that it uses.
+    let said: BTreeMap<AttemptId, &String> =
+        known.iter().map(|(id, attempt)| (*attempt, id)).collect();
     let shown = orders.into_iter().map(|order| {
-        let job = names.get(&order.attempt);
-        shown(number, order, job, now)
+        let (job, said) = (names.get(&order.attempt), said.get(&order.attempt));
+        let id = || app.attempt_ids.write(cell.number.0, order.attempt);
+        let id = said.map_or_else(id, |said| (*said).clone());
+        shown(id, order, job, seen.at)
     });
     Ok(shown.collect())
 }
@@ -135,7 +138,7 @@ fn print(orders: &[Order]) -> Vec<String> {
 pub(super) async fn wait_for_orders(
     app: &App,
     cell: &CellService,
-    beat: &command::Heartbeat,
+    (beat, known): (&command::Heartbeat, &Known),
     wait: Duration,
 ) -> Result<Vec<Order>, Failure> {
     let mut moved = cell.moved();
@@ -145,7 +148,7 @@ pub(super) async fn wait_for_orders(
     let _aside = app.load.aside();
     loop {
         moved.mark_unchanged();
-        let orders = orders(app, cell, beat).await?;
+        let orders = orders(app, cell, (beat, known)).await?;
         if cell.is_news(&beat.node, beat.incarnation, &print(&orders)) || wait.is_zero() {
             return Ok(orders);
         }

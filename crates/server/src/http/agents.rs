@@ -14,7 +14,7 @@ use bursar_core::cell::command::{self, NodeOffer, Report, ReportState};
 use bursar_core::cell::{AttemptId, Cell, Command, NodeKey, Reply};
 use bursar_core::ledger::id::{Name, is_valid_name};
 
-use super::agent_logs::{keep_words, own_attempt, ranks, with_words};
+use super::agent_logs::{Known, keep_words, known_attempts, ranks, with_words};
 use super::agent_orders::{forget, wait_for_orders};
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Path, Tree};
@@ -186,24 +186,11 @@ async fn check_gpus(
 }
 
 /// A report as the cell wants it, and the ids in it that are none of the cell's attempts.
-fn report(
-    cell: &CellService,
-    node: &NodeKey,
-    beat: &Heartbeat,
-) -> Result<(command::Heartbeat, Vec<String>), Failure> {
-    if beat.attempts.len() > MOST_REPORTS {
-        return Err(Failure::invalid("attempts", "at most 1024 in one report"));
-    }
-    if beat.seq == 0 {
-        return Err(Failure::invalid("seq", "counts from 1"));
-    }
-    if beat.attempts.iter().any(|said| said.id.len() > MAX_ID_BYTES) {
-        return Err(Failure::invalid("attempts.id", "is the id of no attempt"));
-    }
+fn report(node: &NodeKey, known: &Known, beat: &Heartbeat) -> (command::Heartbeat, Vec<String>) {
     let mut reports = Vec::new();
     let mut foreign = Vec::new();
     for said in &beat.attempts {
-        let Some(attempt) = own_attempt(cell, &said.id) else {
+        let Some(attempt) = known.get(&said.id).copied() else {
             foreign.push(said.id.clone());
             continue;
         };
@@ -220,7 +207,21 @@ fn report(
         });
     }
     let (incarnation, seq) = (beat.incarnation, beat.seq);
-    Ok((command::Heartbeat { node: node.clone(), incarnation, seq, reports }, foreign))
+    (command::Heartbeat { node: node.clone(), incarnation, seq, reports }, foreign)
+}
+
+/// Refuses a report that no agent sends.
+fn check(beat: &Heartbeat) -> Result<(), Failure> {
+    if beat.attempts.len() > MOST_REPORTS {
+        return Err(Failure::invalid("attempts", "at most 1024 in one report"));
+    }
+    if beat.seq == 0 {
+        return Err(Failure::invalid("seq", "counts from 1"));
+    }
+    if beat.attempts.iter().any(|said| said.id.len() > MAX_ID_BYTES) {
+        return Err(Failure::invalid("attempts.id", "is the id of no attempt"));
+    }
+    Ok(())
 }
 
 /// How far the report's longest-running attempt claims more running time than the cell has seen.
@@ -269,22 +270,25 @@ pub(super) async fn heartbeat(
     let found = owned(&app, &caller, &id, Resolve::OwnFirst).await?;
     let (cell, node) = (found.cell, found.key);
     check_binding(&caller, &cell.region, &id)?;
-    let (said, foreign) = report(cell, &node, &beat)?;
+    check(&beat)?;
+    let ids = beat.attempts.iter().map(|said| said.id.as_str());
+    let known = known_attempts(&app, cell, &node, ids).await?;
+    let (said, foreign) = report(&node, &known, &beat);
     let watch = Stopwatch::start();
     let before = observed(cell, &said).await?;
     // What the report ends is still known as the node's own.
-    let ranks = ranks(&app, cell, &node, with_words(cell, &beat)).await?;
+    let ranks = ranks(&app, cell, &node, with_words(&known, &beat)).await?;
     let command = Command::Heartbeat(said.clone());
     let seen = cell.gateway.post(origin(&caller), command).answer().await?;
     let Reply::Reported { lease_until } = seen.value? else {
         unreachable!("a report is answered with the lease")
     };
     app.metrics.heartbeat(&cell.region, watch.elapsed(), before);
-    keep_words(&app, cell, &node, &beat, &ranks);
+    keep_words(&app, cell, &node, (&beat, &known), &ranks);
     app.settle_if_manual().await?;
     let wait = Duration::from_secs(query.wait_seconds.unwrap_or(0).into());
     let wait = if foreign.is_empty() { wait } else { Duration::ZERO };
-    let mut orders = wait_for_orders(&app, cell, &said, wait).await?;
+    let mut orders = wait_for_orders(&app, cell, (&said, &known), wait).await?;
     orders.extend(foreign.into_iter().map(forget));
     Ok(json(StatusCode::OK, &Orders { orders, lease_until: time(lease_until) }))
 }

@@ -124,7 +124,7 @@ fn plan(app: &App, caller: &Caller, asked: Asked<'_>, body: Body<'_>) -> Result<
         ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), &body.typed()?),
         ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), &body.typed()?),
         ("POST", ["v1", "jobs"]) => jobs::plan_submit(app, body.tree()?),
-        ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(own(id), body.tree()?),
+        ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(app, own(id), body.tree()?),
         ("POST", ["v1", "charges"]) => charges::plan_charge(app, body.typed()?),
         ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body.tree()?),
         ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body.tree()?),

@@ -17,11 +17,12 @@ use futures_util::stream;
 use super::change::{Answer, job_named};
 use super::extract::{Caller, Params, Path};
 use crate::app::App;
+use crate::attempt_ids::stored;
 use crate::auth::tenant_of;
 use crate::logs::{NodeTag, Output};
 use crate::operation::find;
 use crate::problem::Failure;
-use crate::render_job::{attempt_name, stored_name};
+use crate::render_job::{attempt_name, place_of};
 
 /// How long to wait for more output.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -39,7 +40,8 @@ fn output(ledger: &Ledger, job: JobNo, attempt: &Attempt, rank: u32) -> Output {
     let region = region.map_or("", |book| book.region.as_str());
     let member = usize::try_from(rank).ok().and_then(|rank| attempt.members.get(rank));
     let node = member.map_or("", |member| member.node.as_str());
-    Output { attempt: stored_name(job, attempt), rank, node: NodeTag::of_full(region, node) }
+    let (cell, id) = place_of(job, attempt);
+    Output { attempt: stored(cell, id), rank, node: NodeTag::of_full(region, node) }
 }
 
 async fn source(
@@ -49,13 +51,14 @@ async fn source(
     wanted: Option<String>,
     rank: u32,
 ) -> Result<Source, Failure> {
-    let (tenant, job) = (Name::from(tenant_of(account)), id.clone());
+    let (tenant, job, ids) = (Name::from(tenant_of(account)), id.clone(), app.attempt_ids);
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &job)?;
         let own = ledger.job(number)?;
         let all = own.attempts.iter();
-        let all = all
-            .map(|attempt| (attempt_name(number, attempt), output(ledger, number, attempt, rank)));
+        let all = all.map(|attempt| {
+            (attempt_name(&ids, number, attempt), output(ledger, number, attempt, rank))
+        });
         Some((number, all.collect::<Vec<_>>(), own.order.terms.nodes))
     };
     let seen = app.read(read).await?;

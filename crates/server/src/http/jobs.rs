@@ -40,11 +40,11 @@ pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
         target: Target::Account(command.account.clone()),
         creates: Some(submission.creates),
         build: Box::new(move |_| Command::SubmitJob(Box::new(command))),
-        shape: Shape::Job,
+        shape: Shape::Job(app.attempt_ids),
     })
 }
 
-pub(super) fn plan_cancel(id: String, body: Value) -> Result<Plan, Failure> {
+pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Failure> {
     let CancelJob {} = convert(body)?;
     let id = job_named(id)?;
     let job = id.clone();
@@ -53,7 +53,7 @@ pub(super) fn plan_cancel(id: String, body: Value) -> Result<Plan, Failure> {
         target: Target::Named(Resource::Job, id),
         creates: None,
         build: Box::new(move |tenant| Command::CancelJob { tenant, job }),
-        shape: Shape::Job,
+        shape: Shape::Job(app.attempt_ids),
     })
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn cancel(
     Tree(body): Tree,
 ) -> Answer {
     let print = caller.print(&body);
-    let plan = plan_cancel(id, body)?;
+    let plan = plan_cancel(&app, id, body)?;
     change(&app, caller, print, plan).await
 }
 
@@ -115,19 +115,20 @@ fn cell_id(number: JobNo) -> JobId {
 
 async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
     let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let ids = app.attempt_ids;
     let read = move |ledger: &Ledger| {
         let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &wanted)?;
         let own = ledger.job(number)?;
         let cells = own.standings.iter().map(|standing| standing.cell).collect();
         let waiting = own.state == JobState::Queued;
-        Some(Looked { number, job: render_job::job(ledger, number)?, cells, waiting })
+        Some(Looked { number, job: render_job::job(&ids, ledger, number)?, cells, waiting })
     };
     let seen = app.read(read).await?;
     let mut looked = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
     looked.job.as_of = time(seen.at);
     looked.job.ledger_position = Some(seen.position);
     looked.job.array = render_job::array(&looked.job);
-    render_job::add_messages(&app.logs, &mut looked.job);
+    render_job::add_messages(app, &mut looked.job);
     Ok(looked)
 }
 
@@ -224,6 +225,7 @@ pub(super) async fn list(
         let empty = List { data, has_more, next_cursor, as_of, position };
         return Ok(json(StatusCode::OK, &with_past(&app, empty, &past, before, size).await?));
     }
+    let ids = app.attempt_ids;
     let page = walk(&app, size, filter.cursor, move |ledger, before| {
         let before = u64::try_from(before).unwrap_or(u64::MAX);
         Step::over(
@@ -235,7 +237,7 @@ pub(super) async fn list(
                 let wanted = account.as_deref().is_none_or(|account| is_at_or_below(path, account))
                     && state.is_none_or(|state| state == render_job::state(own.state))
                     && principal.sees(path);
-                let job = wanted.then(|| render_job::job(ledger, number)).flatten()?;
+                let job = wanted.then(|| render_job::job(&ids, ledger, number)).flatten()?;
                 label.as_deref().is_none_or(|label| has_label(&job, label)).then_some(job)
             },
         )

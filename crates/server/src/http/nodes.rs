@@ -24,9 +24,9 @@ use super::list::{page_size, read_after, write_after};
 use super::node_names::{Found, Resolve, owned, visible};
 use super::once::{Begun, Once, reach};
 use crate::app::App;
+use crate::attempt_ids::AttemptIds;
 use crate::auth::Principal;
 use crate::cells::CellService;
-use crate::ids::attempt_id;
 use crate::problem::Failure;
 use crate::render::time;
 
@@ -62,14 +62,20 @@ fn labels(labels: &[Name]) -> BTreeMap<String, String> {
 /// Shows the nodes of a cell to somebody: only the attempts of accounts that they see.
 #[derive(Clone)]
 struct Showing {
+    ids: AttemptIds,
     region: Name,
     cell: u16,
     principal: Principal,
 }
 
 impl Showing {
-    fn new(cell: &CellService, principal: &Principal) -> Showing {
-        Showing { region: cell.region.clone(), cell: cell.number.0, principal: principal.clone() }
+    fn new(app: &App, cell: &CellService, principal: &Principal) -> Showing {
+        Showing {
+            ids: app.attempt_ids,
+            region: cell.region.clone(),
+            cell: cell.number.0,
+            principal: principal.clone(),
+        }
     }
 
     fn sees(&self, all: &Cell, job: JobId) -> bool {
@@ -102,14 +108,14 @@ impl Showing {
             cpus: offer.cpu_milli / 1000,
             memory_gib: offer.memory_mib / 1024,
             labels: labels(&offer.labels),
-            attempts: attempts.map(|attempt| attempt_id(self.cell, *attempt)).collect(),
+            attempts: attempts.map(|attempt| self.ids.write(self.cell, *attempt)).collect(),
             lease_until: time(view.lease_until),
         }
     }
 }
 
-async fn show(found: &Found<'_>, principal: &Principal) -> Answer {
-    let (wanted, showing) = (found.key.clone(), Showing::new(found.cell, principal));
+async fn show(app: &App, found: &Found<'_>, principal: &Principal) -> Answer {
+    let (wanted, showing) = (found.key.clone(), Showing::new(app, found.cell, principal));
     let read = move |all: &Cell| all.node_named(&wanted).map(|view| showing.node(all, &view));
     let node = found.cell.gateway.read(read).await?.value;
     let node = node.ok_or_else(|| Failure::not_found("node", &found.key.name))?;
@@ -155,7 +161,7 @@ pub(super) async fn list(
         if filter.region.as_deref().is_some_and(|region| region != cell.region) {
             continue;
         }
-        let (showing, after) = (Showing::new(cell, &caller.principal), after.clone());
+        let (showing, after) = (Showing::new(&app, cell, &caller.principal), after.clone());
         let read = move |all: &Cell| {
             let seen = all.nodes_by_name(after.as_ref()).filter(|view| showing.knows(view));
             let shown = seen.take(size + 1).map(|view| showing.node(all, &view));
@@ -225,7 +231,7 @@ async fn change(
 
 async fn shown(app: &App, caller: &Caller, id: &Name) -> Answer {
     let found = visible(app, caller, id, Resolve::Only).await?;
-    show(&found, &caller.principal).await
+    show(app, &found, &caller.principal).await
 }
 
 /// Stops placing work on a node. With `force` what runs there is stopped too.

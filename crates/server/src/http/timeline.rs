@@ -23,9 +23,9 @@ use super::change::{Answer, job_named, json};
 use super::extract::{Caller, Params, Path};
 use super::list::whole_list;
 use crate::app::App;
+use crate::attempt_ids::AttemptIds;
 use crate::auth::tenant_of;
 use crate::cells::SHARD;
-use crate::ids::attempt_id;
 use crate::operation::find;
 use crate::past_jobs;
 use crate::problem::Failure;
@@ -72,7 +72,7 @@ impl Words {
 }
 
 /// What the ledger decided, in words.
-fn ledger_words(ledger: &Ledger, job: JobNo, event: &Event) -> Words {
+fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) -> Words {
     match event {
         Event::JobSubmitted { after, .. } if after.is_empty() => Words::new("submitted"),
         Event::JobSubmitted { after, .. } => {
@@ -135,7 +135,7 @@ fn ledger_words(ledger: &Ledger, job: JobNo, event: &Event) -> Words {
             let mut words = Words::new(format!("may start on {gpu_type}: {}", nodes.join(", ")));
             let cell = confirmed.cell.map_or(u16::MAX, |cell| cell.0);
             let id = AttemptId { job: job.in_cell(SHARD), number: confirmed.number };
-            words.attempt = Some(attempt_id(cell, id));
+            words.attempt = Some(ids.write(cell, id));
             words
         }
         Event::AttemptStarted { .. } => Words::new("runs"),
@@ -273,6 +273,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
 type Sources = Vec<(String, u16)>;
 
 fn entry(
+    ids: &AttemptIds,
     ledger: &Ledger,
     sources: &Sources,
     job: JobNo,
@@ -285,11 +286,11 @@ fn entry(
             if let Event::HoldPlaced(placed) = &**event {
                 holds.push((placed.hold, placed.id.clone()));
             }
-            (ledger_record::event_name(event), ledger_words(ledger, job, event))
+            (ledger_record::event_name(event), ledger_words(ids, ledger, job, event))
         }
         Happened::Cell(event) => {
             let (detail, attempt) = cell_words(event, job);
-            let attempt = attempt.map(|attempt| attempt_id(cell, attempt));
+            let attempt = attempt.map(|attempt| ids.write(cell, attempt));
             (cell_record::event_name(event), Words { attempt, ..Words::new(detail) })
         }
     };
@@ -362,10 +363,11 @@ pub(super) async fn get(
     let steps = tokio::task::spawn_blocking(collect).await.map_err(|error| error.to_string());
     let unreadable = |detail: String| Failure::new(Code::Unavailable, detail);
     let steps = steps.and_then(|steps| steps).map_err(unreadable)?;
+    let ids = app.attempt_ids;
     let show = move |ledger: &Ledger| {
         let mut holds = Vec::new();
         let steps = steps.into_iter();
-        steps.map(|step| entry(ledger, &sources, number, &mut holds, step)).collect()
+        steps.map(|step| entry(&ids, ledger, &sources, number, &mut holds, step)).collect()
     };
     let data: Vec<TimelineEntry> = app.ledger.peek(show).await?;
     let (as_of, position) = (Some(time(seen.at)), Some(seen.position));

@@ -3,27 +3,26 @@
 use bursar_api::amount::Sum;
 use bursar_api::top::{TopBy, TopEntry};
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::job::Job;
 use bursar_core::time::Timestamp;
 
 use crate::app::App;
 use crate::auth::Principal;
 use crate::problem::Failure;
-use crate::render_job::{attempt, held};
+use crate::render_job::{held, used};
 
 /// How many jobs one look at the ledger goes through.
 const STEPS: usize = 5_000;
 
 /// What a job counts for. What it spent or used counts by when its attempts ended; what runs counts
 /// in full.
-fn value(ledger: &Ledger, number: JobNo, job: &Job, by: TopBy, since: Timestamp) -> Sum {
+fn value(ledger: &Ledger, job: &Job, by: TopBy, since: Timestamp) -> Sum {
     let recent = job.attempts.iter().filter(|own| own.end.is_none_or(|end| end.at >= since));
-    let recent = recent.map(|own| attempt(ledger, number, job, own));
+    let recent = recent.map(|own| used(ledger, job, own));
     match by {
-        TopBy::Spent => Sum::from_micros(recent.map(|own| own.charged.micros()).sum()),
+        TopBy::Spent => Sum::from_micros(recent.map(|(_, charged)| i128::from(charged)).sum()),
         TopBy::GpuSeconds => {
-            Sum::from_micros(recent.map(|own| i128::from(own.gpu_ms) * 1000).sum())
+            Sum::from_micros(recent.map(|(gpu_ms, _)| i128::from(gpu_ms) * 1000).sum())
         }
         TopBy::Held => held(ledger, job),
         // Accounts have credits; jobs do not.
@@ -49,7 +48,7 @@ pub(super) async fn top_jobs(
             for (number, job) in ledger.jobs_before(before).take(STEPS) {
                 last = Some(number);
                 let seen = principal.sees(&ledger.account(job.order.account).path);
-                let value = value(ledger, number, job, by, since);
+                let value = value(ledger, job, by, since);
                 if seen && value > Sum::default() {
                     found.push(TopEntry { id: job.order.id.to_string(), value });
                 }

@@ -18,7 +18,7 @@ use crate::operation::{Plan, Target};
 use crate::problem::Failure;
 use crate::render::Shape;
 
-fn plan(record: UsageRecord) -> Result<Plan, Failure> {
+fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     let (resource, name, of) = match (record.job, record.hold) {
         (Some(job), None) => {
             let job = job_named(job)?;
@@ -42,7 +42,7 @@ fn plan(record: UsageRecord) -> Result<Plan, Failure> {
     };
     let (seq, ended) = (record.seq, record.ended.unwrap_or(false));
     let shape = match resource {
-        Resource::Job => Shape::Job,
+        Resource::Job => Shape::Job(app.attempt_ids),
         _ => Shape::Hold { closing: ended },
     };
     Ok(Plan {
@@ -72,8 +72,10 @@ pub(super) async fn report(
     }
     // Cumulative totals need no key of their own.
     let caller = Caller { idempotency_key: None, ..caller };
-    let orders =
-        report.records.into_iter().map(|record| Ok(plan(record)?.ordered_by(caller.clone(), 0)));
+    let orders = report
+        .records
+        .into_iter()
+        .map(|record| Ok(plan(&app, record)?.ordered_by(caller.clone(), 0)));
     let decided = decide_all(&app, orders.collect()).await;
     let results: Vec<_> = decided.into_iter().map(outcome).collect();
     Ok(json_bytes(StatusCode::OK, results_body(&results)))
