@@ -28,6 +28,7 @@ pub mod quota;
 pub mod quote;
 pub mod refund;
 pub mod region;
+pub mod terminal;
 pub mod time;
 pub mod timeline;
 pub mod top;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::connection::{ConnectionArguments, read_key, variable};
 use crate::contexts::{self, Context, Contexts, DEFAULT_SERVER};
 use crate::exit::Failure;
-use crate::render::format::{Format, colours, print, yaml};
+use crate::render::format::{Format, colours, print, print_styled, shown, yaml};
 use crate::render::sheet::{Cell, Column, Row, Sheet, words};
 
 #[derive(Subcommand)]
@@ -128,7 +128,7 @@ impl Row for Shown<'_> {
 }
 
 fn list(contexts: &Contexts, format: Format) -> Result<(), Failure> {
-    let shown: Vec<Shown<'_>> = contexts
+    let kept: Vec<Shown<'_>> = contexts
         .contexts
         .iter()
         .map(|(name, context)| Shown {
@@ -142,11 +142,11 @@ fn list(contexts: &Contexts, format: Format) -> Result<(), Failure> {
             },
         })
         .collect();
-    let sheet = Sheet::list(&shown);
-    print(&match format {
+    let sheet = Sheet::list(&kept);
+    print_styled(&match format {
         Format::Table => sheet.text(colours()),
-        Format::Json => serde_json::to_string(&shown)?,
-        Format::Yaml => yaml(&serde_json::to_string(&shown)?)?,
+        Format::Json => shown(serde_json::to_string(&kept)?),
+        Format::Yaml => shown(yaml(&serde_json::to_string(&kept)?)?),
         Format::Csv => sheet.csv()?,
     })
 }

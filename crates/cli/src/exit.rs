@@ -13,9 +13,11 @@
 //! `bursar run` and `bursar wait` pass on how the job ended instead.
 
 use std::fmt;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
+use bursar_client::api::terminal::escaped_lines;
 
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const GOOD: Style = AnsiColor::Green.on_default().bold();
@@ -107,12 +109,13 @@ impl Failure {
 
     /// The text for people.
     fn text(&self) -> String {
-        let mut text = format!("{BAD}error:{BAD:#} {}", self.why);
+        // What the server said may repeat what others chose.
+        let mut text = format!("{BAD}error:{BAD:#} {}", escaped_lines(&self.why));
         for line in &self.particulars {
-            text.push_str(&format!("\n  {line}"));
+            text.push_str(&format!("\n  {}", escaped_lines(line)));
         }
         if let Some(next) = &self.next {
-            text.push_str(&format!("\n{GOOD}next:{GOOD:#} {next}"));
+            text.push_str(&format!("\n{GOOD}next:{GOOD:#} {}", escaped_lines(next)));
         }
         text
     }
@@ -130,6 +133,9 @@ pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             match &failure.machine {
+                Some(text) if std::io::stderr().is_terminal() => {
+                    eprintln!("{}", escaped_lines(text))
+                }
                 Some(text) => eprintln!("{text}"),
                 None => anstream::eprintln!("{}", failure.text()),
             }
@@ -159,6 +165,18 @@ mod tests {
         ] {
             assert_eq!(Exit::of_status(status), exit, "{status}");
         }
+    }
+
+    #[test]
+    fn what_the_server_repeats_is_no_command_to_the_terminal() {
+        let hostile = "there is no account `x\u{1b}]0;t\u{7}\u{9b}2J\u{202e}`";
+        let failure =
+            Failure::because(Exit::NotFound, hostile).with_particular(hostile).with_next(hostile);
+        let plain = failure.text().replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
+        let plain = plain.replace("\u{1b}[31m", "").replace("\u{1b}[32m", "");
+        let obeyed = |c: &char| bursar_client::api::terminal::is_obeyed(*c) && *c != '\n';
+        assert_eq!(plain.chars().find(obeyed), None, "{plain:?}");
+        assert_eq!(plain.matches(r"x\u001b]0;t\u0007\u009b2J\u202e").count(), 3, "{plain}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use bursar_client::ClientError;
 use bursar_client::api::amount::Sum;
+use bursar_client::api::terminal::escaped;
 use bursar_client::api::{Blocker, BlockerType, Code, Problem};
 
 use crate::exit::{Exit, Failure};
@@ -13,26 +14,28 @@ pub(crate) fn failure(error: &ClientError, key: Option<&str>) -> Failure {
         ClientError::Problem(problem) => of_problem(problem, again),
         ClientError::Unreachable { .. } => {
             let next = again.unwrap_or_else(|| "is the server running, and --server right?".into());
-            Failure::because(Exit::Unavailable, error.to_string()).with_next(next)
+            Failure::because(Exit::Unavailable, escaped(&error.to_string())).with_next(next)
         }
-        ClientError::Untrusted { .. } => Failure::because(Exit::Failed, error.to_string())
-            .with_next("pass --ca-file FILE with the authority that signed it"),
+        ClientError::Untrusted { .. } => {
+            Failure::because(Exit::Failed, escaped(&error.to_string()))
+                .with_next("pass --ca-file FILE with the authority that signed it")
+        }
         ClientError::Unexpected { status, .. } => {
             let exit = Exit::of_status(*status).unwrap_or(Exit::Failed);
-            Failure::because(exit, error.to_string())
+            Failure::because(exit, escaped(&error.to_string()))
                 .with_next("check --server: is it a bursar server of this version?")
         }
-        ClientError::Unusable(_) => Failure::because(Exit::Usage, error.to_string()),
+        ClientError::Unusable(_) => Failure::because(Exit::Usage, escaped(&error.to_string())),
     }
 }
 
 fn of_problem(problem: &Problem, again: Option<String>) -> Failure {
     let exit = Exit::of_status(problem.status).unwrap_or(Exit::Failed);
     let why = format!("{} ({})", problem.title, problem.code.as_str());
-    let mut failure = Failure::because(exit, why).with_particular(problem.detail.clone());
+    let mut failure = Failure::because(exit, why).with_particular(escaped(&problem.detail));
     let blockers = problem.blockers.as_deref().unwrap_or_default();
     for blocker in blockers {
-        failure = failure.with_particular(format!("- {}", blocker.detail));
+        failure = failure.with_particular(format!("- {}", escaped(&blocker.detail)));
     }
     if !problem.request_id.is_empty() {
         failure = failure.with_particular(format!("request {}", problem.request_id));
@@ -46,7 +49,7 @@ fn of_problem(problem: &Problem, again: Option<String>) -> Failure {
 /// What to do next; nothing where the detail says it already.
 fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
     if let Some(blockers) = problem.blockers.as_deref().filter(|blockers| !blockers.is_empty()) {
-        let fixes: Vec<String> = blockers.iter().map(fix).collect();
+        let fixes: Vec<String> = blockers.iter().map(|of| escaped(&fix(of)).into_owned()).collect();
         return Some(fixes.join("\n      "));
     }
     let text = match problem.code {

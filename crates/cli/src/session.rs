@@ -11,7 +11,10 @@ use serde::de::DeserializeOwned;
 use crate::connection::{ConnectionArguments, connect};
 use crate::exit::Failure;
 use crate::problem;
-use crate::render::format::{Format, colours, is_terminal, pretty, print, yaml};
+use crate::render::format::{
+    Format, colours, is_terminal, pretty, print, print_styled, shown, yaml,
+};
+use crate::render::note;
 use crate::render::sheet::{Row, Sheet, View};
 
 /// What every command that changes something takes.
@@ -142,14 +145,14 @@ impl Session {
 
     /// Shows an answer.
     pub(crate) fn show<T: View>(&self, answer: &Answer<T>) -> Result<(), Failure> {
-        print(&self.rendered(&answer.value, &answer.body)?)
+        print_styled(&self.rendered(&answer.value, &answer.body)?)
     }
 
     fn rendered(&self, view: &impl View, body: &str) -> Result<String, Failure> {
         match self.format {
             Format::Table => Ok(view.sheet().text(colours())),
-            Format::Json => Ok(body.to_owned()),
-            Format::Yaml => yaml(body),
+            Format::Json => Ok(shown(body.to_owned())),
+            Format::Yaml => yaml(body).map(shown),
             Format::Csv => view.sheet().csv(),
         }
     }
@@ -172,7 +175,7 @@ impl Session {
         loop {
             let answer = self.send(call.clone()).await?;
             if self.format == Format::Table && is_terminal() {
-                print("\u{1b}[2J\u{1b}[H")?;
+                print_styled("\u{1b}[2J\u{1b}[H")?;
             }
             self.show(&answer)?;
             tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -207,11 +210,11 @@ impl Session {
         let sheet = Sheet::list(rows);
         match self.format {
             Format::Json | Format::Yaml => return Ok(()),
-            Format::Table => print(&sheet.text(colours()))?,
+            Format::Table => print_styled(&sheet.text(colours()))?,
             Format::Csv => print(&sheet.csv()?)?,
         }
         if let Some(cursor) = more {
-            anstream::eprintln!("there is more: --all, or --cursor {cursor}");
+            note(&format!("there is more: --all, or --cursor {cursor}"));
         }
         Ok(())
     }
@@ -241,7 +244,7 @@ impl Session {
 
     /// Shows a value that is not quite what the server sent.
     pub(crate) fn show_value(&self, value: &(impl View + Serialize)) -> Result<(), Failure> {
-        print(&self.rendered(value, &serde_json::to_string(value)?)?)
+        print_styled(&self.rendered(value, &serde_json::to_string(value)?)?)
     }
 
     /// Removes something and says so.

@@ -1,5 +1,8 @@
 //! Logs as lines of JSON on standard error, and traces to a collector if one is given.
 
+use std::io::Write;
+
+use bursar_api::terminal::escaped_lines;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
@@ -20,6 +23,28 @@ impl Drop for Tracing {
     }
 }
 
+/// Writes lines of JSON in which nothing is left that a terminal obeys. JSON escapes the rest itself, so
+/// that what a caller chose is neither a line of its own nor a command.
+struct Visible<W>(W);
+
+impl<W: Write> Write for Visible<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(escaped_lines(text).as_bytes())?,
+            // A line is written at once and is text; a part of one is shown as far as it can be.
+            Err(_) => {
+                let text = String::from_utf8_lossy(bytes);
+                self.0.write_all(escaped_lines(&text).as_bytes())?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Starts logging. Call outside of any asynchronous runtime: the exporter has threads of its own.
 ///
 /// What is logged never contains keys, bodies or amounts.
@@ -32,7 +57,7 @@ pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, String> {
         .flatten_event(true)
         .with_current_span(true)
         .with_span_list(false)
-        .with_writer(std::io::stderr);
+        .with_writer(|| Visible(std::io::stderr()));
     let provider = otlp_endpoint.map(provider).transpose()?;
     let spans = provider
         .as_ref()
@@ -53,4 +78,46 @@ fn provider(endpoint: &str) -> Result<SdkTracerProvider, String> {
         .map_err(|error| error.to_string())?;
     let resource = Resource::builder().with_service_name("bursar").build();
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_caller_can_neither_forge_a_line_nor_command_the_terminal() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_writer(move || Visible(writer.clone()));
+        let hostile = "x\n{\"level\":\"ERROR\"}\r\u{1b}]0;t\u{7}\u{7f}\u{9b}2J\u{202e}\u{2028}";
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            tracing::warn!(attempt = %hostile, debug = ?hostile, "said {hostile}");
+        });
+        let bytes = kept.0.lock().expect("no panic").clone();
+        let text = String::from_utf8(bytes).expect("text");
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        let line = text.trim_end_matches('\n');
+        assert_eq!(line.chars().find(|c| bursar_api::terminal::is_obeyed(*c)), None, "{text:?}");
+        let read: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(read["attempt"], hostile);
+    }
 }

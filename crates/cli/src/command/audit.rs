@@ -98,7 +98,7 @@ impl View for Proof {
     fn sheet(&self) -> Sheet {
         Sheet::record([
             ("position", Cell::new(self.position)),
-            ("path", Cell::new(self.path.join("\n"))),
+            ("path", Cell::lines(&self.path)),
             ("size", Cell::new(self.checkpoint.size)),
             ("root", Cell::new(&self.checkpoint.root)),
             ("public_key", Cell::new(&self.checkpoint.public_key)),

@@ -8,7 +8,7 @@ use bursar_client::batches;
 use clap::Args;
 
 use crate::exit::{Exit, Failure};
-use crate::render::format::{Format, print, yaml};
+use crate::render::format::{Format, print, print_styled, yaml};
 use crate::render::progress;
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, numbers, words};
 use crate::session::{ChangeArguments, Session};
@@ -43,7 +43,7 @@ pub(crate) async fn run(session: &Session, arguments: BatchArguments) -> Result<
     }
     let results = send(session, &batch, &arguments.change).await?;
     if matches!(session.format(), Format::Table | Format::Csv) {
-        print(&listed(&results, session.format())?)?;
+        print_styled(&listed(&results, session.format())?)?;
     }
     outcome(&results)
 }

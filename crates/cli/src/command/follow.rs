@@ -5,13 +5,16 @@ use std::io::Write;
 use std::time::Duration;
 
 use bursar_client::api::job::{Job, JobState, LogQuery};
+use bursar_client::api::terminal::escaped;
 use bursar_client::{ClientError, jobs};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::job::gpu_time;
 use crate::exit::{Exit, Failure};
-use crate::render::format::Format;
+use crate::render::format::{Format, is_terminal};
+use crate::render::note;
+use crate::render::output::Sieve;
 use crate::session::Session;
 
 /// How often a job is looked at.
@@ -37,6 +40,10 @@ pub(crate) struct LogsArguments {
     /// The output of all nodes so far, one after the other, each line behind its rank.
     #[arg(long, conflicts_with_all = ["rank", "follow"])]
     all_ranks: bool,
+    /// Let a terminal obey what the job prints, colours and all. Without it control characters are
+    /// shown, not obeyed. Files and pipes always get every byte as it is.
+    #[arg(long)]
+    raw: bool,
 }
 
 #[derive(Args)]
@@ -51,16 +58,17 @@ pub(crate) struct WaitArguments {
 
 /// Shows the output of a job.
 pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<(), Failure> {
-    let LogsArguments { job, follow, attempt, rank, all_ranks } = arguments;
+    let LogsArguments { job, follow, attempt, rank, all_ranks, raw } = arguments;
+    let mut out = Output::new(raw);
     if all_ranks {
-        return show_all_ranks(session, &job, attempt).await;
+        return show_all_ranks(session, &job, attempt, &mut out).await;
     }
     if follow && attempt.is_none() && rank.unwrap_or(0) == 0 {
         let quiet = ProgressBar::hidden();
-        return watch(session, &job, Show::OutputOfLast, &quiet).await.map(|_| ());
+        return watch(session, &job, Show::OutputOfLast, &quiet, &mut out).await.map(|_| ());
     }
     let query = LogQuery { follow: Some(follow), attempt, rank };
-    let shown = show_output(session, &job, &query, &mut 0, None).await;
+    let shown = show_output(session, &job, &query, &mut 0, None, &mut out).await;
     shown.map_err(|error| session.explain(&error, None))
 }
 
@@ -69,6 +77,7 @@ async fn show_all_ranks(
     session: &Session,
     id: &str,
     attempt: Option<String>,
+    out: &mut Output,
 ) -> Result<(), Failure> {
     let explain = |error: ClientError| session.explain(&error, None);
     let job = session.send(jobs::show(id)).await?.value;
@@ -80,10 +89,10 @@ async fn show_all_ranks(
             output.extend_from_slice(&piece);
         }
         for line in output.split_inclusive(|byte| *byte == b'\n') {
-            write_out(&[format!("[{rank}] ").as_bytes(), line].concat());
+            out.write(&[format!("[{rank}] ").as_bytes(), line].concat());
         }
         if output.last().is_some_and(|last| *last != b'\n') {
-            write_out(b"\n");
+            out.write(b"\n");
         }
     }
     Ok(())
@@ -95,7 +104,7 @@ pub(crate) async fn wait(session: &Session, arguments: WaitArguments) -> Result<
     for id in &arguments.jobs {
         let job = end_of(session, id).await?;
         if session.format() == Format::Table {
-            anstream::eprintln!("{}", summary(&job));
+            note(&summary(&job));
         } else {
             session.show_value(&job)?;
         }
@@ -118,12 +127,13 @@ async fn end_of(session: &Session, id: &str) -> Result<Job, Failure> {
 }
 
 /// Follows a job to its end, and ends as it does. An interrupt leaves the job alone.
-pub(crate) async fn to_the_end(session: &Session, id: &str) -> Result<(), Failure> {
+pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result<(), Failure> {
+    let mut out = Output::new(raw);
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed");
     bar.set_style(style);
     let job = tokio::select! {
-        job = watch(session, id, Show::Everything, &bar) => job?,
+        job = watch(session, id, Show::Everything, &bar, &mut out) => job?,
         _ = tokio::signal::ctrl_c() => {
             bar.finish_and_clear();
             return Err(Failure::because(Exit::Failed, format!("{id} goes on without you"))
@@ -135,7 +145,7 @@ pub(crate) async fn to_the_end(session: &Session, id: &str) -> Result<(), Failur
     if session.format() != Format::Table {
         session.show_value(&job)?;
     }
-    anstream::eprintln!("{}", summary(&job));
+    note(&summary(&job));
     if job.state == JobState::Succeeded { Ok(()) } else { Err(failure_of(&job)) }
 }
 
@@ -149,7 +159,13 @@ enum Show {
 }
 
 /// Shows a job until it has ended, attempt after attempt. A server that is away is waited for.
-async fn watch(session: &Session, id: &str, show: Show, bar: &ProgressBar) -> Result<Job, Failure> {
+async fn watch(
+    session: &Session,
+    id: &str,
+    show: Show,
+    bar: &ProgressBar,
+    out: &mut Output,
+) -> Result<Job, Failure> {
     let mut said = String::new();
     let mut job = session.send(jobs::show(id)).await?.value;
     let mut at = match show {
@@ -167,14 +183,14 @@ async fn watch(session: &Session, id: &str, show: Show, bar: &ProgressBar) -> Re
                 return Ok(job);
             }
             let query = LogQuery { follow: Some(false), attempt, rank: None };
-            let rest = show_output(session, id, &query, &mut shown, Some(bar)).await;
+            let rest = show_output(session, id, &query, &mut shown, Some(bar), out).await;
             rest.map_err(|error| session.explain(&error, None))?;
             (at, shown) = (at + 1, 0);
             continue;
         }
         let is_there = attempt.is_some();
         let query = LogQuery { follow: Some(true), attempt, rank: None };
-        let output = show_output(session, id, &query, &mut shown, Some(bar));
+        let output = show_output(session, id, &query, &mut shown, Some(bar), out);
         tokio::pin!(output);
         // One that broke off is taken up again with the next news of the job.
         let mut flows = is_there;
@@ -217,13 +233,13 @@ fn say(job: &Job, bar: &ProgressBar, said: &mut String) {
     let place = job.attempts.last().filter(|_| job.state != JobState::Queued);
     let place = place.map(|attempt| format!(" on {}", attempt.nodes.join(","))).unwrap_or_default();
     let state = format!("{} {}{place}", job.id, job.state.as_str());
-    bar.set_message(format!("{state}, {} credits so far", job.charged));
+    bar.set_message(escaped(&format!("{state}, {} credits so far", job.charged)).into_owned());
     bar.tick();
     if *said != state && bar.is_hidden() && !job.state.is_final() {
         let reasons = job.blockers.as_deref().unwrap_or_default().iter();
         let reasons: Vec<&str> = reasons.map(|blocker| blocker.detail.as_str()).collect();
         let why = if reasons.is_empty() { "" } else { ": " };
-        anstream::eprintln!("{state}{why}{}", reasons.join("; "));
+        note(&format!("{state}{why}{}", reasons.join("; ")));
     }
     *said = state;
 }
@@ -235,6 +251,7 @@ async fn show_output(
     query: &LogQuery,
     shown: &mut usize,
     bar: Option<&ProgressBar>,
+    out: &mut Output,
 ) -> Result<(), ClientError> {
     let mut stream = session.client().stream(jobs::logs(id, query)).await?;
     let mut skip = *shown;
@@ -245,12 +262,37 @@ async fn show_output(
         if !fresh.is_empty() {
             *shown += fresh.len();
             match bar {
-                Some(bar) => bar.suspend(|| write_out(fresh)),
-                None => write_out(fresh),
+                Some(bar) => bar.suspend(|| out.write(fresh)),
+                None => out.write(fresh),
             }
         }
     }
+    out.end();
     Ok(())
+}
+
+/// Where the output of jobs goes.
+struct Output(Option<Sieve>);
+
+impl Output {
+    /// Standard output; a terminal is protected unless it is to obey what the job prints.
+    fn new(raw: bool) -> Output {
+        Output((!raw && is_terminal()).then(Sieve::default))
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            Some(sieve) => write_out(sieve.pass(bytes).as_bytes()),
+            None => write_out(bytes),
+        }
+    }
+
+    /// Nothing more comes of this output.
+    fn end(&mut self) {
+        if let Some(sieve) = &mut self.0 {
+            write_out(sieve.end().as_bytes());
+        }
+    }
 }
 
 fn write_out(bytes: &[u8]) {
@@ -300,7 +342,7 @@ fn failure_of(job: &Job) -> Failure {
     };
     let mut failure = Failure::because(Exit::Failed, why).with_code(code);
     if let Some(message) = last.and_then(|attempt| attempt.message.as_ref()) {
-        failure = failure.with_particular(message.clone());
+        failure = failure.with_particular(escaped(message));
     }
     failure.with_next(format!("bursar job show {}, bursar logs {}", job.id, job.id))
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use bursar_client::api::BlockerType;
 use bursar_client::api::job::{Job, SubmitJob};
 use bursar_client::api::quote::Quote;
+use bursar_client::api::terminal::escaped;
 use bursar_client::jobs;
 use clap::Args;
 
@@ -14,6 +15,7 @@ use super::quote::plan;
 use crate::exit::{Exit, Failure};
 use crate::problem::fix;
 use crate::render::format::Format;
+use crate::render::note;
 use crate::session::{ChangeArguments, Session};
 
 #[derive(Args)]
@@ -30,12 +32,15 @@ pub(crate) struct RunArguments {
     /// Do not wait for it.
     #[arg(short, long)]
     detach: bool,
+    /// Let a terminal obey what the job prints, as `bursar logs --raw` does.
+    #[arg(long)]
+    raw: bool,
     #[command(flatten)]
     change: ChangeArguments,
 }
 
 pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<(), Failure> {
-    let RunArguments { job, yes, detach, change } = arguments;
+    let RunArguments { job, yes, detach, raw, change } = arguments;
     if !job.has_command() {
         return Err(Failure::because(Exit::Usage, "there is nothing to run").with_next(
             "write the command after --, as in: bursar run -a acme -t 1h -- nvidia-smi",
@@ -58,7 +63,7 @@ pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<()
         next_steps(session, &submitted.value);
         return Ok(());
     }
-    follow::to_the_end(session, &submitted.value.id).await
+    follow::to_the_end(session, &submitted.value.id, raw).await
 }
 
 /// Why it would not be accepted, with a way out of each.
@@ -69,16 +74,17 @@ fn refusal(job: &SubmitJob, quote: &Quote) -> Failure {
     let exit = if lacks_money { Exit::Insufficient } else { Exit::Refused };
     let mut failure = Failure::because(exit, why);
     for blocker in &quote.blockers {
-        failure = failure.with_particular(format!("- {}", blocker.detail));
+        failure = failure.with_particular(format!("- {}", escaped(&blocker.detail)));
     }
-    let fixes: Vec<String> = quote.blockers.iter().map(fix).collect();
+    let fixes: Vec<String> =
+        quote.blockers.iter().map(|of| escaped(&fix(of)).into_owned()).collect();
     failure.with_next(fixes.join("\n      "))
 }
 
 /// Shows the plan and asks, unless that was answered before.
 fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
     let lines = plan(quote, job.max_runtime_seconds, job.reserve);
-    anstream::eprintln!("{}", lines);
+    note(&lines);
     if yes {
         return Ok(());
     }
@@ -99,8 +105,6 @@ fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
 fn next_steps(session: &Session, job: &Job) {
     if session.format() == Format::Table {
         let id = &job.id;
-        anstream::eprintln!(
-            "next: bursar logs -f {id}\n      bursar wait {id}\n      bursar why {id}"
-        );
+        note(&format!("next: bursar logs -f {id}\n      bursar wait {id}\n      bursar why {id}"));
     }
 }

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::world::NODES;
 use crate::exit::Failure;
 use crate::problem;
+use crate::render::note;
 
 /// This program, even if its file was replaced.
 const PROGRAM: &str = "/proc/self/exe";
@@ -57,7 +58,7 @@ pub(super) async fn start(client: &Client, url: &str, folder: &Path) -> Result<N
                 let _ = stopped.wait_for(|stopped| *stopped).await;
             };
             if let Err(error) = agent.run(end).await {
-                anstream::eprintln!("{node}: {error}");
+                note(&format!("{node}: {error}"));
             }
         });
     }

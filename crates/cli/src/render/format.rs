@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
+use bursar_client::api::terminal::escaped_lines;
 use clap::ValueEnum;
 
 use crate::exit::Failure;
@@ -50,8 +51,23 @@ pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Prints to standard output, ending the last line.
+/// Plain text as it is printed: on a terminal without anything that it would obey, elsewhere as it is.
+pub(crate) fn shown(text: String) -> String {
+    shown_on(is_terminal(), text)
+}
+
+fn shown_on(terminal: bool, text: String) -> String {
+    if terminal { escaped_lines(&text).into_owned() } else { text }
+}
+
+/// Prints plain text to standard output, ending the last line.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    print_styled(&shown(text.to_owned()))
+}
+
+/// Prints text with colours of our own to standard output, ending the last line. What others chose in
+/// it was escaped before.
+pub(crate) fn print_styled(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     match write!(out, "{text}{end}").and_then(|()| out.flush()) {
@@ -83,6 +99,16 @@ mod tests {
             context: {}
         "#]]
         .assert_eq(&yaml(BODY).expect("plain"));
+    }
+
+    #[test]
+    fn only_a_terminal_is_protected() {
+        let hostile = "{\"name\": \"a\u{7f}\u{9b}2J\u{202e}\"}\n".to_owned();
+        assert_eq!(shown_on(false, hostile.clone()), hostile);
+        let shown = shown_on(true, hostile.clone());
+        assert_eq!(shown, "{\"name\": \"a\\u007f\\u009b2J\\u202e\"}\n");
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(read(&shown), read(&hostile));
     }
 
     #[test]

@@ -2,16 +2,23 @@
 
 pub(crate) mod chart;
 pub(crate) mod format;
+pub(crate) mod output;
 pub(crate) mod sheet;
 
 use std::path::Path;
 
+use bursar_client::api::terminal::escaped_lines;
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
 
 pub(crate) use self::format::print as print_line;
+
+/// Says something on standard error, in lines of plain text.
+pub(crate) fn note(text: &str) {
+    anstream::eprintln!("{}", escaped_lines(text));
+}
 
 /// A progress bar on standard error; nothing is drawn where that is no terminal.
 pub(crate) fn progress(steps: u64) -> ProgressBar {

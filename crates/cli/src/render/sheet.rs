@@ -1,9 +1,13 @@
 //! What an answer looks like as a table, and the same as CSV.
 
+use std::borrow::Cow;
+
+use bursar_client::api::terminal::{escaped, escaped_lines};
 use bursar_client::api::{List, Time};
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color, Table};
 
+use super::format::is_terminal;
 use crate::exit::Failure;
 
 /// What a value means, for colour.
@@ -24,12 +28,24 @@ pub(crate) enum Tone {
 pub(crate) struct Cell {
     text: String,
     tone: Tone,
+    /// Whether it has several lines of its own.
+    in_lines: bool,
 }
 
 impl Cell {
     /// A value as it is written.
     pub(crate) fn new(value: impl ToString) -> Cell {
-        Cell { text: value.to_string(), tone: Tone::Plain }
+        Cell { text: value.to_string(), tone: Tone::Plain, in_lines: false }
+    }
+
+    /// Values below each other.
+    pub(crate) fn lines(values: &[String]) -> Cell {
+        Cell { in_lines: true, ..Cell::new(values.join("\n")) }
+    }
+
+    /// The value without anything that a terminal would obey.
+    fn visible(&self) -> Cow<'_, str> {
+        if self.in_lines { escaped_lines(&self.text) } else { escaped(&self.text) }
     }
 
     /// A value that may be absent.
@@ -161,8 +177,8 @@ impl Sheet {
         for row in &self.rows {
             let cells = row.iter().zip(&self.columns).zip(&places);
             table.add_row(cells.map(|((cell, column), places)| {
-                let text =
-                    if column.right { aligned(&cell.text, *places) } else { cell.text.clone() };
+                let text = cell.visible();
+                let text = if column.right { aligned(&text, *places) } else { text.into_owned() };
                 toned(text, cell.tone)
             }));
         }
@@ -182,7 +198,7 @@ impl Sheet {
             if !cell.text.is_empty() {
                 let name = column.name.replace('_', " ");
                 let name = TableCell::new(name).add_attribute(Attribute::Dim);
-                table.add_row([name, toned(cell.text.clone(), cell.tone)]);
+                table.add_row([name, toned(cell.visible().into_owned(), cell.tone)]);
             }
         }
         for column in table.column_iter_mut() {
@@ -199,10 +215,19 @@ impl Sheet {
 
     /// The sheet for other programs: names of fields, then lines.
     pub(crate) fn csv(&self) -> Result<String, Failure> {
+        self.csv_on(is_terminal())
+    }
+
+    /// On a terminal without anything that it would obey, elsewhere as it is.
+    fn csv_on(&self, terminal: bool) -> Result<String, Failure> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(self.columns.iter().map(|column| column.name))?;
         for row in &self.rows {
-            writer.write_record(row.iter().map(|cell| &cell.text))?;
+            let shown = |cell: &Cell| match terminal {
+                true => escaped(&cell.text).into_owned(),
+                false => cell.text.clone(),
+            };
+            writer.write_record(row.iter().map(shown))?;
         }
         let bytes = writer.into_inner().map_err(|error| Failure::new("cannot write CSV", error))?;
         Ok(String::from_utf8(bytes)?)
@@ -268,6 +293,31 @@ mod tests {
             second one    28.8       a, b
             third         -0.000001  a, b"#]]
         .assert_eq(&lines().text(false));
+    }
+
+    #[test]
+    fn nothing_in_a_value_reaches_a_terminal_as_a_command() {
+        let hostile = "x\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\nforged  1000000";
+        let list = Sheet::list(&[Line(hostile, "1\u{1b}c", Tone::Bad)]);
+        let record =
+            Sheet::record([("id", Cell::new(hostile)), ("name", Cell::maybe(Some(hostile)))]);
+        for text in
+            [list.text(false), record.clone().with_section("list", list.clone()).text(false)]
+        {
+            let obeyed = |c: &char| bursar_client::api::terminal::is_obeyed(*c) && *c != '\n';
+            assert_eq!(text.chars().find(obeyed), None, "{text:?}");
+            assert!(!text.contains("\nforged"), "{text:?}");
+            assert!(text.contains(r"x\u001b[2J\u009b31m\u007f\u202e\u000aforged"), "{text:?}");
+        }
+        let coloured = anstream::adapter::strip_str(&list.text(true)).to_string();
+        assert!(coloured.contains(r"\u001b[2J"), "{coloured:?}");
+        let shown = list.csv_on(true).expect("text");
+        assert!(shown.contains(r"\u001b[2J") && !shown.contains("\nforged"), "{shown:?}");
+        let raw = list.csv_on(false).expect("text");
+        assert!(raw.contains("x\u{1b}[2J"), "another program gets what there is: {raw:?}");
+        let path = Cell::lines(&["one".to_owned(), "two\u{1b}".to_owned()]);
+        let text = Sheet::record([("path", path)]).text(false);
+        assert!(text.contains("one\n") && text.contains(r"two\u001b"), "{text:?}");
     }
 
     #[test]

@@ -24,4 +24,5 @@ mod self_check;
 mod server;
 mod storage;
 mod system;
+mod terminal;
 mod verify;

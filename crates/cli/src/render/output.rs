@@ -1,0 +1,82 @@
+//! The output of jobs on a terminal: whatever a job prints, the terminal obeys none of it.
+
+use bursar_client::api::terminal::escaped_lines;
+
+/// Makes output visible, piece by piece. A character may lie across two pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Sieve {
+    /// The beginning of a character, or a carriage return.
+    rest: Vec<u8>,
+}
+
+impl Sieve {
+    /// The next piece as it may be shown. A line that is written over, as progress bars do, becomes
+    /// a line of its own.
+    pub(crate) fn pass(&mut self, piece: &[u8]) -> String {
+        let mut bytes = std::mem::take(&mut self.rest);
+        bytes.extend_from_slice(piece);
+        self.rest = bytes.split_off(bytes.len() - unfinished(&bytes));
+        visible(&bytes)
+    }
+
+    /// What was left at the end.
+    pub(crate) fn end(&mut self) -> String {
+        visible(&std::mem::take(&mut self.rest))
+    }
+}
+
+fn visible(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n").replace('\r', "\n");
+    escaped_lines(&text).into_owned()
+}
+
+/// How many bytes at the end only make sense with what follows.
+fn unfinished(bytes: &[u8]) -> usize {
+    if bytes.last() == Some(&b'\r') {
+        return 1;
+    }
+    // A character has at most four bytes, and only its first is none that continues one.
+    for length in 1..=bytes.len().min(3) {
+        let byte = bytes[bytes.len() - length];
+        if byte & 0b1100_0000 != 0b1000_0000 {
+            let whole = match byte {
+                0xc2..=0xdf => 2,
+                0xe0..=0xef => 3,
+                0xf0..=0xf4 => 4,
+                _ => 1,
+            };
+            return if whole > length { length } else { 0 };
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &[u8] =
+        "a\u{1b}]0;title\u{7}\tb\r\nbar 1\rbar 2\rd\u{9b}31m \u{202e} \u{1f980}é\n".as_bytes();
+
+    #[test]
+    fn output_is_the_same_however_it_is_cut() {
+        let mut sieve = Sieve::default();
+        let whole = sieve.pass(HOSTILE) + &sieve.end();
+        assert_eq!(
+            whole,
+            "a\\u001b]0;title\\u0007\tb\nbar 1\nbar 2\nd\\u009b31m \\u202e \u{1f980}é\n"
+        );
+        for size in 1..HOSTILE.len() {
+            let mut sieve = Sieve::default();
+            let pieces: String = HOSTILE.chunks(size).map(|piece| sieve.pass(piece)).collect();
+            assert_eq!(pieces + &sieve.end(), whole, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_not_passed_on() {
+        let mut sieve = Sieve::default();
+        let shown = sieve.pass(b"x\x9b31m\xff\xe2\x82") + &sieve.pass(b"y\xf0\x9f") + &sieve.end();
+        assert_eq!(shown, "x\u{fffd}31m\u{fffd}\u{fffd}y\u{fffd}");
+    }
+}
