@@ -2,7 +2,8 @@
 //!
 //! Nothing in this crate reads a clock, draws a random number, touches a file or a socket, iterates
 //! over a hash map, or computes money in floating point. The same commands in the same order give
-//! the same events on every machine and in every year.
+//! the same events on every machine and in every year. Tables over names that callers choose are the
+//! one exception, and none that shows: see `name_hash`.
 //!
 //! Read in this order: [`credits`] and [`time`] (the units), [`machine`] (the shape every machine
 //! has), [`ledger`] (money), [`cell`] (placement), [`directory`] (keys and prices).
@@ -19,4 +20,5 @@ pub mod directory;
 pub mod ledger;
 pub mod machine;
 pub mod message;
+mod name_hash;
 pub mod time;

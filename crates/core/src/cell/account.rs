@@ -1,7 +1,6 @@
 //! The account tree of a cell: weights, usage, quotas, and who waits below whom.
 
 use compact_str::CompactString;
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::bits::Bits;
@@ -11,6 +10,7 @@ use super::intern::InternedId;
 use super::queue::Lane;
 use super::quota::{InUse, Quota};
 use super::share::{Decay, ScaledUsage, ShareKey};
+use crate::name_hash::NameMap;
 use crate::time::Timestamp;
 
 /// An account and what counts against it.
@@ -71,7 +71,7 @@ impl Account {
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     accounts: Vec<Account>,
-    by_path: FxHashMap<CompactString, AccountId>,
+    by_path: NameMap<CompactString, AccountId>,
     pub(crate) decay: Decay,
 }
 
@@ -80,7 +80,7 @@ pub(crate) const ROOT: AccountId = AccountId(0);
 
 impl Accounts {
     pub(crate) fn new(decay: Decay) -> Accounts {
-        let mut accounts = Accounts { accounts: Vec::new(), by_path: FxHashMap::default(), decay };
+        let mut accounts = Accounts { accounts: Vec::new(), by_path: NameMap::default(), decay };
         accounts.add(CompactString::default(), None);
         accounts
     }

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use compact_str::CompactString;
-use rustc_hash::FxHashMap;
 
 use super::ids::{AccountId, ClassRank, GroupId, JobId, RequestId};
 use super::intern::InternedId;
 use super::job::Job;
 use super::queue::Ticket;
+use crate::name_hash::NameMap;
 
 /// Jobs that are alike for everything but the order in which they were submitted.
 pub(crate) type Kind = (ClassRank, AccountId, RequestId);
@@ -77,7 +77,7 @@ impl Group {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     groups: Vec<Group>,
-    by_name: FxHashMap<(CompactString, CompactString), GroupId>,
+    by_name: NameMap<(CompactString, CompactString), GroupId>,
 }
 
 impl Groups {

@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use rustc_hash::FxHashMap;
+use crate::name_hash::NameMap;
 
 /// A number that stands for an interned value.
 pub trait InternedId: Copy {
@@ -40,12 +40,12 @@ pub(crate) use interned_id;
 #[derive(Clone, Debug)]
 pub struct Interner<T, I> {
     values: Vec<T>,
-    ids: FxHashMap<T, I>,
+    ids: NameMap<T, I>,
 }
 
 impl<T, I> Default for Interner<T, I> {
     fn default() -> Interner<T, I> {
-        Interner { values: Vec::new(), ids: FxHashMap::default() }
+        Interner { values: Vec::new(), ids: NameMap::default() }
     }
 }
 

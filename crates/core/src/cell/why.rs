@@ -370,16 +370,19 @@ impl Cell {
             let account = self.accounts.get(*id);
             account.rate > 0 || account.in_use.waiting_jobs > 0
         };
+        // The weights of all that compete below an account, each looked at once.
+        let mut competing: Vec<u128> = vec![0; self.accounts.iter().count()];
+        for (id, account) in self.accounts.iter() {
+            if let Some(parent) = account.parent.filter(|_| active(&id)) {
+                competing[parent.0 as usize] += u128::from(account.weight);
+            }
+        }
         let mut entitled: Vec<u128> = Vec::new();
         let mut shares = Vec::new();
         for (id, account) in self.accounts.iter() {
             let part = account.parent.map_or(MILLION, |parent| {
-                let siblings = &self.accounts.get(parent).children;
-                let competing = siblings.iter().filter(|sibling| active(sibling));
-                let weights: u128 =
-                    competing.map(|id| u128::from(self.accounts.get(*id).weight)).sum();
                 let own = if active(&id) { u128::from(account.weight) } else { 0 };
-                entitled[parent.0 as usize] * own / weights.max(1)
+                entitled[parent.0 as usize] * own / competing[parent.0 as usize].max(1)
             });
             entitled.push(part);
             // A part of a million.

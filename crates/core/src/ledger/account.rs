@@ -9,7 +9,6 @@ use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, ClearedSettings, Envelope};
 use super::event::Event;
 use super::id::{AccountNo, BucketNo, MAX_DEPTH, Name};
-use super::numbers::hash_of;
 use super::quota::{PolicyChange, Quota};
 use super::refusal::{Blocker, Refusal, Resource};
 use super::state::{Ledger, short_fingerprint};
@@ -167,7 +166,7 @@ impl Ledger {
     /// The account with this path.
     pub fn find_account(&self, path: &str) -> Option<AccountNo> {
         let is_it = |number: u32| self.accounts[number as usize].path == path;
-        self.account_names.find(hash_of(&path), is_it).map(AccountNo)
+        self.account_names.find(self.account_names.hash_of(&path), is_it).map(AccountNo)
     }
 
     pub(super) fn existing_account(&self, path: &Name) -> Result<AccountNo, Refusal> {
@@ -353,7 +352,8 @@ impl Ledger {
             front: Front::UNKNOWN,
             rare,
         });
-        self.account_names.insert(hash_of(&path.as_str()), account.0);
+        let hash = self.account_names.hash_of(&path.as_str());
+        self.account_names.insert(hash, account.0);
         self.remember(|| Undo::AccountOpened);
     }
 

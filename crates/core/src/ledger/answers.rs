@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::answer::{Answer, HoldReply, Reply};
 use super::hold::HoldState;
 use super::id::HoldNo;
-use super::numbers::{Numbers, hash_of};
+use super::numbers::Numbers;
 use crate::credits::Credits;
 use crate::time::Timestamp;
 
@@ -153,13 +153,14 @@ pub struct Answers {
 impl Answers {
     /// The answer under a key.
     pub fn get(&self, key: u128) -> Option<KeptAnswer> {
-        let number = self.numbers.find(hash_of(&key), |number| self.entry(number).key == key)?;
+        let hash = self.numbers.hash_of(&key);
+        let number = self.numbers.find(hash, |number| self.entry(number).key == key)?;
         Some(self.entry(number).kept())
     }
 
     /// Reads the place where a look for `key` begins. What is returned means nothing.
     pub fn glimpse(&self, key: u128) -> u32 {
-        self.numbers.glimpse(hash_of(&key))
+        self.numbers.glimpse(self.numbers.hash_of(&key))
     }
 
     fn entry(&self, number: u32) -> &Packed {
@@ -170,7 +171,8 @@ impl Answers {
     pub fn push(&mut self, entry: Entry) {
         let Entry { at, key, kept: KeptAnswer { fingerprint, answer, request } } = entry;
         let count = u32::try_from(self.entries.len()).expect("fewer than 2^32 answers are kept");
-        self.numbers.insert(hash_of(&key), self.first.wrapping_add(count));
+        let hash = self.numbers.hash_of(&key);
+        self.numbers.insert(hash, self.first.wrapping_add(count));
         let answer = PackedAnswer::of(answer, request);
         self.entries.push_back(Packed { key, fingerprint, at, answer });
     }
@@ -178,7 +180,8 @@ impl Answers {
     /// Forgets the oldest one.
     pub fn forget_oldest(&mut self) {
         if let Some(oldest) = self.entries.pop_front() {
-            self.numbers.remove(hash_of(&oldest.key), self.first);
+            let hash = self.numbers.hash_of(&oldest.key);
+            self.numbers.remove(hash, self.first);
             self.first = self.first.wrapping_add(1);
         }
     }
@@ -188,7 +191,8 @@ impl Answers {
         if let Some(last) = self.entries.pop_back() {
             // It had the number that comes behind all that are left.
             let number = self.first.wrapping_add(self.entries.len() as u32);
-            self.numbers.remove(hash_of(&last.key), number);
+            let hash = self.numbers.hash_of(&last.key);
+            self.numbers.remove(hash, number);
         }
     }
 

@@ -13,7 +13,6 @@ use super::bucket::Bucket;
 use super::command::{Command, Envelope};
 use super::hold::{Hold, HoldKind};
 use super::id::{AccountNo, Name};
-use super::numbers::hash_of;
 use super::state::Ledger;
 
 /// What a command is about: an account, and a hold or charge of that account's tenant.
@@ -37,7 +36,7 @@ impl Ledger {
         let subjects = coming.iter().filter_map(|(_, command)| subject(command));
         let mut sights: SmallVec<[Sight<'_>; 16]> = subjects
             .map(|subject| {
-                let hash = hash_of(&subject.account.as_str());
+                let hash = self.account_names.hash_of(&subject.account.as_str());
                 Sight { subject, hash, account: None, hold: None }
             })
             .collect();
@@ -52,7 +51,8 @@ impl Ledger {
         });
         for sight in &mut sights {
             if let (Some(account), Some((kind, id))) = (sight.account, sight.subject.hold) {
-                sight.hash = hash_of(&(self.account(account).tenant, kind, id.as_str()));
+                let name = (self.account(account).tenant, kind, id.as_str());
+                sight.hash = self.hold_names.hash_of(&name);
             }
         }
         look(&sights, |sight| self.hold_names.glimpse(sight.hash));

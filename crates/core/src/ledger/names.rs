@@ -3,35 +3,35 @@
 use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
-use rustc_hash::FxBuildHasher;
 
-use super::numbers::{Numbers, hash_of};
+use super::numbers::Numbers;
+use crate::name_hash::NameHasher;
 
 /// An index from names to numbers. The names themselves live in the things; the index keeps only
 /// their numbers, so an entry costs about ten bytes.
 #[derive(Clone, Debug, Default)]
 pub struct NameIndex {
     numbers: HashTable<u32>,
-}
-
-fn hash(name: &impl Hash) -> u64 {
-    FxBuildHasher.hash_one(name)
+    hasher: NameHasher,
 }
 
 impl NameIndex {
     /// The number under `name`; `named` gives the name that a number stands for.
     pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
-        self.numbers.find(hash(&name), |number| named(*number) == name).copied()
+        self.numbers.find(self.hasher.hash_one(&name), |number| named(*number) == name).copied()
     }
 
     /// Adds a number under a name that is not there yet.
     pub fn insert<N: Hash + Eq>(&mut self, name: N, number: u32, named: impl Fn(u32) -> N) {
-        self.numbers.insert_unique(hash(&name), number, |other| hash(&named(*other)));
+        let NameIndex { numbers, hasher } = self;
+        let hash = hasher.hash_one(&name);
+        numbers.insert_unique(hash, number, |other| hasher.hash_one(named(*other)));
     }
 
     /// Takes a number out.
     pub fn remove<N: Hash + Eq>(&mut self, name: N, number: u32) {
-        if let Ok(entry) = self.numbers.find_entry(hash(&name), |other| *other == number) {
+        let hash = self.hasher.hash_one(&name);
+        if let Ok(entry) = self.numbers.find_entry(hash, |other| *other == number) {
             entry.remove();
         }
     }
@@ -59,7 +59,12 @@ pub struct HashedIndex {
 impl HashedIndex {
     /// The number under `name`; `named` gives the name that a number stands for.
     pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
-        self.numbers.find(hash_of(&name), |number| named(number) == name)
+        self.numbers.find(self.hash_of(&name), |number| named(number) == name)
+    }
+
+    /// The hash of a name in this index.
+    pub fn hash_of(&self, name: &impl Hash) -> u32 {
+        self.numbers.hash_of(name)
     }
 
     /// The first number under the hash of a name, whatever its name.
@@ -74,7 +79,7 @@ impl HashedIndex {
 
     /// Adds a number under a name that is not there yet.
     pub fn insert(&mut self, name: impl Hash, number: u32) {
-        let hash = hash_of(&name);
+        let hash = self.hash_of(&name);
         let place = number as usize;
         if place >= self.hashes.len() {
             self.hashes.resize(place + 1, 0);

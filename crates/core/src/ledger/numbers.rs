@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use rustc_hash::FxBuildHasher;
+use crate::name_hash::NameHasher;
 
 /// A set of numbers, each under the hash of a name that is kept elsewhere.
 ///
@@ -14,6 +14,7 @@ pub struct Numbers {
     /// As many as a power of two.
     slots: Vec<Slot>,
     used: usize,
+    hasher: NameHasher,
 }
 
 /// A place of the table: nothing, where the hash is zero.
@@ -23,13 +24,12 @@ struct Slot {
     number: u32,
 }
 
-/// The hash of a name, never zero.
-pub fn hash_of(name: &impl Hash) -> u32 {
-    // The lower half of this kind of hash is the better one.
-    FxBuildHasher.hash_one(name) as u32 | 1 << 31
-}
-
 impl Numbers {
+    /// The hash of a name in this table, never zero.
+    pub fn hash_of(&self, name: &impl Hash) -> u32 {
+        self.hasher.hash_one(name) as u32 | 1 << 31
+    }
+
     /// The number under `hash` that `is_it` says yes to.
     pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         self.place(hash, is_it).map(|at| self.slots[at].number)

@@ -12,7 +12,6 @@ use super::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::job::Job;
 use super::job::table::Review;
-use super::numbers::hash_of;
 use super::region::Mark;
 use super::state::Ledger;
 use crate::time::Timestamp;
@@ -119,7 +118,8 @@ impl Ledger {
             Undo::AccountOpened => {
                 let account = self.accounts.pop().expect("it was opened in this group");
                 let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
-                self.account_names.remove(hash_of(&account.path.as_str()), number);
+                let hash = self.account_names.hash_of(&account.path.as_str());
+                self.account_names.remove(hash, number);
             }
             Undo::Account(account, frozen, rare) => {
                 let account = &mut self.accounts[account.index()];

@@ -12,7 +12,6 @@ use crate::ledger::grant::{Grant, PendingTerms};
 use crate::ledger::hold::{Hold, HoldKind, HoldState};
 use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo, Name};
 use crate::ledger::job::Job;
-use crate::ledger::numbers::hash_of;
 use crate::ledger::refusal::Resource;
 use crate::ledger::slab::Slab;
 use crate::ledger::state::{Ledger, Movement};
@@ -124,7 +123,8 @@ impl Ledger {
             front: Front::UNKNOWN,
             rare: (!rare.is_idle()).then(|| Box::new(rare)),
         });
-        self.account_names.insert(hash_of(&path.as_str()), number.0);
+        let hash = self.account_names.hash_of(&path.as_str());
+        self.account_names.insert(hash, number.0);
         Ok(())
     }
 

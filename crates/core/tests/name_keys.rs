@@ -1,0 +1,120 @@
+//! The keys under which tables hash names decide nothing that shows.
+
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{
+    AccountKind, AccountSettings, Cause, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold,
+    Policy, Refund, RefundOf, Usage,
+};
+use bursar_core::ledger::{Command, Envelope, Event, Ledger};
+use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::time::Timestamp;
+
+const HOUR_MS: i64 = 3_600_000;
+const TEAMS: usize = 7;
+
+fn credits(whole: i64) -> Credits {
+    Credits::from_whole(whole).expect("a small amount")
+}
+
+fn account(round: usize) -> String {
+    format!("acme:team-{}", round % TEAMS)
+}
+
+/// Accounts, grants, holds, refunds and idempotency keys by the hundred; what is old is forgotten.
+fn commands() -> Vec<Command> {
+    let open = |path: String, kind| {
+        let (path, settings) = (path.into(), AccountSettings::default());
+        Command::OpenAccount { path, kind, settings }
+    };
+    let policy = Policy {
+        idempotency_ttl_ms: HOUR_MS,
+        retention_ms: HOUR_MS,
+        lateness_ms: HOUR_MS,
+        compensation_ttl_ms: HOUR_MS,
+    };
+    let mut all = vec![Command::SetPolicy(policy), open("acme".to_owned(), AccountKind::Org)];
+    all.extend((0..TEAMS).map(|team| open(account(team), AccountKind::Team)));
+    for round in 0..300 {
+        all.push(Command::IssueGrant(IssueGrant {
+            id: format!("grant-{round}").into(),
+            account: account(round).into(),
+            amount: credits(9),
+            kind: GrantKind::Purchase,
+            effective_at: None,
+            expires_at: None,
+            priority: 100,
+            restriction: None,
+            reference: None,
+            metadata: None,
+        }));
+        all.push(Command::PlaceHold(PlaceHold {
+            id: format!("hold-{round}").into(),
+            account: account(round).into(),
+            amount: credits(4),
+            ttl_ms: Some(HOUR_MS),
+            context: Context::default(),
+            on_expiry: OnExpiry::HonorHold,
+            rate: None,
+            gpu_ms: 0,
+            reference: None,
+        }));
+        let (tenant, hold) = ("acme".into(), format!("hold-{round}").into());
+        if round % 3 != 0 {
+            let usage = Usage::Total(credits(3));
+            all.push(Command::SettleHold { tenant, hold, usage, cause: Cause::Holder });
+            all.push(Command::Refund(Refund {
+                id: format!("refund-{round}").into(),
+                tenant: "acme".into(),
+                of: RefundOf::Hold(format!("hold-{round}").into()),
+                amount: Some(credits(1)),
+                compensate: false,
+            }));
+        }
+    }
+    all
+}
+
+struct Ran {
+    events: Vec<Event>,
+    answers: Vec<String>,
+    ledger: Ledger,
+}
+
+fn run() -> Ran {
+    let mut ran = Ran { events: Vec::new(), answers: Vec::new(), ledger: Ledger::new() };
+    let mut now = Timestamp::from_millis(1_767_225_600_000);
+    for (number, command) in commands().iter().enumerate() {
+        now = now.plus_millis(60_000);
+        advance(&mut ran.ledger, now, |_, events| ran.events.extend_from_slice(events));
+        let number = number as u128;
+        let key = (number % 2 == 0).then_some(number << 40);
+        let envelope =
+            Envelope { actor: "test".into(), fingerprint: number, key, ..Envelope::default() };
+        ran.ledger.foresee(&[(&envelope, command)]);
+        let answer = execute(&mut ran.ledger, now, &envelope, command, &mut ran.events);
+        ran.answers.push(format!("{answer:?}"));
+    }
+    ran
+}
+
+#[test]
+fn two_ledgers_with_keys_of_their_own_decide_and_keep_the_same() {
+    let (one, other) = (run(), run());
+    assert!(one.events.iter().any(|event| matches!(event, Event::Forgotten { .. })));
+    assert_eq!(one.answers, other.answers);
+    assert_eq!(one.events, other.events);
+    assert_eq!(one.ledger.digest(), other.ledger.digest());
+    assert_eq!(one.ledger.image(), other.ledger.image());
+    let restored = Ledger::from_image(one.ledger.image()).expect("its own image");
+    assert_eq!(restored.digest(), other.ledger.digest());
+    assert_eq!(restored.image(), other.ledger.image());
+    for round in 0..300 {
+        let tenant = |ledger: &Ledger| ledger.find_account("acme");
+        let found = |ledger: &Ledger| {
+            let name = format!("grant-{round}");
+            tenant(ledger).and_then(|tenant| ledger.find_grant(tenant, &name))
+        };
+        assert!(found(&restored).is_some());
+        assert_eq!(found(&one.ledger), found(&other.ledger));
+    }
+}
