@@ -17,6 +17,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// A connection to the feed lives for ever, as far as the client is concerned.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
+/// The event with which the server says why it ends a connection.
+const PROBLEM: &str = "problem";
+
 /// The feed from some event on. When the connection breaks it goes on behind the last event that
 /// was complete: none is lost, none comes twice.
 #[derive(Debug)]
@@ -48,6 +51,11 @@ impl EventStream {
     pub async fn next(&mut self) -> Result<FeedEvent, ClientError> {
         loop {
             if let Some(message) = self.ready.pop_front() {
+                if message.kind == PROBLEM {
+                    // The next connection is told whether it is of use to go on.
+                    self.give_up().await;
+                    continue;
+                }
                 return self.event(&message);
             }
             match self.connection.take() {
@@ -90,8 +98,7 @@ impl EventStream {
         let piece = match tokio::time::timeout(SILENCE, connection.chunk()).await {
             Ok(Ok(Some(piece))) => piece,
             Ok(Ok(None) | Err(_)) | Err(_) => {
-                let pause = self.client.retry().spread(1, random());
-                tokio::time::sleep(pause).await;
+                self.give_up().await;
                 return Ok(());
             }
         };
@@ -103,6 +110,14 @@ impl EventStream {
         self.ready.extend(messages);
         self.connection = Some(connection);
         Ok(())
+    }
+
+    /// Goes on with another connection, after a pause.
+    async fn give_up(&mut self) {
+        self.connection = None;
+        self.ready.clear();
+        let pause = self.client.retry().spread(1, random());
+        tokio::time::sleep(pause).await;
     }
 
     fn garbled(&self, what: &str) -> ClientError {

@@ -18,15 +18,19 @@ pub(crate) enum BlocksOf {
     /// Entries, by their number: position, time, account, type, amount, grant, hold, spender, movement, what was available
     /// and what was held afterwards.
     Entries,
-    /// Decisions, by [`crate::lists::decision`]: time, actor, command, refusal, events.
+    /// Decisions, by [`crate::lists::decision`]: time, actor, command, refusal, events, and the holds
+    /// of those events that name a hold by its number alone.
     Decisions,
 }
 
 impl BlocksOf {
+    /// The column of a decision that has its holds.
+    pub(crate) const HOLDS: usize = 5;
+
     fn columns(self) -> usize {
         match self {
             BlocksOf::Entries => 11,
-            BlocksOf::Decisions => 5,
+            BlocksOf::Decisions => 6,
         }
     }
 
@@ -326,7 +330,7 @@ impl<'a, D: Database> Reader<'a, D> {
 mod tests {
     use super::*;
 
-    fn written(rows: &[(i64, [Value; 5])]) -> Vec<Row> {
+    fn written(rows: &[(i64, [Value; 6])]) -> Vec<Row> {
         let mut blocks = NewBlocks::new(BlocksOf::Decisions);
         for (number, row) in rows {
             blocks.push(*number, row.clone());
@@ -335,13 +339,26 @@ mod tests {
         blocks.closed.into_iter().map(Row::from).collect()
     }
 
-    fn rows() -> Vec<(i64, [Value; 5])> {
+    fn rows() -> Vec<(i64, [Value; 6])> {
         let text = |text: &str| Value::from(text);
         vec![
-            (7, [1i64.into(), text("a"), Value::Null, i64::MIN.into(), text("")]),
-            (8, [1i64.into(), text("a"), 5u32.into(), i64::MAX.into(), text("held")]),
-            (4096, [Value::Null, text("ä"), 5u32.into(), Value::Null, vec![0, 1, 255].into()]),
-            (i64::MAX, [3i64.into(), Value::Null, 4u32.into(), 0i64.into(), text("held")]),
+            (7, [1i64.into(), text("a"), Value::Null, i64::MIN.into(), text(""), Value::Null]),
+            (8, [1i64.into(), text("a"), 5u32.into(), i64::MAX.into(), text("held"), 9i64.into()]),
+            (
+                4096,
+                [
+                    Value::Null,
+                    text("ä"),
+                    5u32.into(),
+                    Value::Null,
+                    vec![0, 1, 255].into(),
+                    vec![1].into(),
+                ],
+            ),
+            (
+                i64::MAX,
+                [3i64.into(), Value::Null, 4u32.into(), 0i64.into(), text("held"), 7i64.into()],
+            ),
         ]
     }
 
@@ -357,10 +374,13 @@ mod tests {
 
     #[test]
     fn many_rows_are_in_many_blocks_and_each_stands_alone() {
-        let rows: Vec<(i64, [Value; 5])> = (0..1000)
+        let rows: Vec<(i64, [Value; 6])> = (0..1000)
             .map(|number: i64| {
                 let text = Value::from(format!("actor-{}", number / 3).as_str());
-                (number * 2, [number.into(), text, Value::Null, Value::Null, "held".into()])
+                (
+                    number * 2,
+                    [number.into(), text, Value::Null, Value::Null, "held".into(), number.into()],
+                )
             })
             .collect();
         let blocks = written(&rows);

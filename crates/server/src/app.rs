@@ -11,6 +11,7 @@ use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 
 use crate::attempt_ids::AttemptIds;
+use crate::auth::Principal;
 use crate::cells::Cells;
 use crate::directory::DirectoryService;
 use crate::feed::Feed;
@@ -19,17 +20,20 @@ use crate::history::HistoryService;
 use crate::http::extract::Caller;
 use crate::http::meta;
 use crate::ids::IdMaker;
-use crate::limits::{Limits, Load};
+use crate::limits::{Aside, Limits, Load};
 use crate::logs::LogStore;
 use crate::problem::Failure;
 use crate::shed::Shed;
 use crate::telemetry::Metrics;
+use crate::waits::{Wait, WaitPlace, Waits};
 
 /// How long a read waits for a position that the ledger has not reached.
 const POSITION_PATIENCE: Duration = Duration::from_secs(5);
 /// No answer has carried a position this far ahead of the ledger.
 const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
+/// How often a request that waits looks whether its key has expired: only a key that can.
+const EXPIRY_STEP: Duration = Duration::from_millis(200);
 
 /// A machine: its name, what its writer is doing, and what it has done.
 pub type MachineStatus = (String, Status, Stats);
@@ -75,6 +79,8 @@ pub struct App {
     pub limits: Limits,
     /// What is being handled, for shedding.
     pub load: Load,
+    /// Requests that only wait.
+    pub waits: Arc<Waits>,
     /// The answer to whatever is too much.
     pub shed: Shed,
     /// Counters.
@@ -83,6 +89,8 @@ pub struct App {
     pub root: [u8; 32],
     /// How long a client may take to send its body.
     pub body_patience: Duration,
+    /// How long a client may take to take any part of an answer.
+    pub write_patience: Duration,
     /// The address under which this server is reached.
     pub base_url: Arc<str>,
     /// What the writers are doing.
@@ -117,6 +125,34 @@ impl App {
         self.clock.now() >= self.began_at.plus_millis(self.retention_ms)
     }
 
+    /// Takes a place to wait, and gives up the place among those that are worked on.
+    pub fn wait_aside(&self, principal: &Principal) -> Result<(WaitPlace, Aside<'_>), Failure> {
+        let place = self.waits.enter(principal, Wait::Poll)?;
+        Ok((place, self.load.aside(meta::priority())))
+    }
+
+    /// Returns once a key was revoked or has expired; never if it is the root key.
+    pub async fn until_key_ends(&self, principal: &Principal) {
+        let mut changes = self.directory.changes();
+        loop {
+            changes.mark_unchanged();
+            if !principal.works(&self.directory.current(), self.clock.now()) {
+                return;
+            }
+            let look_again = async {
+                match principal.expires_at {
+                    Some(_) => tokio::time::sleep(EXPIRY_STEP).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The directory goes only when the server does.
+                changed = changes.changed() => if changed.is_err() { return },
+                () = look_again => {}
+            }
+        }
+    }
+
     /// Looks at the ledger, not before the position that the request asks for.
     pub async fn read<T: Send + 'static>(
         &self,
@@ -131,9 +167,16 @@ impl App {
     pub async fn read_copy<T>(&self, read: impl FnOnce(&Ledger) -> T) -> Result<Seen<T>, Failure> {
         let wanted = meta::min_position().unwrap_or(0);
         let mut reached = self.feed.reached();
+        let mut waits = None;
+        if *reached.borrow() < wanted {
+            waits = meta::caller().map(|caller| self.wait_aside(&caller)).transpose()?;
+        }
         let arrived = reached.wait_for(|position| *position >= wanted);
         match tokio::time::timeout(POSITION_PATIENCE, arrived).await {
-            Ok(Ok(_)) => Ok(self.feed.look(read)),
+            Ok(Ok(_)) => {
+                drop(waits);
+                Ok(self.feed.look(read))
+            }
             Ok(Err(_)) | Err(_) => {
                 let detail = format!("the copy has not reached position {wanted}; try again");
                 Err(Failure::new(Code::Unavailable, detail))
@@ -143,6 +186,7 @@ impl App {
 
     async fn reach_position(&self) -> Result<(), Failure> {
         let Some(wanted) = meta::min_position() else { return Ok(()) };
+        let mut waits = None;
         let reached = async {
             loop {
                 let position = self.ledger.read(|_| ()).await?.position;
@@ -152,6 +196,9 @@ impl App {
                 if position.saturating_add(POSITION_AHEAD) < wanted {
                     let reason = format!("the ledger is at {position}; no answer was so far ahead");
                     return Err(Failure::invalid("min_position", reason));
+                }
+                if waits.is_none() {
+                    waits = meta::caller().map(|caller| self.wait_aside(&caller)).transpose()?;
                 }
                 tokio::time::sleep(POSITION_STEP).await;
             }

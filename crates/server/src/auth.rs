@@ -65,6 +65,8 @@ pub struct Principal {
     pub region: Option<Name>,
     /// Agents: the node that it is bound to.
     pub node: Option<Name>,
+    /// The hash of the key; none for the root key.
+    pub secret_hash: Option<[u8; 32]>,
 }
 
 impl Principal {
@@ -77,6 +79,7 @@ impl Principal {
             expires_at: None,
             region: None,
             node: None,
+            secret_hash: None,
         }
     }
 
@@ -88,6 +91,7 @@ impl Principal {
             expires_at: key.expires_at,
             region: key.region.clone(),
             node: key.node.clone(),
+            secret_hash: Some(key.secret_hash),
         }
     }
 
@@ -106,6 +110,14 @@ impl Principal {
     /// Whether the key speaks for everybody whose jobs a node runs.
     pub fn owns_node(&self, scope: Option<&str>) -> bool {
         covers(self.scope.as_deref(), scope)
+    }
+
+    /// Whether the key that the request came with still works.
+    pub fn works(&self, directory: &Directory, now: Timestamp) -> bool {
+        let Some(secret_hash) = self.secret_hash else { return true };
+        directory
+            .keys_named(&self.id)
+            .any(|key| key.secret_hash == secret_hash && !has_expired(key, now))
     }
 
     /// The tenant that the key is bound to.
@@ -183,6 +195,16 @@ pub fn stored_role(role: Role) -> directory::Role {
     }
 }
 
+fn has_expired(key: &ApiKey, now: Timestamp) -> bool {
+    key.expires_at.is_some_and(|expires_at| expires_at < now)
+}
+
+/// What a request is told whose key stopped working while it waited.
+pub fn no_longer_works() -> Failure {
+    let detail = "the key was revoked or has expired; send a valid key";
+    Failure::new(Code::Unauthenticated, detail)
+}
+
 /// Finds out who asks. Every key that does not work gets the same answer.
 pub fn authenticate(
     authorization: Option<&str>,
@@ -219,7 +241,7 @@ pub fn authenticate(
         let _never = bool::from(hash.ct_eq(&[0; 32]));
     }
     let known = known.ok_or_else(unknown)?;
-    if known.expires_at.is_some_and(|expires_at| expires_at < now) {
+    if has_expired(known, now) {
         return Err(unknown());
     }
     Ok(Principal::of(id, known))

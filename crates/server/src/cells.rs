@@ -1,10 +1,12 @@
 //! The cells of this server: one engine for each region, and the couriers between it and the ledger.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use bursar_api::Code;
 use bursar_core::cell::{Cell, NodeKey, Origin};
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{CellNo, Name};
@@ -13,16 +15,21 @@ use bursar_core::message::{ToCell, ToLedger};
 use bursar_engine::courier::{Courier, CourierError, Inbox, Letter, Mark, Outbox};
 use bursar_engine::follower::Follower;
 use bursar_engine::{
-    CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, LedgerCodec, Snapshotter, Stats,
-    Status, Vital,
+    CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, LedgerCodec, Stats, Status, Vital,
 };
 use bursar_journal::Journal;
 use tokio::sync::watch;
 
+use crate::cell_copy::{CellCopy, NewCellCopy};
 use crate::gateway::Gateway;
+use crate::problem::Failure;
 
 /// The shard that the only ledger is.
 pub const SHARD: u16 = 0;
+
+/// The most that ask at once what would become of a cell: each has a copy of it for a while, one after
+/// the other.
+const MAX_QUESTIONS: usize = 64;
 
 /// What a node was told last: the number of its agent's start, and a print of the orders.
 type Told = (u32, Vec<String>);
@@ -42,7 +49,12 @@ pub struct CellService {
     /// What each node was told last, so that a long poll answers at once only with news.
     told: Mutex<BTreeMap<NodeKey, Told>>,
     engine: Engine<CellCodec>,
-    _snapshots: Follower,
+    copy: CellCopy,
+    /// One question at a time may have a copy of its own.
+    questions: tokio::sync::Semaphore,
+    /// How many of them there are.
+    asked: AtomicUsize,
+    _follower: Follower,
 }
 
 /// The cells, by the name of their region.
@@ -57,11 +69,12 @@ pub struct StartedCell {
     region: Name,
     journal: Arc<dyn Journal>,
     engine: Engine<CellCodec>,
-    snapshots: Follower,
+    copy: CellCopy,
+    follower: Follower,
 }
 
 impl StartedCell {
-    /// Starts the writer of a cell, and a follower that puts snapshots away.
+    /// Starts the writer of a cell, and a copy that follows it and puts snapshots away.
     pub fn start(
         region: Name,
         journal: Arc<dyn Journal>,
@@ -69,13 +82,11 @@ impl StartedCell {
         options: EngineOptions,
         snapshot_every: u64,
     ) -> Result<StartedCell, String> {
-        let codec = Arc::new(CellCodec);
         // Before the writer takes the journal over: it reopens it.
-        let snapshots = Snapshotter::new(Arc::clone(&journal), Arc::clone(&codec), snapshot_every);
-        let snapshots = snapshots.map_err(|error| error.to_string())?;
-        let engine = Engine::start(Arc::clone(&journal), Arc::clone(&codec), clock, options);
-        let snapshots = Follower::start(Arc::clone(&journal), codec, engine.durable(), snapshots);
-        Ok(StartedCell { region, journal, engine, snapshots })
+        let copy = NewCellCopy::read(Arc::clone(&journal), snapshot_every)?;
+        let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
+        let (copy, follower) = copy.follow(engine.durable());
+        Ok(StartedCell { region, journal, engine, copy, follower })
     }
 
     /// The region.
@@ -84,10 +95,30 @@ impl StartedCell {
     }
 }
 
+/// One of those that ask what would become of a cell.
+struct Asked<'a>(&'a AtomicUsize);
+
+impl Asked<'_> {
+    fn enter(asked: &AtomicUsize) -> Result<Asked<'_>, Failure> {
+        let entered = Asked(asked);
+        if asked.fetch_add(1, Ordering::Relaxed) < MAX_QUESTIONS {
+            return Ok(entered);
+        }
+        let detail = "too many ask for quotes in this region at once; try again";
+        Err(Failure::new(Code::Unavailable, detail))
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl CellService {
     /// The cell under the number that the ledger gave it.
     pub fn new(started: StartedCell, number: CellNo) -> Result<CellService, String> {
-        let StartedCell { region, journal, engine, snapshots } = started;
+        let StartedCell { region, journal, engine, copy, follower } = started;
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
         let watching = move || {
@@ -111,8 +142,32 @@ impl CellService {
             moved,
             told: Mutex::default(),
             engine,
-            _snapshots: snapshots,
+            copy,
+            questions: tokio::sync::Semaphore::new(1),
+            asked: AtomicUsize::new(0),
+            _follower: follower,
         })
+    }
+
+    /// Asks what would become of the cell, on copies of it. `ask` may change the copy that it gets; each
+    /// of its questions gets another. One caller at a time, and never the writer's time.
+    pub async fn suppose<Q: Send + 'static, A: Send + 'static>(
+        &self,
+        questions: Vec<Q>,
+        ask: impl Fn(&mut Cell, Q) -> A + Send + 'static,
+    ) -> Result<Vec<A>, Failure> {
+        let internal = |detail: String| Failure::new(Code::Internal, detail);
+        let _asked = Asked::enter(&self.asked)?;
+        let position = self.gateway.read(|_| ()).await?.position;
+        let turn = self.questions.acquire().await;
+        let _turn = turn.map_err(|error| internal(error.to_string()))?;
+        let copy = self.copy.taken(position).await?;
+        let work = move || {
+            let answers = questions.into_iter().map(|question| ask(&mut copy.clone(), question));
+            answers.collect()
+        };
+        let answers = tokio::task::spawn_blocking(work).await;
+        answers.map_err(|error| internal(error.to_string()))
     }
 
     /// Its writer.

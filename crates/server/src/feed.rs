@@ -1,29 +1,33 @@
 //! What happens, as it happens: a copy of the ledger follows the journal and tells each event in
 //! the interface's words. The same copy makes the snapshots.
 
+mod past;
+mod told;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use bursar_api::amount::Sum;
 use bursar_api::audit::FeedEvent;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::event::{Event, Pieces, total};
-use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
-use bursar_core::ledger::job::OnExhausted;
+use bursar_core::ledger::event::Event;
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
 use bursar_engine::{Codec, Durable, LedgerCodec, Seen, SnapshotPace, replay};
-use bursar_journal::record::ledger::{decode_record, event_name};
 use bursar_journal::{Head, Journal, Record, Snapshot};
-use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::monotonic::Stopwatch;
-use crate::render::time;
+use told::tell;
 
 /// Events that are kept ready; older ones are read from the journal.
 const KEPT: usize = 65_536;
+
+/// The most events that are handed out at once.
+const MAX_READY: usize = 256;
+
+/// How many readings of old events go on at once. Each keeps some records in memory.
+const MAX_PAST_READINGS: usize = 4;
 
 /// The place of an event: its record and its number there.
 pub type Place = (u64, u32);
@@ -72,14 +76,14 @@ impl Ring {
         false
     }
 
-    /// The events behind a place. Of the last record that is not in the ring some may be missing, so
-    /// whoever has seen only a part of it reads the journal.
+    /// The next events behind a place. Of the last record that is not in the ring some may be
+    /// missing, so a listener that has seen only a part of it reads the journal.
     fn behind(&self, place: Place) -> Behind {
         if place < (self.complete_after, u32::MAX) {
             return Behind::Older(self.complete_after);
         }
         let first = self.events.partition_point(|(at, _)| *at <= place);
-        Behind::Ready(self.events.range(first..).cloned().collect())
+        Behind::Ready(self.events.range(first..).take(MAX_READY).cloned().collect())
     }
 }
 
@@ -106,12 +110,14 @@ pub struct Feed {
     ring: Arc<Mutex<Ring>>,
     copy: Arc<RwLock<(Ledger, u64)>>,
     reached: watch::Receiver<u64>,
+    /// Places for readings of old events.
+    past_readings: Semaphore,
     _follower: Follower,
 }
 
 /// What the feed has behind a place.
 pub enum Behind {
-    /// These, all that there are.
+    /// The next of them; none if all were seen.
     Ready(Vec<(Place, Arc<FeedEvent>)>),
     /// More than is kept: read the journal up to this position first.
     Older(u64),
@@ -140,7 +146,8 @@ impl Feed {
         };
         let codec = Arc::new(LedgerCodec);
         let follower = Follower::start(Arc::clone(&journal), codec, durable, copy);
-        Ok(Feed { journal, ring, copy: ledger, reached, _follower: follower })
+        let past_readings = Semaphore::new(MAX_PAST_READINGS);
+        Ok(Feed { journal, ring, copy: ledger, reached, past_readings, _follower: follower })
     }
 
     /// Looks at the copy: everything in it is durable, and the latest may not be in it yet.
@@ -161,48 +168,14 @@ impl Feed {
         self.reached.clone()
     }
 
-    /// The events behind a place.
+    /// The next events behind a place. Older ones are those that the copy has, so that it knows all
+    /// that they name.
     pub fn behind(&self, place: Place) -> Behind {
-        lock(&self.ring).behind(place)
-    }
-
-    /// Reads the events behind a place up to a position from the journal. Blocks.
-    pub fn read_older(
-        &self,
-        place: Place,
-        until: u64,
-        mut each: impl FnMut(Place, FeedEvent) -> bool,
-    ) -> Result<(), String> {
-        let words = |error: &dyn std::fmt::Display| error.to_string();
-        let mut ledger = Ledger::new();
-        let genesis = Head::genesis(self.journal.id());
-        for batch in self.journal.read(genesis).map_err(|error| words(&error))? {
-            let batch = batch.map_err(|error| words(&error))?;
-            for record in batch.frames() {
-                let record = record.map_err(|error| words(&error))?;
-                if record.position > until {
-                    return Ok(());
-                }
-                let bodies = decode_record(record.kind, record.body);
-                let mut number = 0;
-                for body in bodies.map_err(|error| words(&error))? {
-                    for event in &body.events {
-                        ledger.apply(record.time, event);
-                        let at = (record.position, number);
-                        number += 1;
-                        if at <= place {
-                            continue;
-                        }
-                        if let Some(event) = tell(&ledger, &record, at, event)
-                            && !each(at, event)
-                        {
-                            return Ok(());
-                        }
-                    }
-                }
-            }
+        let behind = lock(&self.ring).behind(place);
+        match behind {
+            Behind::Older(until) => Behind::Older(until.min(*self.reached.borrow())),
+            ready @ Behind::Ready(_) => ready,
         }
-        Ok(())
     }
 }
 
@@ -267,177 +240,6 @@ impl Projection<Ledger> for Copy {
             tracing::warn!(%error, "no snapshot");
         }
     }
-}
-
-fn amount(units: u64) -> Sum {
-    Sum::from_micros(units.into())
-}
-
-/// What is said of an event: whom it concerns, and its particulars.
-type Told = Option<(Option<AccountNo>, Value)>;
-
-/// An event in the interface's words; nothing for what is of no interest outside.
-fn tell(ledger: &Ledger, record: &Record<'_>, place: Place, event: &Event) -> Option<FeedEvent> {
-    let (account, data) = particulars(ledger, event)?;
-    Some(FeedEvent {
-        id: event_id(place),
-        kind: event_name(event).to_owned(),
-        at: time(record.time),
-        position: record.position,
-        account: account.map(|account| ledger.account(account).path.to_string()),
-        data,
-    })
-}
-
-fn particulars(ledger: &Ledger, event: &Event) -> Told {
-    let grant = |number: GrantNo| {
-        let grant = ledger.grant(number);
-        (Some(grant.account), grant.id.to_string())
-    };
-    let hold = |number: HoldNo| match ledger.hold(number) {
-        Some(hold) => (Some(hold.account), hold.id.to_string()),
-        None => (None, String::new()),
-    };
-    let of_pieces = |pieces: &Pieces| {
-        let first = pieces.first().map(|piece| ledger.bucket(piece.bucket).account);
-        (first, json!({ "amount": amount(total(pieces)) }))
-    };
-    let on_hold = |number: HoldNo, data: Value| {
-        let (account, id) = hold(number);
-        let mut data = data;
-        data["hold"] = id.into();
-        (account, data)
-    };
-    let on_job = |number: JobNo, data: Value| {
-        let mut data = data;
-        let job = ledger.job(number);
-        data["job"] = job.map(|job| job.order.id.to_string()).into();
-        (job.map(|job| job.order.account), data)
-    };
-    Some(match event {
-        Event::PolicySet(_)
-        | Event::Answered { .. }
-        | Event::Forgotten { .. }
-        | Event::RegionOpened { .. }
-        | Event::RegionBriefed { .. }
-        | Event::SetAside { .. }
-        | Event::HeldUpReviewed { .. }
-        | Event::CellTold { .. }
-        | Event::MessageReceived { .. } => return None,
-        Event::AccountOpened { account, .. }
-        | Event::AccountChanged { account, .. }
-        | Event::AccountFrozen { account }
-        | Event::AccountUnfrozen { account } => (Some(*account), json!({})),
-        Event::GrantIssued(issued) => {
-            let data =
-                json!({ "grant": issued.id.as_str(), "amount": amount(issued.amount.length()) });
-            (Some(issued.account), data)
-        }
-        Event::GrantActivated { grant: number } => {
-            let (account, id) = grant(*number);
-            (account, json!({ "grant": id }))
-        }
-        Event::GrantRevoked { grant: number, amount: units } => {
-            let (account, id) = grant(*number);
-            (account, json!({ "grant": id, "amount": amount(*units) }))
-        }
-        Event::BucketExpired { bucket, amount: units } => {
-            (Some(ledger.bucket(*bucket).account), json!({ "amount": amount(*units) }))
-        }
-        Event::ExpiryReversed { pieces } => of_pieces(pieces),
-        Event::ReturnExpired { hold, pieces } | Event::ReturnRevoked { hold, pieces } => {
-            let (_, data) = of_pieces(pieces);
-            on_hold(*hold, data)
-        }
-        Event::HoldPlaced(placed) => {
-            let data = json!({
-                "hold": placed.id.as_str(), "amount": amount(total(&placed.pieces))
-            });
-            (Some(placed.account), data)
-        }
-        Event::HoldExtended { hold, pieces, .. } => {
-            on_hold(*hold, json!({ "amount": amount(total(pieces)) }))
-        }
-        Event::HoldCaptured { hold, total, uncollected, .. } => {
-            let data = json!({ "total": total.to_string(), "uncollected": amount(*uncollected) });
-            on_hold(*hold, data)
-        }
-        Event::HoldCut { hold, cut } => {
-            let units = cut.iter().map(|slice| slice.amount).sum();
-            on_hold(*hold, json!({ "amount": amount(units) }))
-        }
-        Event::HoldClosed { hold, state, returned, .. } => {
-            let state = crate::render::hold_state(*state);
-            on_hold(*hold, json!({ "state": state, "returned": amount(*returned) }))
-        }
-        Event::Charged(charged) => {
-            let data = json!({
-                "charge": charged.id.as_str(), "amount": amount(total(&charged.pieces))
-            });
-            (Some(charged.account), data)
-        }
-        Event::Refunded { movement, hold } => {
-            let data = json!({
-                "refund": movement.id.as_str(), "amount": amount(total(&movement.pieces))
-            });
-            on_hold(*hold, data)
-        }
-        Event::CreditsMoved { movement, from, to } => {
-            let data = json!({
-                "transfer": movement.id.as_str(), "amount": amount(total(&movement.pieces)),
-                "to": ledger.account(*to).path.as_str()
-            });
-            (Some(*from), data)
-        }
-        Event::UncollectedCollected { movement, account } => {
-            let data = json!({
-                "collection": movement.id.as_str(), "amount": amount(total(&movement.pieces))
-            });
-            (Some(*account), data)
-        }
-        Event::BudgetSet { account, budget, .. } | Event::BudgetRemoved { account, budget } => {
-            (Some(*account), json!({ "budget": budget.as_str() }))
-        }
-        Event::BudgetThresholdReached { account, budget, percent, .. } => {
-            (Some(*account), json!({ "budget": budget.as_str(), "percent": percent }))
-        }
-        Event::CreditsDenied { account, refusal } => {
-            (Some(*account), json!({ "code": refusal.code() }))
-        }
-        Event::HoldRevived { hold, .. } => on_hold(*hold, json!({})),
-        Event::QuotaSet { account, .. } | Event::QuotaRemoved { account, .. } => {
-            (Some(*account), json!({}))
-        }
-        Event::JobSubmitted { order, .. } => {
-            (Some(order.account), json!({ "job": order.id.as_str() }))
-        }
-        Event::HoldPinned { hold, rate, returned, .. } => {
-            let units = returned.iter().map(|slice| slice.amount).sum();
-            let price = rate.per_gpu_hour.to_string();
-            on_hold(*hold, json!({ "per_gpu_hour": price, "returned": amount(units) }))
-        }
-        Event::AttemptConfirmed(confirmed) => on_job(confirmed.job, json!({})),
-        Event::AttemptStarted { job }
-        | Event::AttemptStopping { job }
-        | Event::CancelAsked { job }
-        | Event::DependenciesMet { job, .. } => on_job(*job, json!({})),
-        Event::AttemptFunded { job, funded_ms, .. } => {
-            on_job(*job, json!({ "funded_seconds": funded_ms.map(|ms| ms / 1000) }))
-        }
-        Event::ExhaustionWarned { job, ends_at, then } => {
-            let then = match then {
-                OnExhausted::Stop => "stop",
-                OnExhausted::Overdraft => "overdraft",
-            };
-            on_job(*job, json!({ "ends_at": ends_at.to_string(), "then": then }))
-        }
-        Event::AttemptEnded { job, end } => {
-            on_job(*job, json!({ "gpu_ms": end.gpu_ms, "charged": amount(end.charged) }))
-        }
-        Event::JobEnded { job, state } => {
-            on_job(*job, json!({ "state": crate::render_job::state(*state).as_str() }))
-        }
-    })
 }
 
 #[cfg(test)]

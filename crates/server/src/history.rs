@@ -34,6 +34,9 @@ const KEPT_WITHIN: Duration = Duration::from_millis(500);
 /// How long a query waits for history to come as far as the ledger was.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Connections that are kept for the next questions; each has a cache of its own.
+const MAX_IDLE: usize = 16;
+
 /// History, and the journal for proofs.
 pub struct HistoryService {
     journal: Arc<dyn Journal>,
@@ -103,7 +106,10 @@ impl HistoryService {
                 None => History::new(Sqlite::open_read_only(&path)?),
             };
             let answer = ask(&history).and_then(|answer| Ok((answer, history.position()?)));
-            free().push(history);
+            let mut idle = free();
+            if idle.len() < MAX_IDLE {
+                idle.push(history);
+            }
             answer
         });
         match answer.await {

@@ -29,6 +29,9 @@ pub struct LimitOptions {
     /// Requests that are handled at once: reads are shed at half of it, changes at three quarters, and
     /// metering when it fills all of it by itself.
     pub in_flight: NonZeroU32,
+    /// Requests that only wait at once: long polls, streams, reads that wait for a position. A tenant
+    /// has a quarter of these places, a key a thirty-second part for streams.
+    pub waiting: NonZeroU32,
 }
 
 impl Default for LimitOptions {
@@ -39,6 +42,7 @@ impl Default for LimitOptions {
             per_tenant: rate(5_000),
             operations: rate(50_000),
             in_flight: rate(8_192),
+            waiting: rate(8_192),
         }
     }
 }
@@ -195,11 +199,16 @@ impl Drop for HeldBack<'_> {
 }
 
 /// A request that only waits does not count until it goes on.
-pub struct Aside<'a>(&'a Load);
+pub struct Aside<'a> {
+    load: &'a Load,
+    priority: Priority,
+}
 
 impl Drop for Aside<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
+        for count in self.load.counts(self.priority) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -211,11 +220,8 @@ pub struct Admitted<'a> {
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        if self.priority != Priority::Health {
-            self.load.in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
-        if self.priority == Priority::Metering {
-            self.load.metering.fetch_sub(1, Ordering::Relaxed);
+        for count in self.load.counts(self.priority) {
+            count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -228,10 +234,19 @@ impl Load {
         Load { in_flight, metering, most, held_back }
     }
 
-    /// Steps aside while waiting for something that costs nothing.
-    pub fn aside(&self) -> Aside<'_> {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        Aside(self)
+    /// What a request of this priority counts in.
+    fn counts(&self, priority: Priority) -> impl Iterator<Item = &AtomicUsize> {
+        let in_flight = (priority != Priority::Health).then_some(&self.in_flight);
+        let metering = (priority == Priority::Metering).then_some(&self.metering);
+        in_flight.into_iter().chain(metering)
+    }
+
+    /// Steps aside while an admitted request waits for something that costs nothing.
+    pub fn aside(&self, priority: Priority) -> Aside<'_> {
+        for count in self.counts(priority) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        Aside { load: self, priority }
     }
 
     /// Waits before somebody is told that they were shed. Who asks again at once would else be shed
@@ -350,6 +365,22 @@ mod tests {
         }
         drop(inside);
         assert_eq!(load.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_request_that_waits_gives_up_every_place_that_it_took() {
+        let two = NonZeroU32::new(2).expect("not zero");
+        let load = Load::new(LimitOptions { in_flight: two, ..LimitOptions::default() });
+        for priority in [Priority::Metering, Priority::Change, Priority::Read] {
+            let polls = [(); 4].map(|()| {
+                let admitted = load.admit(priority).expect("those that wait are not counted");
+                (load.aside(priority), admitted)
+            });
+            let next = load.admit(Priority::Metering).expect("there is room for a settlement");
+            drop((polls, next));
+        }
+        assert_eq!(load.in_flight(), 0);
+        assert_eq!(load.metering.load(Ordering::Relaxed), 0);
     }
 
     #[test]

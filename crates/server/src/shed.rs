@@ -67,6 +67,7 @@ mod tests {
             base_url: "https://bursar.test".into(),
             min_position: None,
             body_patience: Duration::MAX,
+            priority: crate::limits::Priority::Read,
         };
         let shed = Shed::new(&meta.base_url);
         let said = meta::scope(meta.clone(), async { too_much().into_response() }).await;

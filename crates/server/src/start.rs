@@ -41,6 +41,7 @@ use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::shed::Shed;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
+use crate::waits::Waits;
 use crate::{auth, checkpoint, root_key, selfcheck, serve};
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
@@ -310,10 +311,12 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
             ids: IdMaker::new(0),
             limits: Limits::new(config.limits),
             load: Load::new(config.limits),
+            waits: Waits::new(config.limits),
             shed: Shed::new(&base_url),
             metrics,
             root: auth::hash(&root.key),
             body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
+            write_patience: Duration::from_millis(config.timeouts.write_ms.get()),
             base_url,
             status: Box::new(move || {
                 let (ledger, directory) = (&ledger_status, &directory_status);

@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 /// Which route was asked for, and what came of it.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
-    method: Cow<'static, str>,
+    method: &'static str,
     route: Cow<'static, str>,
     status: u16,
 }
@@ -76,6 +76,7 @@ pub struct Metrics {
     durations: Family<Route, Histogram>,
     problems: Family<Refused, Counter>,
     in_flight: Gauge,
+    only_waiting: Gauge,
     waiting: Family<Machine, Gauge>,
     batches: Family<Machine, Gauge>,
     records: Family<Machine, Gauge>,
@@ -129,6 +130,7 @@ impl Metrics {
             durations,
             problems: Family::default(),
             in_flight: Gauge::default(),
+            only_waiting: Gauge::default(),
             waiting: Family::default(),
             batches: Family::default(),
             records: Family::default(),
@@ -169,6 +171,8 @@ impl Metrics {
         );
         all.register("problems", "Answers that were problems, by code", self.problems.clone());
         all.register("http_in_flight", "Requests being handled", self.in_flight.clone());
+        let help = "Long polls, streams and reads that wait for a position";
+        all.register("http_waiting", help, self.only_waiting.clone());
         all.register("mailbox_waiting", "Messages waiting for answers", self.waiting.clone());
         all.register("nodes", "Nodes that are registered", self.nodes.clone());
         all.register("nodes_ready", "Nodes that take work", self.nodes_ready.clone());
@@ -226,7 +230,7 @@ impl Metrics {
     /// Counts an answered request.
     pub fn request(
         &self,
-        method: Cow<'static, str>,
+        method: &'static str,
         route: Cow<'static, str>,
         status: u16,
         took: Duration,
@@ -310,6 +314,11 @@ impl Metrics {
         set(&self.serving, u64::from(*status == Status::Serving));
     }
 
+    /// Notes how many requests only wait.
+    pub fn only_waiting(&self, count: usize) {
+        self.only_waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Everything, in the text form that Prometheus reads.
     pub fn text(&self, in_flight: usize, history_position: u64) -> String {
         self.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
@@ -328,7 +337,7 @@ mod tests {
     #[test]
     fn what_happened_is_counted_under_stable_names() {
         let metrics = Metrics::new();
-        metrics.request("POST".into(), "/v1/holds".into(), 201, Duration::from_millis(3));
+        metrics.request("POST", "/v1/holds".into(), 201, Duration::from_millis(3));
         metrics.problem("not_found");
         metrics.violation();
         metrics.append(LEDGER, Written { took: Duration::from_micros(150), records: 3 });

@@ -114,7 +114,7 @@ fn scan<C: Codec>(
 }
 
 /// The last batch before the one that has a record.
-fn batch_before_record(journal: &dyn Journal, position: u64) -> Result<Head, String> {
+pub(crate) fn batch_before_record(journal: &dyn Journal, position: u64) -> Result<Head, String> {
     let words = |error: bursar_journal::JournalError| error.to_string();
     let mut low = Head::genesis(journal.id());
     let mut high = journal.head().map_err(words)?.sequence;

@@ -10,6 +10,7 @@ mod failures;
 mod funds;
 mod gpus;
 mod idling;
+mod lasting;
 mod postgres;
 mod queueing;
 mod repeats;

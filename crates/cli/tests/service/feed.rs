@@ -13,6 +13,17 @@ async fn events(
     last: Option<&str>,
     count: usize,
 ) -> Vec<Value> {
+    events_until(server, key, path, last, |found| found.len() >= count).await
+}
+
+/// Reads events off a stream until those that have come are enough.
+async fn events_until(
+    server: &Server,
+    key: &str,
+    path: &str,
+    last: Option<&str>,
+    is_enough: impl Fn(&[Value]) -> bool,
+) -> Vec<Value> {
     let mut request = server.client.get(format!("{}{path}", server.url)).bearer_auth(key);
     if let Some(last) = last {
         request = request.header("Last-Event-ID", last);
@@ -21,7 +32,7 @@ async fn events(
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     let mut text = String::new();
     let mut found = Vec::new();
-    while found.len() < count {
+    while !is_enough(&found) {
         let chunk = stream.chunk().await.expect("no error").expect("the stream goes on");
         text.push_str(std::str::from_utf8(&chunk).expect("text"));
         while let Some((event, rest)) = text.split_once("\n\n") {
@@ -60,6 +71,99 @@ async fn events_go_on_behind_the_last_one_that_was_seen_also_after_a_restart() {
     let again = events(&server, &root, "/v1/events?after=0", None, 4).await;
     assert_eq!(again, all, "older events come from the journal");
     server.call("GET", "/v1/events?after=nonsense", Value::Null).await.problem("invalid_field");
+}
+
+/// A year in which numbers of holds are used again and again, and most is forgotten.
+async fn a_year(server: &Server) {
+    server.tree().await;
+    server.grant("g", "acme", "1000").await;
+    for month in 0..12 {
+        for number in 0..3 {
+            let id = format!("h{month}.{number}");
+            let account = ["acme", "acme:nlp", "acme:vision"][number];
+            let hold = json!({ "id": id, "account": account, "amount": "3", "ttl_seconds": 86400 });
+            server.call("POST", "/v1/holds", hold).await.expect(201);
+            let capture = json!({ "total": "1" });
+            server.call("POST", &format!("/v1/holds/{id}/capture"), capture).await.expect(200);
+        }
+        let end = format!("/v1/holds/h{month}.1/settle");
+        server.call("POST", &end, json!({ "total": "2" })).await.expect(200);
+        let charge = json!({ "id": format!("c{month}"), "account": "acme", "amount": "1" });
+        server.call("POST", "/v1/charges", charge).await.expect(201);
+        let refund = json!({ "charge": format!("c{month}"), "amount": "0.5" });
+        server.call("POST", "/v1/refunds", refund).await.expect(201);
+        let operations: Vec<Value> = [0, 2]
+            .map(|number| {
+                json!({
+                    "method": "POST", "path": format!("/v1/holds/h{month}.{number}/release"),
+                    "body": {}
+                })
+            })
+            .into();
+        let batch = json!({ "operations": operations, "atomic": true });
+        server.call("POST", "/v1/batch", batch).await.expect(200);
+        server.advance(40 * 86_400).await;
+    }
+    server.open("the-end", "org").await;
+}
+
+#[tokio::test]
+async fn what_is_told_of_long_ago_is_what_was_told_when_it_happened() {
+    let mut server = Server::start();
+    let root = server.root.clone();
+    let live = {
+        let is_over = |found: &[Value]| {
+            found.last().is_some_and(|event: &Value| event["account"] == "the-end")
+        };
+        let follow = events_until(&server, &root, "/v1/events?after=0", None, is_over);
+        tokio::join!(follow, a_year(&server)).0
+    };
+    assert!(live.len() > 100, "{} events", live.len());
+    assert!(live.iter().all(|event| event["data"]["hold"] != ""), "{live:?}");
+    server.crash_and_restart(&["--clock", "manual"]);
+    let all = |last: Option<String>, count: usize| {
+        let server = &server;
+        let root = root.clone();
+        async move { events(server, &root, "/v1/events?after=0", last.as_deref(), count).await }
+    };
+    // Eight at once, and each may begin anywhere.
+    let places = [0, 1, 9, 17, 30, 77, 100, live.len() - 2];
+    let reads = places.map(|place| {
+        let last = live[place]["id"].as_str().map(str::to_owned);
+        all(last, live.len() - place - 1)
+    });
+    for (place, told) in places.into_iter().zip(futures_util::future::join_all(reads).await) {
+        assert_eq!(told, live[place + 1..], "behind {place}");
+    }
+    assert_eq!(all(None, live.len()).await, live);
+    let scoped = server.key("viewer", "acme:vision").await;
+    let own = |event: &&Value| event["account"] == "acme:vision";
+    let wanted: Vec<Value> = live.iter().filter(own).cloned().collect();
+    let told = events(&server, &scoped, "/v1/events?after=0", None, wanted.len()).await;
+    assert_eq!(told, wanted);
+}
+
+#[tokio::test]
+async fn a_cursor_of_the_feed_that_no_event_has_is_refused() {
+    let server = Server::start();
+    server.open("acme", "org").await;
+    for cursor in [
+        "evt_18446744073709551615_4294967295",
+        "evt_9223372036854775807_0",
+        "evt_000000999999_0000",
+        "evt_1_99999999999",
+        "evt_-1_0",
+        "-1",
+        "18446744073709551616",
+    ] {
+        let path = format!("/v1/events?after={cursor}");
+        let refused = server.call("GET", &path, Value::Null).await.problem("invalid_field");
+        assert_eq!(refused["param"], "after", "{cursor}");
+        let last = [("Last-Event-ID", cursor)];
+        let root = server.root.clone();
+        let refused = server.send("GET", "/v1/events", Value::Null, &root, &last).await;
+        refused.problem("invalid_field");
+    }
 }
 
 fn bytes(hex: &Value) -> Vec<u8> {

@@ -116,3 +116,21 @@ async fn when_too_much_is_waiting_reads_are_shed_before_holds_and_holds_before_s
     look().await.expect(200);
     settle(1).await.expect(200);
 }
+
+#[tokio::test]
+async fn what_a_caller_invents_is_no_label_of_a_metric() {
+    let server = Server::start();
+    for number in 0..20 {
+        let method = format!("BREW{number}");
+        let path = format!("/v1/invented/{number}?x={number}");
+        server.send(&method, &path, Value::Null, &server.root.clone(), &[]).await;
+        server.send(&method, "/v1/holds", Value::Null, &server.root.clone(), &[]).await;
+        server.call("GET", &format!("/v1/holds/h{number}"), Value::Null).await.problem("not_found");
+    }
+    let text = server.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);
+    let text = text.as_str().expect("text");
+    for invented in ["BREW", "invented", "h1"] {
+        assert!(!text.contains(invented), "{invented} is in:\n{text}");
+    }
+    assert!(text.contains("method=\"other\""), "{text}");
+}

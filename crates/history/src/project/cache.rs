@@ -32,7 +32,7 @@ pub(super) struct Cache {
     buckets: Kept<BucketRow>,
     pub(super) holds: Kept<LiveHold>,
     pub(super) lists: Added,
-    pub(super) decisions: NewBlocks<5>,
+    pub(super) decisions: NewBlocks<6>,
     pub(super) entries: NewBlocks<11>,
     /// What is added to hours of accounts that are over.
     pub(super) usage: FxHashMap<(i64, u32), Usage>,

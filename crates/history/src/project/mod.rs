@@ -10,6 +10,7 @@ mod holds;
 mod jobs;
 mod levels;
 mod live;
+mod numbered_holds;
 mod usage;
 
 use bursar_core::ledger::id::{JobNo, Name};
@@ -24,6 +25,8 @@ use crate::lists::{ListOf, decision};
 pub(crate) use accounts::decode_rest;
 use cache::Cache;
 use live::HoldNumbers;
+pub use numbered_holds::named_by_number;
+pub(crate) use numbered_holds::{decode_holds, encode_holds};
 pub(crate) use usage::{Usage, hour_of};
 
 /// Records whose rows may wait to be written: enough that rows which change in several of them are written once, few
@@ -58,6 +61,8 @@ pub(crate) struct Step {
     touched: Few<u32>,
     /// The jobs that it concerns.
     jobs: Few<JobNo>,
+    /// For each event that names a hold by its number alone, that hold's number here.
+    holds: SmallVec<[i64; 2]>,
 }
 
 /// A few different things, in the order in which they came.
@@ -187,9 +192,12 @@ impl<D: Database> History<D> {
         for (item, body) in (0..).zip(record.bodies) {
             let (touched, jobs) = (Few::default(), Few::default());
             let (position, at) = (record.position, record.at);
-            let mut step = Step { position, item, at, touched, jobs };
+            let mut step = Step { position, item, at, touched, jobs, holds: SmallVec::new() };
             for event in &body.events {
                 self.apply_event(&mut step, event)?;
+                if let Some(hold) = named_by_number(event) {
+                    step.holds.push(self.live_hold(hold.0)?.hold);
+                }
             }
             self.record(&step, body)?;
         }
@@ -229,6 +237,7 @@ impl<D: Database> History<D> {
             header.map(|header| header.command as u32).into(),
             refusal.into(),
             events.into(),
+            encode_holds(&step.holds),
         ];
         self.cache.decisions.push(number, row);
         for account in self.with_those_above(&step.touched)?.0 {

@@ -6,6 +6,7 @@ mod audit;
 mod cursor;
 mod entries;
 mod jobs;
+mod names;
 mod past;
 mod statement;
 mod usage;
@@ -15,6 +16,7 @@ pub use audit::{AuditEntry, AuditFilter};
 pub use cursor::{Cursor, Page};
 pub use entries::EntriesOf;
 pub use jobs::PastJob;
+pub use names::Named;
 pub use statement::{AsOf, Statement};
 pub use usage::{AccountUsage, BudgetHistory, BurnHour, Ranked, RankedJob, TopBy, TopJobsBy};
 

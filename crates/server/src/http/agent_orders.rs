@@ -14,6 +14,7 @@ use bursar_core::time::Timestamp;
 
 use super::agent_logs::{Known, rank_in};
 use crate::app::App;
+use crate::auth::{Principal, no_longer_works};
 use crate::cells::CellService;
 use crate::problem::Failure;
 
@@ -137,6 +138,7 @@ fn print(orders: &[Order]) -> Vec<String> {
 /// started again meanwhile, or the node is gone, the wait ends with that.
 pub(super) async fn wait_for_orders(
     app: &App,
+    principal: &Principal,
     cell: &CellService,
     (beat, known): (&command::Heartbeat, &Known),
     wait: Duration,
@@ -145,7 +147,12 @@ pub(super) async fn wait_for_orders(
     let mut stopped = app.stopped.clone();
     let deadline = tokio::time::sleep(wait.min(LONGEST_WAIT));
     tokio::pin!(deadline);
-    let _aside = app.load.aside();
+    let waits = (!wait.is_zero()).then(|| app.wait_aside(principal)).transpose();
+    let _waits = waits.map_err(|failure| {
+        let detail = format!("the report was taken; {}", failure.problem.detail);
+        Failure::new(failure.problem.code, detail).retry_after(1)
+    })?;
+    let poll = app.waits.poll_of(cell.number, &beat.node);
     loop {
         moved.mark_unchanged();
         let orders = orders(app, cell, (beat, known)).await?;
@@ -155,6 +162,8 @@ pub(super) async fn wait_for_orders(
         tokio::select! {
             () = &mut deadline => return Ok(orders),
             changed = moved.changed() => if changed.is_err() { return Ok(orders) },
+            () = poll.replaced() => return Ok(orders),
+            () = app.until_key_ends(principal) => return Err(no_longer_works()),
             _ = stopped.changed() => return Ok(orders),
         }
     }

@@ -288,7 +288,7 @@ pub(super) async fn heartbeat(
     app.settle_if_manual().await?;
     let wait = Duration::from_secs(query.wait_seconds.unwrap_or(0).into());
     let wait = if foreign.is_empty() { wait } else { Duration::ZERO };
-    let mut orders = wait_for_orders(&app, cell, (&said, &known), wait).await?;
+    let mut orders = wait_for_orders(&app, &caller.principal, cell, (&said, &known), wait).await?;
     orders.extend(foreign.into_iter().map(forget));
     Ok(json(StatusCode::OK, &Orders { orders, lease_until: time(lease_until) }))
 }

@@ -1,31 +1,23 @@
-//! The audit trail, its proofs, and the feed of events.
+//! The audit trail and its proofs.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
 use bursar_api::Code;
-use bursar_api::audit::{
-    AuditQuery, AuditRecord, Checkpoint, EventsQuery, FeedEvent, Proof, ProofQuery,
-};
+use bursar_api::audit::{AuditQuery, AuditRecord, Checkpoint, Proof, ProofQuery};
 use bursar_api::list::List;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_history::query::{AuditEntry, AuditFilter};
-use futures_util::stream;
-use tokio::sync::mpsc;
 
 use super::change::{Answer, job_named, json};
 use super::extract::{Caller, Params};
 use super::list::page_size;
 use crate::app::App;
-use crate::auth::{Principal, tenant_of};
+use crate::auth::tenant_of;
 use crate::checkpoint::Proven;
-use crate::feed::{Behind, Place, read_event_id};
 use crate::operation::find;
 use crate::past_jobs;
 use crate::problem::Failure;
@@ -137,102 +129,4 @@ pub(super) async fn get_proof(
 async fn prove(app: &App, position: Option<u64>) -> Result<Proven, Failure> {
     let seen = app.read(|_| ()).await?;
     app.history.prove(app.signing.clone(), (seen.position, seen.at), position).await
-}
-
-/// What happens in the key's scope, as server-sent events.
-///
-/// Each carries a `FeedEvent` as its data. After a broken connection `Last-Event-ID` goes on where
-/// it ended, however long ago.
-#[utoipa::path(get, path = "/v1/events", tag = "audit", operation_id = "follow_events",
-    params(EventsQuery,
-        ("Last-Event-ID" = Option<String>, Header, description = "The last event already seen")),
-    responses((status = 200, description = "The events", body = FeedEvent,
-        content_type = "text/event-stream")))]
-pub(super) async fn events(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Params(query): Params<EventsQuery>,
-    headers: HeaderMap,
-) -> Result<Response, Failure> {
-    caller.principal.require("follow_events")?;
-    // Before the position is read: what comes after it is then told.
-    let listener = app.feed.listen();
-    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    let after = match last.or(query.after.as_deref()) {
-        Some(id) => {
-            let reason = "pass the id of an event, or 0 for the beginning";
-            read_event_id(id).ok_or_else(|| Failure::invalid("after", reason))?
-        }
-        None => (app.read(|_| ()).await?.position, u32::MAX),
-    };
-    let (sender, receiver) = mpsc::channel::<Arc<FeedEvent>>(256);
-    tokio::spawn(async move {
-        follow(app, caller.principal, after, sender).await;
-        drop(listener);
-    });
-    let events = stream::unfold(receiver, |mut receiver| async move {
-        let event = receiver.recv().await?;
-        let data = serde_json::to_string(&*event).unwrap_or_default();
-        let shown = Event::default().id(event.id.clone()).event(event.kind.clone()).data(data);
-        Some((Ok::<Event, Infallible>(shown), receiver))
-    });
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
-}
-
-fn is_visible(principal: &Principal, event: &FeedEvent) -> bool {
-    match &event.account {
-        Some(account) => principal.sees(account),
-        None => principal.scope.is_none(),
-    }
-}
-
-/// Sends events until the client has gone or the server ends.
-async fn follow(
-    app: Arc<App>,
-    principal: Principal,
-    mut after: Place,
-    sender: mpsc::Sender<Arc<FeedEvent>>,
-) {
-    let mut reached = app.feed.reached();
-    let mut stopped = app.stopped.clone();
-    loop {
-        match app.feed.behind(after) {
-            Behind::Older(until) => {
-                if older(&app, &principal, after, until, &sender).await.is_err() {
-                    return;
-                }
-                after = (until, u32::MAX);
-            }
-            Behind::Ready(events) => {
-                for (place, event) in events {
-                    after = place;
-                    if is_visible(&principal, &event) && sender.send(event).await.is_err() {
-                        return;
-                    }
-                }
-                tokio::select! {
-                    changed = reached.changed() => if changed.is_err() { return },
-                    _ = stopped.wait_for(|stopped| *stopped) => return,
-                    () = sender.closed() => return,
-                }
-            }
-        }
-    }
-}
-
-async fn older(
-    app: &Arc<App>,
-    principal: &Principal,
-    after: Place,
-    until: u64,
-    sender: &mpsc::Sender<Arc<FeedEvent>>,
-) -> Result<(), Failure> {
-    let (app, principal, sender) = (Arc::clone(app), principal.clone(), sender.clone());
-    let read = tokio::task::spawn_blocking(move || {
-        app.feed.read_older(after, until, |_, event| {
-            !is_visible(&principal, &event) || sender.blocking_send(Arc::new(event)).is_ok()
-        })
-    });
-    let internal = |detail: String| Failure::new(Code::Internal, detail);
-    read.await.map_err(|error| internal(error.to_string()))?.map_err(internal)
 }

@@ -17,7 +17,7 @@ use tower::Service;
 
 use super::change::Answer;
 use super::extract::{Caller, Params, Path, Sent, receive};
-use super::middleware::{Asked, admit, observed};
+use super::middleware::{Asked, admit, observed, while_key_works};
 use super::router::router;
 use super::{balance, charges, holds};
 use crate::app::App;
@@ -41,13 +41,14 @@ impl Front {
             return self.router.clone().call(request.map(Body::new)).await;
         };
         let asked = Asked::known(busy.method(), busy.route(), request.uri());
-        let priority = asked.priority;
+        let (priority, may_wait) = (asked.priority, asked.may_wait());
         let work = async {
             let (parts, body) = request.into_parts();
             let (principal, limits) = match admit(&self.app, &parts.headers, priority) {
                 Ok(admitted) => admitted,
                 Err(failure) => return failure.into_response(),
             };
+            let holder = may_wait.then(|| principal.clone());
             let answer = async {
                 let caller = Caller::of(principal, &parts)?;
                 let body = match busy {
@@ -56,7 +57,13 @@ impl Front {
                 };
                 busy.handle(&self.app, caller, &parts, &body).await
             };
-            let mut response = answer.await.into_response();
+            let answer = async { answer.await.into_response() };
+            let mut response = match holder {
+                None => answer.await,
+                Some(holder) => while_key_works(&self.app, &holder, priority, answer)
+                    .await
+                    .unwrap_or_else(IntoResponse::into_response),
+            };
             response.headers_mut().extend(limits);
             response
         };

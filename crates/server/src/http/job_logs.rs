@@ -18,11 +18,12 @@ use super::change::{Answer, job_named};
 use super::extract::{Caller, Params, Path};
 use crate::app::App;
 use crate::attempt_ids::stored;
-use crate::auth::tenant_of;
+use crate::auth::{Principal, tenant_of};
 use crate::logs::{NodeTag, Output};
 use crate::operation::find;
 use crate::problem::Failure;
 use crate::render_job::{attempt_name, place_of};
+use crate::waits::{Wait, WaitPlace};
 
 /// How long to wait for more output.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -86,6 +87,14 @@ struct Reading {
     source: Source,
     offset: u64,
     follow: bool,
+    principal: Principal,
+    /// Kept while it follows.
+    _place: Option<WaitPlace>,
+}
+
+/// Breaks the answer off: an end in order would say that the output was complete.
+fn key_ended() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the key works no more")
 }
 
 impl Reading {
@@ -112,6 +121,9 @@ impl Reading {
     /// The next piece; nothing at the end.
     async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
+            if !self.principal.works(&self.app.directory.current(), self.app.clock.now()) {
+                return Err(key_ended());
+            }
             // Looked at first: what is written before the end is read after it.
             let ended = !self.follow || self.has_ended().await;
             if let Some(output) = self.output().await {
@@ -131,6 +143,7 @@ impl Reading {
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
                 _ = stopped.changed() => return Ok(None),
+                () = self.app.until_key_ends(&self.principal) => return Err(key_ended()),
             }
         }
     }
@@ -153,7 +166,9 @@ pub(super) async fn get(
     caller.principal.require("get_job_logs")?;
     let source = source(&app, &account, &id, query.attempt, query.rank.unwrap_or(0)).await?;
     let follow = query.follow.unwrap_or(false);
-    let reading = Reading { app, source, offset: 0, follow };
+    let place = follow.then(|| app.waits.enter(&caller.principal, Wait::Stream)).transpose()?;
+    let principal = caller.principal;
+    let reading = Reading { app, source, offset: 0, follow, principal, _place: place };
     let pieces = stream::try_unfold(reading, |mut reading| async move {
         Ok::<_, std::io::Error>(reading.next().await?.map(|piece| (piece, reading)))
     });

@@ -1,13 +1,15 @@
 //! What is known about the request being handled, wherever it is needed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bursar_api::Code;
 
+use crate::auth::Principal;
 use crate::ids::RequestId;
+use crate::limits::Priority;
 
 /// About one request.
 #[derive(Clone, Debug)]
@@ -20,12 +22,15 @@ pub(crate) struct Meta {
     pub min_position: Option<u64>,
     /// How long the client may take to send its body.
     pub body_patience: Duration,
+    /// What the request is for.
+    pub priority: Priority,
 }
 
 tokio::task_local! {
     static META: Meta;
     static PROBLEM: Cell<Option<Code>>;
     static SENDER: Cell<u64>;
+    static CALLER: RefCell<Option<Principal>>;
 }
 
 /// Runs a request with what is known about it; also says with which problem it ended, if any.
@@ -35,6 +40,7 @@ pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, O
         (result, PROBLEM.with(Cell::get))
     };
     let inner = SENDER.scope(Cell::new(0), META.scope(meta, inner));
+    let inner = CALLER.scope(RefCell::default(), inner);
     PROBLEM.scope(Cell::new(None), inner).await
 }
 
@@ -70,6 +76,23 @@ pub(crate) fn note_sender(tenant: &str) {
 /// The tenant that asks, as a number; zero for the server itself.
 pub(crate) fn sender() -> u64 {
     SENDER.try_with(Cell::get).unwrap_or(0)
+}
+
+/// What the request is for.
+pub(crate) fn priority() -> Priority {
+    META.try_with(|meta| meta.priority).unwrap_or(Priority::Health)
+}
+
+/// Notes who asks, if the request may have to wait.
+pub(crate) fn note_caller(principal: &Principal) {
+    if min_position().is_some() {
+        let _ = CALLER.try_with(|caller| *caller.borrow_mut() = Some(principal.clone()));
+    }
+}
+
+/// Who asks, if the request may have to wait.
+pub(crate) fn caller() -> Option<Principal> {
+    CALLER.try_with(|caller| caller.borrow().clone()).ok().flatten()
 }
 
 /// Notes the problem with which the request ends, for the metrics.

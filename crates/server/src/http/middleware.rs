@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
@@ -56,9 +56,16 @@ fn route_of(request: &Request) -> String {
     matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned())
 }
 
+/// The method as metrics and logs name it. A caller may invent methods without end; those are one.
+fn known_method(method: &Method) -> &'static str {
+    const KNOWN: [&str; 9] =
+        ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
+}
+
 /// What is known of a request before it is handled.
 pub(super) struct Asked {
-    method: Cow<'static, str>,
+    method: &'static str,
     /// The route as the description has it.
     route: Cow<'static, str>,
     pub(super) priority: Priority,
@@ -71,14 +78,19 @@ impl Asked {
     pub(super) fn known(method: &'static str, route: &'static str, uri: &Uri) -> Asked {
         let priority = priority(method, route);
         let wanted = min_position(uri.query());
-        Asked { method: method.into(), route: route.into(), priority, wanted }
+        Asked { method, route: route.into(), priority, wanted }
     }
 
     fn matched(request: &Request) -> Asked {
-        let (method, route) = (request.method().to_string(), route_of(request));
-        let priority = priority(&method, &route);
+        let (method, route) = (known_method(request.method()), route_of(request));
+        let priority = priority(method, &route);
         let wanted = min_position(request.uri().query());
-        Asked { method: method.into(), route: route.into(), priority, wanted }
+        Asked { method, route: route.into(), priority, wanted }
+    }
+
+    /// Whether it may wait for a position.
+    pub(super) fn may_wait(&self) -> bool {
+        matches!(self.wanted, Ok(Some(_)))
     }
 }
 
@@ -104,6 +116,7 @@ pub(super) async fn observed(
         base_url: Arc::clone(&app.base_url),
         min_position: wanted.as_ref().ok().copied().flatten(),
         body_patience: app.body_patience,
+        priority,
     };
     let position = tracing::field::Empty;
     let span = tracing::info_span!("request", %request_id, %method, %route, position);
@@ -171,10 +184,28 @@ pub(super) async fn authenticate(
 ) -> Result<Response, Failure> {
     let priority = priority(request.method().as_str(), &route_of(&request));
     let (principal, limits) = admit(&app, request.headers(), priority)?;
-    request.extensions_mut().insert(principal);
-    let mut response = next.run(request).await;
+    request.extensions_mut().insert(principal.clone());
+    let mut response = while_key_works(&app, &principal, priority, next.run(request)).await?;
     response.headers_mut().extend(limits);
     Ok(response)
+}
+
+/// Answers a request that reads, as long as its key works. A change is answered whatever happens to
+/// the key meanwhile: it may have been made.
+pub(super) async fn while_key_works(
+    app: &App,
+    principal: &Principal,
+    priority: Priority,
+    answer: impl Future<Output = Response>,
+) -> Result<Response, Failure> {
+    if priority != Priority::Read {
+        return Ok(answer.await);
+    }
+    tokio::select! {
+        biased;
+        answer = answer => Ok(answer),
+        () = app.until_key_ends(principal) => Err(auth::no_longer_works()),
+    }
 }
 
 /// Who asks, and what the answer says of their limits.
@@ -192,12 +223,25 @@ pub(super) fn admit(
     // A key of the platform takes turns by itself.
     meta::note_sender(principal.tenant().unwrap_or(&principal.id));
     let limits = app.limits.take(&principal, priority)?;
+    meta::note_caller(&principal);
     Ok((principal, limits))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_that_a_caller_invents_have_one_name() {
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            let known = Method::from_bytes(method.as_bytes()).expect("a method");
+            assert_eq!(known_method(&known), method);
+        }
+        for invented in ["BREW", "get", "X-1", "PROPFIND"] {
+            let invented = Method::from_bytes(invented.as_bytes()).expect("a method");
+            assert_eq!(known_method(&invented), "other");
+        }
+    }
 
     #[test]
     fn what_was_used_comes_before_what_is_asked_for_before_looking() {

@@ -13,6 +13,7 @@ mod charges;
 mod clock;
 mod convert;
 mod directory;
+mod events;
 pub(crate) mod extract;
 pub mod front;
 mod grants;

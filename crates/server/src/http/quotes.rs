@@ -1,5 +1,6 @@
 //! Quotes: what a job would cost and whether it would be accepted, without doing anything.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -18,6 +19,7 @@ use bursar_core::ledger::command::SubmitJob as Submit;
 use bursar_core::ledger::job::Offer;
 use bursar_core::ledger::job::view::QuotedOffer;
 use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::time::Timestamp;
 
 use super::change::{Answer, json};
 use super::extract::{Caller, Tree};
@@ -29,22 +31,49 @@ use crate::render::time;
 
 /// No job has this number: it stands for the one that is asked about.
 const NOBODY: JobId = JobId(u64::MAX);
-/// A copy of a cell with more jobs than this costs its writer too much time.
-const MOST_JOBS: u32 = 20_000;
+/// A copy of a cell with more jobs than this takes too much time and memory.
+const MAX_JOBS: u32 = 20_000;
 
-/// What a cell would say to a job, on a copy of it.
-fn ask_cell(cell: &Cell, spec: JobSpec) -> Option<Why> {
+/// Whether a cell is small enough to be copied.
+fn may_be_copied(cell: &Cell) -> bool {
     let (running, waiting) = cell.job_counts();
-    if running.saturating_add(waiting) > MOST_JOBS {
-        return None;
-    }
-    let mut copy = cell.clone();
+    running.saturating_add(waiting) <= MAX_JOBS
+}
+
+/// What a cell would say to a job. The cell is a copy for this one question.
+fn ask_copy(copy: &mut Cell, spec: JobSpec) -> Option<Why> {
     let now = copy.now();
     let command = cell::Command::AdmitJob(spec);
     let origin = Origin::component("quote");
-    execute(&mut copy, now, &origin, &command, &mut Vec::new()).ok()?;
-    advance(&mut copy, now, |_, _| {});
+    execute(copy, now, &origin, &command, &mut Vec::new()).ok()?;
+    advance(copy, now, |_, _| {});
     copy.why(NOBODY, now)
+}
+
+/// What the cells would say to a job: for each offer when it is now in its region, and the answer.
+async fn ask_cells(
+    app: &App,
+    submit: &Submit,
+    quoted: &[QuotedOffer],
+) -> Result<BTreeMap<usize, (Timestamp, Option<Why>)>, Failure> {
+    let mut by_region: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, one) in quoted.iter().enumerate() {
+        by_region.entry(one.offer.region.as_str()).or_default().push(index);
+    }
+    let mut answers = BTreeMap::new();
+    for (region, offers) in by_region {
+        let Some(service) = app.cells.of_region(region) else { continue };
+        let look = |cell: &Cell| (cell.now(), may_be_copied(cell));
+        let (now, may_be_copied) = service.gateway.read(look).await?.value;
+        let said = if may_be_copied {
+            let specs = offers.iter().map(|index| spec(submit, &quoted[*index].offer));
+            service.suppose(specs.collect(), ask_copy).await?
+        } else {
+            vec![None; offers.len()]
+        };
+        answers.extend(offers.into_iter().zip(said.into_iter().map(|why| (now, why))));
+    }
+    Ok(answers)
 }
 
 /// The job as a cell would get it if this offer were the only one.
@@ -88,11 +117,10 @@ async fn starts(
     let mut offers = Vec::new();
     let mut blockers: Vec<Blocker> = Vec::new();
     let mut starts_now = false;
-    for one in quoted {
-        let (spec, region) = (spec(submit, &one.offer), &one.offer.region);
-        let Some(service) = app.cells.of_region(region) else { continue };
-        let ask = service.gateway.read(move |cell| (cell.now(), ask_cell(cell, spec)));
-        let (now, why) = ask.await?.value;
+    let mut said = ask_cells(app, submit, quoted).await?;
+    for (index, one) in quoted.iter().enumerate() {
+        let region = &one.offer.region;
+        let Some((now, why)) = said.remove(&index) else { continue };
         let at = why.as_ref().and_then(|why| match why.state {
             JobState::Queued => why.estimate.map(|estimate| time(estimate.at)),
             JobState::Proposed | JobState::Starting | JobState::Running | JobState::Stopping => {

@@ -9,9 +9,11 @@ use utoipa_axum::routes;
 
 use super::{
     accounts, agent_logs, agents, audit, balance, batch, budgets, charges, clock, directory,
-    grants, holds,
+    events, grants,
 };
-use super::{history, job_logs, jobs, keys, middleware, nodes, openapi, quotas, quotes, regions};
+use super::{
+    history, holds, job_logs, jobs, keys, middleware, nodes, openapi, quotas, quotes, regions,
+};
 use super::{system, timeline, usage};
 use crate::app::App;
 
@@ -72,7 +74,7 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(audit::list))
         .routes(routes!(audit::get_checkpoint))
         .routes(routes!(audit::get_proof))
-        .routes(routes!(audit::events))
+        .routes(routes!(events::follow))
         .routes(routes!(batch::run))
         .routes(routes!(clock::get, clock::set))
 }

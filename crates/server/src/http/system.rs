@@ -70,6 +70,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     (app.measure)(&app);
     app.measure_regions().await;
+    app.metrics.only_waiting(app.waits.count());
     let text = app.metrics.text(app.load.in_flight(), app.history.position());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()
