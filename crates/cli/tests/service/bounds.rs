@@ -78,6 +78,14 @@ async fn an_array_is_bounded_as_a_whole_and_so_is_a_batch_of_arrays() {
     // As many with what most jobs say, and a few with a long command.
     server.call("POST", "/v1/jobs", array("usual", 1000, "train.sh")).await.expect(201);
     server.call("POST", "/v1/jobs", array("few", 50, &long)).await.expect(201);
+    // Each of a thousand would wait for each of a thousand.
+    let mut waits = array("waits", 1000, "true");
+    waits["after"] = json!(["usual"]);
+    let problem = server.call("POST", "/v1/jobs", waits).await.problem("invalid_field");
+    assert_eq!(problem["param"], "after");
+    let mut waits = array("waits", 10, "true");
+    waits["after"] = json!(["usual"]);
+    server.call("POST", "/v1/jobs", waits).await.expect(201);
 
     let many: Vec<Value> =
         (0..150).map(|n| operation("/v1/jobs", array(&format!("a{n}"), 1000, "true"))).collect();

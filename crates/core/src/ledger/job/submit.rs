@@ -154,6 +154,13 @@ impl Ledger {
         }
         after.sort_unstable();
         after.dedup();
+        if after.len().saturating_mul(command.count() as usize) > MAX_DEPENDENCIES {
+            return Err(Refusal::InvalidField {
+                field: "after",
+                reason: "its jobs would wait for more than 50000 jobs together: let one job wait for \
+                         all of them, and the others for that one",
+            });
+        }
         let mut cells = Vec::new();
         for offer in &command.offers {
             let missing =
@@ -302,6 +309,9 @@ impl Ledger {
         }
     }
 }
+
+/// For how many jobs those of one submission may wait together, each counted by itself.
+const MAX_DEPENDENCIES: usize = 50_000;
 
 /// The most text that the jobs of one submission may have together, in bytes: what is kept of each, and
 /// what each cell is told of it.
