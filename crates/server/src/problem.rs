@@ -448,12 +448,18 @@ mod tests {
             (EngineError::Stopped("ended".into()), Code::Unavailable),
             (EngineError::OutcomeUnknown, Code::OutcomeUnknown),
             (EngineError::StorageFull, Code::StorageFull),
-            (EngineError::Internal, Code::Internal),
-            (EngineError::TooLarge("too much".into()), Code::InvalidField),
         ] {
             let failure = Failure::from(error);
             assert_eq!((failure.problem.code, failure.problem.status), (code, 503));
             assert_eq!(failure.retry_after, Some(1));
+        }
+        for (error, code, status) in [
+            (EngineError::Internal, Code::Internal, 500),
+            (EngineError::TooLarge("too much".into()), Code::InvalidField, 422),
+        ] {
+            let failure = Failure::from(error);
+            assert_eq!((failure.problem.code, failure.problem.status), (code, status));
+            assert_eq!(failure.retry_after, None, "it does not help to wait");
         }
     }
 }
