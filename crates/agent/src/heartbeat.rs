@@ -41,6 +41,8 @@ const UNDER_WAY: Duration = Duration::from_millis(500);
 const BETWEEN: Duration = Duration::from_millis(50);
 /// How often output is looked for.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(300);
+/// The pause after output that the server did not take: it may have had too much of it.
+const OUTPUT_BACKOFF: Duration = Duration::from_secs(2);
 /// How long the end of an attempt may be held back until its output was sent.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 /// The first and the longest pause after a report that did not work.
@@ -393,13 +395,15 @@ impl Agent {
         let folder = self.runner.folder().clone();
         tokio::spawn(async move {
             loop {
+                let mut pause = OUTPUT_PAUSE;
                 for (attempt, place) in folder.all_attempts().unwrap_or_default() {
                     let mut logs = logs.lock().await;
                     if let Err(error) = logs.ship(incarnation, &attempt, &place).await {
                         tracing::debug!(attempt, %error, "its output was not sent");
+                        pause = OUTPUT_BACKOFF;
                     }
                 }
-                tokio::time::sleep(OUTPUT_PAUSE).await;
+                tokio::time::sleep(pause).await;
             }
         })
     }

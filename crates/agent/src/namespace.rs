@@ -9,7 +9,10 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 /// What each job has for itself.
-const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", SHARED_MEMORY];
+/// What processes of one job share. It is the job's memory, and as large as the machine's: half of
+/// all.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Whether this process may give folders of their own to jobs.
 pub fn is_available() -> bool {
@@ -18,18 +21,20 @@ pub fn is_available() -> bool {
     tried.is_ok_and(|outcome| outcome.is_ok())
 }
 
-/// Gives this thread, and what it becomes, temporary folders of their own of so many bytes each.
+/// Gives this thread, and what it becomes, folders of their own; those for temporary files have at
+/// most so many bytes each.
 pub(crate) fn enter(bytes: u64) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let nothing = None::<&str>;
     // What is mounted on the machine later is seen; what is mounted here is not seen there.
     mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_SLAVE, nothing)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    let options = format!("mode=1777,size={bytes}");
+    let of_size = format!("mode=1777,size={bytes}");
     for place in PRIVATE {
+        let options = if place == SHARED_MEMORY { "mode=1777" } else { of_size.as_str() };
         let is_folder = fs::symlink_metadata(place).is_ok_and(|found| found.is_dir());
         if is_folder {
-            mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(options.as_str()))?;
+            mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(options))?;
         }
     }
     Ok(())

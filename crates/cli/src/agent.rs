@@ -64,8 +64,8 @@ pub(crate) struct AgentArguments {
     /// service manager delegates if not given, none if there is none.
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
-    /// How much main memory the folders for temporary files take at most that each job has for
-    /// itself (/tmp, /var/tmp, /dev/shm, with --run-as), in MiB each; 0: jobs share the machine's.
+    /// How much main memory /tmp and /var/tmp take at most, which with --run-as each job has for
+    /// itself as it has /dev/shm, in MiB each; 0: jobs share the machine's.
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     job_tmp: u32,
     /// How much output of each attempt is kept on the node, in MiB.

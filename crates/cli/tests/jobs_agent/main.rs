@@ -37,6 +37,26 @@ fn a_job_runs_is_followed_and_is_charged_for_its_time() {
 }
 
 #[test]
+fn a_job_of_another_user_is_kept_from_the_agent() {
+    // Only root can become another user.
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let mut world = World::new(30);
+    world.start_agent_for("n1", "nobody");
+    let key = world.path("agent.key").display().to_string();
+    let script =
+        format!("id -un; cat {key}; cat {key}/../n1/lease.json; grep CapEff /proc/$$/status");
+    let arguments = ["run", "--id", "kept", "-a", "acme", "-g", "H100", "-t", "1m", "--yes", "--"];
+    let all: Vec<&str> = arguments.into_iter().chain(["bash", "-c", &script]).collect();
+    let said = world.done(&all);
+    assert!(said.starts_with("nobody\n"), "{said}");
+    assert!(said.ends_with("CapEff:\t0000000000000000\n"), "{said}");
+    assert!(!said.contains(&world.read("agent.key")) && !said.contains("stop_at"), "{said}");
+    world.check_books(&["kept"]);
+}
+
+#[test]
 fn a_job_that_fails_passes_its_exit_code_on() {
     let mut world = World::new(30);
     world.start_agent("n1");

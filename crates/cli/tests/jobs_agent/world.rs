@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -54,6 +55,8 @@ impl World {
             world.json(&["key", "create", "--role", "agent", "--scope", "*", "--name", "node"]);
         let key = key["key"].as_str().expect("shown once");
         std::fs::write(world.path("agent.key"), key).expect("written");
+        let own = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(world.path("agent.key"), own).expect("it is ours");
     }
 
     /// Ends the server, and starts one that knows nothing at the same address.
@@ -101,6 +104,13 @@ impl World {
         let mut command = self.plain_agent(node);
         command.arg("--state").arg(self.path(node)).arg("--workdir").arg(self.folder.path());
         command.args(flags);
+        self.launch_agent(node, command);
+    }
+
+    /// The same, with jobs that run as another user.
+    pub(crate) fn start_agent_for(&mut self, node: &str, user: &str) {
+        let mut command = self.plain_agent(node);
+        command.arg("--state").arg(self.path(node)).args(["--workdir", "/", "--run-as", user]);
         self.launch_agent(node, command);
     }
 
