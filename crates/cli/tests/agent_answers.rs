@@ -1,6 +1,9 @@
 //! An agent and a server that answers whatever it likes: nothing that comes back ends the agent,
 //! and nothing of what it keeps is lost.
 
+#[path = "attempts/small_disk.rs"]
+mod small_disk;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -10,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use bursar_api::Time;
 use bursar_api::node::{Order, OrderType, Orders, Registration, RunSpec};
 use serde_json::json;
+use small_disk::SmallDisk;
 
 const BURSAR: &str = env!("CARGO_BIN_EXE_bursar");
 /// More than any agent reads of one answer.
@@ -268,4 +272,34 @@ fn no_answer_ends_an_agent() {
     assert!(agent.is_running());
     let kept = std::fs::read_dir(state.join("attempts")).expect("it is there");
     assert_eq!(kept.count(), 4, "one folder for each attempt, and no other");
+}
+
+#[test]
+fn a_full_disk_silences_no_agent() {
+    // Only root can make a disk.
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let disk = SmallDisk::new();
+    let (url, asked) = listen();
+    let mut agent = Agent::start(&url, &disk.path().join("state"));
+    next(&asked).answer(json_reply(&registration("store")));
+    let start = vec![order(OrderType::Start, "att_1", Some(run(&["sleep", "1000"])))];
+    let runs = |beat: &Asked| beat.body.contains("running");
+    until(&asked, runs, || orders(start.clone()));
+    disk.fill();
+    // It reports on. What it is asked to start now has failed, and it says so when there is room.
+    let more = vec![order(OrderType::Start, "att_2", Some(run(&["true"])))];
+    for _ in 0..5 {
+        let beat = next(&asked);
+        assert!(runs(&beat), "{}", beat.body);
+        beat.answer(orders(more.clone()));
+    }
+    std::fs::remove_file(disk.path().join("filler")).expect("there");
+    let over = |beat: &Asked| beat.body.contains("att_2");
+    let report = until(&asked, over, || orders(more.clone()));
+    assert!(report.contains("running") && report.contains("failed"), "{report}");
+    let kill = vec![order(OrderType::Kill, "att_1", None)];
+    until(&asked, |beat| !runs(beat), || orders(kill.clone()));
+    assert!(agent.is_running());
 }

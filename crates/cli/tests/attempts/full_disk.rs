@@ -1,51 +1,15 @@
 //! A node whose disk is full: its attempts run on, and their ends are known. These need root, who
 //! can make a small disk.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use bursar_agent::clock::BootTime;
 use bursar_agent::reconcile::Local;
 use bursar_agent::record::{Exit, Lease, StopCause};
 use nix::unistd::geteuid;
-use tempfile::TempDir;
 
 use super::node::{Node, until};
-
-/// A disk of one MiB, until it is dropped.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn new() -> SmallDisk {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
-            .arg(folder.path())
-            .status();
-        assert!(mounted.expect("mount is there").success());
-        SmallDisk(folder)
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Leaves no room for anything.
-    fn fill(&self) {
-        let mut file = std::fs::File::create(self.path().join("filler")).expect("made");
-        for piece in [vec![0; 4096], vec![0; 1]] {
-            while file.write_all(&piece).is_ok() {}
-        }
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
-    }
-}
+use super::small_disk::SmallDisk;
 
 #[test]
 fn a_full_disk_ends_no_lease_and_hides_no_end() {

@@ -3,6 +3,7 @@
 mod full_disk;
 mod isolation;
 mod node;
+mod small_disk;
 
 use std::path::PathBuf;
 use std::process::Command;
