@@ -157,9 +157,10 @@ fn a_job_has_temporary_folders_of_its_own() {
         return;
     }
     let outside = tempfile::NamedTempFile::new().expect("a file");
+    let own = format!("/tmp/bursar-{}", std::process::id());
     let mut node = Node::new();
     let script = format!(
-        "ls -A /tmp /var/tmp /dev/shm; stat -c %a /tmp; cat {}; echo mine > /tmp/bursar-mine && \
+        "ls -A /tmp /var/tmp /dev/shm; stat -c %a /tmp; cat {}; echo mine > {own} && \
          echo written; head -c 2M /dev/zero > /tmp/large || echo full; grep -c tmpfs /proc/mounts",
         outside.path().display()
     );
@@ -176,7 +177,7 @@ fn a_job_has_temporary_folders_of_its_own() {
         assert!(output.contains("No such file"), "{output}");
         assert!(output.contains("written\n") && output.contains("full\n"), "{output}");
     }
-    assert!(!Path::new("/tmp/bursar-mine").exists());
+    assert!(!Path::new(&own).exists());
     node.launch_with("att_3", "true", |launch| {
         launch.run_as = Some(USER.into());
         launch.tmp_bytes = Some(1 << 20);
