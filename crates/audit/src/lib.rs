@@ -22,4 +22,4 @@ mod verify;
 pub use live::LiveNumbers;
 pub use report::{Problem, Report};
 pub use source::{Batches, JournalSource, RawBatch, RawHead, Source, SqliteSource};
-pub use verify::{Progress, verify, verify_chain};
+pub use verify::{Progress, verify, verify_chain, verify_links};

@@ -5,7 +5,16 @@ pub(crate) type Named = (&'static str, &'static [&'static str]);
 
 /// Events by tag.
 pub(crate) const EVENTS: &[Named] = &[
-    ("policy_set", &["idempotency_ttl_ms", "retention_ms", "lateness_ms", "compensation_ttl_ms"]),
+    (
+        "policy_set",
+        &[
+            "idempotency_ttl_ms",
+            "retention_ms",
+            "lateness_ms",
+            "compensation_ttl_ms",
+            "expiry_waits",
+        ],
+    ),
     ("account_opened", &["account", "path", "kind", "settings", "fingerprint"]),
     ("account_changed", &["account", "settings"]),
     ("account_frozen", &["account"]),

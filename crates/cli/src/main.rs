@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         Command::Remote(command) => command::run(command, &connection, output),
         Command::Context(command) => context::run(command, &connection, output),
         Command::Completion { shell } => completion(shell),
-        Command::Admin(command) => local::admin::run(command),
+        Command::Admin(command) => local::admin::run(command, &connection, output),
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Agent(arguments) => agent::run(*arguments, &connection),

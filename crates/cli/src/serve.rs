@@ -50,6 +50,9 @@ pub(crate) struct ServeArguments {
     /// Where time comes from.
     #[arg(long, value_name = "KIND")]
     clock: Option<ClockChoice>,
+    /// Believe the system's clock, however far it is ahead of the last record: grants expire by it.
+    #[arg(long)]
+    accept_clock: bool,
     /// Temporary data unless --data is given, and the root key on standard output.
     #[arg(long)]
     dev: bool,
@@ -93,6 +96,7 @@ impl ServeArguments {
             Some(ClockChoice::Manual) => ClockKind::Manual,
             None => config.clock,
         };
+        config.accept_clock |= self.accept_clock;
         config.dev |= self.dev;
         config.root_key_file = self.root_key_file.or(config.root_key_file);
         config.tls_cert = self.tls_cert.or(config.tls_cert);

@@ -3,7 +3,12 @@
 use bursar_api::Time;
 use bursar_api::clock::{Clock, MoveClock};
 
-use crate::call::Call;
+use crate::call::{Call, Method};
+
+/// Believes the server's clock after it jumped or stood far ahead at a start.
+pub fn accept() -> Call<Clock> {
+    Call::new(Method::Post, "/v1/clock/accept")
+}
 
 /// What the clock shows.
 pub fn show() -> Call<Clock> {

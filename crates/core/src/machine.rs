@@ -113,11 +113,22 @@ pub fn machine_time<M: Machine>(machine: &M, clock: Timestamp) -> Timestamp {
 pub fn advance<M: Machine>(
     machine: &mut M,
     now: Timestamp,
+    journal: impl FnMut(Timestamp, &[M::Event]),
+) {
+    advance_from(machine, Timestamp::MIN, now, journal);
+}
+
+/// The same behind a record of `last`, which the machine need not have applied: what was due before
+/// that happens at `last`, so that no record is earlier than the one before it.
+pub fn advance_from<M: Machine>(
+    machine: &mut M,
+    last: Timestamp,
+    now: Timestamp,
     mut journal: impl FnMut(Timestamp, &[M::Event]),
 ) {
     let mut events = Vec::new();
     while let Some(deadline) = machine.next_deadline().filter(|deadline| *deadline <= now) {
-        let at = machine_time(machine, deadline);
+        let at = machine_time(machine, deadline).max(last);
         events.clear();
         machine.decide_due(at, &mut events);
         assert!(!events.is_empty(), "a deadline that nothing meets would be due for ever");

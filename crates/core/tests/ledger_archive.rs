@@ -35,6 +35,7 @@ impl World {
             retention_ms: HOUR_MS,
             lateness_ms: HOUR_MS,
             compensation_ttl_ms: HOUR_MS,
+            ..Policy::default()
         };
         world.run(Command::SetPolicy(policy)).unwrap();
         let settings = AccountSettings::default();

@@ -1,9 +1,13 @@
 //! Where time comes from. The only file that reads a clock.
 //!
-//! A machine's time never runs back. If the wall clock jumps, that is, moves by more than two seconds
-//! against the monotonic one, nobody knows which of the two is right: time stands still, so that
-//! nothing expires early, and an alarm is up until the clocks agree again or somebody accepts the new
-//! time.
+//! A machine's time never runs back and never stands still. While the wall clock cannot be followed,
+//! time goes on at nine tenths of the monotonic clock, so that usage is metered and leases end, and an
+//! alarm is up:
+//! - The wall clock is behind what was journaled or said already. It is followed again as soon as it
+//!   has caught up.
+//! - The wall clock jumped ahead by more than two seconds against the monotonic one. Which of the two
+//!   is right is not known, so nothing may expire by it: it is followed again when the clocks agree or
+//!   when an operator accepts the new time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,23 +19,32 @@ use bursar_core::time::Timestamp;
 const DIVERGENCE_MS: i64 = 2_000;
 /// How long one comparison of the clocks lasts; slow drift is forgiven after that.
 const ANCHOR_MS: i64 = 60_000;
+/// How fast time goes on without the wall clock, as a fraction of the monotonic clock.
+const SLOW: (i64, i64) = (9, 10);
 
 /// Tells the time to a machine.
 pub trait Clock: Send + Sync + 'static {
     /// The present instant; never earlier than what was told before.
     fn now(&self) -> Timestamp;
 
-    /// How long to sleep until `deadline`; nothing if only somebody's call moves this clock.
+    /// How long to sleep until `deadline`; nothing if only a request moves this clock.
     fn until(&self, deadline: Timestamp) -> Option<Duration>;
 
-    /// Why time stands still, if it does.
+    /// Why the wall clock is not followed, if it is not.
     fn alarm(&self) -> Option<ClockAlarm>;
+
+    /// Never tells an earlier instant from now on: this one was journaled.
+    fn at_least(&self, _journaled: Timestamp) {}
+
+    /// Takes the wall clock's word: an operator has looked at it.
+    fn accept(&self) {}
 }
 
-/// The wall clock jumped.
+/// The wall clock is not followed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct ClockAlarm {
-    /// How far the wall clock is ahead of where the monotonic one expects it; negative: behind.
+    /// Positive: how far it jumped ahead of where the monotonic one expects it. Negative: how far it is
+    /// behind the machines' time.
     pub ahead_ms: i64,
 }
 
@@ -46,24 +59,54 @@ pub struct Readings {
 
 #[derive(Debug)]
 struct Watch {
+    /// Where the clocks agreed last.
     anchor: Readings,
     told: i64,
+    /// The monotonic clock when that was told.
+    told_at: i64,
+    /// From where time goes on slowly, while it does.
+    slow: Option<Slow>,
     alarm: Option<ClockAlarm>,
+}
+
+/// Time that goes on by the monotonic clock alone.
+#[derive(Copy, Clone, Debug)]
+struct Slow {
+    told: i64,
+    monotonic: i64,
+}
+
+impl Slow {
+    fn at(self, monotonic: i64) -> i64 {
+        let elapsed = monotonic.saturating_sub(self.monotonic).max(0);
+        self.told.saturating_add(elapsed.saturating_mul(SLOW.0) / SLOW.1)
+    }
 }
 
 impl Watch {
     fn read(&mut self, read: Readings) -> Timestamp {
         let elapsed = read.monotonic - self.anchor.monotonic;
-        let ahead_ms = read.wall - self.anchor.wall - elapsed;
-        if ahead_ms.abs() > DIVERGENCE_MS {
-            self.alarm = Some(ClockAlarm { ahead_ms });
-        } else {
-            self.alarm = None;
-            self.told = self.told.max(read.wall);
-            if elapsed >= ANCHOR_MS {
-                self.anchor = read;
-            }
+        let jump = read.wall - self.anchor.wall - elapsed;
+        let jumped = jump > DIVERGENCE_MS;
+        // One that was set back is believed: nothing happens early while it catches up.
+        if !jumped && (elapsed >= ANCHOR_MS || jump < -DIVERGENCE_MS) {
+            self.anchor = read;
         }
+        let from = Slow { told: self.told, monotonic: self.told_at };
+        let slow = self.slow.unwrap_or(from);
+        let reached = slow.at(read.monotonic).max(self.told);
+        let behind = if self.slow.is_some() { reached } else { self.told } - read.wall;
+        if jumped || behind > 0 {
+            self.slow = Some(slow);
+            self.told = reached;
+            let ahead_ms = if jumped { jump } else { -behind };
+            self.alarm = (jumped || behind > DIVERGENCE_MS).then_some(ClockAlarm { ahead_ms });
+        } else {
+            self.slow = None;
+            self.alarm = None;
+            self.told = read.wall;
+        }
+        self.told_at = read.monotonic;
         Timestamp::from_millis(self.told)
     }
 }
@@ -113,21 +156,14 @@ impl WallClock {
     fn reading(read: Box<dyn Fn(Instant) -> Readings + Send + Sync>) -> WallClock {
         let start = monotonic_start();
         let anchor = read(start);
-        let watch = Mutex::new(Watch { anchor, told: anchor.wall, alarm: None });
+        let (told, told_at) = (anchor.wall, anchor.monotonic);
+        let watch = Mutex::new(Watch { anchor, told, told_at, slow: None, alarm: None });
         WallClock { start, read, watch }
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
         // Nothing that holds this lock can panic half way.
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the wall clock's word after a jump: an operator has looked at it.
-    pub fn accept(&self) {
-        let read = (self.read)(self.start);
-        let mut watch = self.watch();
-        watch.anchor = read;
-        watch.alarm = None;
     }
 }
 
@@ -145,13 +181,27 @@ impl Clock for WallClock {
 
     fn until(&self, deadline: Timestamp) -> Option<Duration> {
         let millis = deadline.millis_since(self.now());
-        // While time stands still, look again every second.
-        let millis = if self.alarm().is_some() { millis.max(1_000) } else { millis };
+        // While time goes slowly it takes longer, and the wall clock may be followed again any moment.
+        let slow = self.watch().slow.is_some();
+        let millis = if slow { (millis + millis / 8 + 1).min(1_000) } else { millis };
         Some(Duration::from_millis(millis.cast_unsigned()))
     }
 
     fn alarm(&self) -> Option<ClockAlarm> {
         self.watch().alarm
+    }
+
+    fn at_least(&self, journaled: Timestamp) {
+        let read = (self.read)(self.start);
+        let mut watch = self.watch();
+        if watch.told < journaled.millis() {
+            (watch.told, watch.told_at, watch.slow) = (journaled.millis(), read.monotonic, None);
+        }
+    }
+
+    fn accept(&self) {
+        let read = (self.read)(self.start);
+        self.watch().anchor = read;
     }
 }
 
@@ -215,36 +265,77 @@ mod tests {
     }
 
     #[test]
-    fn a_small_step_back_lets_time_stand_and_never_run_back() {
+    fn after_a_small_step_back_time_goes_on_slowly_until_the_wall_clock_has_caught_up() {
         let (readings, clock) = rigged();
         assert_eq!(clock.now().millis(), 100_000);
-        tick(&readings, -1_000, 10);
-        assert_eq!(clock.now().millis(), 100_000);
-        tick(&readings, 1_500, 1_500);
-        assert_eq!(clock.now().millis(), 100_500);
+        tick(&readings, -1_000, 0);
+        assert_eq!(clock.now().millis(), 100_000, "it never runs back");
+        tick(&readings, 5_000, 5_000);
+        assert_eq!(clock.now().millis(), 104_500);
+        assert_eq!(clock.alarm(), None, "it is less than what the clocks may part");
+        tick(&readings, 5_000, 5_000);
+        assert_eq!(clock.now().millis(), 109_000, "caught up");
+        tick(&readings, 1_000, 1_000);
+        assert_eq!(clock.now().millis(), 110_000);
     }
 
     #[test]
-    fn a_jump_forward_stops_time_and_raises_the_alarm_until_it_is_accepted() {
+    fn a_jump_forward_is_not_followed_and_raises_the_alarm_until_it_is_accepted() {
         let (readings, clock) = rigged();
+        tick(&readings, 1_000, 1_000);
+        assert_eq!(clock.now().millis(), 101_000);
         tick(&readings, 3_600_000, 10);
-        assert_eq!(clock.now().millis(), 100_000);
+        assert_eq!(clock.now().millis(), 101_009);
         assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: 3_599_990 }));
         tick(&readings, 5_000, 5_000);
-        assert_eq!(clock.now().millis(), 100_000, "it does not creep on");
+        assert_eq!(clock.now().millis(), 105_509, "what runs is metered");
         clock.accept();
-        assert_eq!(clock.now().millis(), 3_705_000);
+        assert_eq!(clock.now().millis(), 3_706_000);
         assert_eq!(clock.alarm(), None);
     }
 
     #[test]
     fn a_jump_that_is_taken_back_heals_by_itself() {
         let (readings, clock) = rigged();
-        tick(&readings, -400_000, 10);
-        assert_eq!(clock.now().millis(), 100_000);
+        tick(&readings, 400_000, 10);
+        assert_eq!(clock.now().millis(), 100_009);
         assert!(clock.alarm().is_some());
-        tick(&readings, 400_500, 490);
+        tick(&readings, -399_500, 490);
         assert_eq!(clock.now().millis(), 100_500);
+        assert_eq!(clock.alarm(), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_is_caught_up_with_while_time_goes_on() {
+        let (readings, clock) = rigged();
+        tick(&readings, -600_000, 10);
+        assert_eq!(clock.now().millis(), 100_009);
+        assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: -600_009 }));
+        tick(&readings, 20_000, 20_000);
+        assert_eq!(clock.now().millis(), 118_009, "20 s are metered as 18");
+        // One part in ten is caught up: 6 000 s for ten minutes.
+        for _ in 0..600 {
+            tick(&readings, 10_000, 10_000);
+            clock.now();
+        }
+        assert_eq!(clock.alarm(), None);
+        assert_eq!(clock.now().millis(), 100_000 - 600_000 + 20_000 + 6_000_000);
+    }
+
+    #[test]
+    fn time_goes_on_behind_a_last_record_that_is_ahead_of_the_clock() {
+        let (readings, clock) = rigged();
+        clock.at_least(Timestamp::from_millis(700_000));
+        assert_eq!(clock.now().millis(), 700_000);
+        assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: -600_000 }));
+        tick(&readings, 20_000, 20_000);
+        assert_eq!(clock.now().millis(), 718_000);
+        let soon = clock.until(Timestamp::from_millis(718_090)).expect("it moves by itself");
+        assert!(soon >= Duration::from_millis(100), "{soon:?}");
+        clock.at_least(Timestamp::from_millis(600_000));
+        assert_eq!(clock.now().millis(), 718_000);
+        tick(&readings, 10_000_000, 10_000_000);
+        assert_eq!(clock.now().millis(), 10_120_000);
         assert_eq!(clock.alarm(), None);
     }
 

@@ -69,6 +69,15 @@ pub trait Codec: Send + Sync + 'static {
         events: &mut Vec<<Self::Machine as Machine>::Event>,
     ) -> Result<(), CodecError>;
 
+    /// Pushes what happens when the clock has gone further ahead of the last record than can be
+    /// believed, before anything that is due by it.
+    fn doubt_clock(
+        &self,
+        _machine: &Self::Machine,
+        _events: &mut Vec<<Self::Machine as Machine>::Event>,
+    ) {
+    }
+
     /// Whether there may be a letter to another machine among the events in the payload of a batch. Where there is
     /// certainly none, a courier need not read them.
     fn may_hold_letters(&self, _payload: &[u8]) -> bool {

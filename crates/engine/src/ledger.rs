@@ -39,6 +39,10 @@ impl Codec for LedgerCodec {
         decode_body_into(body, events).map(|_| ()).map_err(|error| CodecError(error.to_string()))
     }
 
+    fn doubt_clock(&self, machine: &Ledger, events: &mut Vec<Event>) {
+        machine.doubt_clock(events);
+    }
+
     fn may_hold_letters(&self, payload: &[u8]) -> bool {
         may_tell_a_cell(payload)
     }

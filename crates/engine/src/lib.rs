@@ -15,6 +15,7 @@ mod cell;
 pub mod clock;
 mod codec;
 pub mod courier;
+pub mod cut;
 mod durable;
 mod error;
 pub mod follower;

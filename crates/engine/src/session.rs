@@ -70,6 +70,10 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) machine: C::Machine,
     /// The last record that was applied.
     pub(crate) position: u64,
+    /// Whether the clock is further ahead than can be believed, and nothing was done about it yet.
+    pub(crate) doubted: bool,
+    /// The time of the barrier: nothing is journaled or answered as of an earlier instant.
+    pub(crate) since: Timestamp,
     pub(crate) batch_bytes: usize,
     pub(crate) events: Vec<<C::Machine as Machine>::Event>,
     /// How often things failed that come again; outlives the session.
@@ -168,13 +172,18 @@ impl<C: Codec> Session<'_, C> {
         self.handoff.failure().or_else(lost)
     }
 
+    /// The machine's time: never earlier than what was journaled.
+    fn now(&self) -> Timestamp {
+        machine_time(&self.machine, self.clock.now()).max(self.since)
+    }
+
     /// The next message, or nothing when something is due.
     fn wait(&mut self) -> Option<Message<C::Machine>> {
         self.rhythm.linger(self.mailbox);
         let sleep = self.machine.next_deadline().and_then(|deadline| {
             // The machine's own time may be ahead of a clock that was set back: what is due by it
             // does not wait for the clock.
-            let due = deadline <= machine_time(&self.machine, self.clock.now());
+            let due = deadline <= self.now();
             if due { Some(Duration::ZERO) } else { self.clock.until(deadline) }
         });
         self.mailbox.next(sleep)
@@ -186,7 +195,8 @@ impl<C: Codec> Session<'_, C> {
         first: Option<Message<C::Machine>>,
         load: &mut Load<C::Machine>,
     ) -> bool {
-        let now = machine_time(&self.machine, self.clock.now());
+        let now = self.now();
+        self.doubt_clock(load);
         self.advance(now, load);
         let mut next = first;
         let (mut handled, mut foreseen) = (0, 0);
@@ -332,13 +342,26 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
-    /// Lets happen what is due, each at its own instant, each step as one record. A step that fails is
-    /// tried again for its first thing alone; what fails three times is set aside.
+    /// Decides what a clock that cannot be believed means, once and before anything happens by it.
+    fn doubt_clock(&mut self, load: &mut Load<C::Machine>) {
+        if !std::mem::take(&mut self.doubted) {
+            return;
+        }
+        let at = machine_time(&self.machine, self.since);
+        let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
+            codec.doubt_clock(machine, events);
+            codec.encode(Origin::Due, events, body);
+        });
+        self.broken |= decided.is_err();
+    }
+
+    /// Lets happen what is due, each at its own instant or behind the barrier, each step as one record.
+    /// A step that fails is tried again for its first thing alone; what fails three times is set aside.
     fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
         while !self.broken
             && let Some(deadline) = self.machine.next_deadline().filter(|due| *due <= now)
         {
-            let at = machine_time(&self.machine, deadline);
+            let at = machine_time(&self.machine, deadline).max(self.since);
             let failed = self.strikes.of(Key::Due(deadline));
             let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
                 match failed {
@@ -629,7 +652,7 @@ impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
     }
 
     fn now(&self) -> Timestamp {
-        self.session.machine.now()
+        self.now
     }
 
     fn execute(

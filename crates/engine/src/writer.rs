@@ -9,6 +9,7 @@ use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use bursar_core::machine::{Machine, machine_time};
+use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Batch, Head, Journal, JournalError, LeaseError};
 
 use crate::appender::Appender;
@@ -41,6 +42,9 @@ pub struct EngineOptions {
     pub retry: Duration,
     /// Told of every durable write.
     pub observer: Observer,
+    /// How far the clock may be ahead of the last record when the machine is taken over. Beyond it the
+    /// machine decides what must wait: see [`Codec::doubt_clock`].
+    pub max_gap: Duration,
 }
 
 /// One durable write.
@@ -84,6 +88,7 @@ impl Default for EngineOptions {
             batch_bytes: 4 << 20,
             retry: Duration::from_secs(1),
             observer: Observer::default(),
+            max_gap: Duration::MAX,
         }
     }
 }
@@ -264,6 +269,15 @@ impl<C: Codec> Drop for Engine<C> {
     }
 }
 
+/// The record behind which everything is ours.
+struct Barrier {
+    head: Head,
+    /// Its time.
+    since: Timestamp,
+    /// Whether the clock is further ahead of the record before it than can be believed.
+    doubted: bool,
+}
+
 /// What to do after one attempt to serve.
 enum Next {
     /// Take over and rebuild at once.
@@ -386,8 +400,8 @@ impl<C: Codec> Writer<C> {
     }
 
     fn serve(&self, replayed: Replayed<C::Machine>, trust: &Arc<LeaseTrust>) -> Next {
-        let head = match self.barrier(&replayed, trust) {
-            Ok(head) => head,
+        let Barrier { head, since, doubted } = match self.barrier(&replayed, trust) {
+            Ok(barrier) => barrier,
             Err(next) => return next,
         };
         self.durable.publish(head);
@@ -420,6 +434,8 @@ impl<C: Codec> Writer<C> {
             trust: Arc::clone(trust),
             machine: replayed.machine,
             position: head.position,
+            since,
+            doubted,
             batch_bytes: self.options.batch_bytes,
             events: Vec::new(),
             strikes: &self.strikes,
@@ -488,21 +504,35 @@ impl<C: Codec> Writer<C> {
         thread.expect("the system can start a thread")
     }
 
-    /// Appends the record behind which everything is ours. On a full disk it answers reads until
-    /// there is space.
-    fn barrier(&self, replayed: &Replayed<C::Machine>, trust: &LeaseTrust) -> Result<Head, Next> {
+    /// Appends the record behind which everything is ours; says its time. On a full disk it answers
+    /// reads until there is space.
+    fn barrier(
+        &self,
+        replayed: &Replayed<C::Machine>,
+        trust: &LeaseTrust,
+    ) -> Result<Barrier, Next> {
+        let last = match last_time(&*self.journal, replayed.head) {
+            Ok(last) => last,
+            Err(error) => return Err(after_journal_error(&error)),
+        };
+        let max_gap = i64::try_from(self.options.max_gap.as_millis()).unwrap_or(i64::MAX);
+        let gap = self.clock.now().millis_since(last.max(replayed.machine.now()));
+        let doubted = replayed.head.sequence > 0 && gap > max_gap;
+        self.clock.at_least(last);
         loop {
             let now = machine_time(&replayed.machine, self.clock.now());
-            let batch = Batch::barrier(now);
-            match self.journal.append(trust.lease().epoch, replayed.head, batch) {
-                Ok(head) => return Ok(head),
+            // What fell due while no server ran is journaled behind this, at its own instant.
+            let due = replayed.machine.next_deadline().map_or(now, |deadline| deadline.min(now));
+            let at = machine_time(&replayed.machine, due).max(last);
+            match self.journal.append(trust.lease().epoch, replayed.head, Batch::barrier(at)) {
+                Ok(head) => return Ok(Barrier { head, since: at, doubted }),
                 Err(AppendError::Full(_)) => self.show(Status::ReadOnly),
                 Err(AppendError::Corrupt(error)) => return Err(Next::Stop(error.to_string())),
                 Err(error @ (AppendError::Fenced { .. } | AppendError::Unknown(_))) => {
                     return Err(Next::Later(error.to_string()));
                 }
             }
-            if self.answer_reads_for_a_while(replayed, trust) {
+            if self.answer_reads_for_a_while(replayed, at, trust) {
                 return Err(Next::Stop("asked to".into()));
             }
         }
@@ -512,11 +542,11 @@ impl<C: Codec> Writer<C> {
     fn answer_reads_for_a_while(
         &self,
         replayed: &Replayed<C::Machine>,
+        at: Timestamp,
         trust: &LeaseTrust,
     ) -> bool {
         self.each_message_for_a_while(|message| match message {
             Message::Query(query) => {
-                let at = replayed.machine.now();
                 let position = replayed.head.position;
                 let panics = &self.counters.panics;
                 let view = View { machine: &replayed.machine, position, at, panics };
@@ -580,6 +610,13 @@ fn after_append_error(error: AppendError) -> Next {
         AppendError::Full(_) => Next::Rebuild,
         AppendError::Fenced { .. } | AppendError::Unknown(_) => Next::Again,
     }
+}
+
+/// The time of the last record up to `head`. A barrier's is not in the machine's state.
+fn last_time(journal: &dyn Journal, head: Head) -> Result<Timestamp, JournalError> {
+    let Some(before) = head.sequence.checked_sub(1) else { return Ok(Timestamp::MIN) };
+    let mut batches = journal.read(journal.head_at(before)?)?;
+    Ok(batches.next().transpose()?.map_or(Timestamp::MIN, |batch| batch.time))
 }
 
 fn after_journal_error(error: &JournalError) -> Next {

@@ -4,11 +4,13 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
 use bursar_engine::{
-    Aborted, Clock, Engine, EngineError, EngineOptions, Observer, Status, Written, replay,
-    replay_from_genesis,
+    Aborted, Clock, Engine, EngineError, EngineOptions, ManualClock, Observer, Status, Written,
+    replay, replay_from_genesis,
 };
 use bursar_journal::memory::{Fault, MemoryJournal, Survivors};
 use bursar_journal::{Batch, BatchBuilder, Head, Journal, RecordKind};
@@ -437,4 +439,73 @@ fn a_body_that_the_codec_does_not_know_stops_the_start_and_is_named() {
     journal.append(epoch, Head::genesis(journal.id()), batch).expect("it is ours");
     let error = replay(&journal, &TillCodec).map(|_| ()).expect_err("event 9 is unknown");
     assert!(error.to_string().starts_with("record 1: unknown event"), "{error}");
+}
+
+/// The kinds and times of all records.
+fn records(journal: &dyn Journal) -> Vec<(RecordKind, Timestamp)> {
+    let batches = journal.read(Head::genesis(journal.id())).expect("it is there");
+    let mut found = Vec::new();
+    for batch in batches {
+        let batch = batch.expect("it is whole");
+        found.extend(batch.frames().map(|record| {
+            let record = record.expect("it is whole");
+            (record.kind, record.time)
+        }));
+    }
+    found
+}
+
+fn assert_never_back(journal: &dyn Journal) {
+    let records = records(journal);
+    assert!(records.is_sorted_by_key(|(_, time)| *time), "{records:?}");
+}
+
+#[test]
+fn what_fell_due_while_nothing_ran_is_journaled_at_its_own_instant_behind_the_barrier() {
+    let journal = memory(1);
+    let start = |now| {
+        let clock = Arc::new(ManualClock::new(at(now)));
+        Engine::start(Arc::new(journal.clone()), Arc::new(TillCodec), clock, options("test"))
+    };
+    let engine = start(0);
+    engine
+        .handle()
+        .execute((), Command::Arm { at: at(50), id: 7 })
+        .expect("it serves")
+        .value
+        .expect("accepted");
+    engine.stop();
+    let engine = start(1_000);
+    let seen = engine.handle().read(|till: &Till| till.rang.clone()).expect("it serves");
+    assert_eq!(seen.value, [(at(50), 7)]);
+    assert_eq!(seen.at, at(1_000));
+    engine.stop();
+    let due = records(&journal).into_iter().filter(|(kind, _)| *kind == RecordKind::Due);
+    assert_eq!(due.collect::<Vec<_>>(), [(RecordKind::Due, at(50))]);
+    assert_never_back(&journal);
+}
+
+#[test]
+fn what_was_due_before_a_late_barrier_happens_at_the_barrier_and_not_before() {
+    // A journal in which a barrier overtook what was due, as earlier builds wrote it.
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine
+        .handle()
+        .execute((), Command::Arm { at: at(50), id: 7 })
+        .expect("it serves")
+        .value
+        .expect("accepted");
+    engine.stop();
+    let lease = journal.acquire_lease("earlier", Duration::from_secs(1)).expect("nobody has it");
+    let head = journal.head().expect("it is there");
+    journal.append(lease.epoch, head, Batch::barrier(at(400))).expect("appended");
+    journal.release_lease(&lease).expect("it is ours");
+    let engine = till(Arc::new(journal.clone()));
+    let seen = engine.handle().settle().expect("it serves");
+    assert_eq!(seen.at, at(400), "answers are never as of an earlier instant than a record");
+    engine.stop();
+    let last = records(&journal).pop();
+    assert_eq!(last, Some((RecordKind::Due, at(400))));
+    assert_never_back(&journal);
 }

@@ -11,6 +11,7 @@
 
 mod database;
 mod files;
+mod inspect;
 mod log;
 mod rows;
 mod schema;
@@ -33,6 +34,8 @@ use database::{Database, Trouble};
 use files::{LockFile, SnapshotFiles};
 use rows::{ReaderPool, Rows};
 use tail::{Occupied, Tail, Waiting, WriteError};
+
+pub use inspect::{Expected, Inspected, import, inspect, is_begun, tail_file, truncate};
 
 /// How to open a SQLite journal.
 #[derive(Clone, Debug)]
@@ -96,6 +99,7 @@ impl SqliteJournal {
     pub fn open(path: &Path, options: SqliteOptions) -> Result<SqliteJournal, JournalError> {
         schema::check_library()?;
         let lock = LockFile::take(path)?;
+        files::make_private(path)?;
         files::drop_page_cache(path)?;
         // Without syncs more than one transaction may be torn, and this would be a false alarm.
         if !options.unsafe_normal_sync {
@@ -128,9 +132,38 @@ impl SqliteJournal {
             _lock: lock,
         };
         match journal.move_tail() {
+            Ok(()) => {}
             // It is as safe in the tail, and reads go on.
-            Ok(()) | Err(AppendError::Full(_)) => Ok(journal),
-            Err(error) => Err(JournalError::storage("moving the tail into the file", error)),
+            Err(AppendError::Full(_)) => return Ok(journal),
+            Err(error) => {
+                return Err(JournalError::storage("moving the tail into the file", error));
+            }
+        }
+        journal.mark_tail()?;
+        Ok(journal)
+    }
+
+    /// Has a frame in the tail of every journal that has a batch, so that an empty tail is one that
+    /// was lost. A new one, and that of a copy, gets the last batch, which the database has as well.
+    fn mark_tail(&self) -> Result<(), JournalError> {
+        let head = self.newest().head;
+        let mut writer = self.writer();
+        if head.sequence == 0 || writer.tail.was_written()? {
+            return Ok(());
+        }
+        let last = self
+            .readers
+            .with("reading a batch", |connection| rows::read_one(connection, head.sequence))?;
+        let Some(last) = last else { return Ok(()) };
+        match writer.tail.place(last.payload.len(), None) {
+            // One that is larger than a tail was never there.
+            None => Ok(()),
+            Some(place) => match writer.tail.write(place, last) {
+                Ok(_) | Err(WriteError::Full(_)) => Ok(()),
+                Err(WriteError::Failed(error)) => {
+                    Err(JournalError::storage("writing the tail", error))
+                }
+            },
         }
     }
 

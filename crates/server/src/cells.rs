@@ -48,6 +48,8 @@ pub struct CellService {
     moved: watch::Receiver<u64>,
     /// What each node was told last, so that a long poll answers at once only with news.
     told: Mutex<BTreeMap<NodeKey, Told>>,
+    /// What the numbers of agents' starts are counted from: higher after each restore.
+    incarnation_base: u32,
     engine: Engine<CellCodec>,
     copy: CellCopy,
     /// One question at a time may have a copy of its own.
@@ -117,7 +119,11 @@ impl Drop for Asked<'_> {
 
 impl CellService {
     /// The cell under the number that the ledger gave it.
-    pub fn new(started: StartedCell, number: CellNo) -> Result<CellService, String> {
+    pub fn new(
+        started: StartedCell,
+        number: CellNo,
+        incarnation_base: u32,
+    ) -> Result<CellService, String> {
         let StartedCell { region, journal, engine, copy, follower } = started;
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
@@ -141,6 +147,7 @@ impl CellService {
             journal,
             moved,
             told: Mutex::default(),
+            incarnation_base,
             engine,
             copy,
             questions: tokio::sync::Semaphore::new(1),
@@ -168,6 +175,26 @@ impl CellService {
         };
         let answers = tokio::task::spawn_blocking(work).await;
         answers.map_err(|error| internal(error.to_string()))
+    }
+
+    /// The number of an agent's start as the agent is told it. After a restore none is told a number
+    /// that an agent of the lost future may have.
+    pub fn shown_incarnation(&self, incarnation: u32) -> u32 {
+        self.incarnation_base.saturating_add(incarnation)
+    }
+
+    /// The number that the cell knows of one that an agent says; 0, which is none, if it is from
+    /// before a restore.
+    pub fn known_incarnation(&self, said: u32) -> u32 {
+        said.saturating_sub(self.incarnation_base)
+    }
+
+    /// What agents keep their state under: after a restore another, because ids of attempts repeat.
+    pub fn store_id(&self) -> String {
+        match self.incarnation_base {
+            0 => self.journal.id().to_string(),
+            base => format!("{}-{base}", self.journal.id()),
+        }
     }
 
     /// Its writer.

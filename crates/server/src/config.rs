@@ -87,6 +87,11 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Records between two snapshots at least; more when there is much to write.
     pub snapshot_every: u64,
+    /// How far the wall clock may be ahead of the last record at a start. Beyond it no grant expires
+    /// until the clock is accepted.
+    pub max_clock_gap_seconds: u64,
+    /// Believe the wall clock, however far it is ahead of the last record.
+    pub accept_clock: bool,
     /// How often agents report; as the cell says if absent.
     pub heartbeat_seconds: Option<u32>,
     /// How long a node may be silent before what runs there is lost; as the cell says if absent.
@@ -114,6 +119,8 @@ impl Default for Config {
             limits: LimitOptions::default(),
             timeouts: Timeouts::default(),
             snapshot_every: 200_000,
+            max_clock_gap_seconds: 7 * 24 * 3600,
+            accept_clock: false,
             heartbeat_seconds: None,
             node_lease_seconds: None,
         }

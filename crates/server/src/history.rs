@@ -1,5 +1,6 @@
 //! What was: a thread feeds history from the journal, queries ask it beside the writer.
 
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,7 +67,14 @@ impl HistoryService {
         path: &Path,
         pace: Duration,
     ) -> Result<HistoryService, String> {
-        let history = open(path).map_err(|error| error.to_string())?;
+        let words = |error: HistoryError| error.to_string();
+        let mut history = open(path).map_err(words)?;
+        if !is_of(&history, &*journal)? {
+            tracing::warn!("history is of another past than the journal; building it again");
+            drop(history);
+            remove(path);
+            history = open(path).map_err(words)?;
+        }
         let position = history.position().map_err(|error| error.to_string())?;
         let (told, fed) = watch::channel(position);
         let waiting = Arc::<AtomicUsize>::default();
@@ -177,16 +185,47 @@ fn failure(error: HistoryError) -> Failure {
 
 /// Opens the file; one that cannot be used is dropped and built again.
 fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
+    make_private(path);
     if let Ok(database) = Sqlite::open(path) {
         return Ok(History::new(database));
     }
+    remove(path);
+    make_private(path);
+    Sqlite::open(path).map(History::new)
+}
+
+/// Lets only the owner read the file; what SQLite makes beside it is like it.
+fn make_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    let made = options.append(true).create(true).mode(0o600).open(path);
+    let private = std::fs::Permissions::from_mode(0o600);
+    // Whatever is wrong with the file is said when it is opened as a database.
+    let _ = made.and_then(|file| file.set_permissions(private));
+}
+
+fn remove(path: &Path) {
     for end in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(end);
         // What is not there need not be removed.
         let _ = std::fs::remove_file(PathBuf::from(name));
     }
-    Sqlite::open(path).map(History::new)
+}
+
+/// Whether what history has is of this journal: the last batch that it has is there, with its hash, and
+/// it has nothing behind that.
+fn is_of(history: &History<Sqlite>, journal: &dyn Journal) -> Result<bool, String> {
+    let words = |error: HistoryError| error.to_string();
+    let followed = history.followed(journal).map_err(words)?;
+    let head = journal.head().map_err(|error| error.to_string())?;
+    if followed.sequence > head.sequence || history.position().map_err(words)? > head.position {
+        return Ok(false);
+    }
+    match journal.head_at(followed.sequence) {
+        Ok(found) => Ok(found == followed),
+        Err(JournalError::Corrupt { .. }) => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Somebody who waits for a position.

@@ -144,6 +144,7 @@ pub const TABLE: &[Row] = &[
     ("run_batch", Roles::SPEND, Reach::Tenant),
     ("get_clock", Roles::ANY, Reach::Shared),
     ("move_clock", Roles::ADMIN, Reach::Platform),
+    ("accept_clock", Roles::MACHINES, Reach::Platform),
 ];
 
 /// The row of an operation.

@@ -13,6 +13,7 @@ use bursar_core::ledger::id::{CellNo, Name};
 use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
+use bursar_engine::cut::{CutError, check_marks};
 use bursar_engine::{
     CellCodec, Clock, Engine, EngineOptions, LedgerCodec, ManualClock, Observer, Stats, Status,
     Vital, WallClock, replay,
@@ -40,12 +41,16 @@ use crate::logs::{LogLimits, LogStore};
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::shed::Shed;
+use crate::store::{self, Manifest, Store};
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::waits::Waits;
-use crate::{auth, checkpoint, root_key, selfcheck, serve};
+use crate::{auth, checkpoint, root_key, selfcheck, serve, wall_time};
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
+
+/// How often the manifest is told how far the machines have come.
+const MANIFEST_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a server did not start. Each says what is wrong with what.
 #[derive(Debug, Error)]
@@ -61,6 +66,9 @@ pub enum StartError {
         /// Why.
         error: JournalError,
     },
+    /// The data folder is not what it should be.
+    #[error(transparent)]
+    Store(JournalError),
     /// A file or socket cannot be used.
     #[error("{what}: {error}")]
     Io {
@@ -111,6 +119,8 @@ struct Storage {
     folder: PathBuf,
     /// The output of jobs.
     logs: PathBuf,
+    /// What the folder is known to hold; the database keeps that of its own.
+    store: Option<Arc<Store>>,
     _temporary: Option<Temporary>,
 }
 
@@ -129,13 +139,52 @@ impl Storage {
                 folder
             }
         };
-        std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
-        let ledger = sqlite(&folder.join("ledger-0.db"))?;
-        let directory = sqlite(&folder.join("directory.db"))?;
-        let open = |machine: &str| sqlite(&folder.join(format!("{machine}.db")));
+        let refused = |error| StartError::Store(at_full_disk(&folder, error));
+        let store = Store::open(&folder).map_err(refused)?;
+        let open = |machine: &str| {
+            store.begin(machine).map_err(refused)?;
+            let file = Manifest::file(&folder, machine);
+            let journal = SqliteJournal::open(&file, SqliteOptions::default());
+            let what = file.display().to_string();
+            let journal = journal.map_err(|error| StartError::Journal {
+                what,
+                error: at_full_disk(&folder, error),
+            })?;
+            Ok(Arc::new(journal) as Arc<dyn Journal>)
+        };
+        let (ledger, directory) = (open(store::LEDGER)?, open(store::DIRECTORY)?);
         let cells = open_cells(&*directory, config, open)?;
+        if !store.was_clean {
+            let cells: Vec<_> =
+                cells.iter().map(|(region, journal)| (region.as_str(), &**journal)).collect();
+            check_marks(&*ledger, &cells).map_err(|error| mixed(&folder, &error))?;
+        }
         let logs = folder.join("logs");
-        Ok(Storage { ledger, directory, cells, folder, logs, _temporary: temporary })
+        store::make_folder(&logs).map_err(refused)?;
+        let store = Some(Arc::new(store));
+        let storage =
+            Storage { ledger, directory, cells, folder, logs, store, _temporary: temporary };
+        storage.note(false);
+        Ok(storage)
+    }
+
+    /// Notes in the manifest how far the machines have come.
+    fn note(&self, clean: bool) {
+        if let Some(store) = &self.store {
+            note_heads(store, &self.machines(), clean);
+        }
+    }
+
+    /// Every machine with its journal.
+    fn machines(&self) -> Vec<(String, Arc<dyn Journal>)> {
+        let cells = self
+            .cells
+            .iter()
+            .map(|(region, journal)| (format!("cell-{region}"), Arc::clone(journal)));
+        let mut machines: Vec<_> = cells.collect();
+        machines.push((store::LEDGER.to_owned(), Arc::clone(&self.ledger)));
+        machines.push((store::DIRECTORY.to_owned(), Arc::clone(&self.directory)));
+        machines
     }
 
     /// History stays in files of this machine: it can be dropped and built again. What jobs print
@@ -154,11 +203,57 @@ impl Storage {
         let name = format!("bursar-{}", base32(random_bits().into(), 13));
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
-        let temporary = Some(Temporary(folder.clone()));
+        let (temporary, store) = (Some(Temporary(folder.clone())), None);
         let logs = config.state_folder().unwrap_or_else(|| folder.clone()).join("logs");
         std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
-        Ok(Storage { ledger, directory, cells, folder, logs, _temporary: temporary })
+        Ok(Storage { ledger, directory, cells, folder, logs, store, _temporary: temporary })
     }
+}
+
+/// Notes in the manifest how far machines have come. What cannot be noted is noted later: it is a lower
+/// bound.
+fn note_heads(store: &Store, machines: &[(String, Arc<dyn Journal>)], clean: bool) {
+    let head = |(name, journal): &(String, Arc<dyn Journal>)| {
+        journal.head().map(|head| (name.clone(), journal.id(), head))
+    };
+    let heads: Result<Vec<_>, JournalError> = machines.iter().map(head).collect();
+    if let Err(error) = heads.and_then(|heads| store.note(&heads, clean)) {
+        tracing::warn!(%error, "the manifest could not be written; trying again later");
+    }
+}
+
+/// Notes now and then how far the machines have come.
+async fn keep_noting(store: Arc<Store>, machines: Vec<(String, Arc<dyn Journal>)>) {
+    let machines = Arc::new(machines);
+    loop {
+        tokio::time::sleep(MANIFEST_EVERY).await;
+        let (store, machines) = (Arc::clone(&store), Arc::clone(&machines));
+        // Only a panic ends it otherwise, and that was shown.
+        let _ = tokio::task::spawn_blocking(move || note_heads(&store, &machines, false)).await;
+    }
+}
+
+/// Says of a full disk what it is and what to do.
+fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
+    let words = error.to_string();
+    let is_full = words.contains("os error 28") || words.contains("disk is full");
+    if !is_full {
+        return error;
+    }
+    let folder = folder.display();
+    JournalError::Refused(format!(
+        "{folder}: the disk is full, so the store cannot be opened ({words}). Nothing was lost. Free \
+         some space and start again"
+    ))
+}
+
+/// Says that the files of a folder are not of one store at one time.
+fn mixed(folder: &Path, error: &CutError) -> StartError {
+    StartError::Other(format!(
+        "{}: {error}. No record was written. Put back the files as they were, or restore the last \
+         backup into an empty folder: bursar admin restore BACKUP --data DIR",
+        folder.display()
+    ))
 }
 
 /// The journals of the regions that were named, now or ever before.
@@ -183,12 +278,6 @@ fn wrong(error: bursar_engine::ReplayError) -> StartError {
     StartError::Other(error.to_string())
 }
 
-fn sqlite(path: &Path) -> Result<Arc<dyn Journal>, StartError> {
-    let journal = SqliteJournal::open(path, SqliteOptions::default())
-        .map_err(|error| StartError::Journal { what: path.display().to_string(), error })?;
-    Ok(Arc::new(journal))
-}
-
 /// The clock, and the same if only requests move it.
 type Clocks = (Arc<dyn Clock>, Option<Arc<ManualClock>>);
 
@@ -211,10 +300,12 @@ fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
 }
 
 /// How a machine of this server runs.
-fn options(metrics: &Arc<Metrics>, machine: &str) -> EngineOptions {
+fn options(metrics: &Arc<Metrics>, machine: &str, config: &Config) -> EngineOptions {
     let (metrics, machine) = (Arc::clone(metrics), machine.to_owned());
     let observer = Observer::new(move |written| metrics.append(&machine, written));
-    EngineOptions { holder: holder(), observer, ..EngineOptions::default() }
+    let gap = Duration::from_secs(config.max_clock_gap_seconds);
+    let max_gap = if config.accept_clock { Duration::MAX } else { gap };
+    EngineOptions { holder: holder(), observer, max_gap, ..EngineOptions::default() }
 }
 
 /// Starts a server, tells `ready` when it answers, and returns when it was told to stop and has
@@ -233,17 +324,17 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         Arc::clone(&followed),
         Arc::new(LedgerCodec),
         Arc::clone(&clock),
-        options(&metrics, LEDGER),
+        options(&metrics, LEDGER, &config),
     ));
     let directory = Arc::new(Engine::start(
         Arc::clone(&storage.directory),
         Arc::new(DirectoryCodec),
         Arc::clone(&clock),
-        options(&metrics, DIRECTORY),
+        options(&metrics, DIRECTORY, &config),
     ));
     let mut started = Vec::new();
     for (region, journal) in &storage.cells {
-        let options = options(&metrics, &format!("cell-{region}"));
+        let options = options(&metrics, &format!("cell-{region}"), &config);
         let (journal, clock) = (Arc::clone(journal), Arc::clone(&clock));
         let cell =
             StartedCell::start(region.clone(), journal, clock, options, config.snapshot_every);
@@ -282,9 +373,10 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         let read = || ledger_gateway.read(|ledger| ledger.policy().retention_ms);
         let retention_ms = until_ready(read, &ledger).await?.value;
         let mut cells = Vec::new();
+        let base = storage.store.as_ref().map_or(0, |store| store.incarnation_base());
         for cell in started {
             let number = open_region(&ledger_gateway, cell.region()).await?;
-            cells.push(CellService::new(cell, number).map_err(StartError::Other)?);
+            cells.push(CellService::new(cell, number, base).map_err(StartError::Other)?);
         }
         let cells = Cells::start(cells, &ledger, &followed);
         let (stopping, stopped) = watch::channel(false);
@@ -343,12 +435,22 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
         app.tell_prices().await.map_err(failed)?;
         app.tell_classes().await.map_err(failed)?;
         app.settle_if_manual().await.map_err(failed)?;
+        if config.accept_clock {
+            app.accept_clock("start").await.map_err(failed)?;
+        }
+        if let Some(store) = &storage.store {
+            let noting = keep_noting(Arc::clone(store), storage.machines());
+            spawn_vital("the notes of the manifest", noting);
+        }
+        spawn_vital("the watch of the clock", wall_time::watch(Arc::clone(&app)));
         spawn_vital("the check of the laws", selfcheck::run(Arc::clone(&app)));
         spawn_vital("the tidying of rate limits", tidy(Arc::clone(&app)));
         if app.manual.is_none() {
             let app = Arc::clone(&app);
             spawn_vital("the teller of prices", async move { app.follow_prices().await });
         }
+        // From here on every machine has a batch, and so has its tail.
+        storage.note(false);
         let root_key = root.show.then(|| root.key.clone());
         ready(&Ready { address, url, root_key });
         let mut ended = None;
@@ -366,6 +468,9 @@ pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartEr
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
     drop((ledger, directory));
+    if outcome.is_ok() {
+        storage.note(true);
+    }
     drop(storage);
     outcome
 }

@@ -101,6 +101,8 @@ pub struct Metrics {
     waiting_jobs: Family<InRegion, Gauge>,
     heartbeats: Family<InRegion, Histogram>,
     clock_skew: Family<InRegion, Gauge>,
+    clock_ahead: Gauge,
+    expiry_waits: Gauge,
 }
 
 fn seconds() -> Histogram {
@@ -155,6 +157,8 @@ impl Metrics {
             waiting_jobs: Family::default(),
             heartbeats,
             clock_skew: Family::default(),
+            clock_ahead: Gauge::default(),
+            expiry_waits: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -188,6 +192,11 @@ impl Metrics {
         );
         let help = "How far the last report claimed more running time than was observed, in ms";
         all.register("agent_clock_ahead_ms", help, self.clock_skew.clone());
+        let help = "How far the wall clock jumped ahead and is not followed, in ms; negative: how far \
+            it is behind the last record; 0 if it is followed";
+        all.register("clock_ahead_ms", help, self.clock_ahead.clone());
+        let help = "1 if no grant expires until an operator accepts the clock";
+        all.register("clock_expiry_waits", help, self.expiry_waits.clone());
         all.register("journal_batches", "Durable writes", self.batches.clone());
         all.register("journal_records", "Records written", self.records.clone());
         all.register_with_unit(
@@ -276,6 +285,12 @@ impl Metrics {
         if let Some(ahead) = ahead_ms {
             self.clock_skew.get_or_create(&labels).set(ahead);
         }
+    }
+
+    /// Notes what is wrong with the time.
+    pub fn time(&self, ahead_ms: i64, expiry_waits: bool) {
+        self.clock_ahead.set(ahead_ms);
+        self.expiry_waits.set(expiry_waits.into());
     }
 
     /// Notes what a region has and does.

@@ -31,7 +31,9 @@ impl Books {
         require(possible, "L1", || format!("a grant of {amount} units"))?;
         let effective_at = event.field(5)?.time()?;
         let expires_at = event.get(6).map(Node::time).transpose()?;
-        require(expires_at.is_none_or(|last| last >= effective_at.max(at)), "L1", || {
+        // What is transferred while expiry waits keeps an expiry that is over.
+        let waits = self.due.expiry_waits();
+        require(waits || expires_at.is_none_or(|last| last >= effective_at.max(at)), "L1", || {
             format!("grant {number} was expired when it was issued")
         })?;
         // Grants of one account lie together if kind, expiry, priority and restriction are equal.

@@ -70,7 +70,8 @@ impl Books {
             require(above, "L13", || {
                 format!("bucket {} is drawn by an account that is not below it", units.bucket)
             })?;
-            let valid = bucket.is_some_and(|b| b.expires_at.is_none_or(|last| at <= last));
+            let waits = self.due.expiry_waits();
+            let valid = bucket.is_some_and(|b| waits || b.expires_at.is_none_or(|last| at <= last));
             require(valid, "L1", || format!("bucket {} is drawn after its time", units.bucket))?;
         }
         Ok(())

@@ -124,7 +124,7 @@ impl Books {
 
     fn event(&mut self, at: i64, tag: u64, event: &Node) -> Kept<()> {
         match tag {
-            0 => self.memory.set_policy(event),
+            0 => self.policy_set(event),
             1 => self.account_opened(event),
             2 => self.known_account(event).map(|_| ()),
             3 => self.set_frozen(event, true),
@@ -169,6 +169,13 @@ impl Books {
         }
     }
 
+    /// From a policy that lets expiry wait until the next one that does not, no grant expires.
+    fn policy_set(&mut self, event: &Node) -> Kept<()> {
+        self.memory.set_policy(event)?;
+        self.due.set_expiry_waits(event.get(4).is_some_and(|waits| *waits == Node::Bool(true)));
+        Ok(())
+    }
+
     /// What one decision must leave in order.
     fn close_decision(&mut self, at: i64) -> Kept<()> {
         let decision = std::mem::take(&mut self.decision);
@@ -177,7 +184,8 @@ impl Books {
         })?;
         for number in decision.touched {
             let bucket = &self.buckets[number as usize];
-            let late = bucket.expired || bucket.expires_at.is_some_and(|last| last < at);
+            let is_over = bucket.expires_at.is_some_and(|last| last < at);
+            let late = bucket.expired || (is_over && !self.due.expiry_waits());
             require(!late || bucket.sum(FREE) == 0, "L2", || {
                 format!("bucket {number} has expired and still has free units")
             })?;

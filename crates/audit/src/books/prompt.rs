@@ -25,7 +25,12 @@ impl Books {
 
 /// What will be due, by the first instant at which it is.
 #[derive(Default)]
-pub(crate) struct Due(BTreeSet<(i64, Thing)>);
+pub(crate) struct Due {
+    things: BTreeSet<(i64, Thing)>,
+    /// Apart, because expiry may wait until a clock was accepted.
+    buckets: BTreeSet<(i64, Thing)>,
+    expiry_waits: bool,
+}
 
 /// What can be due.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,17 +46,17 @@ pub(crate) enum Thing {
 impl Due {
     /// Notes a grant by its first valid instant.
     pub(super) fn grant(&mut self, number: u32, from: i64) {
-        self.0.insert((from, Thing::Grant(number)));
+        self.things.insert((from, Thing::Grant(number)));
     }
 
     /// Notes a bucket by its last valid instant.
     pub(super) fn bucket(&mut self, number: u32, last: Option<i64>) {
-        self.0.extend(last.map(|last| (last.saturating_add(1), Thing::Bucket(number))));
+        self.buckets.extend(last.map(|last| (last.saturating_add(1), Thing::Bucket(number))));
     }
 
     /// Notes a hold by its last valid instant.
     pub(super) fn hold(&mut self, number: u32, last: Option<i64>) {
-        self.0.extend(last.map(|last| (last.saturating_add(1), Thing::Hold(number))));
+        self.things.extend(last.map(|last| (last.saturating_add(1), Thing::Hold(number))));
     }
 
     /// Crosses a thing off.
@@ -61,18 +66,35 @@ impl Due {
             Thing::Bucket(_) | Thing::Hold(_) => instant.map(|last| last.saturating_add(1)),
         };
         if let Some(due) = due {
-            self.0.remove(&(due, thing));
+            let set = match thing {
+                Thing::Bucket(_) => &mut self.buckets,
+                Thing::Grant(_) | Thing::Hold(_) => &mut self.things,
+            };
+            set.remove(&(due, thing));
         }
     }
 
     /// Crosses a thing off, whenever it was due: it was set aside.
     pub(super) fn set_aside(&mut self, thing: Thing) {
-        self.0.retain(|(_, due)| *due != thing);
+        self.things.retain(|(_, due)| *due != thing);
+        self.buckets.retain(|(_, due)| *due != thing);
+    }
+
+    /// Notes whether grants wait with their expiry.
+    pub(super) fn set_expiry_waits(&mut self, waits: bool) {
+        self.expiry_waits = waits;
+    }
+
+    /// Whether grants wait with their expiry.
+    pub(super) fn expiry_waits(&self) -> bool {
+        self.expiry_waits
     }
 
     /// Nothing may be overdue when somebody asks at `at`.
     pub(super) fn check(&self, at: i64) -> Kept<()> {
-        let first = self.0.first().filter(|(due, _)| *due <= at);
+        let buckets = self.buckets.first().filter(|_| !self.expiry_waits);
+        let first = self.things.first().into_iter().chain(buckets).min();
+        let first = first.filter(|(due, _)| *due <= at);
         require(first.is_none(), "due", || format!("{first:?} was due before this"))
     }
 }

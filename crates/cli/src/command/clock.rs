@@ -17,6 +17,9 @@ pub(crate) enum ClockCommand {
     /// Show what the clock says.
     #[command(after_help = "Example:\n  bursar clock show")]
     Show,
+    /// Believe the clock of a server after it jumped or stood far ahead at a start.
+    #[command(after_help = "Example:\n  bursar clock accept")]
+    Accept,
     /// Move the clock forward to an instant; all that is due until then happens.
     #[command(after_help = "Example:\n  bursar clock set 2020-02-01")]
     Set {
@@ -35,6 +38,7 @@ pub(crate) enum ClockCommand {
 
 pub(crate) async fn run(session: &Session, command: ClockCommand) -> Result<(), Failure> {
     match command {
+        ClockCommand::Accept => session.read(clock::accept()).await,
         ClockCommand::Show => session.read(clock::show()).await,
         ClockCommand::Set { now } => session.read(clock::set(now)).await,
         ClockCommand::Advance { by } => session.read(clock::advance(by.as_secs())).await,

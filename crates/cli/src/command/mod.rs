@@ -8,7 +8,7 @@ mod balance;
 mod batch;
 mod budget;
 mod charge;
-mod clock;
+pub(crate) mod clock;
 mod effect;
 mod entries;
 mod events;
@@ -109,7 +109,7 @@ pub(crate) enum Remote {
     Events(events::EventsArguments),
     /// Run many operations from a file.
     Batch(batch::BatchArguments),
-    /// Show and move the manual clock of a test server.
+    /// Accept a server's clock; show and move the manual one of a test server.
     #[command(subcommand)]
     Clock(clock::ClockCommand),
     /// Send any request, with this connection's key.

@@ -3,34 +3,35 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bursar_audit::export::Of;
 use bursar_audit::{Report, admin};
-use clap::Subcommand;
+use bursar_journal::postgres::PostgresOptions;
+use clap::{Args, Subcommand};
 
 use super::cells::{self, cell_files};
-use super::{Bar, ledger_file};
+use super::{Bar, backup, check_folder, ledger_file};
+use crate::command::Remote;
+use crate::command::clock::ClockCommand;
+use crate::connection::ConnectionArguments;
 use crate::exit::{Exit, Failure};
-use crate::render::format::print;
+use crate::render::format::{Format, print};
 
 /// Keeps a store safe.
 #[derive(Subcommand)]
 pub(crate) enum AdminCommand {
-    /// Copy the ledger into one file, consistent as of one instant, and verify the copy.
+    /// Copy everything that a store is into one new folder, at one cut, and verify the copy: the
+    /// journals of all machines, the signing key, and what jobs printed if asked to. The server may run.
+    #[command(after_help = "Examples:\n  bursar admin backup --data /var/lib/bursar \
+        /backup/$(date +%F)\n  bursar admin backup --store postgres://db/bursar --checkpoint-key \
+        /etc/bursar/checkpoint.key /backup/$(date +%F)\n\nThe copy is as secret as the store. The \
+        root key is not in it.")]
+    Backup(BackupArguments),
+    /// Unpack a backup into an empty folder, verify it, and make it a store that no agent of the lost
+    /// future can talk to.
     #[command(
-        after_help = "Example:\n  bursar admin backup --data /var/lib/bursar ledger-$(date +%F).db"
-    )]
-    Backup {
-        /// The folder of the store.
-        #[arg(long, value_name = "DIR")]
-        data: PathBuf,
-        /// The new file.
-        target: PathBuf,
-    },
-    /// Put a backup into an empty folder and verify it there.
-    #[command(
-        after_help = "Example:\n  bursar admin restore ledger-2026-01-31.db --data /var/lib/restored"
+        after_help = "Example:\n  bursar admin restore /backup/2026-01-31 --data /var/lib/restored"
     )]
     Restore {
         /// The backup.
@@ -39,6 +40,10 @@ pub(crate) enum AdminCommand {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+    /// Believe the clock of a running server after it jumped or stood far ahead at a start: grants
+    /// that waited expire. Look at the server's clock first.
+    #[command(after_help = "Example:\n  bursar admin accept-clock --server https://bursar.example")]
+    AcceptClock,
     /// Check the database file and every record in it.
     #[command(after_help = "Example:\n  bursar admin check --data /var/lib/bursar")]
     Check {
@@ -64,33 +69,28 @@ pub(crate) enum AdminCommand {
     },
 }
 
-pub(crate) fn run(command: AdminCommand) -> Result<(), Failure> {
+pub(crate) fn run(
+    command: AdminCommand,
+    connection: &ConnectionArguments,
+    format: Format,
+) -> Result<(), Failure> {
     let bar = Bar::new();
     match command {
-        AdminCommand::Backup { data, target } => {
-            let journal = ledger_file(&data)?;
-            // The cells first: whatever they have received, the ledger's copy has sent.
-            for (region, file) in cell_files(&data)? {
-                let copy = cell_backup(&target, &region);
-                let report = admin::backup_cell(&file, &copy, |step| bar.step(step))?;
-                cells::told(&region, &report)?;
-            }
-            let report = admin::backup(&journal, &target, |step| bar.step(step))?;
+        AdminCommand::AcceptClock => {
+            crate::command::run(Remote::Clock(ClockCommand::Accept), connection, format)
+        }
+        AdminCommand::Backup(arguments) => {
+            let report = arguments.run(&bar)?;
             bar.finish();
             conclude(&report)
         }
         AdminCommand::Restore { backup, data } => {
-            let name = "ledger-0.db";
-            let report = admin::restore(&backup, &data, name, |step| bar.step(step))?;
-            for (region, file) in cell_backups(&backup)? {
-                let target = data.join(format!("cell-{region}.db"));
-                let report = admin::backup_cell(&file, &target, |step| bar.step(step))?;
-                cells::told(&region, &report)?;
-            }
+            let report = backup::restore(&backup, &data, &bar)?;
             bar.finish();
             conclude(&report)
         }
         AdminCommand::Check { data } => {
+            check_folder(&data)?;
             for (region, file) in cell_files(&data)? {
                 let report = admin::check_cell(&file, |step| bar.step(step))?;
                 cells::told(&region, &report)?;
@@ -117,31 +117,43 @@ pub(crate) fn run(command: AdminCommand) -> Result<(), Failure> {
     }
 }
 
-/// Where the copy of a cell goes: beside the ledger's, with the region behind its name.
-fn cell_backup(target: &Path, region: &str) -> PathBuf {
-    let mut name = target.as_os_str().to_owned();
-    name.push(format!(".cell-{region}"));
-    name.into()
+/// What to copy, and where to.
+#[derive(Args)]
+pub(crate) struct BackupArguments {
+    /// The folder of a SQLite store.
+    #[arg(long, value_name = "DIR", required_unless_present = "store")]
+    data: Option<PathBuf>,
+    /// The address of a PostgreSQL store.
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    store: Option<String>,
+    /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
+    #[arg(long, requires = "store")]
+    unsafe_plaintext_postgres: bool,
+    /// With --store: the key that signs checkpoints, a file beside the root key.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    checkpoint_key: Option<PathBuf>,
+    /// Also copy what jobs printed.
+    #[arg(long, conflicts_with = "store")]
+    logs: bool,
+    /// The new folder.
+    target: PathBuf,
 }
 
-/// The copies of cells beside a backup: the region and the file, by name.
-fn cell_backups(backup: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
-    let folder = match backup.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
-    let own = backup.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let start = format!("{own}.cell-");
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some(region) = name.strip_prefix(&start) {
-            found.push((region.to_owned(), path.clone()));
+impl BackupArguments {
+    fn run(&self, bar: &Bar) -> Result<Report, Failure> {
+        if let Some(data) = &self.data {
+            return backup::backup(data, &self.target, self.logs, bar);
         }
+        let url = self.store.clone().unwrap_or_default();
+        let options = |machine: &str| {
+            let mut options = PostgresOptions::new(url.clone(), machine);
+            // Nothing is written, so nothing can be lost with the only server.
+            options.unsafe_single = true;
+            options.unsafe_plaintext = self.unsafe_plaintext_postgres;
+            options
+        };
+        backup::backup_postgres(&options, self.checkpoint_key.as_deref(), &self.target, bar)
     }
-    found.sort();
-    Ok(found)
 }
 
 fn conclude(report: &Report) -> Result<(), Failure> {

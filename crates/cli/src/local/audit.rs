@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
 use super::cells::{self, copy_cells};
-use super::{Bar, ledger_file};
+use super::{Bar, check_folder, ledger_file};
 use crate::command::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
@@ -90,6 +90,8 @@ impl LocalAudit {
 pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
     match command {
         LocalAudit::Verify(VerifyArguments { data: Some(data), .. }) => {
+            ledger_file(&data)?;
+            check_folder(&data)?;
             // The server may have the journal open, and goes on writing: both look at one copy.
             let folder = tempfile::tempdir()?;
             // The cells first: whatever they have received, the ledger has sent by then.

@@ -2,12 +2,15 @@
 
 pub(crate) mod admin;
 pub(crate) mod audit;
+mod backup;
 mod cells;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bursar_audit::Progress;
 use bursar_audit::admin::Step;
+use bursar_server::store::Manifest;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::exit::Failure;
@@ -22,6 +25,27 @@ pub(crate) fn ledger_file(data: &Path) -> Result<PathBuf, Failure> {
         Err(Failure::new(data.display(), "there is no ledger in this folder").with_next(next))
     }
 }
+
+/// Refuses a folder whose files are not those that its manifest names, as a server would. One that is
+/// in use is looked at again: it may have been written while it was read.
+pub(crate) fn check_folder(data: &Path) -> Result<(), Failure> {
+    let Some(first) = Manifest::read(data)? else { return Ok(()) };
+    let mut outcome = first.check(data);
+    for _ in 0..TRIES {
+        if outcome.is_ok() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        outcome = first.check(data);
+    }
+    outcome?;
+    Ok(())
+}
+
+/// How often a folder in use is looked at.
+const TRIES: u32 = 20;
+/// How long to wait before that.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A bar on standard error, where somebody looks; nothing elsewhere.
 pub(crate) struct Bar(ProgressBar);

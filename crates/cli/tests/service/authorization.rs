@@ -162,6 +162,7 @@ fn sample(operation: &str, account: &str, round: usize) -> Option<Sample> {
         "follow_events" => ("GET", "/v1/events".into(), Value::Null, Empty),
         "run_batch" => ("POST", "/v1/batch".into(), inside, Inside),
         "get_clock" => ("GET", "/v1/clock".into(), Value::Null, Empty),
+        "accept_clock" => ("POST", "/v1/clock/accept".into(), Value::Null, NotFound),
         "move_clock" => ("POST", "/v1/clock".into(), json!({ "advance_seconds": 0 }), NotFound),
         _ => return None,
     };

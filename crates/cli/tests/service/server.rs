@@ -119,6 +119,21 @@ impl Server {
         }
     }
 
+    /// A server on a folder that is there already.
+    pub(crate) fn at(data: &std::path::Path, flags: &[&str]) -> Server {
+        let (child, url, root) = launch("127.0.0.1:0", data, flags);
+        let (data, client) = (data.to_owned(), client());
+        Server { child, url, root, client, data, is_spoilt: false, _folder: None }
+    }
+
+    /// Asks it to end and waits for that.
+    pub(crate) fn stop(&mut self) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill is there");
+        assert!(sent.success());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+
     /// The data folder as the process itself sees it.
     pub(crate) fn data_inside(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
@@ -281,13 +296,55 @@ impl Drop for Server {
         // Whatever a test did, what it left is good.
         let has_journals = self.data.join("ledger-0.db").exists();
         if has_journals && !self.is_spoilt && !std::thread::panicking() {
-            let mut verify = Command::new(env!("CARGO_BIN_EXE_bursar"));
-            verify.args(["audit", "verify", "--data"]).arg(&self.data);
-            let said = verify.output().expect("the binary is there");
-            let words = [said.stdout, said.stderr].concat();
-            assert!(said.status.success(), "{}", String::from_utf8_lossy(&words));
+            rehearse(&self.data);
         }
     }
+}
+
+/// Runs the binary with a data folder; says what it wrote if it ended well.
+#[track_caller]
+pub(crate) fn tool(arguments: &[&str], data: &std::path::Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    let said =
+        command.args(arguments).arg("--data").arg(data).output().expect("the binary is there");
+    let words = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+    assert!(said.status.success(), "{arguments:?}: {words}");
+    words
+}
+
+/// What every store is good for at the end of a test: its audit holds, it can be copied, and the copy
+/// can be unpacked.
+#[track_caller]
+pub(crate) fn rehearse(data: &std::path::Path) {
+    tool(&["audit", "verify"], data);
+    let folder = TempDir::new().expect("a temporary folder");
+    let backup = folder.path().join("backup");
+    let place = backup.to_str().expect("a plain path");
+    tool(&["admin", "backup", place], data);
+    tool(&["admin", "restore", place], &folder.path().join("restored"));
+}
+
+/// Starts a server that must not start; says why it did not.
+#[track_caller]
+pub(crate) fn refused(data: &std::path::Path, flags: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
+    // It would run for ever if it started.
+    let mut child = command
+        .env("BURSAR_LOG", "error")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary is there");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let started = lines.any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
+    if started {
+        child.kill().expect("it runs");
+    }
+    let ended = child.wait_with_output().expect("it ends");
+    let words = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!started && !ended.status.success(), "it started: {words}");
+    words
 }
 
 /// Turns a response into what tests look at.

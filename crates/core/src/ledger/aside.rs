@@ -96,6 +96,9 @@ impl Ledger {
     }
 
     pub(super) fn first_expiry(&self) -> Option<(Timestamp, BucketNo)> {
+        if self.policy.expiry_waits {
+            return None;
+        }
         let mut all = self.timers.expiries.iter().copied();
         all.find(|(_, bucket)| !self.is_aside(Aside::Expiry { bucket: *bucket }))
     }

@@ -192,7 +192,7 @@ pub struct BudgetTerms {
 }
 
 /// How long the ledger remembers, and other platform-wide terms.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// How long an answer is kept for its idempotency key.
     pub idempotency_ttl_ms: i64,
@@ -202,6 +202,24 @@ pub struct Policy {
     pub lateness_ms: i64,
     /// How long re-issued credits live where no account says otherwise.
     pub compensation_ttl_ms: i64,
+    /// Whether no grant expires, because the clock went further ahead than can be believed: until an
+    /// operator has looked at it.
+    pub expiry_waits: bool,
+}
+
+/// As it was before expiry could wait, while it does not: the digest of a state is made from this.
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut form = f.debug_struct("Policy");
+        form.field("idempotency_ttl_ms", &self.idempotency_ttl_ms)
+            .field("retention_ms", &self.retention_ms)
+            .field("lateness_ms", &self.lateness_ms)
+            .field("compensation_ttl_ms", &self.compensation_ttl_ms);
+        if self.expiry_waits {
+            form.field("expiry_waits", &true);
+        }
+        form.finish()
+    }
 }
 
 impl Default for Policy {
@@ -212,6 +230,7 @@ impl Default for Policy {
             retention_ms: 35 * 24 * HOUR_MS,
             lateness_ms: 72 * HOUR_MS,
             compensation_ttl_ms: 72 * HOUR_MS,
+            expiry_waits: false,
         }
     }
 }

@@ -93,7 +93,8 @@ impl Machine for Ledger {
         if !(self.aside.is_empty() && self.cuts.is_empty() && self.briefings.is_empty()) {
             return self.next_deadline_in_full();
         }
-        let timers = earlier(self.timers.next_deadline(), self.next_forgetting());
+        let timers = self.timers.next_deadline(self.policy.expiry_waits);
+        let timers = earlier(timers, self.next_forgetting());
         // What a group makes due waits until the group is whole.
         let jobs = if self.undo.is_none() { self.jobs.next_deadline(self.now) } else { None };
         earlier(timers, jobs)
@@ -174,7 +175,8 @@ impl Ledger {
         let expiries = timers.expiries.iter().take_while(|(at, _)| is_due(*at, deadline));
         let expiries =
             expiries.filter(|(_, bucket)| !self.is_aside(Aside::Expiry { bucket: *bucket }));
-        for (_, bucket) in expiries.take(most) {
+        let expiring = if self.policy.expiry_waits { 0 } else { most };
+        for (_, bucket) in expiries.take(expiring) {
             self.push_expiry(*bucket, STEP_EVENTS.saturating_sub(events.len()), events);
             if events.len() >= STEP_EVENTS {
                 break;

@@ -9,7 +9,7 @@ use super::answers::Answers;
 use super::aside::Aside;
 use super::bucket::{Bucket, Rank};
 use super::command::{Policy, Restriction};
-use super::event::{NamedMovement, Piece};
+use super::event::{Event, NamedMovement, Piece};
 use super::grant::Grant;
 use super::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
@@ -102,6 +102,14 @@ impl Ledger {
     /// How long things are remembered.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// What happens when the clock has gone further ahead of the last record than can be believed:
+    /// grants do not expire until an operator has looked at it. Everything else goes on.
+    pub fn doubt_clock(&self, events: &mut Vec<Event>) {
+        if !self.policy.expiry_waits && !self.timers.expiries.is_empty() {
+            events.push(Event::PolicySet(Policy { expiry_waits: true, ..self.policy }));
+        }
     }
 
     /// A grant.

@@ -83,10 +83,10 @@ pub fn is_due(last_valid: Timestamp, deadline: Timestamp) -> bool {
 }
 
 impl Timers {
-    /// The earliest instant at which something is due.
-    pub fn next_deadline(&self) -> Option<Timestamp> {
+    /// The earliest instant at which something is due, without expiries if those wait.
+    pub fn next_deadline(&self, expiry_waits: bool) -> Option<Timestamp> {
         let activation = self.activations.first();
-        let expiry = self.expiries.first().and_then(due_after);
+        let expiry = self.expiries.first().filter(|_| !expiry_waits).and_then(due_after);
         let lapse = self.leases.first().and_then(due_after);
         earlier(activation, earlier(expiry, lapse))
     }

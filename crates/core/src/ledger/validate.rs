@@ -129,7 +129,7 @@ impl Command {
 }
 
 fn validate_policy(policy: &Policy) -> Result<(), Refusal> {
-    let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, compensation_ttl_ms } = *policy;
+    let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, compensation_ttl_ms, .. } = *policy;
     let all_positive = [idempotency_ttl_ms, retention_ms, lateness_ms, compensation_ttl_ms]
         .iter()
         .all(|ttl| (1..=TTL_MS.end().saturating_mul(10)).contains(ttl));

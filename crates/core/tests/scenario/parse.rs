@@ -207,6 +207,7 @@ fn policy(words: &Words<'_>) -> Policy {
         retention_ms: given("retention", default.retention_ms),
         lateness_ms: given("lateness", default.lateness_ms),
         compensation_ttl_ms: given("compensation", default.compensation_ttl_ms),
+        expiry_waits: default.expiry_waits,
     }
 }
 

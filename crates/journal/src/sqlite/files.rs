@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
@@ -19,38 +20,57 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Held for as long as the journal is open; the operating system gives it up when a process dies.
+/// Held for as long as the journal is open; the operating system gives it up when a process dies. The
+/// database itself is locked, and the file beside it, which says who holds it: a lock file that is
+/// deleted lets no other in.
 pub(super) struct LockFile {
     _file: File,
+    _database: File,
 }
 
 impl LockFile {
     pub(super) fn take(path: &Path) -> Result<LockFile, JournalError> {
         let storage = |error: io::Error| JournalError::storage("locking the journal", error);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(beside(path, ".lock"))
-            .map_err(storage)?;
-        match file.try_lock() {
-            Ok(()) => {}
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(beside(path, ".lock")).map_err(storage)?;
+        let locked = |lock: Result<(), TryLockError>, file: &mut File| match lock {
+            Ok(()) => Ok(()),
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 // Only for the message: without it the refusal is as firm.
                 let known = file.read_to_string(&mut holder).is_ok() && !holder.is_empty();
                 let holder = if known { holder } else { "process unknown".into() };
-                return Err(JournalError::Locked { journal: path.display().to_string(), holder });
+                Err(JournalError::Locked { journal: path.display().to_string(), holder })
             }
-            Err(TryLockError::Error(error)) => return Err(storage(error)),
-        }
+            Err(TryLockError::Error(error)) => Err(storage(error)),
+        };
+        locked(file.try_lock(), &mut file)?;
+        // SQLite's own locks are of another kind and do not meet this one. They would be lost if a
+        // file of the database was closed while it is in use: this one is closed last.
+        let database = options.open(path).map_err(storage)?;
+        locked(database.try_lock(), &mut file)?;
         file.set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| write!(file, "process {}", std::process::id()))
             .map_err(storage)?;
-        Ok(LockFile { _file: file })
+        Ok(LockFile { _file: file, _database: database })
     }
+}
+
+/// Lets only the owner read what lies here. What SQLite makes beside the database is like it.
+pub(super) fn make_private(path: &Path) -> Result<(), JournalError> {
+    for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm"), beside(path, "-tail")]
+    {
+        match fs::set_permissions(&file, fs::Permissions::from_mode(0o600)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                return Err(JournalError::storage("keeping the journal from others", error));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Lets the next reads come from the disk. After a failed sync the kernel keeps pages in memory
@@ -97,7 +117,9 @@ impl SnapshotFiles {
     pub(super) fn put(&self, snapshot: &Snapshot) -> Result<(), JournalError> {
         let storage = |error: io::Error| JournalError::storage("writing a snapshot", error);
         let temporary = beside(&self.path, ".snapshot.tmp");
-        let mut file = File::create(&temporary).map_err(storage)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&temporary).map_err(storage)?;
         for part in snapshot.encoded(self.id) {
             file.write_all(&part).map_err(storage)?;
         }

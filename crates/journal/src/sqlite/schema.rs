@@ -2,6 +2,7 @@
 //!
 //! Every row that is not a batch carries a checksum of its own, so that no flipped bit is believed.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,31 +135,71 @@ pub(super) fn create_or_check(connection: &Connection) -> Result<JournalId, Jour
             "the journal has schema version {version}; this build knows version {SCHEMA_VERSION}"
         )));
     }
+    let id = read_identity(connection)?;
+    read_ownership(connection).map_err(|error| damaged("lease", error.to_string()))?.check(id)?;
+    if version == WITHOUT_TAIL {
+        connection.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(storage)?;
+    }
+    Ok(id)
+}
+
+/// Which journal it is.
+pub(super) fn read_identity(connection: &Connection) -> Result<JournalId, JournalError> {
     let stored = connection
         .query_row("SELECT journal, checksum FROM identity WHERE only = 1", [], |row| {
             Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?))
         })
         .map_err(|error| damaged("identity", error.to_string()))?;
-    let id = stored.0.try_into().map(JournalId);
-    match id {
-        Ok(id) if checksum("identity", &[&id.0]).0[..] == stored.1[..] => {
-            read_ownership(connection)
-                .map_err(|error| damaged("lease", error.to_string()))?
-                .check(id)?;
-            if version == WITHOUT_TAIL {
-                connection.pragma_update(None, "user_version", SCHEMA_VERSION).map_err(storage)?;
-            }
-            Ok(id)
-        }
+    match stored.0.try_into().map(JournalId) {
+        Ok(id) if checksum("identity", &[&id.0]).0[..] == stored.1[..] => Ok(id),
         _ => Err(damaged("identity", "its checksum does not match".into())),
     }
+}
+
+/// Opens a file that no server uses, or makes it, for its owner's eyes only.
+pub(super) fn open_new(path: &Path) -> Result<Connection, JournalError> {
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| JournalError::storage("making a copy", error))?;
+    let open = || {
+        let connection = Connection::open(path)?;
+        connection.pragma_update(None, "page_size", PAGE_BYTES.cast_signed())?;
+        Ok(connection)
+    };
+    open().map_err(|error: rusqlite::Error| failure("opening a copy", &error))
+}
+
+/// Takes out what lies behind `end`.
+pub(super) fn truncate(connection: &Connection, end: Head) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Exclusive)?;
+    transaction
+        .execute("DELETE FROM batch WHERE sequence > ?1", params![end.sequence.cast_signed()])?;
+    transaction.execute(
+        "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4 WHERE only = 1",
+        params![
+            end.sequence.cast_signed(),
+            end.position.cast_signed(),
+            end.hash.0,
+            head_checksum(&end).0,
+        ],
+    )?;
+    transaction.commit()
+}
+
+/// One file that needs no log beside it; a server that opens it switches back.
+pub(super) fn finish_copy(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(()))
 }
 
 fn damaged(part: &'static str, reason: String) -> JournalError {
     JournalError::Damaged { part, reason }
 }
 
-fn create(connection: &Connection, id: JournalId) -> rusqlite::Result<()> {
+pub(super) fn create(connection: &Connection, id: JournalId) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Exclusive)?;
     transaction.execute_batch(TABLES)?;
     transaction.execute(

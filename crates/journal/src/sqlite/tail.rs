@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,6 +93,7 @@ impl Tail {
                 .write(true)
                 .create(true)
                 .truncate(false)
+                .mode(0o600)
                 .open(beside(path, "-tail"))?;
             let length = file.metadata()?.len();
             // A frame that was written and not synced is about to be believed.
@@ -102,6 +103,33 @@ impl Tail {
             Ok(Tail { file, id, capacity, length, sync, buffer: Vec::new() })
         };
         open().map_err(|error: io::Error| JournalError::storage("opening the tail", error))
+    }
+
+    /// The file beside `path`, to be looked at only.
+    pub(super) fn open_read_only(path: &Path, id: JournalId) -> Result<Tail, JournalError> {
+        let open = || {
+            let file = File::open(beside(path, "-tail"))?;
+            let length = file.metadata()?.len();
+            Ok(Tail { file, id, capacity: 0, length, sync: true, buffer: Vec::new() })
+        };
+        open().map_err(|error: io::Error| JournalError::storage("opening the tail", error))
+    }
+
+    /// Whether a frame of this journal was ever written here, torn or not: nothing ever takes its first
+    /// bytes away.
+    pub(super) fn was_written(&self) -> Result<bool, JournalError> {
+        let mut start = [0; MAGIC.len() + 16];
+        let mut place = 0;
+        while place + start.len() as u64 <= self.length {
+            self.file
+                .read_exact_at(&mut start, place)
+                .map_err(|error| JournalError::storage("reading the tail", error))?;
+            if start[..MAGIC.len()] == *MAGIC && start[MAGIC.len()..] == self.id.0 {
+                return Ok(true);
+            }
+            place += PAGE as u64;
+        }
+        Ok(false)
     }
 
     /// The batches that follow `head`, the last that the database has.

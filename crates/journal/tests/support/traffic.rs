@@ -103,6 +103,7 @@ impl World {
             retention_ms: 2 * DAY,
             lateness_ms: DAY,
             compensation_ttl_ms: 3 * DAY,
+            expiry_waits: false,
         }));
         for (path, kind) in ACCOUNTS {
             let settings = AccountSettings {

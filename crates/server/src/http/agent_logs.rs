@@ -164,7 +164,7 @@ pub(super) async fn logs(
     let own = node.clone();
     let current = cell.gateway.read(move |all: &Cell| all.node_named(&own).map(|n| n.incarnation));
     let current = current.await?.value.unwrap_or(0);
-    if chunk.incarnation != current {
+    if cell.known_incarnation(chunk.incarnation) != current {
         let detail = format!("the node's agent started again as {current}; register again");
         return Err(Failure::new(Code::StaleIncarnation, detail));
     }

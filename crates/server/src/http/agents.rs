@@ -145,11 +145,11 @@ async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNod
     let seconds = |ms: i64| u32::try_from(ms / 1000).unwrap_or(u32::MAX);
     let registration = Registration {
         node: name.to_string(),
-        incarnation,
+        incarnation: cell.shown_incarnation(incarnation),
         heartbeat_seconds: seconds(heartbeat_ms),
         lease_seconds: seconds(lease_until.millis_since(seen.at)),
         lease_until: time(lease_until),
-        store: Some(cell.journal.id().to_string()),
+        store: Some(cell.store_id()),
     };
     Ok(json(StatusCode::CREATED, &registration))
 }
@@ -273,7 +273,8 @@ pub(super) async fn heartbeat(
     check(&beat)?;
     let ids = beat.attempts.iter().map(|said| said.id.as_str());
     let known = known_attempts(&app, cell, &node, ids).await?;
-    let (said, foreign) = report(&node, &known, &beat);
+    let (mut said, foreign) = report(&node, &known, &beat);
+    said.incarnation = cell.known_incarnation(beat.incarnation);
     let watch = Stopwatch::start();
     let before = observed(cell, &said).await?;
     // What the report ends is still known as the node's own.

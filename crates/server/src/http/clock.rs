@@ -69,6 +69,16 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
     Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
 }
 
+/// Believes the server's clock after it jumped or stood far ahead at a start: what waited to expire
+/// expires. To be sent by an operator who has looked at the clock.
+#[utoipa::path(post, path = "/v1/clock/accept", tag = "operations", operation_id = "accept_clock",
+    responses((status = 200, description = "The instant that is believed", body = Clock)))]
+pub(super) async fn accept(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    caller.principal.require("accept_clock")?;
+    let now = app.accept_clock(&caller.principal.id).await?;
+    Ok(json(StatusCode::OK, &Clock { now: time(now) }))
+}
+
 /// Where the clock is asked to go.
 fn aim(manual: &ManualClock, asked: &MoveClock) -> Result<Timestamp, Failure> {
     let shown = bursar_engine::Clock::now(manual);

@@ -65,6 +65,7 @@ struct Showing {
     ids: AttemptIds,
     region: Name,
     cell: u16,
+    incarnation_base: u32,
     principal: Principal,
 }
 
@@ -74,6 +75,7 @@ impl Showing {
             ids: app.attempt_ids,
             region: cell.region.clone(),
             cell: cell.number.0,
+            incarnation_base: cell.shown_incarnation(0),
             principal: principal.clone(),
         }
     }
@@ -103,7 +105,7 @@ impl Showing {
             rack: Some(offer.rack.to_string()).filter(|rack| !rack.is_empty()),
             scope: offer.scope.as_deref().unwrap_or(EVERYBODY).to_owned(),
             state: state(view),
-            incarnation: view.incarnation,
+            incarnation: self.incarnation_base.saturating_add(view.incarnation),
             gpus: gpus.collect(),
             cpus: offer.cpu_milli / 1000,
             memory_gib: offer.memory_mib / 1024,

@@ -77,6 +77,7 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(events::follow))
         .routes(routes!(batch::run))
         .routes(routes!(clock::get, clock::set))
+        .routes(routes!(clock::accept))
 }
 
 /// The description of the whole interface.

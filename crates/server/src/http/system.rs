@@ -61,6 +61,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let body = json!({
         "ready": ready, "machines": machines, "clock_ahead_ms": alarm,
         "broken_laws": app.metrics.violations(), "set_aside": set_aside,
+        "time": app.time_trouble().shown(),
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(body)).into_response()
@@ -69,6 +70,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
 /// Every counter, as Prometheus reads it.
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     (app.measure)(&app);
+    app.measure_time();
     app.measure_regions().await;
     app.metrics.only_waiting(app.waits.count());
     let text = app.metrics.text(app.load.in_flight(), app.history.position());

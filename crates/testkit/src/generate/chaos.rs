@@ -27,6 +27,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
             retention_ms: number(random),
             lateness_ms: number(random),
             compensation_ttl_ms: number(random),
+            expiry_waits: false,
         }),
         1 => Command::OpenAccount {
             path: text(random),

@@ -209,6 +209,7 @@ impl Generator {
             retention_ms: CENTURY_MS,
             lateness_ms: 3 * DAY_MS,
             compensation_ttl_ms: 3 * DAY_MS,
+            expiry_waits: false,
         }
     }
 

@@ -21,6 +21,7 @@ stored_struct!(Policy {
     1 retention_ms,
     2 lateness_ms,
     3 compensation_ttl_ms,
+    4 expiry_waits = false,
 });
 
 stored_struct!(AccountSettings {

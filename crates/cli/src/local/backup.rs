@@ -1,0 +1,312 @@
+//! `bursar admin backup` and `restore`: everything that a store is, at one cut, in one folder.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use bursar_audit::admin::{self, AdminError};
+use bursar_audit::{Report, SqliteSource, verify, verify_chain, verify_links};
+use bursar_engine::cut::{CellJournal, check_marks, largest_cut};
+use bursar_engine::{LedgerCodec, replay_from_genesis};
+use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
+use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
+use bursar_journal::{Head, Journal, JournalId};
+use bursar_server::codec::DirectoryCodec;
+use bursar_server::store::{DIRECTORY, LEDGER, MANIFEST, Manifest, make_folder};
+
+use super::cells::{self, cell_files};
+use super::{Bar, check_folder, ledger_file};
+use crate::exit::{Exit, Failure};
+use crate::render::format::print;
+
+/// The key that signs checkpoints.
+const KEY: &str = "checkpoint.key";
+/// The output of jobs.
+const LOGS: &str = "logs";
+/// What an open journal leaves beside its file and a backup does not need.
+const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
+/// 2020-01-01T00:00:00Z in seconds since 1970: agents' starts of restored stores count from here.
+const EPOCH: u64 = 1_577_836_800;
+
+/// A folder inside the target in which everything is made ready. Whatever goes wrong before the end
+/// leaves an empty target.
+struct Making {
+    folder: tempfile::TempDir,
+    target: PathBuf,
+}
+
+impl Making {
+    fn begin(target: &Path) -> Result<Making, Failure> {
+        if target.exists() && fs::read_dir(target).map_or(true, |mut all| all.next().is_some()) {
+            return Err(AdminError::NotEmpty(target.to_owned()).into());
+        }
+        make_folder(target)?;
+        // Made for its owner's eyes only, and on the disk on which it will be.
+        let folder = tempfile::Builder::new().prefix(".making-").tempdir_in(target)?;
+        Ok(Making { folder, target: target.to_owned() })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Gives everything its place, the manifest first: while a file is missing that it names, the
+    /// folder is refused.
+    fn finish(self) -> Result<(), Failure> {
+        sync_all(self.path())?;
+        fs::rename(self.path().join(MANIFEST), self.target.join(MANIFEST))?;
+        File::open(&self.target)?.sync_all()?;
+        for entry in fs::read_dir(self.path())? {
+            let entry = entry?;
+            fs::rename(entry.path(), self.target.join(entry.file_name()))?;
+        }
+        drop(self.folder);
+        File::open(&self.target)?.sync_all()?;
+        Ok(())
+    }
+}
+
+/// Copies a folder's store, also while a server has it open.
+pub(super) fn backup(data: &Path, target: &Path, logs: bool, bar: &Bar) -> Result<Report, Failure> {
+    ledger_file(data)?;
+    check_folder(data)?;
+    let making = Making::begin(target)?;
+    // First, so that none is of an attempt behind the cut.
+    if logs && data.join(LOGS).is_dir() {
+        copy_folder(&data.join(LOGS), &making.path().join(LOGS))?;
+    }
+    for machine in machines(data)? {
+        let copy = Manifest::file(making.path(), &machine);
+        admin::copy(&Manifest::file(data, &machine), &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+    }
+    copy_key(&data.join(KEY), making.path())?;
+    conclude(making, Manifest::read(data)?, bar)
+}
+
+/// Copies the journals of a PostgreSQL store into the same form.
+pub(super) fn backup_postgres(
+    options: &dyn Fn(&str) -> PostgresOptions,
+    key: Option<&Path>,
+    target: &Path,
+    bar: &Bar,
+) -> Result<Report, Failure> {
+    let making = Making::begin(target)?;
+    let copy = |machine: &str| -> Result<PathBuf, Failure> {
+        let journal = PostgresJournal::open(options(machine))?;
+        let file = Manifest::file(making.path(), machine);
+        let batches = journal.read(Head::genesis(journal.id()))?;
+        sqlite::import(&file, journal.id(), batches)?;
+        Ok(file)
+    };
+    let directory = SqliteJournal::open(&copy(DIRECTORY)?, SqliteOptions::default())?;
+    let known = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
+    drop(directory);
+    for region in known.regions() {
+        copy(&format!("cell-{region}"))?;
+    }
+    copy(LEDGER)?;
+    match key {
+        Some(key) => copy_key(key, making.path())?,
+        None => eprintln!(
+            "the key that signs checkpoints is not in this backup: give --checkpoint-key FILE, the \
+             file beside the root key"
+        ),
+    }
+    conclude(making, None, bar)
+}
+
+/// Trims the copies to the largest cut, checks them and gives them their name.
+fn conclude(making: Making, known: Option<Manifest>, bar: &Bar) -> Result<Report, Failure> {
+    let folder = making.path();
+    trim(folder)?;
+    let (report, heads) = check(folder, bar)?;
+    for machine in machines(folder)? {
+        let file = Manifest::file(folder, &machine);
+        let head = heads.iter().find(|(name, _, _)| *name == machine).map(|(_, _, head)| *head);
+        sqlite::truncate(&file, head.expect("every machine was checked"))?;
+        for end in BESIDE {
+            let mut name = file.as_os_str().to_owned();
+            name.push(end);
+            // What is not there need not be removed.
+            let _ = fs::remove_file(name);
+        }
+    }
+    let mut manifest = match known {
+        Some(manifest) => manifest,
+        None => Manifest::new()?,
+    };
+    manifest.machines.clear();
+    manifest.clean = true;
+    for (name, id, head) in &heads {
+        manifest.note(name, *id, *head, false);
+    }
+    manifest.write(folder)?;
+    making.finish()?;
+    Ok(report)
+}
+
+/// Unpacks a backup into an empty folder, as a store of its own that no agent knows yet.
+pub(super) fn restore(backup: &Path, data: &Path, bar: &Bar) -> Result<Report, Failure> {
+    let Some(manifest) = Manifest::read(backup)? else {
+        let reason = "it is not a backup: there is no manifest.json in it";
+        let next = "give the folder that `bursar admin backup` made";
+        return Err(Failure::new(backup.display(), reason).with_next(next));
+    };
+    manifest.check(backup)?;
+    let making = Making::begin(data)?;
+    for machine in machines(backup)? {
+        let copy = Manifest::file(making.path(), &machine);
+        fs::copy(Manifest::file(backup, &machine), &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+    }
+    if backup.join(KEY).is_file() {
+        copy_key(&backup.join(KEY), making.path())?;
+    }
+    if backup.join(LOGS).is_dir() {
+        copy_folder(&backup.join(LOGS), &making.path().join(LOGS))?;
+    }
+    let (report, heads) = check(making.path(), bar)?;
+    let mut restored = Manifest::new()?;
+    restored.incarnation_base = seconds_since_2020().max(manifest.incarnation_base + 1);
+    for (name, id, head) in &heads {
+        restored.note(name, *id, *head, true);
+    }
+    restored.clean = true;
+    restored.write(making.path())?;
+    making.finish()?;
+    Ok(report)
+}
+
+/// The machines of a folder: the cells, the ledger, the directory, in the order in which they are copied.
+fn machines(folder: &Path) -> Result<Vec<String>, Failure> {
+    let mut names: Vec<String> =
+        cell_files(folder)?.into_iter().map(|(region, _)| format!("cell-{region}")).collect();
+    names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
+    Ok(names)
+}
+
+fn open(folder: &Path, machine: &str) -> Result<SqliteJournal, Failure> {
+    Ok(SqliteJournal::open(&Manifest::file(folder, machine), SqliteOptions::default())?)
+}
+
+fn open_cells(folder: &Path) -> Result<Vec<(String, SqliteJournal)>, Failure> {
+    let files = cell_files(folder)?.into_iter();
+    files
+        .map(|(region, _)| {
+            let journal = open(folder, &format!("cell-{region}"))?;
+            Ok((region, journal))
+        })
+        .collect()
+}
+
+fn as_pairs(cells: &[(String, SqliteJournal)]) -> Vec<CellJournal<'_>> {
+    cells.iter().map(|(region, journal)| (region.as_str(), journal as &dyn Journal)).collect()
+}
+
+/// Takes from each copy what lies behind the largest cut.
+fn trim(folder: &Path) -> Result<(), Failure> {
+    let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
+    let cut = largest_cut(&ledger, &as_pairs(&cells))?;
+    let mut ends = vec![(LEDGER.to_owned(), ledger.head()?, cut.ledger)];
+    for ((region, journal), end) in cells.iter().zip(cut.cells) {
+        ends.push((format!("cell-{region}"), journal.head()?, end));
+    }
+    drop((ledger, cells));
+    for (machine, head, end) in ends {
+        if head != end {
+            let file = Manifest::file(folder, &machine);
+            let mut tail = file.as_os_str().to_owned();
+            tail.push("-tail");
+            // It holds a copy of what is taken out.
+            let _ = fs::remove_file(tail);
+            sqlite::truncate(&file, end)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where every machine ends.
+type Heads = Vec<(String, JournalId, Head)>;
+
+/// Verifies every journal, that they belong together, and that a server could start with them.
+fn check(folder: &Path, bar: &Bar) -> Result<(Report, Heads), Failure> {
+    let source = |machine: &str| {
+        let file = Manifest::file(folder, machine);
+        SqliteSource::open(&file).map_err(|reason| Failure::new(file.display(), reason))
+    };
+    let mut heads = Vec::new();
+    for machine in machines(folder)? {
+        if let Some(region) = machine.strip_prefix("cell-") {
+            cells::told(region, &verify_chain(&source(&machine)?, |_| {}))?;
+        } else if machine == DIRECTORY {
+            let report = verify_links(&source(&machine)?);
+            if let Some(problem) = &report.problem {
+                return Err(AdminError::Bad(format!("directory.db: {problem}")).into());
+            }
+            print(&format!("directory: {} records, the chain holds\n", report.records))?;
+        }
+    }
+    let report = verify(&source(LEDGER)?, None, |progress| bar.verified(progress));
+    if let Some(problem) = &report.problem {
+        return Err(AdminError::Bad(problem.to_string()).into());
+    }
+    let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
+    let directory = open(folder, DIRECTORY)?;
+    check_marks(&ledger, &as_pairs(&cells))
+        .map_err(|error| Failure::because(Exit::Failed, error.to_string()))?;
+    replay_from_genesis(&directory, &DirectoryCodec)?;
+    let books = replay_from_genesis(&ledger, &LedgerCodec)?.machine;
+    for (region, journal) in &cells {
+        cells::check(region, journal, &books)?;
+        heads.push((format!("cell-{region}"), journal.id(), journal.head()?));
+    }
+    heads.push((LEDGER.to_owned(), ledger.id(), ledger.head()?));
+    heads.push((DIRECTORY.to_owned(), directory.id(), directory.head()?));
+    Ok((report, heads))
+}
+
+fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
+    match fs::copy(from, folder.join(KEY)) {
+        Ok(_) => {
+            fs::set_permissions(folder.join(KEY), fs::Permissions::from_mode(0o600))?;
+            Ok(())
+        }
+        Err(error) => Err(Failure::new(from.display(), error)
+            .with_next("start the server once: it makes the key that signs checkpoints")),
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::create_dir(to)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn sync_all(folder: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_all(&entry.path())?;
+        } else {
+            File::open(entry.path())?.sync_all()?;
+        }
+    }
+    File::open(folder)?.sync_all()?;
+    Ok(())
+}
+
+fn seconds_since_2020() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = since.map_or(0, |since| since.as_secs()).saturating_sub(EPOCH);
+    u32::try_from(seconds).unwrap_or(u32::MAX / 2)
+}

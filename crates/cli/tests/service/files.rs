@@ -1,0 +1,225 @@
+//! What a server says of a data folder that is not what it was.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::server::{Server, refused, tool};
+
+const MANUAL: [&str; 2] = ["--clock", "manual"];
+/// What must be there, or acknowledged changes are gone.
+const NEEDED: [&str; 6] = [
+    "ledger-0.db",
+    "ledger-0.db-tail",
+    "directory.db",
+    "directory.db-tail",
+    "cell-default.db",
+    "cell-default.db-tail",
+];
+
+/// A store with money in it, whose server has ended: in order, or as by a power cut.
+async fn store(in_order: bool) -> Server {
+    let mut server = Server::start();
+    server.open("acme", "org").await;
+    server.grant("funds", "acme", "10").await;
+    if in_order {
+        server.stop();
+    } else {
+        server.crash();
+    }
+    server
+}
+
+/// Every file of a folder with its content, but for what says who has it open.
+fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).expect("it is there") {
+        let path = entry.expect("it can be listed").path();
+        let name = path.file_name().expect("it has one").to_string_lossy().into_owned();
+        if path.is_file() && !name.ends_with(".lock") && !name.ends_with("-shm") {
+            files.insert(name, std::fs::read(&path).expect("it is ours"));
+        }
+    }
+    files
+}
+
+#[tokio::test]
+async fn a_missing_or_emptied_file_is_refused_by_name_and_nothing_is_written() {
+    for in_order in [true, false] {
+        let mut server = store(in_order).await;
+        let data = server.data().to_owned();
+        for name in NEEDED {
+            let file = data.join(name);
+            let kept = std::fs::read(&file).expect(name);
+            for is_missing in [true, false] {
+                if is_missing {
+                    std::fs::remove_file(&file).expect("it is ours");
+                } else {
+                    std::fs::write(&file, []).expect("it is ours");
+                }
+                let before = content(&data);
+                let said = refused(&data, &MANUAL);
+                assert!(said.contains(name) && said.contains("admin restore"), "{said}");
+                assert!(content(&data) == before, "{name}: something was written");
+                std::fs::write(&file, &kept).expect("it is ours");
+            }
+        }
+        server.restart(&MANUAL);
+        let balance = server.get("/v1/accounts/acme/balance").await;
+        assert_eq!(balance["available"], "10", "{balance}");
+    }
+}
+
+#[tokio::test]
+async fn an_older_copy_of_one_file_is_noticed() {
+    let mut server = store(true).await;
+    let data = server.data().to_owned();
+    let old: BTreeMap<_, _> =
+        content(&data).into_iter().filter(|(name, _)| name.starts_with("ledger-0.db")).collect();
+    server.restart(&MANUAL);
+    server.grant("more", "acme", "5").await;
+    server.stop();
+    let new = content(&data);
+    for (name, bytes) in &old {
+        std::fs::write(data.join(name), bytes).expect("it is ours");
+    }
+    let said = refused(&data, &MANUAL);
+    assert!(said.contains("ledger-0.db") && said.contains("older copy"), "{said}");
+    for (name, bytes) in &new {
+        std::fs::write(data.join(name), bytes).expect("it is ours");
+    }
+    server.restart(&MANUAL);
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "15");
+}
+
+#[tokio::test]
+async fn a_ledger_that_is_older_than_its_cell_is_noticed_without_the_manifests_help() {
+    let mut server = Server::start();
+    let data = server.data().to_owned();
+    server.open("acme", "org").await;
+    server.stop();
+    let old = content(&data);
+    server.restart(&MANUAL);
+    // The cell is told of every account.
+    server.open("umbra", "org").await;
+    let quota = json!({ "running_jobs": 3 });
+    server.call("PUT", "/v1/accounts/umbra/quota", quota).await.expect(200);
+    server.advance(1).await;
+    server.stop();
+    let new = content(&data);
+    // Everything but the cell is from an older copy: also the manifest.
+    for (name, bytes) in old.iter().filter(|(name, _)| !name.starts_with("cell-")) {
+        std::fs::write(data.join(name), bytes).expect("it is ours");
+    }
+    let said = refused(&data, &MANUAL);
+    assert!(said.contains("ledger-0.db is an older copy than cell-default.db"), "{said}");
+    for (name, bytes) in &new {
+        std::fs::write(data.join(name), bytes).expect("it is ours");
+    }
+    server.restart(&MANUAL);
+}
+
+#[tokio::test]
+async fn a_file_of_another_store_is_refused() {
+    let (mut server, other) = (store(true).await, store(true).await);
+    let data = server.data().to_owned();
+    let kept = content(&data);
+    for name in ["ledger-0.db", "ledger-0.db-wal", "ledger-0.db-tail"] {
+        std::fs::copy(other.data().join(name), data.join(name)).expect(name);
+    }
+    let said = refused(&data, &MANUAL);
+    assert!(said.contains("ledger-0.db") && said.contains("belongs here"), "{said}");
+    for (name, bytes) in kept {
+        std::fs::write(data.join(name), bytes).expect("it is ours");
+    }
+    std::fs::copy(other.data().join("cell-default.db"), data.join("cell-mars.db")).expect("copied");
+    let said = refused(&data, &MANUAL);
+    assert!(said.contains("cell-mars.db"), "{said}");
+    std::fs::remove_file(data.join("cell-mars.db")).expect("it is ours");
+    server.restart(&MANUAL);
+}
+
+#[tokio::test]
+async fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
+    let mut server = store(true).await;
+    let data = server.data().to_owned();
+    std::fs::remove_file(data.join("manifest.json")).expect("it is ours");
+    let kept = std::fs::read(data.join("directory.db")).expect("it is there");
+    std::fs::remove_file(data.join("directory.db")).expect("it is ours");
+    let said = refused(&data, &MANUAL);
+    assert!(said.contains("directory.db"), "{said}");
+    std::fs::write(data.join("directory.db"), kept).expect("it is ours");
+    server.restart(&MANUAL);
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "10");
+    assert!(data.join("manifest.json").is_file());
+}
+
+#[tokio::test]
+async fn deleting_lock_files_lets_no_second_server_in() {
+    let server = Server::start();
+    for name in ["ledger-0.db.lock", "directory.db.lock", "cell-default.db.lock"] {
+        std::fs::remove_file(server.data().join(name)).expect(name);
+    }
+    let said = refused(server.data(), &MANUAL);
+    assert!(said.contains("in use by another process"), "{said}");
+    server.open("acme", "org").await;
+}
+
+#[tokio::test]
+async fn only_the_owner_can_look_into_a_store() {
+    let server = store(true).await;
+    let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(server.data()), 0o700);
+    for entry in std::fs::read_dir(server.data()).expect("it is there") {
+        let path = entry.expect("it can be listed").path();
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(&path), expected, "{}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn history_of_another_past_is_built_again() {
+    let mut server = store(true).await;
+    let data = server.data().to_owned();
+    let old = content(&data);
+    server.restart(&MANUAL);
+    server.grant("lost", "acme", "5").await;
+    // History has come so far before it is asked.
+    server.get("/v1/accounts/acme/entries").await;
+    server.stop();
+    // Everything is from the copy but history, which knows of a grant that never was.
+    for (name, bytes) in old.iter().filter(|(name, _)| !name.starts_with("history")) {
+        std::fs::write(data.join(name), bytes).expect("it is ours");
+    }
+    server.restart(&MANUAL);
+    server.grant("found", "acme", "7").await;
+    let entries = server.get("/v1/accounts/acme/entries").await.to_string();
+    assert!(entries.contains("found") && !entries.contains("lost"), "{entries}");
+    server.call("GET", "/v1/holds/none", serde_json::Value::Null).await.problem("not_found");
+}
+
+#[tokio::test]
+async fn a_backup_is_everything_and_a_restored_server_serves_it() {
+    let server = Server::start();
+    server.open("acme", "org").await;
+    server.grant("funds", "acme", "10").await;
+    let key = server.key("viewer", "acme").await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let backup = folder.path().join("backup");
+    let place = backup.to_str().expect("a plain path");
+    tool(&["admin", "backup", place], server.data());
+    server.grant("later", "acme", "90").await;
+    let restored = folder.path().join("restored");
+    tool(&["admin", "restore", place], &restored);
+    tool(&["admin", "check"], &restored);
+    let checkpoint = |data: &Path| std::fs::read(data.join("checkpoint.key")).expect("it is there");
+    assert_eq!(checkpoint(&restored), checkpoint(server.data()));
+    let again = Server::at(&restored, &MANUAL);
+    let seen = again
+        .send("GET", "/v1/accounts/acme/balance", serde_json::Value::Null, &key, &[])
+        .await
+        .expect(200);
+    assert_eq!(seen["available"], "10", "the key is in it, and the grant behind the cut is not");
+}

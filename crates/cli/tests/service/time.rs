@@ -1,0 +1,116 @@
+//! Time over restarts: what fell due meanwhile, and clocks that cannot be believed.
+
+use serde_json::{Value, json};
+
+use crate::server::{Server, tool};
+
+/// A server whose manual clock stands in 2020, with credits until the next day and a hold for an hour;
+/// then ended.
+async fn of_2020() -> Server {
+    let mut server = Server::start();
+    server.open("acme", "org").await;
+    let grant = json!({
+        "id": "short", "account": "acme", "amount": "10", "kind": "purchase",
+        "expires_at": "2020-01-02T00:00:00Z"
+    });
+    server.call("POST", "/v1/grants", grant).await.expect(201);
+    let hold = json!({ "id": "h", "account": "acme", "amount": "4", "ttl_seconds": 3600 });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    server.stop();
+    server
+}
+
+async fn available(server: &Server) -> Value {
+    server.get("/v1/accounts/acme/balance").await["available"].clone()
+}
+
+/// The times of the ledger's records, and those of what fell due.
+fn records(server: &Server) -> Vec<Value> {
+    let out = server.data().parent().expect("it has one").join("records.jsonl");
+    let place = out.to_str().expect("a plain path");
+    tool(&["admin", "export", "--to", place], server.data());
+    let text = std::fs::read_to_string(&out).expect("it was written");
+    std::fs::remove_file(out).expect("it is ours");
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+#[tokio::test]
+async fn what_fell_due_while_no_server_ran_happened_at_its_own_instant() {
+    let mut server = of_2020().await;
+    server.restart(&["--accept-clock"]);
+    assert_eq!(available(&server).await, "0");
+    let hold = server.get("/v1/holds/h").await;
+    assert_eq!(hold["state"], "lapsed", "{hold}");
+    tool(&["audit", "verify"], server.data());
+    tool(&["admin", "check"], server.data());
+    let records = records(&server);
+    let times: Vec<&str> = records.iter().filter_map(|record| record["at"].as_str()).collect();
+    assert!(times.len() > 5 && times.is_sorted(), "{times:?}");
+    let text = |at: &str| {
+        let found = records.iter().filter(|record| record["at"] == at);
+        found.map(ToString::to_string).collect::<String>()
+    };
+    assert!(text("2020-01-01T01:00:00.001Z").contains("hold_closed"), "{records:?}");
+    assert!(text("2020-01-02T00:00:00.001Z").contains("bucket_expired"), "{records:?}");
+}
+
+#[tokio::test]
+async fn a_clock_far_ahead_at_a_start_expires_nothing_until_it_is_accepted() {
+    let mut server = of_2020().await;
+    server.restart(&[]);
+    assert_eq!(server.get("/v1/holds/h").await["state"], "lapsed", "leases go on");
+    assert_eq!(available(&server).await, "10", "no grant dies");
+    let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+    let said = ready["time"].to_string();
+    assert!(said.contains("no grant expires") && said.contains("accept-clock"), "{ready}");
+    server.until_metric("bursar_clock_expiry_waits", |waits| waits == 1.0).await;
+    // What has not expired can be spent.
+    server
+        .call("POST", "/v1/charges", json!({ "id": "c", "account": "acme", "amount": "1" }))
+        .await
+        .expect(201);
+    tool(&["audit", "verify"], server.data());
+    // It is remembered, although the last record is now of today.
+    server.crash_and_restart(&[]);
+    assert_eq!(available(&server).await, "9");
+
+    let viewer = server.key("viewer", "*").await;
+    let denied = server.send("POST", "/v1/clock/accept", Value::Null, &viewer, &[]).await;
+    assert_eq!(denied.status, 403, "{}", denied.body);
+    server.call("POST", "/v1/clock/accept", Value::Null).await.expect(200);
+    assert_eq!(available(&server).await, "0");
+    let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+    assert_eq!(ready["time"], Value::Null, "{ready}");
+    server.until_metric("bursar_clock_expiry_waits", |waits| waits == 0.0).await;
+}
+
+#[tokio::test]
+async fn with_the_clock_behind_the_last_record_time_goes_on() {
+    let mut server = Server::start();
+    server.open("acme", "org").await;
+    server.grant("funds", "acme", "10").await;
+    // Once the clock was wrong.
+    let ahead = json!({ "now": "2200-01-01T00:00:00Z" });
+    server.call("POST", "/v1/clock", ahead).await.expect(200);
+    server.open("umbra", "org").await;
+    server.stop();
+    server.restart(&[]);
+    let first = server.get("/v1/accounts/acme/balance").await["as_of"].clone();
+    let first = first.as_str().expect("an instant").to_owned();
+    assert!(first.as_str() >= "2200-01-01T00:00:00.000Z", "{first}");
+    let hold = json!({ "id": "h", "account": "acme", "amount": "4", "ttl_seconds": 1 });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    // Its lease ends, because time goes on.
+    while server.get("/v1/holds/h").await["state"] == "open" {
+        tokio::task::yield_now().await;
+    }
+    let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+    assert!(ready["time"]["wall_clock"].to_string().contains("behind the last record"), "{ready}");
+    assert!(ready["clock_ahead_ms"].as_i64().is_some_and(|ahead| ahead < -1_000_000), "{ready}");
+    server.until_metric("bursar_clock_ahead_ms", |ahead| ahead < -1e6).await;
+    // And never runs back, over another restart either.
+    let last = server.get("/v1/accounts/acme/balance").await["as_of"].to_string();
+    server.crash_and_restart(&[]);
+    let after = server.get("/v1/accounts/acme/balance").await["as_of"].to_string();
+    assert!(after >= last || after >= first, "{after} {last}");
+}

@@ -1,0 +1,146 @@
+//! Cuts through the machines of a store: one batch boundary for each, such that whatever a machine
+//! has received, its sender has sent.
+
+use bursar_core::cell::Cell;
+use bursar_core::ledger::Ledger;
+use bursar_journal::{Head, Journal};
+use thiserror::Error;
+
+use crate::codec::Codec;
+use crate::error::ReplayError;
+use crate::replay::{Decoder, replay};
+use crate::{CellCodec, LedgerCodec};
+
+/// The journal of a region's cell.
+pub type CellJournal<'a> = (&'a str, &'a dyn Journal);
+
+/// Why the machines of a store do not belong together.
+#[derive(Debug, Error)]
+pub enum CutError {
+    /// A journal cannot be replayed.
+    #[error("{0}: {1}")]
+    Replay(String, ReplayError),
+    /// One has received what its sender has not sent.
+    #[error(
+        "{receiver}.db has received record {received} of {sender}.db, which ends with record {end}: \
+         {sender}.db is an older copy than {receiver}.db"
+    )]
+    Older {
+        /// The machine that is ahead.
+        receiver: String,
+        /// The machine that is behind.
+        sender: String,
+        /// What the one has received of the other.
+        received: u64,
+        /// The last record of the other.
+        end: u64,
+    },
+    /// A machine is known to another and not there.
+    #[error(
+        "cell-{0}.db is missing: the ledger has exchanged messages with the cell of that region"
+    )]
+    Missing(String),
+}
+
+/// Where each machine's journal is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The ledger's.
+    pub ledger: Head,
+    /// The cells', in the order in which they were given.
+    pub cells: Vec<Head>,
+}
+
+/// Refuses journals of which one is older than another: what was received was sent.
+pub fn check_marks(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<(), CutError> {
+    let failed = |name: &str| {
+        let name = name.to_owned();
+        move |error| CutError::Replay(name, error)
+    };
+    let books = replay(ledger, &LedgerCodec).map_err(failed("ledger-0"))?;
+    for (_, book) in books.machine.cells() {
+        let there = cells.iter().any(|(region, _)| *region == book.region.as_str());
+        if !there && (book.told > 0 || book.mark.number > 0) {
+            return Err(CutError::Missing(book.region.to_string()));
+        }
+    }
+    for (region, journal) in cells {
+        let name = format!("cell-{region}");
+        let cell = replay(*journal, &CellCodec).map_err(failed(&name))?;
+        let Some(book) = books.machine.cells().map(|(_, book)| book).find(|b| b.region == *region)
+        else {
+            continue;
+        };
+        let older = |receiver: &str, sender: &str, received, end| CutError::Older {
+            receiver: receiver.to_owned(),
+            sender: sender.to_owned(),
+            received,
+            end,
+        };
+        let heard = cell.machine.mark(book.shard);
+        if heard.position > books.head.position || heard.number > book.told {
+            return Err(older(&name, "ledger-0", heard.position, books.head.position));
+        }
+        let taken = book.mark;
+        if taken.position > cell.head.position || taken.number > cell.machine.last_told(book.shard)
+        {
+            return Err(older("ledger-0", &name, taken.position, cell.head.position));
+        }
+    }
+    Ok(())
+}
+
+/// The largest cut of journals that were copied one after the other. Nothing is changed.
+pub fn largest_cut(ledger: &dyn Journal, cells: &[CellJournal<'_>]) -> Result<Cut, ReplayError> {
+    let mut cut = Cut { ledger: ledger.head()?, cells: Vec::new() };
+    for (_, journal) in cells {
+        cut.cells.push(journal.head()?);
+    }
+    loop {
+        let before = cut.clone();
+        cut.ledger = last_where(ledger, &LedgerCodec, cut.ledger, |ledger: &Ledger| {
+            cells.iter().zip(&cut.cells).all(|((region, _), end)| {
+                let cell = ledger.find_cell(region).and_then(|cell| ledger.cell(cell));
+                cell.is_none_or(|book| book.mark.position <= end.position)
+            })
+        })?;
+        let end = cut.ledger.position;
+        for ((_, journal), own) in cells.iter().zip(&mut cut.cells) {
+            *own = last_where(*journal, &CellCodec, *own, |cell: &Cell| {
+                cell.ledgers().into_iter().all(|shard| cell.mark(shard).position <= end)
+            })?;
+        }
+        if cut == before {
+            return Ok(cut);
+        }
+    }
+}
+
+/// The last batch up to `end` behind which a state is as wanted: marks only rise, so that once they are
+/// too high they stay so.
+fn last_where<C: Codec>(
+    journal: &dyn Journal,
+    codec: &C,
+    end: Head,
+    is_wanted: impl Fn(&C::Machine) -> bool,
+) -> Result<Head, ReplayError> {
+    let mut last = Head::genesis(journal.id());
+    let mut machine = codec.genesis();
+    let mut decoder = Decoder::new();
+    for batch in journal.read(last)? {
+        let batch = batch?;
+        if batch.sequence > end.sequence {
+            break;
+        }
+        decoder.batch(codec, &batch, |record, events| {
+            for event in events {
+                bursar_core::machine::Machine::apply(&mut machine, record.time, event);
+            }
+        })?;
+        if !is_wanted(&machine) {
+            break;
+        }
+        last = batch.head();
+    }
+    Ok(last)
+}

@@ -1,0 +1,174 @@
+//! Looks at a journal's files without changing any of them: before a server trusts a folder, and to
+//! make and unpack backups.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::files::beside;
+use super::rows::ReaderPool;
+use super::tail::Tail;
+use super::{Newest, head_in_database, schema, stored_head};
+use crate::chain::{Head, JournalId, StoredBatch};
+use crate::error::JournalError;
+
+/// Batches that are written in one transaction.
+const IMPORTED_AT_ONCE: usize = 64;
+
+/// What must be true of a journal's files.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Which journal it is.
+    pub id: JournalId,
+    /// A batch that it has.
+    pub bound: Head,
+    /// Whether its tail was in use: then it holds a frame, or it was emptied.
+    pub tail: bool,
+}
+
+/// What a journal's files say.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// Which journal it is.
+    pub id: JournalId,
+    /// Its last batch.
+    pub head: Head,
+}
+
+/// What an operator can do about a file that is not what it should be.
+const WAY_OUT: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
+     into an empty folder: bursar admin restore BACKUP --data DIR";
+
+fn refused(file: &Path, reason: &str) -> JournalError {
+    JournalError::Refused(format!("{}: {reason}. {WAY_OUT}", file.display()))
+}
+
+/// The name of the file beside a database in which its newest batches are.
+pub fn tail_file(path: &Path) -> PathBuf {
+    beside(path, "-tail")
+}
+
+/// Refuses files that are missing, emptied, of another journal, older than they were, or of another
+/// past. Writes nothing.
+pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, JournalError> {
+    let length = |file: &Path| match std::fs::metadata(file) {
+        Ok(metadata) => Ok(Some(metadata.len())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(JournalError::storage("looking at a journal", error)),
+    };
+    match length(path)? {
+        None => return Err(refused(path, "the file is missing")),
+        Some(0) => return Err(refused(path, "the file is empty")),
+        Some(_) => {}
+    }
+    let id = identity(path)?;
+    if let Some(expected) = expected.filter(|expected| expected.id != id) {
+        let reason = format!("it is journal {id}, and {} belongs here", expected.id);
+        return Err(refused(path, &reason));
+    }
+    let tail_path = tail_file(path);
+    let has_tail = length(&tail_path)?.is_some();
+    let needs_tail = expected.is_some_and(|expected| expected.tail);
+    if needs_tail && !has_tail {
+        return Err(refused(&tail_path, "the file is missing, and with it the newest records"));
+    }
+    let readers = Arc::new(ReaderPool::new(path));
+    let stored = stored_head(&readers, id)?;
+    let head = if has_tail {
+        let tail = Tail::open_read_only(path, id)?;
+        let has_batches =
+            stored.sequence > 0 || expected.is_some_and(|expected| expected.bound.sequence > 0);
+        if needs_tail && has_batches && !tail.was_written()? {
+            return Err(refused(&tail_path, "it was emptied, and with it the newest records"));
+        }
+        Newest::recover(&tail, stored)?.head
+    } else {
+        stored
+    };
+    if let Some(Expected { bound, .. }) = expected {
+        check_bound(path, &readers, (id, stored, head), *bound)?;
+    }
+    Ok(Inspected { id, head })
+}
+
+fn check_bound(
+    path: &Path,
+    readers: &Arc<ReaderPool>,
+    (id, stored, head): (JournalId, Head, Head),
+    bound: Head,
+) -> Result<(), JournalError> {
+    if head.sequence < bound.sequence {
+        let reason = format!(
+            "it ends with batch {}, and batch {} was stored: it, or what lies beside it (-wal, \
+             -tail), is an older copy",
+            head.sequence, bound.sequence
+        );
+        return Err(refused(path, &reason));
+    }
+    // What lies only in the tail follows the database's last batch by its hash.
+    if bound.sequence <= stored.sequence && head_in_database(readers, id, bound.sequence)? != bound
+    {
+        let reason = format!("batch {} is not the one that was stored here", bound.sequence);
+        return Err(refused(path, &reason));
+    }
+    Ok(())
+}
+
+fn identity(path: &Path) -> Result<JournalId, JournalError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let read = || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(std::time::Duration::from_secs(5))?;
+        let tables: i64 =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        Ok((tables > 0).then_some(connection))
+    };
+    let connection = read().map_err(|error: rusqlite::Error| refused(path, &error.to_string()))?;
+    let Some(connection) = connection else {
+        return Err(refused(path, "there is no journal in it"));
+    };
+    schema::read_identity(&connection)
+}
+
+/// Whether a journal was begun in this file: false if it is missing, empty, or without tables.
+pub fn is_begun(path: &Path) -> bool {
+    identity(path).is_ok()
+}
+
+/// Makes a new file with the batches of a journal, in order; says where it ends.
+pub fn import(
+    path: &Path,
+    id: JournalId,
+    batches: impl Iterator<Item = Result<StoredBatch, JournalError>>,
+) -> Result<Head, JournalError> {
+    let connection = schema::open_new(path)?;
+    let failed = |error: rusqlite::Error| super::failure("writing the copy", &error);
+    schema::create(&connection, id).map_err(failed)?;
+    let mut head = Head::genesis(id);
+    let mut waiting = Vec::new();
+    let mut batches = batches.peekable();
+    while let Some(batch) = batches.next() {
+        let batch = Arc::new(batch?);
+        head = batch.head();
+        waiting.push(batch);
+        if waiting.len() < IMPORTED_AT_ONCE && batches.peek().is_some() {
+            continue;
+        }
+        if schema::append(&connection, &waiting).map_err(failed)?.is_none() {
+            let reason = "it does not follow the batch before it".into();
+            return Err(JournalError::Corrupt { sequence: head.sequence, reason });
+        }
+        waiting.clear();
+    }
+    schema::finish_copy(&connection).map_err(failed)?;
+    Ok(head)
+}
+
+/// Takes the batches behind `end` out of a copy that no server uses.
+pub fn truncate(path: &Path, end: Head) -> Result<(), JournalError> {
+    let connection = schema::open_new(path)?;
+    schema::truncate(&connection, end)
+        .and_then(|()| schema::finish_copy(&connection))
+        .map_err(|error| super::failure("trimming the copy", &error))
+}

@@ -1,0 +1,99 @@
+//! What is said and done about a wall clock that cannot be followed or believed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_core::ledger::Envelope;
+use bursar_core::ledger::command::{Command, Policy};
+use bursar_core::time::Timestamp;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::problem::Failure;
+
+/// How often the clock is looked at, for the log.
+const LOOK: Duration = Duration::from_secs(1);
+/// What an operator does once the clock is right.
+const WAY_OUT: &str = "set this machine's clock right, then `bursar admin accept-clock`, or restart with --accept-clock";
+
+/// What is wrong with the time, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimeTrouble {
+    /// The wall clock is not followed.
+    pub clock: Option<String>,
+    /// Grants do not expire.
+    pub expiry: Option<String>,
+}
+
+impl TimeTrouble {
+    /// For `/readyz`: nothing if all is well.
+    pub fn shown(&self) -> Value {
+        if *self == TimeTrouble::default() {
+            return Value::Null;
+        }
+        json!({ "wall_clock": self.clock, "expiry": self.expiry, "next": WAY_OUT })
+    }
+}
+
+impl App {
+    /// What is wrong with the time.
+    pub fn time_trouble(&self) -> TimeTrouble {
+        let clock = self.clock.alarm().map(|alarm| match alarm.ahead_ms {
+            ahead if ahead > 0 => "it jumped ahead and is not followed until it is accepted; time \
+                goes on at 90 % of the monotonic clock"
+                .to_owned(),
+            _ => "it is behind the last record and is followed again once it has caught up; time \
+                goes on at 90 % of the monotonic clock"
+                .to_owned(),
+        });
+        let waits = self.feed.look(|ledger| ledger.policy().expiry_waits).value;
+        let expiry = waits.then(|| {
+            "the clock was further ahead of the last record than max_clock_gap_seconds at a start: \
+             no grant expires until the clock is accepted; everything else goes on"
+                .to_owned()
+        });
+        TimeTrouble { clock, expiry }
+    }
+
+    /// Notes for the metrics what is wrong with the time.
+    pub fn measure_time(&self) {
+        let ahead_ms = self.clock.alarm().map_or(0, |alarm| alarm.ahead_ms);
+        let waits = self.feed.look(|ledger| ledger.policy().expiry_waits).value;
+        self.metrics.time(ahead_ms, waits);
+    }
+
+    /// Believes the wall clock: an operator has looked at it. What waited to expire expires.
+    pub async fn accept_clock(&self, actor: &str) -> Result<Timestamp, Failure> {
+        self.clock.accept();
+        let policy = self.ledger.read(|ledger| *ledger.policy()).await?;
+        if !policy.value.expiry_waits {
+            return Ok(policy.at);
+        }
+        let envelope = Envelope { actor: actor.into(), ..Envelope::default() };
+        let command = Command::SetPolicy(Policy { expiry_waits: false, ..policy.value });
+        let seen = self.ledger.post(envelope, command).answer().await?;
+        seen.value?;
+        tracing::warn!(actor, "the clock was accepted; grants expire again");
+        Ok(seen.at)
+    }
+}
+
+/// Says in the log whenever something about the time goes wrong or is right again.
+pub async fn watch(app: Arc<App>) {
+    let mut said = TimeTrouble::default();
+    loop {
+        // The clock compares its readings when it is asked.
+        let _ = app.clock.now();
+        let now = app.time_trouble();
+        if now != said {
+            for trouble in now.clock.iter().chain(&now.expiry) {
+                tracing::error!(next = WAY_OUT, "the wall clock: {trouble}");
+            }
+            if now == TimeTrouble::default() {
+                tracing::info!("the wall clock is followed again");
+            }
+            said = now;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
