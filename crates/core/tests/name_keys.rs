@@ -31,6 +31,7 @@ fn commands() -> Vec<Command> {
         retention_ms: HOUR_MS,
         lateness_ms: HOUR_MS,
         compensation_ttl_ms: HOUR_MS,
+        ..Policy::default()
     };
     let mut all = vec![Command::SetPolicy(policy), open("acme".to_owned(), AccountKind::Org)];
     all.extend((0..TEAMS).map(|team| open(account(team), AccountKind::Team)));
