@@ -3,10 +3,16 @@
 
 mod cell_world;
 
-use bursar_core::cell::command::{Command, Heartbeat, NodeOffer, Refusal, Report, ReportState};
+use bursar_core::cell::command::{
+    Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, Report, ReportState,
+};
 use bursar_core::cell::event::Event;
+use bursar_core::cell::used_names::{
+    MAX_LABELS_PER_TENANT, MAX_NAME_BYTES, MAX_NODES_PER_TENANT, MAX_RACKS_PER_TENANT,
+    MAX_TYPES_PER_TENANT,
+};
 use bursar_core::cell::{AttemptId, Cell, JobId, NodeKey, OrderKind};
-use bursar_core::machine::Machine;
+use bursar_core::machine::{Machine, execute};
 use bursar_core::message::ToLedger;
 use cell_world::*;
 use proptest::prelude::*;
@@ -151,6 +157,114 @@ fn what_a_node_held_before_an_instant_is_told_apart() {
     assert_eq!([held("n0", early), held("n1", early)], [true, false], "of its own node");
     assert_eq!([held("n0", late), held("n1", late)], [false, false], "not what came later");
     assert!(!held("n9", early) && !held("n0", JobId(99)));
+}
+
+fn register(cell: &mut Cell, offer: NodeOffer) -> Result<Reply, Refusal> {
+    let command = Command::RegisterNode(offer);
+    execute(cell, at(0), &Origin::component("test"), &command, &mut Vec::new())
+}
+
+fn refused_field(answer: Result<Reply, Refusal>) -> Option<&'static str> {
+    match answer {
+        Err(Refusal::Invalid { field, .. }) => Some(field),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// One node that comes again and again under new names leaves a bounded trace, and what one tenant
+/// has used up is there for the others.
+#[test]
+fn a_tenant_adds_so_many_names_to_a_cell_and_no_more() {
+    let mut cell = Cell::new();
+    let with = |scope: Option<&str>, change: &dyn Fn(&mut NodeOffer)| {
+        let mut offer = owned("n1", scope);
+        change(&mut offer);
+        offer
+    };
+    let typed = |scope, index: usize| with(scope, &|o| o.model = format!("T{index}").into());
+    let racked = |scope, index: usize| with(scope, &|o| o.rack = format!("r{index}").into());
+    let labelled = |scope, index: usize| {
+        with(scope, &|offer| {
+            let labels = 64 * index..64 * (index + 1);
+            offer.labels = labels.map(|label| format!("l={label}").into()).collect();
+        })
+    };
+    let acme = Some("acme");
+    // The usual type and rack are used by the nodes with labels.
+    for index in 0..MAX_LABELS_PER_TENANT / 64 {
+        register(&mut cell, labelled(acme, index)).expect("few labels");
+    }
+    for index in 1..MAX_TYPES_PER_TENANT {
+        register(&mut cell, typed(acme, index)).expect("few types");
+    }
+    for index in 1..MAX_RACKS_PER_TENANT {
+        register(&mut cell, racked(acme, index)).expect("few racks");
+    }
+    let tables = |cell: &Cell| {
+        let image = cell.image();
+        (image.models.len(), image.labels.len(), image.racks.len())
+    };
+    let full = tables(&cell);
+    // A name that another owner uses is as new to the tenant as any other.
+    for scope in [Some("umbra"), None] {
+        register(&mut cell, typed(scope, 1000)).expect("another owner");
+        register(&mut cell, racked(scope, 2000)).expect("another owner");
+        register(&mut cell, labelled(scope, 100)).expect("another owner");
+    }
+    let rebuilt = Cell::from_image(cell.image()).expect("the image of a cell");
+    for mut cell in [cell, rebuilt] {
+        let before = tables(&cell);
+        for index in [1000, 1001] {
+            assert_eq!(refused_field(register(&mut cell, typed(acme, index))), Some("gpus.type"));
+            let again = register(&mut cell, racked(acme, index + 1000));
+            assert_eq!(refused_field(again), Some("rack"));
+            let again = register(&mut cell, labelled(acme, index - 900));
+            assert_eq!(refused_field(again), Some("labels"));
+        }
+        assert_eq!(tables(&cell), before, "what is refused leaves nothing");
+        register(&mut cell, typed(acme, 1)).expect("a type that it used before");
+        cell.check().expect("the laws hold");
+    }
+    assert_eq!(full, (MAX_TYPES_PER_TENANT, MAX_LABELS_PER_TENANT, MAX_RACKS_PER_TENANT));
+}
+
+#[test]
+fn a_tenant_has_so_many_nodes_and_one_that_is_deleted_makes_room() {
+    let mut cell = Cell::new();
+    let bare = |index: usize, scope: &str| NodeOffer {
+        uuids: Vec::new(),
+        ..owned(&format!("n{index}"), Some(scope))
+    };
+    for index in 0..MAX_NODES_PER_TENANT {
+        register(&mut cell, bare(index, "acme")).expect("few nodes");
+    }
+    let more = bare(MAX_NODES_PER_TENANT, "acme:nlp");
+    assert_eq!(refused_field(register(&mut cell, more.clone())), Some("id"));
+    register(&mut cell, bare(0, "acme")).expect("it is there already");
+    register(&mut cell, bare(0, "umbra")).expect("another owner");
+    let remove = Command::RemoveNode { node: NodeKey::new("n7", Some("acme")) };
+    execute(&mut cell, at(0), &Origin::component("test"), &remove, &mut Vec::new())
+        .expect("nothing runs there");
+    register(&mut cell, more).expect("there is room again");
+}
+
+#[test]
+fn what_one_node_says_is_bounded() {
+    let mut cell = Cell::new();
+    let long: compact_str::CompactString = "x".repeat(MAX_NAME_BYTES + 1).into();
+    let base = offer("n1", "H100", 1);
+    for (field, wrong) in [
+        ("name", NodeOffer { name: long.clone(), ..base.clone() }),
+        ("name", NodeOffer { model: long.clone(), ..base.clone() }),
+        ("name", NodeOffer { uuids: vec![long.clone()], ..base.clone() }),
+        ("name", NodeOffer { labels: vec![long], ..base.clone() }),
+        (
+            "labels",
+            NodeOffer { labels: (0..65).map(|at| format!("l={at}").into()).collect(), ..base },
+        ),
+    ] {
+        assert_eq!(refused_field(register(&mut cell, wrong)), Some(field));
+    }
 }
 
 /// What an attacker with an agent key of one tenant may try.

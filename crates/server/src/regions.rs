@@ -1,6 +1,6 @@
 //! What the server does about its regions beside answering for them: prices and counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bursar_core::cell::{Cell, Command, Origin};
@@ -15,14 +15,22 @@ use crate::telemetry::RegionCounts;
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What a cell has and does.
+/// Stands for every GPU type that the platform neither has nor prices.
+const OTHER: &str = "other";
+
+/// What a cell has and does. Tenants name the types of their own nodes as they like: only those that
+/// the platform prices or has itself are counted by name.
 fn counts(cell: &Cell) -> RegionCounts {
+    let own = cell.nodes().filter(|view| view.offer.scope.is_none());
+    let own = own.map(|view| view.offer.model.as_str());
+    let known: BTreeSet<&str> = own.chain(cell.priced_models()).collect();
     let mut gpus: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     let mut counts = RegionCounts::default();
     for view in cell.nodes() {
         counts.nodes += 1;
         counts.ready += u32::from(view.is_open());
-        let entry = gpus.entry(view.offer.model.as_str()).or_default();
+        let model = view.offer.model.as_str();
+        let entry = gpus.entry(if known.contains(model) { model } else { OTHER }).or_default();
         for free in view.free.iter().map(|free| u32::from(*free)) {
             entry.0 += 1000 - free.min(1000);
             entry.1 += if view.is_open() { free } else { 0 };

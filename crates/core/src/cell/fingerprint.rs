@@ -71,6 +71,9 @@ impl Cell {
         sink.part((self.victims, self.inventory.next_id(), &self.scopes));
         sink.part(self.inventory.supply().memory_of_models());
         sink.part(&self.requests_done);
+        if !self.used_names.is_empty() {
+            sink.part(&self.used_names);
+        }
         if !self.aside.is_empty() {
             sink.part(&self.aside);
         }

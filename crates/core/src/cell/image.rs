@@ -18,11 +18,11 @@ use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestI
 pub use super::inventory::Held;
 pub use super::job::{EndedAttempt, Job, Occupancy, Phase, Request, Waiting};
 pub use super::maintenance::Window;
-use super::node::NodeId;
+use super::node::{NodeId, RackId};
 pub use super::once::DoneRequest;
 use super::post::Mark;
 pub use super::quota::Quota;
-use super::shape::{ModelId, Shape};
+use super::shape::{LabelId, ModelId, Shape};
 use super::share::ScaledUsage;
 use super::state::Cell;
 pub use super::stopping::Stop;
@@ -64,6 +64,8 @@ pub struct Image {
     pub requests_done: Vec<DoneRequest>,
     /// Accounts that nodes are or were kept to.
     pub scopes: Vec<AccountId>,
+    /// The names that nodes of each tenant have used.
+    pub used_names: Vec<NamesImage>,
     /// Nodes that are here.
     pub nodes: Vec<NodeImage>,
     /// The number that the next new node gets.
@@ -136,6 +138,19 @@ pub struct NodeImage {
     pub drained: bool,
     /// What attempts hold there.
     pub members: Vec<(AttemptId, Held)>,
+}
+
+/// The names that nodes of a tenant have used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesImage {
+    /// The tenant.
+    pub owner: CompactString,
+    /// GPU models.
+    pub models: Vec<ModelId>,
+    /// Labels.
+    pub labels: Vec<LabelId>,
+    /// Racks.
+    pub racks: Vec<RackId>,
 }
 
 /// One concurrency group.
@@ -249,6 +264,7 @@ impl Cell {
             accounts: self.account_images(),
             requests_done: self.requests_done.iter().cloned().collect(),
             scopes: self.scopes.iter().copied().collect(),
+            used_names: self.names_images(),
             nodes: self.node_images(),
             next_node: self.inventory.next_id(),
             memory_of_models: self.inventory.supply().memory_of_models(),
@@ -294,6 +310,16 @@ impl Cell {
             members: record.members.iter().map(|(id, held)| (*id, held.clone())).collect(),
         });
         nodes.collect()
+    }
+
+    fn names_images(&self) -> Vec<NamesImage> {
+        let names = self.used_names.iter().map(|(owner, used)| NamesImage {
+            owner: owner.clone(),
+            models: used.models.iter().copied().collect(),
+            labels: used.labels.iter().copied().collect(),
+            racks: used.racks.iter().copied().collect(),
+        });
+        names.collect()
     }
 
     fn group_images(&self) -> Vec<GroupImage> {

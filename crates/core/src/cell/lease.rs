@@ -54,6 +54,7 @@ impl Cell {
         events: &mut Vec<Event>,
     ) -> Result<u32, Refusal> {
         offer.check()?;
+        offer.check_sizes()?;
         let known = self.inventory.find(&NodeKey::of(offer));
         let record = known.map(|id| (id, self.inventory.node(id)));
         if let Some((_, record)) = record {
@@ -69,6 +70,7 @@ impl Cell {
             }
         }
         self.check_gpus_free(offer, known)?;
+        self.check_room_for(offer, known.is_none())?;
         let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
         events.push(Event::NodeRegistered {
             node: known.unwrap_or_else(|| self.inventory.next_id()),
@@ -161,6 +163,7 @@ impl Cell {
             rack: self.racks.intern(offer.rack.clone()),
             scope,
         };
+        self.note_names(offer, &spec);
         Node::new(spec).expect("the number of GPUs was checked")
     }
 

@@ -70,6 +70,7 @@ mod state;
 mod stopping;
 pub mod supply;
 mod timer;
+pub mod used_names;
 pub mod why;
 
 pub use command::{Command, Origin, Refusal, Reply};

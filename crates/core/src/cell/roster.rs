@@ -146,6 +146,11 @@ impl Cell {
         self.prices.iter().find(|(id, _)| id.index() == known).map(|(_, price)| *price)
     }
 
+    /// The models that have a list price.
+    pub fn priced_models(&self) -> impl Iterator<Item = &str> {
+        self.prices.keys().map(|model| self.models.get(*model).as_str())
+    }
+
     /// How many jobs have GPUs, and how many wait.
     pub fn job_counts(&self) -> (u32, u32) {
         let all = &self.accounts.get(ROOT).in_use;

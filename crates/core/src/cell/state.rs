@@ -26,6 +26,7 @@ use super::reservation::Reservation;
 use super::shape::{LabelId, ModelId, Shapes};
 use super::share::Decay;
 use super::timer::{Timer, Timers};
+use super::used_names::UsedNames;
 use crate::time::Timestamp;
 
 /// Micro-credits per GPU-hour of a model that has no price.
@@ -75,6 +76,8 @@ pub struct Cell {
     pub(crate) accounts: Accounts,
     /// Requests that were made under an idempotency key.
     pub(crate) requests_done: Done,
+    /// The names that nodes of each tenant have used.
+    pub(crate) used_names: BTreeMap<CompactString, UsedNames>,
     /// Accounts that nodes are or were kept to.
     pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
@@ -130,6 +133,7 @@ impl Cell {
             requests: Interner::new(),
             demand: Demand::default(),
             requests_done: Done::default(),
+            used_names: BTreeMap::new(),
             scopes: BTreeSet::new(),
             inventory: Inventory::default(),
             jobs: Jobs::default(),

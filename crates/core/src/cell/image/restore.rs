@@ -1,6 +1,9 @@
 //! From an image back to a cell: every count, queue, claim and index is built anew.
 
-use super::{AccountImage, ClassImage, GroupImage, Image, ImageError, NodeImage, ReservationImage};
+use super::{
+    AccountImage, ClassImage, GroupImage, Image, ImageError, NamesImage, NodeImage,
+    ReservationImage,
+};
 use crate::cell::account::{Accounts, ROOT};
 use crate::cell::attempt::MemberPhase;
 use crate::cell::bits::Bits;
@@ -15,6 +18,7 @@ use crate::cell::owner::NodeKey;
 use crate::cell::reservation::Reservation;
 use crate::cell::share::Decay;
 use crate::cell::state::{Cell, ClassQueue};
+use crate::cell::used_names::UsedNames;
 
 fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError> {
     if holds { Ok(()) } else { Err(ImageError(what())) }
@@ -81,6 +85,7 @@ impl Cell {
             cell.requests_done.add(done);
         }
         cell.scopes = image.scopes.into_iter().collect();
+        cell.restore_names(image.used_names)?;
         cell.restore_nodes(image.nodes, image.next_node)?;
         cell.inventory.remember_memory(&image.memory_of_models);
         for GroupImage { tenant, name, limit } in image.groups {
@@ -135,6 +140,22 @@ impl Cell {
             restored.usage = account.usage;
             restored.own_usage = account.own_usage;
             restored.blocked = bits(&account.blocked);
+        }
+        Ok(())
+    }
+
+    fn restore_names(&mut self, names: Vec<NamesImage>) -> Result<(), ImageError> {
+        for NamesImage { owner, models, labels, racks } in names {
+            let known = models.iter().all(|model| model.index() < self.models.len())
+                && labels.iter().all(|label| label.index() < self.labels.len())
+                && racks.iter().all(|rack| rack.index() < self.racks.len());
+            require(known, || format!("nodes of {owner} have used unknown names"))?;
+            let used = UsedNames {
+                models: models.into_iter().collect(),
+                labels: labels.into_iter().collect(),
+                racks: racks.into_iter().collect(),
+            };
+            self.used_names.insert(owner, used);
         }
         Ok(())
     }

@@ -4,9 +4,10 @@ use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::demand::{DemandImage, KindImage, MixImage};
 use bursar_core::cell::ids::GroupId;
 use bursar_core::cell::image::{
-    AccountImage, Aside, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NodeImage, Quota,
-    Request, ReservationImage, Timer, Window,
+    AccountImage, Aside, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NamesImage,
+    NodeImage, Quota, Request, ReservationImage, Timer, Window,
 };
+use bursar_core::cell::node::RackId;
 use bursar_core::cell::post::Mark;
 use bursar_core::cell::shape::{LabelId, ModelId, Shape, ShapeId};
 use smallvec::SmallVec;
@@ -21,7 +22,7 @@ use crate::record::message::stored_small_list;
 /// skipped: the journal says the same, only slower.
 pub const IMAGE_VERSION: u64 = 1;
 
-stored_number!(ShapeId, LabelId, GroupId);
+stored_number!(ShapeId, LabelId, GroupId, RackId);
 
 stored_small_list!(ModelId; 4, LabelId; 2);
 
@@ -58,6 +59,7 @@ stored_struct!(Image {
     29 scopes = Vec::new(),
     30 requests_done = Vec::new(),
     31 aside = Vec::new(),
+    32 used_names = Vec::new(),
 });
 
 stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });
@@ -122,6 +124,8 @@ stored_struct!(NodeImage {
     6 drained = false,
     7 members = Vec::new(),
 });
+
+stored_struct!(NamesImage { 0 owner, 1 models, 2 labels, 3 racks });
 
 stored_struct!(GroupImage { 0 tenant, 1 name, 2 limit });
 
