@@ -38,6 +38,14 @@ impl Role {
     ];
 }
 
+/// What a key may do beyond its role.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Capability {
+    /// Let credits in: grants, compensation, overdraft limits and compensation times.
+    Issue,
+}
+
 /// Makes a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +73,9 @@ pub struct CreateKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
     pub node: Option<String>,
+    /// What it may do beyond its role. Only keys of the scope `*` give these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<Capability>,
 }
 
 /// A key. The secret is shown once, in the answer that made it.
@@ -89,6 +100,9 @@ pub struct Key {
     /// The node it is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// What it may do beyond its role.
+    #[serde(default)]
+    pub capabilities: Vec<Capability>,
     /// When it was made.
     pub created_at: Time,
 }

@@ -43,6 +43,9 @@ pub struct Refund {
     /// The hold, if it was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
+    /// The job, if it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// How much went back.
     pub refunded: Sum,
     /// Where it went, last drawn first.

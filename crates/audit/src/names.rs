@@ -17,7 +17,7 @@ pub(crate) const EVENTS: &[Named] = &[
     ),
     ("account_opened", &["account", "path", "kind", "settings", "fingerprint"]),
     ("account_changed", &["account", "settings"]),
-    ("account_frozen", &["account"]),
+    ("account_frozen", &["account", "by_platform"]),
     ("account_unfrozen", &["account"]),
     (
         "grant_issued",
@@ -156,6 +156,8 @@ pub(crate) const REFUSALS: &[&str] = &[
     "budget_exceeded",
     "quota_exceeded",
     "batch_aborted",
+    "frozen_by_platform",
+    "forgotten",
 ];
 
 /// Kinds of records by number.

@@ -26,6 +26,7 @@ pub(crate) const BUDGET_PERIODS: &[&str] = &["total", "day", "week", "month"];
 pub(crate) const BUDGET_MODES: &[&str] = &["hard", "soft"];
 pub(crate) const ROLES: &[&str] =
     &["admin", "billing", "operator", "submitter", "viewer", "auditor", "agent"];
+pub(crate) const CAPABILITIES: &[&str] = &["issue"];
 pub(crate) const TOP_KINDS: &[&str] = &["user", "project", "team", "org", "job"];
 pub(crate) const TOP_BY: &[&str] = &["spent", "available", "held", "gpu_seconds"];
 
@@ -114,7 +115,7 @@ mod tests {
     use bursar_client::api::budget::{BudgetMode, BudgetPeriod, BudgetUnit};
     use bursar_client::api::grant::GrantKind;
     use bursar_client::api::hold::{HoldState, OnExpiry};
-    use bursar_client::api::key::Role;
+    use bursar_client::api::key::{Capability, Role};
     use bursar_client::api::top::{TopBy, TopKind};
 
     fn all_known<T: DeserializeOwned>(names: &[&str]) {
@@ -134,6 +135,7 @@ mod tests {
         all_known::<BudgetPeriod>(BUDGET_PERIODS);
         all_known::<BudgetMode>(BUDGET_MODES);
         all_known::<Role>(ROLES);
+        all_known::<Capability>(CAPABILITIES);
         all_known::<TopKind>(TOP_KINDS);
         all_known::<TopBy>(TOP_BY);
     }

@@ -100,6 +100,7 @@ impl World {
             of: RefundOf::Hold("h".into()),
             amount: Some(credits(whole)),
             compensate: false,
+            recalled: Vec::new(),
         }))
     }
 

@@ -117,6 +117,7 @@ impl World {
         let (gpu_type, region) = ("H100".into(), "eu".into());
         let per_gpu_hour = Credits::from_length(price).expect("small");
         let events = self.run(&Command::SubmitJob(Box::new(SubmitJob {
+            scope: None,
             hold: format!("h-{id}").into(),
             id,
             account: PATHS[account].0.into(),

@@ -228,8 +228,8 @@ impl World {
             11 => {
                 let path: Name = PATHS[b as usize % 3].into();
                 self.run(&match a % 4 {
-                    0 => Command::FreezeAccount { path },
-                    _ => Command::UnfreezeAccount { path },
+                    0 => Command::FreezeAccount { path, by_platform: false },
+                    _ => Command::UnfreezeAccount { path, by_platform: false },
                 });
             }
             12 => self.budget(a, b),
@@ -255,6 +255,7 @@ impl World {
         let live = self.pick_job(c).map(|job| self.ledger.job(job).expect("picked"));
         let after = live.filter(|_| c.is_multiple_of(5)).map(|job| job.order.id.clone());
         self.run(&Command::SubmitJob(Box::new(SubmitJob {
+            scope: None,
             id: format!("j{}", self.names).into(),
             account: PATHS[a as usize / 3 % 3].into(),
             terms: JobTerms {

@@ -69,6 +69,7 @@ fn commands() -> Vec<Command> {
                 of: RefundOf::Hold(format!("hold-{round}").into()),
                 amount: Some(credits(1)),
                 compensate: false,
+                recalled: Vec::new(),
             }));
         }
     }

@@ -22,6 +22,7 @@ use crate::http::meta;
 use crate::ids::IdMaker;
 use crate::limits::{Aside, Limits, Load};
 use crate::logs::LogStore;
+use crate::operation::OLD_PLATFORM;
 use crate::problem::Failure;
 use crate::shed::Shed;
 use crate::telemetry::Metrics;
@@ -118,6 +119,11 @@ impl App {
             Status::Starting | Status::Serving | Status::ReadOnly | Status::Waiting(_) => None,
         });
         stopped.or_else(vital_failure)
+    }
+
+    /// Whether a tenant has the name that stood for the platform in earlier releases.
+    pub async fn has_tenant_platform(&self) -> Result<bool, Failure> {
+        self.ledger.peek(|ledger| ledger.find_account(OLD_PLATFORM).is_some()).await
     }
 
     /// Whether there is anything that only history knows.

@@ -7,13 +7,13 @@
 use bursar_api::Code;
 use bursar_api::key::Role;
 use bursar_core::cell::scope::covers;
-use bursar_core::directory::{self, ApiKey, Directory};
+use bursar_core::directory::{self, ApiKey, Capability, Directory};
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 use subtle::ConstantTimeEq;
 
 use crate::ids::{base32, random_bits};
-use crate::permissions::{Reach, row};
+use crate::permissions::{Authority, Reach, row};
 use crate::problem::Failure;
 
 const PREFIX: &str = "bur_";
@@ -67,6 +67,8 @@ pub struct Principal {
     pub node: Option<Name>,
     /// The hash of the key; none for the root key.
     pub secret_hash: Option<[u8; 32]>,
+    /// Whether it may let credits in within its scope.
+    pub may_issue: bool,
 }
 
 impl Principal {
@@ -80,6 +82,7 @@ impl Principal {
             region: None,
             node: None,
             secret_hash: None,
+            may_issue: true,
         }
     }
 
@@ -92,6 +95,7 @@ impl Principal {
             region: key.region.clone(),
             node: key.node.clone(),
             secret_hash: Some(key.secret_hash),
+            may_issue: key.scope.is_none() || key.capabilities.contains(&Capability::Issue),
         }
     }
 
@@ -147,11 +151,37 @@ impl Principal {
             );
             return Err(Failure::forbidden(detail));
         }
-        if *reach == Reach::Platform && self.scope.is_some() {
-            let detail = "this concerns the whole platform; use a key whose scope is \"*\"";
-            return Err(Failure::forbidden(detail));
+        match reach {
+            Reach::Tenant | Reach::Shared => Ok(()),
+            Reach::Issue => self.require_authority(Authority::Issue),
+            Reach::Platform => {
+                let detail = "this concerns the whole platform; use a key whose scope is \"*\"";
+                if self.is_of_platform() { Ok(()) } else { Err(Failure::forbidden(detail)) }
+            }
         }
-        Ok(())
+    }
+
+    /// Whether it is a key of the platform.
+    pub fn is_of_platform(&self) -> bool {
+        self.scope.is_none()
+    }
+
+    /// Refuses what only the platform may do, or give to others to do.
+    pub fn require_authority(&self, authority: Authority) -> Result<(), Failure> {
+        let (is_enough, detail) = match authority {
+            Authority::Role => return Ok(()),
+            Authority::Issue => (
+                self.may_issue,
+                "credits enter only from the platform; use a key whose scope is \"*\", or one \
+                 that such a key gave the capability `issue`",
+            ),
+            Authority::Platform => (
+                self.is_of_platform(),
+                "the weight and the quota of an org are set by the platform; use a key whose \
+                 scope is \"*\", or set those of accounts below the org",
+            ),
+        };
+        if is_enough { Ok(()) } else { Err(Failure::forbidden(detail)) }
     }
 }
 
@@ -162,6 +192,11 @@ fn role_name(role: Role) -> String {
 /// Whether an account is `ancestor` or lies below it.
 pub fn is_at_or_below(account: &str, ancestor: &str) -> bool {
     account.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+}
+
+/// Whether an account is the first of its path.
+pub fn is_org(account: &str) -> bool {
+    !account.contains(':')
 }
 
 /// The first segment of a path.

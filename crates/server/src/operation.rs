@@ -11,9 +11,10 @@ use bursar_engine::{Attended, Seen, Urgency};
 use serde_json::Value;
 
 use crate::app::App;
-use crate::auth::tenant_of;
+use crate::auth::{Principal, tenant_of};
 use crate::gateway::Posted;
 use crate::http::extract::Caller;
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{self, Shape, Shown};
 pub(crate) use find::ambiguous;
@@ -36,6 +37,8 @@ type Build = Box<dyn FnOnce(Name) -> Command + Send>;
 pub struct Plan {
     /// The operation, for the permissions.
     pub operation: &'static str,
+    /// What it needs beyond the operation's role.
+    pub authority: Authority,
     /// What it is about.
     pub target: Target,
     /// Makes the command, once the tenant is known.
@@ -75,24 +78,46 @@ pub fn key_hash(scope: &str, key: &str) -> u128 {
     hash_parts(&[scope.as_bytes(), key.as_bytes()])
 }
 
-/// The scope of idempotency keys for what belongs to no tenant.
-pub const PLATFORM: &str = "platform";
+/// The namespace of idempotency keys for what belongs to no tenant. No account has this name.
+pub const PLATFORM: &str = "*";
+
+/// The same in earlier releases: a tenant of this name shared it.
+pub const OLD_PLATFORM: &str = "platform";
 
 /// A change that somebody asks for: all that its decision needs.
 pub struct Order {
     plan: Plan,
     caller: Caller,
     fingerprint: u128,
+    /// The hash of the batch that its idempotency key stands for.
+    batch: Option<u128>,
 }
 
 impl Plan {
+    /// Refuses a caller that may not ask for it.
+    fn permit(&self, principal: &Principal) -> Result<(), Failure> {
+        principal.require(self.operation)?;
+        principal.require_authority(self.authority)
+    }
+
     /// Says who asks for it.
     pub fn ordered_by(self, caller: Caller, fingerprint: u128) -> Order {
-        Order { plan: self, caller, fingerprint }
+        Order { plan: self, caller, fingerprint, batch: None }
     }
 }
 
 impl Order {
+    /// The same as an operation of a batch: its idempotency key is made from the batch's.
+    pub fn in_batch(self, batch: Option<u128>) -> Order {
+        Order { batch, ..self }
+    }
+
+    /// What tells whether its key was used for another batch; none if its key is its own.
+    pub fn probe(&self) -> Option<Probe> {
+        let (key, batch) = (self.caller.idempotency_key.clone()?, self.batch?);
+        Some(Probe { target: self.plan.target.clone(), key, batch })
+    }
+
     /// Posts it alone: what ends or meters goes first under load.
     pub fn post(self, app: &App) -> Posted<Seen<Result<Done, Failure>>> {
         // Settlements and metering free credits and must not wait behind what takes them.
@@ -113,7 +138,7 @@ impl Order {
 
     /// Checks scope and role, and finds the tenant.
     pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<Ready, Failure> {
-        let Order { plan, caller, fingerprint } = self;
+        let Order { plan, caller, fingerprint, batch } = self;
         let tenant = match &plan.target {
             Target::Account(path) => {
                 let foreign = caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
@@ -133,22 +158,63 @@ impl Order {
                 Name::from(tenant_of(&account))
             }
         };
-        caller.principal.require(plan.operation)?;
+        plan.permit(&caller.principal)?;
         let key = caller.idempotency_key.as_deref().map(|key| key_hash(&tenant, key));
         let creates = plan.creates.is_some();
         let chosen = plan.creates.filter(|(_, _, chosen)| *chosen);
+        let command = asked_by(&caller.principal, (plan.build)(tenant.clone()));
         Ok(Ready {
             envelope: Envelope {
                 actor: caller.principal.id,
                 fingerprint,
                 key,
+                batch,
                 request: caller.request,
             },
-            command: (plan.build)(tenant.clone()),
+            command,
             tenant,
             finish: Finish { shape: plan.shape, creates },
             chosen: chosen.map(|(resource, id, _)| (resource, id)),
         })
+    }
+}
+
+/// The same command with what it says of the caller.
+fn asked_by(principal: &Principal, mut command: Command) -> Command {
+    if let Command::FreezeAccount { by_platform, .. }
+    | Command::UnfreezeAccount { by_platform, .. } = &mut command
+    {
+        *by_platform = principal.is_of_platform();
+    } else if let Command::SubmitJob(submit) = &mut command {
+        submit.scope = principal.scope.clone();
+    }
+    command
+}
+
+/// An operation of a batch, as far as its idempotency key is concerned.
+pub struct Probe {
+    target: Target,
+    key: Name,
+    batch: u128,
+}
+
+impl Probe {
+    /// The tenant in whose namespace its key is, as far as that is known before it is decided.
+    pub fn namespace(&self, ledger: &Ledger, caller: &Caller) -> Option<Name> {
+        let tenant = match &self.target {
+            Target::Account(path) => {
+                return caller.principal.sees(path).then(|| tenant_of(path).into());
+            }
+            Target::Named(resource, id) => find_in(ledger, caller, *resource, id).ok(),
+        };
+        let tenant = tenant.as_deref().map(tenant_of);
+        tenant.or_else(|| caller.principal.tenant()).map(Name::from)
+    }
+
+    /// Whether its key was used for another request.
+    pub fn is_reused(&self, ledger: &Ledger, namespace: &str) -> bool {
+        let kept = ledger.kept_fingerprint(key_hash(namespace, &self.key));
+        kept.is_some_and(|kept| kept != self.batch)
     }
 }
 
@@ -209,10 +275,12 @@ impl Finish {
     pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
         let status = match (&self.shape, self.creates) {
             (Shape::Nothing, _) => 204,
-            (_, true) if !existed || accepted.replayed => 201,
+            // An answer that is given again has the status of the first.
+            (_, true) if accepted.replayed && !accepted.unchanged => 201,
+            (_, true) if !accepted.replayed && !existed => 201,
             (_, true | false) => 200,
         };
-        let Accepted { reply, replayed } = accepted;
+        let Accepted { reply, replayed, unchanged: _ } = accepted;
         Settled { reply, shape: self.shape, status, replayed, position }
     }
 }

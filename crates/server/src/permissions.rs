@@ -63,7 +63,20 @@ pub enum Reach {
     Tenant,
     /// Things that belong to nobody; a key with a scope may read them.
     Shared,
+    /// Things of one tenant, where credits enter: only a key of the platform, or one with the capability `issue`.
+    Issue,
     /// The platform itself: only a key without a bound scope may do it.
+    Platform,
+}
+
+/// What a request needs beyond the role that its operation asks for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Authority {
+    /// Nothing.
+    Role,
+    /// Credits enter: a key of the platform, or one with the capability `issue`.
+    Issue,
+    /// A key of the platform.
     Platform,
 }
 
@@ -91,7 +104,7 @@ pub const TABLE: &[Row] = &[
     ("get_quota", Roles::READ, Reach::Tenant),
     ("remove_quota", Roles::MACHINES, Reach::Tenant),
     ("get_top", Roles::READ, Reach::Tenant),
-    ("issue_grant", Roles::MONEY, Reach::Tenant),
+    ("issue_grant", Roles::MONEY, Reach::Issue),
     ("list_grants", Roles::READ, Reach::Tenant),
     ("get_grant", Roles::READ, Reach::Tenant),
     ("revoke_grant", Roles::MONEY, Reach::Tenant),

@@ -202,6 +202,15 @@ impl From<Refusal> for Failure {
                     format!("the {what} `{name}` was created differently; choose another id");
                 Failure::new(Code::AlreadyExists, detail)
             }
+            Refusal::FrozenByPlatform { account } => Failure::forbidden(format!(
+                "the platform froze `{account}`; only a key whose scope is \"*\" lifts that freeze"
+            )),
+            Refusal::Forgotten { what, name } => {
+                let what = noun(*what);
+                let detail =
+                    format!("the {what} `{name}` is just being archived; repeat the request");
+                Failure::new(Code::Unavailable, detail)
+            }
             Refusal::TooLate { earliest } => {
                 let detail = format!("usage is accepted from {earliest} on");
                 Failure::new(Code::TooLate, detail)
@@ -249,6 +258,8 @@ impl From<Refusal> for Failure {
             | Refusal::IdempotencyKeyReused
             | Refusal::NotFound { .. }
             | Refusal::AlreadyExists { .. }
+            | Refusal::FrozenByPlatform { .. }
+            | Refusal::Forgotten { .. }
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
@@ -425,6 +436,8 @@ mod tests {
             Refusal::IdempotencyKeyReused,
             Refusal::NotFound { what: Resource::Hold, name: "h".into() },
             Refusal::AlreadyExists { what: Resource::Hold, name: "h".into() },
+            Refusal::FrozenByPlatform { account: "acme".into() },
+            Refusal::Forgotten { what: Resource::Hold, name: "h".into() },
             Refusal::TooLate { earliest: bursar_core::time::Timestamp::MIN },
             Refusal::AccountFrozen { blockers: vec![] },
             Refusal::HoldClosed { state: HoldState::Settled },

@@ -10,8 +10,9 @@ use bursar_core::ledger::command::{
     OnExpiry, Restriction,
 };
 use bursar_core::ledger::event::NamedMovement;
-use bursar_core::ledger::hold::{Hold, HoldKind, HoldState};
+use bursar_core::ledger::hold::{Hold, HoldState};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
+use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::state::Movement;
 use bursar_core::ledger::view::Lot;
 use bursar_core::ledger::{Ledger, budget::Budget};
@@ -50,7 +51,10 @@ pub enum Shape {
     /// The charge.
     Charge,
     /// The refund.
-    Refund,
+    Refund {
+        /// What it returned from: a hold, a charge or a job.
+        of: (Resource, Name),
+    },
     /// The transfer.
     Transfer {
         /// The account whose grants were drawn.
@@ -193,8 +197,19 @@ fn at(ledger: &Ledger, mut job: bursar_api::job::Job) -> bursar_api::job::Job {
 
 fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) -> Value {
     let Some(made) = ledger.movement(number) else { return Value::Null };
+    movement(ledger, made, ledger.refund_parts(number), amount, shape)
+}
+
+/// A refund with all of its parts, a transfer or a repayment.
+pub fn movement<'a>(
+    ledger: &Ledger,
+    made: &Movement,
+    parts: impl Iterator<Item = &'a Movement>,
+    amount: Credits,
+    shape: &Shape,
+) -> Value {
     match shape {
-        Shape::Refund => value(refund(ledger, made, ledger.refund_parts(number), amount)),
+        Shape::Refund { of } => value(refund(ledger, made, parts, of, amount)),
         Shape::Transfer { from, to } => value(transfer(ledger, &made.movement, (from, to), amount)),
         Shape::Collection { account } => value(account::Collected {
             id: made.movement.id.to_string(),
@@ -432,15 +447,15 @@ pub fn charge(ledger: &Ledger, own: &Hold) -> charge::Charge {
     }
 }
 
-/// A refund with all of its parts.
-pub fn refund<'a>(
+/// A refund with all of its parts. It names what the request named: numbers of holds are used again.
+fn refund<'a>(
     ledger: &Ledger,
     made: &Movement,
     parts: impl Iterator<Item = &'a Movement>,
+    (what, of): &(Resource, Name),
     amount: Credits,
 ) -> refund::Refund {
-    let of = made.hold.and_then(|hold| ledger.hold(hold));
-    let name = |kind: HoldKind| of.filter(|hold| hold.kind == kind).map(|hold| hold.id.to_string());
+    let name = |resource: Resource| (*what == resource).then(|| of.to_string());
     let mut all = Vec::new();
     for part in parts {
         for (place, piece) in part.movement.pieces.iter().enumerate() {
@@ -455,8 +470,9 @@ pub fn refund<'a>(
     let lots = all.into_iter().take(MOST_LOTS).map(|lot| returned(ledger, lot)).collect();
     refund::Refund {
         id: made.movement.id.to_string(),
-        charge: name(HoldKind::Charge),
-        hold: name(HoldKind::Hold),
+        charge: name(Resource::Charge),
+        hold: name(Resource::Hold),
+        job: name(Resource::Job),
         refunded: sum(amount),
         lots,
         lots_truncated,
@@ -464,7 +480,7 @@ pub fn refund<'a>(
 }
 
 /// A transfer between two accounts.
-pub fn transfer(
+fn transfer(
     ledger: &Ledger,
     made: &NamedMovement,
     (from, to): (&Name, &Name),

@@ -125,7 +125,8 @@ pub async fn run(app: Arc<App>) {
 /// Stops spending. What an operator unfreezes while the law is broken is frozen again.
 async fn freeze(app: &App, path: Name) {
     let envelope = Envelope { actor: "self-check".into(), ..Envelope::default() };
-    if app.ledger.post(envelope, Command::FreezeAccount { path }).answer().await.is_err() {
+    let command = Command::FreezeAccount { path, by_platform: true };
+    if app.ledger.post(envelope, command).answer().await.is_err() {
         tracing::error!("the tenant could not be frozen; the next round tries again");
     }
 }

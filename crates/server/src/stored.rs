@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use bursar_core::credits::Credits;
-use bursar_core::directory::{ApiKey, Class, Event, Quota, Refusal, Reply, Role, Secret};
+use bursar_core::directory::{
+    ApiKey, Capability, Class, Event, Quota, Refusal, Reply, Role, Secret,
+};
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -76,6 +78,8 @@ struct StoredKey {
     node: Option<String>,
     created_ms: i64,
     fingerprint: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    capabilities: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -254,6 +258,20 @@ fn store_key(id: &Name, key: &ApiKey) -> StoredKey {
         node: text(key.node.as_ref()),
         created_ms: key.created_at.millis(),
         fingerprint: format!("{:032x}", key.fingerprint),
+        capabilities: key.capabilities.iter().map(|of| capability_name(*of).to_owned()).collect(),
+    }
+}
+
+fn capability_name(capability: Capability) -> &'static str {
+    match capability {
+        Capability::Issue => "issue",
+    }
+}
+
+fn read_capability(name: &str) -> Result<Capability, String> {
+    match name {
+        "issue" => Ok(Capability::Issue),
+        other => Err(format!("the capability {other} is not known")),
     }
 }
 
@@ -271,6 +289,11 @@ fn read_key(stored: StoredKey) -> Result<(Name, ApiKey), String> {
         node: name(stored.node),
         created_at: Timestamp::from_millis(stored.created_ms),
         fingerprint: read_hash(&stored.fingerprint)?,
+        capabilities: stored
+            .capabilities
+            .iter()
+            .map(|name| read_capability(name))
+            .collect::<Result<_, String>>()?,
     };
     Ok((stored.id.into(), key))
 }
@@ -324,7 +347,9 @@ mod tests {
             node: None,
             created_at: Timestamp::from_millis(7),
             fingerprint: 1 << 100,
+            capabilities: Vec::new(),
         };
+        let issuing = ApiKey { capabilities: vec![Capability::Issue], ..key.clone() };
         let class = Class {
             rank: 1,
             preempts: vec!["batch".into()],
@@ -368,6 +393,7 @@ mod tests {
             Event::KeyRevoked { id: "k".into(), tenant: Some("acme".into()) },
             told(Err(Refusal::AlreadyExists), 7),
             Event::AttemptSecretSet { secret: Secret([0xcd; 32]) },
+            Event::KeyCreated { id: "k".into(), key: Box::new(issuing) },
         ]
     }
 

@@ -40,7 +40,7 @@ mod tests {
         let step = |fingerprint| Step {
             now: Timestamp::from_millis(0),
             envelope: Envelope { fingerprint, ..Envelope::default() },
-            command: Command::FreezeAccount { path: "a".into() },
+            command: Command::FreezeAccount { path: "a".into(), by_platform: false },
         };
         let prints = |steps: &[Step]| -> Vec<u128> {
             steps.iter().map(|step| step.envelope.fingerprint).collect()

@@ -38,7 +38,8 @@ impl World {
     fn give(&mut self, key: Option<u128>, command: &Command) -> Result<Accepted, Refused> {
         let now = Timestamp::from_millis(self.now);
         advance(&mut self.ledger, now, |_, _| {});
-        let envelope = Envelope { actor: "tester".into(), fingerprint: 7, key, request: 0 };
+        let envelope =
+            Envelope { actor: "tester".into(), fingerprint: 7, key, batch: None, request: 0 };
         let answer = execute(&mut self.ledger, now, &envelope, command, &mut Vec::new());
         invariant::check(&self.ledger).unwrap_or_else(|violation| panic!("{violation}"));
         answer
@@ -103,6 +104,7 @@ fn refund(amount: i64) -> Command {
         of: RefundOf::Charge("c".into()),
         amount: Some(micros(amount)),
         compensate: false,
+        recalled: Vec::new(),
     })
 }
 
@@ -137,7 +139,7 @@ fn a_charge_is_forgotten_after_its_retention_and_comes_back_for_a_refund() {
 #[test]
 fn an_answer_is_kept_for_its_key_only_so_long() {
     let mut world = World::new();
-    let freeze = Command::FreezeAccount { path: "a".into() };
+    let freeze = Command::FreezeAccount { path: "a".into(), by_platform: false };
     let replayed = |world: &mut World| match world.give(Some(1), &freeze) {
         Ok(accepted) => accepted.replayed,
         Err(refused) => panic!("refused: {:?}", refused.refusal),
@@ -191,5 +193,5 @@ fn nothing_stays_due_for_ever_at_the_last_instant_of_time() {
     world.charge();
     world.now = Timestamp::MAX.millis();
     world.accept(budget());
-    world.accept(Command::FreezeAccount { path: "a".into() });
+    world.accept(Command::FreezeAccount { path: "a".into(), by_platform: false });
 }

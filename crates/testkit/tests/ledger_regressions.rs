@@ -226,6 +226,7 @@ fn a_refund_of_nothing_known_is_not_found_even_if_its_name_is_taken() {
             of: RefundOf::Charge(of.into()),
             amount: Some(micros(1)),
             compensate: false,
+            recalled: Vec::new(),
         })
     };
     world.accept(refund("c"));
@@ -248,5 +249,6 @@ fn a_later_refund_does_not_change_what_came_back_expired() {
         of: RefundOf::Hold("h".into()),
         amount: None,
         compensate: false,
+        recalled: Vec::new(),
     }));
 }

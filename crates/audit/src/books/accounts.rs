@@ -12,6 +12,7 @@ pub(crate) struct AccountBook {
     pub(crate) parent: Option<u32>,
     pub(crate) tenant: u32,
     pub(crate) frozen: bool,
+    pub(crate) frozen_by_platform: bool,
     pub(crate) uncollected: i128,
     /// Its budgets, by name.
     pub(crate) budgets: BTreeMap<String, BudgetBook>,
@@ -36,7 +37,15 @@ impl Books {
         };
         let tenant = parent.map_or(number, |parent| self.accounts[parent as usize].tenant);
         let budgets = BTreeMap::new();
-        let book = AccountBook { path, parent, tenant, frozen: false, uncollected: 0, budgets };
+        let book = AccountBook {
+            path,
+            parent,
+            tenant,
+            frozen: false,
+            frozen_by_platform: false,
+            uncollected: 0,
+            budgets,
+        };
         self.accounts.push(book);
         Ok(())
     }
@@ -54,13 +63,24 @@ impl Books {
         })
     }
 
-    pub(super) fn set_frozen(&mut self, event: &Node, frozen: bool) -> Kept<()> {
+    /// Freezes an account. The platform may freeze again what others froze.
+    pub(super) fn freeze(&mut self, event: &Node) -> Kept<()> {
+        let number = self.known_account(event)?;
+        let by_platform = event.get(1).map_or(Ok(false), Node::flag)?;
+        let account = &mut self.accounts[number as usize];
+        let is_new = !account.frozen || (by_platform && !account.frozen_by_platform);
+        require(is_new, "L12", || format!("{} is frozen twice", account.path))?;
+        account.frozen = true;
+        account.frozen_by_platform = by_platform;
+        Ok(())
+    }
+
+    pub(super) fn unfreeze(&mut self, event: &Node) -> Kept<()> {
         let number = self.known_account(event)?;
         let account = &mut self.accounts[number as usize];
-        require(account.frozen != frozen, "L12", || {
-            format!("{} is frozen or thawed twice", account.path)
-        })?;
-        account.frozen = frozen;
+        require(account.frozen, "L12", || format!("{} is thawed twice", account.path))?;
+        account.frozen = false;
+        account.frozen_by_platform = false;
         Ok(())
     }
 

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bursar_client::api::key::{CreateKey, Key, Role};
+use bursar_client::api::key::{Capability, CreateKey, Key, Role};
 use bursar_client::api::{Page, Time};
 use bursar_client::keys;
 use clap::{Args, Subcommand};
 
-use crate::arguments::{ROLES, instant, word};
+use crate::arguments::{CAPABILITIES, ROLES, instant, word};
 use crate::exit::{Exit, Failure};
 use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, words};
 use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
@@ -20,7 +20,9 @@ pub(crate) enum KeyCommand {
     /// Make a key. Its secret is shown this once.
     #[command(after_help = "Examples:\n  \
         bursar key create --role submitter --scope acme:nlp --name ci\n  \
-        bursar key create --role viewer --scope '*' --name grafana --save grafana.key")]
+        bursar key create --role viewer --scope '*' --name grafana --save grafana.key\n  \
+        bursar key create --role billing --scope acme --name shop --capability issue")]
+    #[command(alias = "add")]
     Create(CreateArguments),
     /// List keys, newest first.
     #[command(after_help = "Example:\n  bursar key ls --all")]
@@ -50,6 +52,9 @@ pub(crate) struct CreateArguments {
     /// Agents only: the node it is bound to.
     #[arg(long)]
     node: Option<String>,
+    /// What it may do beyond its role; only keys of the scope `*` give this. `issue`: let credits in.
+    #[arg(long = "capability", value_name = "NAME", value_parser = word::<Capability>(CAPABILITIES))]
+    capabilities: Vec<Capability>,
     /// Write the secret to this new file, for its owner alone, instead of showing it.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -91,6 +96,7 @@ async fn create(session: &Session, arguments: CreateArguments) -> Result<(), Fai
         expires_at: arguments.expires,
         region: arguments.region,
         node: arguments.node,
+        capabilities: arguments.capabilities,
     };
     let call = keys::create(&key);
     match arguments.save {
@@ -135,9 +141,23 @@ fn discard(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
+fn capabilities(key: &Key) -> Cell {
+    let names = key.capabilities.iter().map(|capability| match capability {
+        Capability::Issue => "issue",
+    });
+    let names: Vec<&str> = names.collect();
+    Cell::maybe((!names.is_empty()).then(|| names.join(", ")).as_ref())
+}
+
 impl Row for Key {
-    const COLUMNS: &'static [Column] =
-        &[words("id"), words("name"), words("role"), words("scope"), words("expires_at")];
+    const COLUMNS: &'static [Column] = &[
+        words("id"),
+        words("name"),
+        words("role"),
+        words("scope"),
+        words("capabilities"),
+        words("expires_at"),
+    ];
 
     fn cells(&self) -> Vec<Cell> {
         vec![
@@ -145,6 +165,7 @@ impl Row for Key {
             Cell::new(&self.name),
             Cell::word(&self.role),
             Cell::new(&self.scope),
+            capabilities(self),
             Cell::maybe_time(self.expires_at),
         ]
     }
@@ -158,6 +179,7 @@ impl View for Key {
             ("name", Cell::new(&self.name)),
             ("role", Cell::word(&self.role)),
             ("scope", Cell::new(&self.scope)),
+            ("capabilities", capabilities(self)),
             ("expires_at", Cell::maybe_time(self.expires_at)),
             ("region", Cell::maybe(self.region.as_ref())),
             ("node", Cell::maybe(self.node.as_ref())),

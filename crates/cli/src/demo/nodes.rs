@@ -44,6 +44,7 @@ pub(super) async fn start(client: &Client, url: &str, folder: &Path) -> Result<N
             expires_at: None,
             region: Some(region.into()),
             node: Some(node.into()),
+            capabilities: Vec::new(),
         };
         let made = client.send(keys::create(&key)).await;
         let made = made.map_err(|error| problem::failure(&error, None))?;

@@ -13,6 +13,7 @@ mod idling;
 mod lasting;
 mod postgres;
 mod queueing;
+mod refunds;
 mod repeats;
 mod scopes;
 #[path = "../service/server.rs"]

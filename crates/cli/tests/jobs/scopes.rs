@@ -163,3 +163,71 @@ async fn operators_change_the_nodes_of_their_own_scope() {
     delete("/v1/nodes/common").await.problem("forbidden");
     delete("/v1/nodes/nlp-1").await.expect(204);
 }
+
+#[tokio::test]
+async fn a_siblings_job_is_as_unknown_as_one_that_does_not_exist() {
+    let server = priced(&[]).await;
+    submit(&server, of("ours", "acme:nlp")).await;
+    submit(&server, of("theirs", "acme:vision")).await;
+    submit(&server, of("ended", "acme:vision")).await;
+    cancel(&server, "ended").await;
+    submit(&server, with(of("array", "acme:vision"), "array", json!(2))).await;
+    let key = server.key("submitter", "acme:nlp").await;
+    for path in ["/v1/jobs", "/v1/quotes"] {
+        let ask = async |key: &str, after: &str| {
+            let job = with(of("next", "acme:nlp:x"), "after", json!([after]));
+            server.send("POST", path, job, key, &[]).await
+        };
+        let unknown = ask(&key, "none").await.problem("not_found");
+        for other in ["theirs", "ended", "array", "array.1"] {
+            let refused = ask(&key, other).await.problem("not_found");
+            let named = unknown["detail"].as_str().expect("text").replace("none", other);
+            assert_eq!(refused["detail"], named.as_str());
+        }
+    }
+    let job = with(of("next", "acme:nlp:x"), "after", json!(["ours"]));
+    server.send("POST", "/v1/jobs", job, &key, &[]).await.expect(201);
+    // A key that sees both may wait for either.
+    submit(&server, with(of("both", "acme"), "after", json!(["ours", "theirs", "array"]))).await;
+    let operation = |id: &str, after: &str| {
+        let body = with(of(id, "acme:nlp"), "after", json!([after]));
+        json!({ "method": "POST", "path": "/v1/jobs", "body": body })
+    };
+    for atomic in [false, true] {
+        let operations =
+            [operation("b1", "ours"), operation("b2", "b1"), operation("b3", "theirs")];
+        let batch = json!({ "operations": operations, "atomic": atomic });
+        let done = server.send("POST", "/v1/batch", batch, &key, &[]).await;
+        let status = done.body["results"][2]["status"].clone();
+        assert_eq!(status, 404, "{}", done.body);
+    }
+}
+
+#[tokio::test]
+async fn regions_count_the_jobs_of_the_keys_scope_alone() {
+    let server = priced(&[]).await;
+    server.grant("theirs", "umbra", "100").await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, of("runs", "acme:nlp")).await;
+    agent.beat(&server).await;
+    for (id, account) in [("w1", "acme:nlp:x"), ("w2", "acme:vision"), ("w3", "umbra")] {
+        submit(&server, of(id, account)).await;
+    }
+    let counted = async |key: &str| {
+        let regions = server.send("GET", "/v1/regions", Value::Null, key, &[]).await.expect(200);
+        let count = |field: &str| regions["data"][0][field].as_u64().expect("a number");
+        (count("running_jobs"), count("waiting_jobs"))
+    };
+    assert_eq!(counted(&server.root).await, (1, 3));
+    for (scope, counts) in [
+        ("*", (1, 3)),
+        ("acme", (1, 2)),
+        ("acme:nlp", (1, 1)),
+        ("acme:nlp:x", (0, 1)),
+        ("acme:vision", (0, 1)),
+        ("umbra", (0, 1)),
+    ] {
+        let key = server.key("viewer", scope).await;
+        assert_eq!(counted(&key).await, counts, "{scope}");
+    }
+}

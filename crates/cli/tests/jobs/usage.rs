@@ -86,3 +86,30 @@ async fn usage_after_the_end_is_refused_for_a_job_as_for_a_hold() {
     assert_eq!(micros(&job(&server, "j").await["charged"]), price_of(H100, 60_000));
     verify(&server);
 }
+
+#[tokio::test]
+async fn usage_under_a_key_is_answered_as_it_was_the_first_time() {
+    let server = priced(&[]).await;
+    for id in ["h1", "h2"] {
+        let hold = json!({ "id": id, "account": "acme", "amount": "9" });
+        server.call("POST", "/v1/holds", hold).await.expect(201);
+    }
+    let body = |total: &str| {
+        let record = |hold: &str| json!({ "hold": hold, "seq": 1, "amount_total": total });
+        json!({ "records": [record("h1"), record("h2")] })
+    };
+    let key = [("Idempotency-Key", "u")];
+    let ask = async |body: Value| server.send("POST", "/v1/usage", body, &server.root, &key).await;
+    let first = ask(body("1")).await;
+    assert!(!first.is_replayed());
+    let first = first.expect(200);
+    server.call("POST", "/v1/holds/h1/capture", json!({ "total": "4" })).await.expect(200);
+    let again = ask(body("1")).await;
+    assert!(again.is_replayed());
+    assert_eq!(again.expect(200), first);
+    ask(body("5")).await.problem("idempotency_key_reused");
+    assert_eq!(server.get("/v1/holds/h2").await["captured"], "1");
+    let charge = json!({ "account": "acme", "amount": "1" });
+    let other = server.send("POST", "/v1/charges", charge, &server.root, &key).await;
+    other.problem("idempotency_key_reused");
+}

@@ -22,7 +22,7 @@ enum Hidden {
     /// 404, unless the account is above the key: then the node runs the key's jobs too, is shown, and
     /// is changed by others alone.
     Node,
-    /// 409: the name is taken.
+    /// 409: the name is taken within the tenant.
     Taken,
 }
 
@@ -257,7 +257,8 @@ async fn refill(server: &Server, operation: &str, account: &str, round: usize) {
         "register_node" | "heartbeat_node" | "send_node_log" | "get_node" | "drain_node"
         | "resume_node" | "delete_node" => {
             let path = format!("/v1/nodes/n-{tag}");
-            let gone = server.call("DELETE", &path, Value::Null).await.status;
+            let owner = [("Bursar-Tenant", "acme")];
+            let gone = server.send("DELETE", &path, Value::Null, &server.root, &owner).await.status;
             assert!(matches!(gone, 204 | 404), "{gone}");
             let key = server.key("agent", account).await;
             server.send("POST", "/v1/nodes", node(&tag), &key, &[]).await.expect(201);
@@ -290,6 +291,10 @@ async fn every_operation_refuses_everybody_who_may_not() {
     for role in ROLES {
         keys.insert(role, server.key(role, "acme").await);
     }
+    let mut issuers: BTreeMap<&str, String> = BTreeMap::new();
+    for role in ROLES {
+        issuers.insert(role, server.issuer(role, "acme").await);
+    }
     let foreign = server.key("admin", "umbra").await;
     let sibling = server.key("admin", "acme:vision").await;
     let below = server.key("admin", "acme:nlp").await;
@@ -315,6 +320,12 @@ async fn every_operation_refuses_everybody_who_may_not() {
                     let body = answer.expect(200);
                     assert!(!mentions(&body, account), "{id} shows {account}: {body}");
                 }
+                // Names of nodes belong to their owner: another tenant may have the same.
+                (_, Hidden::Taken) if *key == foreign => {
+                    drop(answer.expect(201));
+                    let path = format!("/v1/nodes/n-{}", account.replace(':', "-"));
+                    server.send("DELETE", &path, Value::Null, &foreign, &[]).await.expect(204);
+                }
                 (_, Hidden::Taken) => drop(answer.problem("conflict")),
                 (_, Hidden::Node) if *key != below => drop(answer.problem("not_found")),
                 (_, Hidden::Node) if sample.method == "GET" => drop(answer.expect(200)),
@@ -333,6 +344,16 @@ async fn every_operation_refuses_everybody_who_may_not() {
             refill(&server, id, "acme:nlp", round).await;
             let answer = ask(&server, &about("acme:nlp", round), &keys[role]).await;
             match (operation.reach.as_str(), allowed) {
+                ("issue", true) => {
+                    drop(answer.problem("forbidden"));
+                    let answer = ask(&server, &about("acme:nlp", round), &issuers[role]).await;
+                    assert!(answer.status < 300, "{id} by {role}: {}", answer.body);
+                }
+                ("issue", false) => {
+                    drop(answer.problem("forbidden"));
+                    let answer = ask(&server, &about("acme:nlp", round), &issuers[role]).await;
+                    drop(answer.problem("forbidden"));
+                }
                 ("platform", _) | (_, false) if id != "run_batch" => {
                     drop(answer.problem("forbidden"));
                 }
@@ -346,4 +367,47 @@ async fn every_operation_refuses_everybody_who_may_not() {
             }
         }
     }
+}
+
+/// Operations whose repeats are told apart by their own numbers, or that change nothing.
+const WITHOUT_KEY: [&str; 3] = ["heartbeat_node", "send_node_log", "get_quote"];
+
+#[tokio::test]
+async fn every_operation_that_changes_something_has_one_effect_under_its_key() {
+    let server = Server::start();
+    prepare(&server).await;
+    let mut checked = 0;
+    for (round, operation) in operations(&server).await.iter().enumerate() {
+        let id = operation.id.as_str();
+        let sample = sample(id, "acme:nlp", round).unwrap_or_else(|| panic!("no sample for {id}"));
+        if sample.method == "GET" || WITHOUT_KEY.contains(&id) {
+            continue;
+        }
+        refill(&server, id, "acme:nlp", round).await;
+        let key = format!("key-{id}");
+        let header = [("Idempotency-Key", key.as_str()), ("Bursar-Tenant", "acme")];
+        let ask = async || {
+            let (path, body) = (&sample.path, sample.body.clone());
+            server.send(sample.method, path, body, &server.root, &header).await
+        };
+        let mut first = ask().await;
+        assert!(matches!(first.status, 200..300 | 402 | 409), "{id}: {}", first.body);
+        assert!(!first.is_replayed(), "{id}");
+        let again = ask().await;
+        assert!(again.is_replayed(), "{id}: {}", again.body);
+        if id == "create_key" {
+            // The secret is shown once, and only its hash is kept.
+            first.body.as_object_mut().expect("a key").remove("key");
+        }
+        assert_eq!((again.status, &again.body), (first.status, &first.body), "{id}");
+        // Whatever the ledger decides, its keys are of one namespace.
+        let by_ledger = first.headers.contains_key("bursar-position");
+        if by_ledger || ["run_batch", "report_usage"].contains(&id) {
+            let other = json!({ "account": "acme:nlp", "amount": "0.000002" });
+            let reused = server.send("POST", "/v1/charges", other, &server.root, &header).await;
+            reused.problem("idempotency_key_reused");
+        }
+        checked += 1;
+    }
+    assert!(checked >= 36, "{checked}");
 }

@@ -185,3 +185,85 @@ async fn the_journal_of_a_keyed_atomic_batch_verifies_whether_it_happened_or_not
         }
     }
 }
+
+#[tokio::test]
+async fn a_corrected_batch_is_run_again_under_another_key_or_none() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let root = server.root.clone();
+    let charge = |id: &str, amount: &str| {
+        operation("/v1/charges", json!({ "id": id, "account": "acme", "amount": amount }))
+    };
+    let batch = |second: Value| {
+        let hold = json!({ "id": "h", "account": "acme", "amount": "1" });
+        json!({ "operations": [charge("c1", "1"), second, operation("/v1/holds", hold)] })
+    };
+    let run = async |body: Value, key: Option<&str>| {
+        let headers: Vec<(&str, &str)> =
+            key.map(|key| ("Idempotency-Key", key)).into_iter().collect();
+        server.send("POST", "/v1/batch", body, &root, &headers).await
+    };
+    let statuses = |body: &Value| -> Vec<u64> {
+        let results = body["results"].as_array().expect("a list");
+        results.iter().filter_map(|one| one["status"].as_u64()).collect()
+    };
+    let wrong = run(batch(charge("c2", "x")), Some("b-1")).await.expect(200);
+    assert_eq!(statuses(&wrong), [201, 422, 201]);
+    let right = batch(charge("c2", "2"));
+    // Under the same key it is another batch, and nothing of it happens.
+    run(right.clone(), Some("b-1")).await.problem("idempotency_key_reused");
+    server.call("GET", "/v1/charges/c2", Value::Null).await.problem("not_found");
+    let corrected = run(right.clone(), Some("b-2")).await.expect(200);
+    assert_eq!(statuses(&corrected), [200, 201, 200]);
+    assert_eq!(corrected["results"][0]["body"], wrong["results"][0]["body"]);
+    for key in [Some("b-3"), None] {
+        let again = run(right.clone(), key).await.expect(200);
+        assert_eq!(statuses(&again), [200, 200, 200], "{key:?}");
+        assert_eq!(again["results"][1]["body"], corrected["results"][1]["body"]);
+    }
+    // The id alone, and the same with another body.
+    let alone = json!({ "id": "c1", "account": "acme", "amount": "1" });
+    server.call("POST", "/v1/charges", alone).await.expect(200);
+    let changed = run(batch(charge("c2", "3")), Some("b-4")).await.expect(200);
+    assert_eq!(statuses(&changed), [200, 409, 200]);
+    let repeated = run(right.clone(), Some("b-2")).await;
+    assert!(repeated.is_replayed());
+    assert_eq!(repeated.expect(200), corrected);
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "6");
+}
+
+#[tokio::test]
+async fn two_operations_of_one_batch_with_one_id_and_other_bodies_are_not_the_same() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let root = server.root.clone();
+    let charge = |amount: &str| {
+        operation("/v1/charges", json!({ "id": "c", "account": "acme", "amount": amount }))
+    };
+    let body = json!({ "operations": [charge("1"), charge("2"), charge("1")] });
+    let key = [("Idempotency-Key", "b")];
+    let done = server.send("POST", "/v1/batch", body, &root, &key).await.expect(200);
+    let results = done["results"].as_array().expect("a list");
+    let statuses: Vec<u64> = results.iter().filter_map(|one| one["status"].as_u64()).collect();
+    assert_eq!(statuses, [201, 409, 200], "{done}");
+}
+
+#[tokio::test]
+async fn the_key_of_a_batch_is_used_up_for_every_other_request() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let root = server.root.clone();
+    let charge = json!({ "account": "acme", "amount": "1" });
+    let batch = json!({ "operations": [operation("/v1/charges", charge.clone())] });
+    let ask = async |path: &str, body: &Value, key: &str| {
+        server.send("POST", path, body.clone(), &root, &[("Idempotency-Key", key)]).await
+    };
+    ask("/v1/batch", &batch, "b").await.expect(200);
+    ask("/v1/charges", &charge, "b").await.problem("idempotency_key_reused");
+    ask("/v1/charges", &charge, "c").await.expect(201);
+    ask("/v1/batch", &batch, "c").await.problem("idempotency_key_reused");
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "8");
+}

@@ -174,3 +174,148 @@ async fn ids_and_idempotency_keys_of_keys_belong_to_their_tenant() {
     server.call("DELETE", path, Value::Null).await.expect(204);
     assert_eq!(look(&secrets[1]).await, 401);
 }
+
+#[tokio::test]
+async fn the_capability_to_issue_is_given_by_the_platform_alone_and_is_shown() {
+    let mut server = Server::start();
+    server.tree().await;
+    let issuer = server.issuer("admin", "acme").await;
+    // Never inherited: whoever has it cannot give it.
+    let more = json!({ "role": "admin", "scope": "acme", "name": "n", "capabilities": ["issue"] });
+    let refused = server.send("POST", "/v1/keys", more, &issuer, &[]).await.problem("forbidden");
+    assert!(refused["detail"].as_str().expect("text").contains("\"*\""), "{refused}");
+    let plain = json!({ "role": "admin", "scope": "acme", "name": "n" });
+    let plain = server.send("POST", "/v1/keys", plain, &issuer, &[]).await.expect(201);
+    assert_eq!(plain["capabilities"], json!([]));
+    let grant = json!({ "account": "acme", "amount": "1", "kind": "grant" });
+    let plain = plain["key"].as_str().expect("shown once");
+    server.send("POST", "/v1/grants", grant.clone(), plain, &[]).await.problem("forbidden");
+    let unknown = json!({ "role": "admin", "scope": "acme", "name": "n", "capabilities": ["x"] });
+    server.call("POST", "/v1/keys", unknown).await.problem("invalid_field");
+
+    server.crash_and_restart(&["--clock", "manual"]);
+    let seen = server.get("/v1/keys").await;
+    let shown = |key: &Value| key["capabilities"].clone();
+    let shown: Vec<Value> = seen["data"].as_array().expect("a list").iter().map(shown).collect();
+    assert_eq!(shown, [json!([]), json!(["issue"])]);
+    server.send("POST", "/v1/grants", grant.clone(), &issuer, &[]).await.expect(201);
+    let foreign = json!({ "account": "umbra", "amount": "1", "kind": "grant" });
+    server.send("POST", "/v1/grants", foreign, &issuer, &[]).await.problem("not_found");
+}
+
+#[tokio::test]
+async fn credits_enter_only_from_the_platform() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "100").await;
+    let charge = json!({ "id": "c", "account": "acme:nlp", "amount": "10" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    let of_tenant = server.key("admin", "acme").await;
+    let of_platform = server.key("billing", "*").await;
+    let issuer = server.issuer("billing", "acme").await;
+    let limit = json!({ "overdraft_limit": "5" });
+    let opened = json!({ "id": "acme:z", "kind": "team", "compensation_ttl_seconds": 60 });
+    let compensated = json!({ "charge": "c", "amount": "1", "compensate": true });
+    let grant = json!({ "account": "acme:nlp", "amount": "1", "kind": "compensation" });
+    let entering = [
+        ("POST", "/v1/grants", grant.clone()),
+        ("POST", "/v1/refunds", compensated),
+        ("POST", "/v1/accounts", opened),
+        ("PATCH", "/v1/accounts/acme:nlp", limit.clone()),
+        ("PATCH", "/v1/accounts/acme:nlp", json!({ "overdraft_limit": null })),
+        ("PATCH", "/v1/accounts/acme:nlp", json!({ "compensation_ttl_seconds": 60 })),
+    ];
+    for (method, path, body) in entering {
+        let ask = async |key: &str| server.send(method, path, body.clone(), key, &[]).await;
+        let refused = ask(&of_tenant).await.problem("forbidden");
+        assert!(refused["detail"].as_str().expect("text").contains("`issue`"), "{refused}");
+        let operation = json!({ "method": method, "path": path, "body": body });
+        let batch = json!({ "operations": [operation] });
+        let inside = server.send("POST", "/v1/batch", batch, &of_tenant, &[]).await.expect(200);
+        assert_eq!(inside["results"][0]["status"], 403, "{inside}");
+        let done = ask(&issuer).await;
+        assert!(matches!(done.status, 200 | 201), "{path} {}", done.body);
+        let done = ask(&of_platform).await;
+        assert!(matches!(done.status, 200 | 201), "{path} {}", done.body);
+    }
+    // Tenants move what they have.
+    let refund = json!({ "charge": "c", "amount": "1" });
+    server.send("POST", "/v1/refunds", refund, &of_tenant, &[]).await.expect(201);
+    let transfer = json!({ "from": "acme", "to": "acme:nlp", "amount": "1" });
+    server.send("POST", "/v1/transfers", transfer, &of_tenant, &[]).await.expect(201);
+    let renamed = json!({ "name": "Acme", "metadata": { "a": 1 } });
+    server.send("PATCH", "/v1/accounts/acme", renamed, &of_tenant, &[]).await.expect(200);
+}
+
+#[tokio::test]
+async fn the_weight_and_the_quota_of_an_org_are_the_platforms() {
+    let server = Server::start();
+    server.tree().await;
+    let of_tenant = server.issuer("admin", "acme").await;
+    let of_platform = server.key("admin", "*").await;
+    for (account, status) in [("acme", 403), ("acme:nlp", 200)] {
+        let path = format!("/v1/accounts/{account}");
+        let quota = format!("{path}/quota");
+        for (method, path, body) in [
+            ("PATCH", &path, json!({ "weight": 2 })),
+            ("PATCH", &path, json!({ "weight": null })),
+            ("PUT", &quota, json!({ "running_jobs": 1 })),
+        ] {
+            let asked = server.send(method, path, body.clone(), &of_tenant, &[]).await;
+            assert_eq!(asked.status, status, "{method} {path} {}", asked.body);
+            server.send(method, path, body, &of_platform, &[]).await.expect(200);
+        }
+        let removed = server.send("DELETE", &quota, Value::Null, &of_tenant, &[]).await;
+        assert_eq!(removed.status, if status == 403 { 403 } else { 204 });
+    }
+}
+
+#[tokio::test]
+async fn only_the_platform_lifts_a_freeze_that_the_platform_made() {
+    let mut server = Server::start();
+    server.tree().await;
+    let tenants = ["admin", "billing", "operator"].map(|role| (role, "acme"));
+    let mut keys = Vec::new();
+    for (role, scope) in tenants {
+        keys.push(server.key(role, scope).await);
+    }
+    let of_platform = server.key("operator", "*").await;
+    let path = |verb: &str| format!("/v1/accounts/acme:nlp/{verb}");
+    for key in &keys {
+        let frozen = server.send("POST", &path("freeze"), json!({}), key, &[]).await.expect(200);
+        assert_eq!(frozen["frozen"], true);
+        server.send("POST", &path("unfreeze"), json!({}), key, &[]).await.expect(200);
+    }
+    // The platform's freeze counts, whether another one was there before or comes after.
+    server.send("POST", &path("freeze"), json!({}), &keys[0], &[]).await.expect(200);
+    server.send("POST", &path("freeze"), json!({}), &of_platform, &[]).await.expect(200);
+    server.send("POST", &path("freeze"), json!({}), &keys[0], &[]).await.expect(200);
+    server.crash_and_restart(&["--clock", "manual"]);
+    for key in &keys {
+        let refused = server.send("POST", &path("unfreeze"), json!({}), key, &[]).await;
+        let refused = refused.problem("forbidden");
+        assert!(refused["detail"].as_str().expect("text").contains("acme:nlp"), "{refused}");
+    }
+    assert_eq!(server.get("/v1/accounts/acme:nlp").await["frozen"], true);
+    server.send("POST", &path("unfreeze"), json!({}), &of_platform, &[]).await.expect(200);
+    server.send("POST", &path("freeze"), json!({}), &keys[1], &[]).await.expect(200);
+    server.send("POST", &path("unfreeze"), json!({}), &keys[2], &[]).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_tenant_named_platform_shares_no_idempotency_key_with_the_platform() {
+    let server = Server::start();
+    server.open("platform", "org").await;
+    let admin = server.key("admin", "platform").await;
+    let header = [("Idempotency-Key", "same")];
+    let price = json!({ "per_gpu_hour": "1" });
+    let set = async |body: Value| {
+        server.send("PUT", "/v1/prices/H100", body, &server.root, &header).await
+    };
+    set(price.clone()).await.expect(200);
+    let key = json!({ "id": "k", "role": "viewer", "scope": "platform", "name": "n" });
+    server.send("POST", "/v1/keys", key, &admin, &header).await.expect(201);
+    let again = set(price).await;
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    set(json!({ "per_gpu_hour": "2" })).await.problem("idempotency_key_reused");
+}

@@ -95,3 +95,63 @@ async fn what_one_record_tells_of_names_that_look_alike_is_told_apart() {
         assert_eq!((&again["id"], &again["refunded"]), (&json!(id), &json!(amount)));
     }
 }
+
+#[tokio::test]
+async fn a_repeated_collection_takes_effect_once_at_any_age() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "5").await;
+    let settle = |id: &'static str, amount: &'static str| {
+        let server = &server;
+        async move {
+            let place = json!({ "id": id, "account": "acme", "amount": amount });
+            server.call("POST", "/v1/holds", place).await.expect(201);
+            let path = format!("/v1/holds/{id}/settle");
+            server.call("POST", &path, json!({ "total": "8" })).await.expect(200);
+        }
+    };
+    settle("h1", "5").await;
+    server.grant("g2", "acme", "10").await;
+    let collect = async |id: &str| {
+        server.call("POST", "/v1/accounts/acme/collect", json!({ "id": id })).await
+    };
+    let first = collect("c").await.expect(201);
+    assert_eq!(first["collected"], "3");
+    for days in [20, 20, 20] {
+        server.advance(days * DAY).await;
+    }
+    // There is something to collect again: the repeat must leave it alone.
+    settle("h2", "7").await;
+    server.grant("g3", "acme", "10").await;
+    let before = server.get("/v1/accounts/acme").await["uncollected"].clone();
+    assert_eq!(before, "1");
+    assert_eq!(collect("c").await.expect(200), first);
+    assert_eq!(server.get("/v1/accounts/acme").await["uncollected"], before);
+    collect("c2").await.expect(201);
+}
+
+#[tokio::test]
+async fn requests_about_what_was_forgotten_write_nothing_unless_they_change_something() {
+    let charge = json!({ "id": "x", "account": "acme", "amount": "4" });
+    let hold = json!({ "id": "x", "account": "acme", "amount": "3" });
+    let requests = [("/v1/charges", charge.clone()), ("/v1/holds", hold.clone())];
+    let (server, first) = aged(&requests).await;
+    let viewer = server.key("viewer", "acme").await;
+    let foreign = server.key("admin", "umbra").await;
+    let position = async || server.get("/v1/accounts/acme/balance").await["position"].clone();
+    let before = position().await;
+    let refund = json!({ "charge": "x" });
+    let asked = async |key: &str, body: &Value| {
+        server.send("POST", "/v1/refunds", body.clone(), key, &[]).await
+    };
+    asked(&viewer, &refund).await.problem("forbidden");
+    asked(&foreign, &refund).await.problem("not_found");
+    asked(&server.root, &json!({ "charge": "x", "amount": "5" })).await.problem("conflict");
+    assert_eq!(server.call("POST", "/v1/charges", charge).await.expect(200), first[0]);
+    let again = server.call("POST", "/v1/holds", hold).await.expect(200);
+    assert_eq!((&again["state"], &again["lots"]), (&json!("lapsed"), &first[1]["lots"]));
+    assert_eq!(position().await, before, "nothing was journaled");
+    let made = asked(&server.root, &refund).await.expect(201);
+    assert_eq!(made["refunded"], "4");
+    assert_ne!(position().await, before);
+}

@@ -270,6 +270,15 @@ impl Server {
         made["key"].as_str().expect("shown once").to_owned()
     }
 
+    /// A key that may let credits in.
+    pub(crate) async fn issuer(&self, role: &str, scope: &str) -> String {
+        let body =
+            json!({ "role": role, "scope": scope, "name": "test", "capabilities": ["issue"] });
+        let made = self.call("POST", "/v1/keys", body).await.expect(201);
+        assert_eq!(made["capabilities"], json!(["issue"]));
+        made["key"].as_str().expect("shown once").to_owned()
+    }
+
     pub(crate) async fn advance(&self, seconds: u64) {
         self.call("POST", "/v1/clock", json!({ "advance_seconds": seconds })).await.expect(200);
     }

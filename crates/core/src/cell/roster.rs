@@ -156,4 +156,10 @@ impl Cell {
         let all = &self.accounts.get(ROOT).in_use;
         (all.running_jobs, all.waiting_jobs)
     }
+
+    /// The same of the jobs at and below an account.
+    pub fn job_counts_below(&self, account: &str) -> (u32, u32) {
+        let own = self.accounts.find(account).map(|account| &self.accounts.get(account).in_use);
+        own.map_or((0, 0), |own| (own.running_jobs, own.waiting_jobs))
+    }
 }

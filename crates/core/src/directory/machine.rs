@@ -332,7 +332,7 @@ mod tests {
     }
 
     fn envelope(fingerprint: u128, key: Option<u128>) -> Envelope {
-        Envelope { actor: "test".into(), fingerprint, key, request: 0 }
+        Envelope { actor: "test".into(), fingerprint, key, batch: None, request: 0 }
     }
 
     fn run(
@@ -354,6 +354,7 @@ mod tests {
             expires_at: None,
             region: None,
             node: None,
+            capabilities: Vec::new(),
             created_at: Timestamp::MIN,
             fingerprint: 0,
         };

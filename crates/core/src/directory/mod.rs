@@ -12,4 +12,4 @@ pub mod state;
 
 pub use command::{Accepted, Command, Refusal, Refused, Reply};
 pub use event::Event;
-pub use state::{ApiKey, Class, Directory, Quota, Role, Secret};
+pub use state::{ApiKey, Capability, Class, Directory, Quota, Role, Secret};

@@ -28,6 +28,13 @@ pub enum Role {
     Agent,
 }
 
+/// What a key may do beyond its role.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Capability {
+    /// Credits enter: grants, compensation, overdraft limits and compensation times.
+    Issue,
+}
+
 /// An API key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
@@ -45,6 +52,8 @@ pub struct ApiKey {
     pub region: Option<Name>,
     /// The node that an agent is bound to.
     pub node: Option<Name>,
+    /// What it may do beyond its role, sorted and without repeats.
+    pub capabilities: Vec<Capability>,
     /// When it was made.
     pub created_at: Timestamp,
     /// The hash of the request that made it.

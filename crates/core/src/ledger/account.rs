@@ -88,6 +88,8 @@ pub struct AccountRare {
     pub expired: BucketOrder,
     /// Its quotas: the one for each region first, then by region.
     pub quotas: Vec<(Option<Name>, Quota)>,
+    /// Whether the platform froze it: then only the platform lifts that.
+    pub frozen_by_platform: bool,
 }
 
 /// An account and those above it, nearest first.
@@ -101,6 +103,7 @@ impl AccountRare {
             && self.budgets.is_empty()
             && self.expired.is_empty()
             && self.quotas.is_empty()
+            && !self.frozen_by_platform
     }
 }
 
@@ -108,6 +111,11 @@ impl Account {
     /// Usage that no credits could be found for.
     pub fn uncollected(&self) -> i128 {
         self.rare.as_ref().map_or(0, |rare| rare.uncollected)
+    }
+
+    /// Whether the platform froze it.
+    pub fn is_frozen_by_platform(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.frozen_by_platform)
     }
 
     /// Its budgets.
@@ -226,7 +234,7 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         if let Some(account) = self.find_account(path) {
-            return if self.account(account).fingerprint == short_fingerprint(envelope.fingerprint) {
+            return if envelope.made(self.account(account).fingerprint) {
                 Ok(self.account_reply(account, UNCHANGED, None))
             } else {
                 Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone() })
@@ -307,20 +315,40 @@ impl Ledger {
     pub(super) fn decide_freeze(
         &self,
         path: &Name,
-        freeze: bool,
+        by_platform: bool,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(path)?;
-        match (freeze, self.account(account).frozen) {
-            (true, false) => events.push(Event::AccountFrozen { account }),
-            (false, true) => events.push(Event::AccountUnfrozen { account }),
-            (true, true) | (false, false) => {
-                return Ok(self.account_reply(account, UNCHANGED, None));
-            }
+        let own = self.account(account);
+        if own.frozen && (!by_platform || own.is_frozen_by_platform()) {
+            return Ok(self.account_reply(account, UNCHANGED, None));
         }
-        let change = PolicyChange { frozen: Some(freeze), ..PolicyChange::default() };
+        events.push(Event::AccountFrozen { account, by_platform });
+        if !own.frozen {
+            let change = PolicyChange { frozen: Some(true), ..PolicyChange::default() };
+            self.push_policy(account, &change, events);
+        }
+        Ok(self.account_reply(account, UNCHANGED, Some(true)))
+    }
+
+    pub(super) fn decide_unfreeze(
+        &self,
+        path: &Name,
+        by_platform: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        let own = self.account(account);
+        if !own.frozen {
+            return Ok(self.account_reply(account, UNCHANGED, None));
+        }
+        if own.is_frozen_by_platform() && !by_platform {
+            return Err(Refusal::FrozenByPlatform { account: path.clone() });
+        }
+        events.push(Event::AccountUnfrozen { account });
+        let change = PolicyChange { frozen: Some(false), ..PolicyChange::default() };
         self.push_policy(account, &change, events);
-        Ok(self.account_reply(account, UNCHANGED, Some(freeze)))
+        Ok(self.account_reply(account, UNCHANGED, Some(false)))
     }
 
     pub(super) fn apply_account_opened(
@@ -368,9 +396,21 @@ impl Ledger {
         self.rare_account(account).settings.merge(change);
     }
 
-    pub(super) fn apply_frozen(&mut self, account: AccountNo, frozen: bool) {
+    pub(super) fn apply_frozen(&mut self, account: AccountNo, by_platform: bool) {
         self.remember_account(account);
-        self.accounts[account.index()].frozen = frozen;
+        self.accounts[account.index()].frozen = true;
+        if by_platform {
+            self.rare_account(account).frozen_by_platform = true;
+        }
+    }
+
+    pub(super) fn apply_unfrozen(&mut self, account: AccountNo) {
+        self.remember_account(account);
+        let account = &mut self.accounts[account.index()];
+        account.frozen = false;
+        if let Some(rare) = &mut account.rare {
+            rare.frozen_by_platform = false;
+        }
     }
 
     pub(super) fn rare_account(&mut self, account: AccountNo) -> &mut AccountRare {

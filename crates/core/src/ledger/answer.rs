@@ -127,6 +127,8 @@ pub struct Accepted {
     pub reply: Reply,
     /// Whether it was kept from the first time this request was made.
     pub replayed: bool,
+    /// Whether all was as it is already: what was to be created was there.
+    pub unchanged: bool,
 }
 
 /// A refused command's answer, and whether it was given before.

@@ -18,7 +18,8 @@ pub struct KeptAnswer {
     pub fingerprint: u128,
     /// The answer.
     pub answer: Arc<Answer>,
-    /// The id of the request that was refused; zero if it was not, or if that is not known.
+    /// The id of the request if it was refused or changed nothing; zero if it changed something, or if that is not
+    /// known.
     pub request: u128,
 }
 
@@ -68,7 +69,7 @@ enum PackedAnswer {
         captured: Credits,
         expires_at: Timestamp,
     },
-    /// A refusal, with the id of the request that was refused.
+    /// The answer to a request that was refused or changed nothing, with its id.
     Refused(Box<(Arc<Answer>, u128)>),
     /// Any other.
     Other(Arc<Answer>),

@@ -42,13 +42,7 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let hold = &record.hold;
-        let genuine = record.digest() == digest
-            && hold.account.index() < self.accounts.len()
-            && !hold.is_open()
-            && self.still_spent(hold);
-        if !genuine {
-            return Err(Refusal::Conflict(Conflict::RecordMismatch));
-        }
+        self.require_genuine(record, digest)?;
         let tenant = self.account(hold.account).tenant;
         if self.find_hold(tenant, hold.kind, &hold.id).is_some() {
             return Err(Refusal::AlreadyExists { what: Resource::Hold, name: hold.id.clone() });
@@ -57,6 +51,20 @@ impl Ledger {
         let reply = Reply::Hold(hold.reply(number));
         events.push(Event::HoldRevived { hold: number, record: Box::new(record.clone()) });
         Ok(reply)
+    }
+
+    /// Refuses a record that was changed, or that does not fit what the ledger knows.
+    pub(super) fn require_genuine(
+        &self,
+        record: &ArchivedHold,
+        digest: Digest,
+    ) -> Result<(), Refusal> {
+        let hold = &record.hold;
+        let genuine = record.digest() == digest
+            && hold.account.index() < self.accounts.len()
+            && !hold.is_open()
+            && self.still_spent(hold);
+        if genuine { Ok(()) } else { Err(Refusal::Conflict(Conflict::RecordMismatch)) }
     }
 
     /// Whether every unit that a record says is spent really is: a record that is older than the

@@ -26,7 +26,7 @@ impl Ledger {
         let account = self.existing_account(&command.account)?;
         let tenant = self.account(account).tenant;
         if let Some(hold) = self.find_hold(tenant, HoldKind::Charge, &command.id) {
-            return if self.live_hold(hold).fingerprint == short_fingerprint(envelope.fingerprint) {
+            return if envelope.made(self.live_hold(hold).fingerprint) {
                 Ok(self.charge_reply(hold))
             } else {
                 Err(Refusal::AlreadyExists { what: Resource::Charge, name: command.id.clone() })

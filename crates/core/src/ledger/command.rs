@@ -9,6 +9,7 @@ use super::id::{CellNo, Name};
 use super::job::{JobTerms, Offer};
 use super::price::Rate;
 use super::quota::Quota;
+use super::state::short_fingerprint;
 use crate::credits::Credits;
 use crate::message::ToLedger;
 use crate::time::Timestamp;
@@ -22,9 +23,26 @@ pub struct Envelope {
     pub fingerprint: u128,
     /// A hash of tenant and idempotency key, if the request carried one.
     pub key: Option<u128>,
+    /// The hash of the batch that the request is an operation of, if the key is made from the batch's: the key
+    /// then stands for the whole batch.
+    pub batch: Option<u128>,
     /// The id of the request, zero if it has none. A refusal that is kept names it, so that it is told
     /// again in the same words.
     pub request: u128,
+}
+
+impl Envelope {
+    /// The hash of what the idempotency key stands for.
+    pub fn keyed_fingerprint(&self) -> u128 {
+        self.batch.unwrap_or(self.fingerprint)
+    }
+
+    /// Whether a thing that keeps this part of a hash was made by the same request. In journals of earlier
+    /// releases, what a batch with a key made keeps the hash of the batch.
+    pub fn made(&self, kept: u64) -> bool {
+        let is_kept = |fingerprint| short_fingerprint(fingerprint) == kept;
+        is_kept(self.fingerprint) || self.batch.is_some_and(is_kept)
+    }
 }
 
 /// What an account stands for. Ordered from the widest to the narrowest.
@@ -262,11 +280,15 @@ pub enum Command {
     FreezeAccount {
         /// The account.
         path: Name,
+        /// Whether the platform asks: then only the platform lifts it.
+        by_platform: bool,
     },
     /// Allows spending again.
     UnfreezeAccount {
         /// The account.
         path: Name,
+        /// Whether the platform asks.
+        by_platform: bool,
     },
     /// Puts credits into an account.
     IssueGrant(IssueGrant),
@@ -454,6 +476,8 @@ pub struct SubmitJob {
     pub array: Option<u32>,
     /// Jobs of the tenant that must have succeeded before.
     pub after: Vec<Name>,
+    /// The account at or below which the caller knows of jobs; all of the tenant if absent.
+    pub scope: Option<Name>,
 }
 
 /// Puts credits into an account.
@@ -534,6 +558,17 @@ pub struct Refund {
     pub amount: Option<Credits>,
     /// Re-issue what has expired in the meantime.
     pub compensate: bool,
+    /// Records of what the ledger may have forgotten. Those that are needed come back with the refund.
+    pub recalled: Vec<RecalledHold>,
+}
+
+/// The archived record of a closed hold or charge, with the digest that history kept with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecalledHold {
+    /// The record.
+    pub record: Box<super::archive::ArchivedHold>,
+    /// Its digest.
+    pub digest: crate::digest::Digest,
 }
 
 /// What a refund returns.

@@ -239,6 +239,8 @@ pub enum Event {
     AccountFrozen {
         /// The account.
         account: AccountNo,
+        /// Whether the platform did it.
+        by_platform: bool,
     },
     /// Spending was allowed again.
     AccountUnfrozen {

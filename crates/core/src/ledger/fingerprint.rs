@@ -80,6 +80,10 @@ impl Account {
         if !rare.quotas.is_empty() {
             feed_form(digester, &rare.quotas);
         }
+        // Accounts that the platform did not freeze keep the digest that they had in earlier releases.
+        if rare.frozen_by_platform {
+            digester.bytes(b"frozen by the platform");
+        }
     }
 }
 

@@ -119,8 +119,8 @@ fn subject(command: &Command) -> Option<Subject<'_>> {
         Command::IssueGrant(command) => Some(Subject { account: &command.account, hold: None }),
         Command::Transfer(command) => Some(Subject { account: &command.from, hold: None }),
         Command::ChangeAccount { path, .. }
-        | Command::FreezeAccount { path }
-        | Command::UnfreezeAccount { path }
+        | Command::FreezeAccount { path, by_platform: _ }
+        | Command::UnfreezeAccount { path, by_platform: _ }
         | Command::CollectUncollected { path, .. }
         | Command::SetBudget { path, .. }
         | Command::RemoveBudget { path, .. }
@@ -234,9 +234,9 @@ mod tests {
                 commands.push(settle("other", id, 10));
             }
             commands.push(place(account, "much", 1_000_000));
-            commands.push(Command::FreezeAccount { path: account.into() });
+            commands.push(Command::FreezeAccount { path: account.into(), by_platform: false });
             commands.push(place(account, "late", 1));
-            commands.push(Command::UnfreezeAccount { path: account.into() });
+            commands.push(Command::UnfreezeAccount { path: account.into(), by_platform: false });
             let (tenant, grant) = (tenant.into(), "g".into());
             commands.push(Command::RevokeGrant { tenant, grant });
         }
@@ -253,7 +253,16 @@ mod tests {
             .zip(twice)
             .map(|(number, command)| {
                 let key = (number % 3 != 0).then_some(number / 2);
-                (Envelope { actor: "me".into(), fingerprint: number, key, request: 0 }, command)
+                (
+                    Envelope {
+                        actor: "me".into(),
+                        fingerprint: number,
+                        key,
+                        batch: None,
+                        request: 0,
+                    },
+                    command,
+                )
             })
             .collect();
         for (number, (envelope, command)) in asked.iter().enumerate() {
@@ -285,7 +294,8 @@ mod tests {
     #[test]
     fn an_empty_ledger_can_be_asked_to_look_at_anything() {
         let ledger = Ledger::new();
-        let envelope = Envelope { actor: "me".into(), fingerprint: 1, key: Some(1), request: 0 };
+        let envelope =
+            Envelope { actor: "me".into(), fingerprint: 1, key: Some(1), batch: None, request: 0 };
         let commands = commands();
         let coming: Vec<_> = commands.iter().map(|command| (&envelope, command)).collect();
         ledger.foresee(&coming);

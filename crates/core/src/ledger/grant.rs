@@ -120,7 +120,7 @@ impl Ledger {
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(&command.account)?;
         if let Some(grant) = self.find_grant(self.account(account).tenant, &command.id) {
-            return if self.grant(grant).fingerprint == short_fingerprint(envelope.fingerprint) {
+            return if envelope.made(self.grant(grant).fingerprint) {
                 Ok(Reply::Grant { grant, parts: self.grant_parts(grant) })
             } else {
                 Err(Refusal::AlreadyExists { what: Resource::Grant, name: command.id.clone() })

@@ -248,7 +248,7 @@ impl Ledger {
         let drawn = self.draw(request, command.amount.length());
         if let Some(hold) = self.find_hold(tenant, HoldKind::Hold, &command.id) {
             let present = self.live_hold(hold);
-            return if present.fingerprint == short_fingerprint(envelope.fingerprint) {
+            return if envelope.made(present.fingerprint) {
                 Ok(Reply::Hold(present.reply(hold)))
             } else {
                 Err(Refusal::AlreadyExists { what: Resource::Hold, name: command.id.clone() })

@@ -92,6 +92,8 @@ pub struct AccountImage {
     pub budgets: Vec<Budget>,
     /// Its quotas, by region.
     pub quotas: Vec<QuotaImage>,
+    /// Whether the platform froze it.
+    pub frozen_by_platform: bool,
 }
 
 /// One quota.
@@ -252,6 +254,7 @@ fn account_image(account: &Account) -> AccountImage {
             };
             rare.quotas.iter().map(image).collect()
         }),
+        frozen_by_platform: account.is_frozen_by_platform(),
     }
 }
 

@@ -20,6 +20,13 @@ use crate::time::Timestamp;
 /// How many things of one kind that are due at one instant become one step.
 const STEP: usize = 256;
 
+impl Ledger {
+    /// The hash of the request whose answer is kept under this key.
+    pub fn kept_fingerprint(&self, key: u128) -> Option<u128> {
+        self.answers.get(key).map(|kept| kept.fingerprint)
+    }
+}
+
 impl Machine for Ledger {
     type Command = Command;
     type Event = Event;
@@ -37,11 +44,14 @@ impl Machine for Ledger {
         let fresh = |refusal| Refused { refusal, replayed: false, request: envelope.request };
         command.validate().map_err(fresh)?;
         if let Some(kept) = envelope.key.and_then(|key| self.answers.get(key)) {
-            if kept.fingerprint != envelope.fingerprint {
+            if kept.fingerprint != envelope.keyed_fingerprint() {
                 return Err(fresh(Refusal::IdempotencyKeyReused));
             }
             return match &*kept.answer {
-                Ok(reply) => Ok(Accepted { reply: reply.clone(), replayed: true }),
+                Ok(reply) => {
+                    let unchanged = kept.request != 0;
+                    Ok(Accepted { reply: reply.clone(), replayed: true, unchanged })
+                }
                 Err(refusal) => {
                     let (refusal, request) = (refusal.clone(), kept.request);
                     Err(Refused { refusal, replayed: true, request })
@@ -54,15 +64,17 @@ impl Machine for Ledger {
             debug_assert_eq!(events.len(), first, "a refused command does nothing");
             self.push_denial(command, refusal, events);
         }
+        let unchanged = answer.is_ok() && events.len() == first;
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
         if let Some(key) = envelope.key.filter(|_| kept) {
-            let fingerprint = envelope.fingerprint;
-            let request = if answer.is_err() { envelope.request } else { 0 };
+            let fingerprint = envelope.keyed_fingerprint();
+            // What was refused, or found as it was, is told again as such.
+            let request = if answer.is_err() || unchanged { envelope.request } else { 0 };
             let answer = Arc::new(answer.clone());
             events.push(Event::Answered { key, fingerprint, answer, request });
         }
         match answer {
-            Ok(reply) => Ok(Accepted { reply, replayed: false }),
+            Ok(reply) => Ok(Accepted { reply, replayed: false, unchanged }),
             Err(refusal) => Err(fresh(refusal)),
         }
     }
@@ -223,8 +235,12 @@ impl Ledger {
             Command::ChangeAccount { path, settings, cleared } => {
                 self.decide_change_account(path, settings, *cleared, events)
             }
-            Command::FreezeAccount { path } => self.decide_freeze(path, true, events),
-            Command::UnfreezeAccount { path } => self.decide_freeze(path, false, events),
+            Command::FreezeAccount { path, by_platform } => {
+                self.decide_freeze(path, *by_platform, events)
+            }
+            Command::UnfreezeAccount { path, by_platform } => {
+                self.decide_unfreeze(path, *by_platform, events)
+            }
             Command::IssueGrant(command) => self.decide_issue_grant(now, envelope, command, events),
             Command::RevokeGrant { tenant, grant } => self.decide_revoke(tenant, grant, events),
             Command::PlaceHold(command) => self.decide_place_hold(now, envelope, command, events),
@@ -340,8 +356,10 @@ impl Ledger {
             Event::AccountChanged { account, settings, cleared } => {
                 self.apply_account_changed(*account, settings, *cleared);
             }
-            Event::AccountFrozen { account } => self.apply_frozen(*account, true),
-            Event::AccountUnfrozen { account } => self.apply_frozen(*account, false),
+            Event::AccountFrozen { account, by_platform } => {
+                self.apply_frozen(*account, *by_platform);
+            }
+            Event::AccountUnfrozen { account } => self.apply_unfrozen(*account),
             Event::GrantIssued(issued) => self.apply_grant_issued(at, issued),
             Event::GrantActivated { grant } => self.apply_grant_activated(*grant),
             Event::GrantRevoked { grant, amount: _ } => self.apply_grant_revoked(*grant),

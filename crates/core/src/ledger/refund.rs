@@ -3,8 +3,9 @@
 use fefo::{Part, Span};
 
 use super::answer::Reply;
+use super::archive::ArchivedHold;
 use super::budget::Change;
-use super::command::{Envelope, Refund, RefundOf};
+use super::command::{Envelope, RecalledHold, Refund, RefundOf};
 use super::event::{Event, NamedMovement, Piece, Pieces, total};
 use super::hold::{Hold, HoldKind};
 use super::id::{AccountNo, HoldNo, Name};
@@ -35,23 +36,21 @@ impl Ledger {
         if let Ok(Some(reply)) = again {
             return Ok(reply);
         }
-        let number = self.find_hold(tenant, kind, id).ok_or_else(not_found)?;
+        let source = self.refund_source(tenant, kind, id, command)?.ok_or_else(not_found)?;
         again?;
-        let hold = self.live_hold(number);
-        if hold.is_open() {
+        if source.hold.is_open() {
             return Err(Refusal::Conflict(Conflict::StillOpen));
         }
-        let left = hold.captured - hold.refunded;
+        let left = source.left();
         let amount = command.amount.map_or(left, Credits::length);
         if left == 0 || amount > left {
             let spent = Credits::from_length(left).unwrap_or(Credits::MAX);
             return Err(Refusal::Conflict(Conflict::RefundAboveSpent { spent }));
         }
-        let pieces = hold.last_spent(amount);
-        let movement = self.new_movement(envelope, &command.id, pieces.clone());
+        let pieces = source.hold.last_spent(amount);
+        let movement = self.new_movement(envelope, &command.id, pieces);
         let reply = self.movement_reply(&movement);
-        events.push(Event::Refunded { movement, hold: number });
-        self.push_returned(now, number, &pieces, command.compensate, events);
+        self.push_refunded(now, source, movement, command.compensate, events);
         Ok(reply)
     }
 
@@ -75,10 +74,14 @@ impl Ledger {
         }
         let names = self.holds_of_job(tenant, command, id)?;
         again?;
-        let holds: Vec<HoldNo> =
-            names.filter_map(|name| self.find_hold(tenant, HoldKind::Hold, name)).collect();
-        let spent = |hold: &HoldNo| self.live_hold(*hold).captured - self.live_hold(*hold).refunded;
-        let left: u128 = holds.iter().map(|hold| u128::from(spent(hold))).sum();
+        let mut sources = Vec::new();
+        for name in names {
+            let source = self.refund_source(tenant, HoldKind::Hold, name, command)?;
+            // Without it a part would be missing.
+            let forgotten = || Refusal::Forgotten { what: Resource::Hold, name: name.clone() };
+            sources.push(source.ok_or_else(forgotten)?);
+        }
+        let left: u128 = sources.iter().map(|source| u128::from(source.left())).sum();
         let wanted = command.amount.map_or(left, |amount| amount.length().into());
         if left == 0 || wanted > left {
             let spent = u64::try_from(left).ok().and_then(Credits::from_length);
@@ -87,25 +90,68 @@ impl Ledger {
         }
         let mut missing = wanted;
         let first = self.movements.next();
-        for (place, hold) in holds.iter().filter(|hold| spent(hold) > 0).enumerate() {
-            let amount = missing.min(spent(hold).into());
+        let spent = sources.into_iter().filter(|source| source.left() > 0);
+        for (place, source) in spent.enumerate() {
+            let amount = missing.min(source.left().into());
             missing -= amount;
             if amount == 0 {
                 break;
             }
-            // At most what one hold spent, which fits.
-            let pieces = self.live_hold(*hold).last_spent(u64::try_from(amount).unwrap_or(0));
             let movement = NamedMovement {
                 movement: self.movements.next_after(place),
                 id: part_name(&command.id, place),
-                pieces: pieces.clone(),
+                // At most what one hold spent, which fits.
+                pieces: source.hold.last_spent(u64::try_from(amount).unwrap_or(0)),
                 fingerprint: envelope.fingerprint,
             };
-            events.push(Event::Refunded { movement, hold: *hold });
-            self.push_returned(now, *hold, &pieces, command.compensate, events);
+            self.push_refunded(now, source, movement, command.compensate, events);
         }
         let amount = u64::try_from(wanted).ok().and_then(Credits::from_length);
         Ok(Reply::Movement { movement: first, amount: amount.unwrap_or(Credits::MAX) })
+    }
+
+    /// The hold or charge with this name, if it is here or its archived record came with the command.
+    fn refund_source<'a>(
+        &'a self,
+        tenant: AccountNo,
+        kind: HoldKind,
+        id: &Name,
+        command: &'a Refund,
+    ) -> Result<Option<RefundSource<'a>>, Refusal> {
+        if let Some(number) = self.find_hold(tenant, kind, id) {
+            return Ok(Some(RefundSource { number: Some(number), hold: self.live_hold(number) }));
+        }
+        let mut recalled = command.recalled.iter();
+        let named = recalled.find(|recalled| {
+            let Hold { id: name, kind: its, account, .. } = &recalled.record.hold;
+            let account = self.accounts.get(account.index());
+            (name, *its) == (id, kind) && account.is_some_and(|account| account.tenant == tenant)
+        });
+        let Some(RecalledHold { record, digest }) = named else { return Ok(None) };
+        self.require_genuine(record, *digest)?;
+        Ok(Some(RefundSource { number: None, hold: &record.hold }))
+    }
+
+    /// Pushes one refund of one hold, which comes back first if it was forgotten.
+    fn push_refunded(
+        &self,
+        now: Timestamp,
+        source: RefundSource<'_>,
+        movement: NamedMovement,
+        compensate: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let hold = source.number.unwrap_or_else(|| {
+            let is_revival = |event: &&Event| matches!(event, Event::HoldRevived { .. });
+            let revived = events.iter().filter(is_revival).count();
+            let hold = HoldNo(self.holds.next_after(revived));
+            let record = Box::new(ArchivedHold { hold: source.hold.clone() });
+            events.push(Event::HoldRevived { hold, record });
+            hold
+        });
+        let pieces = movement.pieces.clone();
+        events.push(Event::Refunded { movement, hold });
+        self.push_returned(now, hold, &pieces, compensate, events);
     }
 
     /// The names of the holds of a job that has ended, the newest first.
@@ -133,15 +179,19 @@ impl Ledger {
     /// A refund with the other parts of it, if it was a job's.
     pub fn refund_parts(&self, first: u32) -> impl Iterator<Item = &Movement> {
         let whole = self.movements.get(first);
+        // Numbers are used again in another order than they were given: parts are found by their names.
         let part = move |place: usize| {
-            let number = first.checked_add(u32::try_from(place).ok()?)?;
-            let made = self.movements.get(number)?;
             let whole = whole?;
+            if place == 0 {
+                return Some(whole);
+            }
+            let names = [part_name, old_part_name].map(|name| name(&whole.movement.id, place));
+            let mut parts = names.iter().filter_map(|name| {
+                let number = self.find_movement(whole.tenant, whole.what, name)?;
+                self.movements.get(number)
+            });
             // All parts are of one request; another's may have a name that looks like a part's.
-            let is_part = (made.what, made.tenant) == (whole.what, whole.tenant)
-                && made.movement.fingerprint == whole.movement.fingerprint
-                && is_part_name(&made.movement.id, &whole.movement.id, place);
-            is_part.then_some(made)
+            parts.find(|part| part.movement.fingerprint == whole.movement.fingerprint)
         };
         (0..).map_while(part)
     }
@@ -169,8 +219,7 @@ impl Ledger {
     ) -> Result<Option<Reply>, Refusal> {
         let Some(number) = self.find_movement(tenant, what, id) else { return Ok(None) };
         let made = self.movements.get(number).expect("the index names only what is there");
-        let same = short_fingerprint(made.movement.fingerprint);
-        if same == short_fingerprint(envelope.fingerprint) {
+        if envelope.made(short_fingerprint(made.movement.fingerprint)) {
             Ok(Some(self.movement_reply(&made.movement)))
         } else {
             Err(Refusal::AlreadyExists { what, name: id.clone() })
@@ -260,9 +309,23 @@ fn part_name(id: &Name, place: usize) -> Name {
     }
 }
 
-/// Whether this is the name of that part. Older journals have a dot, which others could have in a name of their own.
-fn is_part_name(name: &Name, id: &Name, place: usize) -> bool {
-    *name == part_name(id, place) || *name == compact_str::format_compact!("{id}.{}", place + 1)
+/// The same in older journals: with a dot, which others could have in a name of their own.
+fn old_part_name(id: &Name, place: usize) -> Name {
+    compact_str::format_compact!("{id}.{}", place + 1)
+}
+
+/// What a refund returns from.
+struct RefundSource<'a> {
+    /// Its number; `None` if it comes back from its archived record.
+    number: Option<HoldNo>,
+    hold: &'a Hold,
+}
+
+impl RefundSource<'_> {
+    /// What it still has spent.
+    fn left(&self) -> u64 {
+        self.hold.captured - self.hold.refunded
+    }
 }
 
 impl Hold {

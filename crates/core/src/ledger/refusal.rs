@@ -160,6 +160,18 @@ pub enum Refusal {
         /// Its name.
         name: Name,
     },
+    /// Only a key of the platform lifts a freeze that the platform made. Returned by unfreezing.
+    FrozenByPlatform {
+        /// The account.
+        account: Name,
+    },
+    /// It was forgotten, and its archived record did not come with the command. Returned by refunds.
+    Forgotten {
+        /// What was forgotten.
+        what: Resource,
+        /// Its name.
+        name: Name,
+    },
     /// Usage is reported later than the ledger accepts. Returned by charges.
     TooLate {
         /// The earliest instant that is still accepted.
@@ -212,6 +224,8 @@ impl Refusal {
             Refusal::IdempotencyKeyReused => "idempotency_key_reused",
             Refusal::NotFound { .. } => "not_found",
             Refusal::AlreadyExists { .. } => "already_exists",
+            Refusal::FrozenByPlatform { .. } => "forbidden",
+            Refusal::Forgotten { .. } => "unavailable",
             Refusal::TooLate { .. } => "too_late",
             Refusal::AccountFrozen { .. } => "account_frozen",
             Refusal::HoldClosed { .. } => "hold_closed",
@@ -234,6 +248,8 @@ impl Refusal {
             | Refusal::IdempotencyKeyReused
             | Refusal::NotFound { .. }
             | Refusal::AlreadyExists { .. }
+            | Refusal::FrozenByPlatform { .. }
+            | Refusal::Forgotten { .. }
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
@@ -246,7 +262,9 @@ impl Refusal {
     pub fn status(&self) -> u16 {
         match self {
             Refusal::InvalidField { .. } | Refusal::TooLate { .. } => 422,
+            Refusal::FrozenByPlatform { .. } => 403,
             Refusal::NotFound { .. } => 404,
+            Refusal::Forgotten { .. } => 503,
             Refusal::IdempotencyKeyReused
             | Refusal::AlreadyExists { .. }
             | Refusal::AccountFrozen { .. }
@@ -262,7 +280,8 @@ impl Refusal {
     /// Whether the same command may succeed later without being changed.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Refusal::AccountFrozen { .. }
+            Refusal::Forgotten { .. }
+            | Refusal::AccountFrozen { .. }
             | Refusal::QuotaExceeded { .. }
             | Refusal::InsufficientCredits { .. }
             | Refusal::BudgetExceeded { .. } => true,
@@ -270,6 +289,7 @@ impl Refusal {
             | Refusal::IdempotencyKeyReused
             | Refusal::NotFound { .. }
             | Refusal::AlreadyExists { .. }
+            | Refusal::FrozenByPlatform { .. }
             | Refusal::TooLate { .. }
             | Refusal::HoldClosed { .. }
             | Refusal::SequenceConflict { .. }
@@ -310,6 +330,8 @@ mod tests {
             Refusal::IdempotencyKeyReused,
             Refusal::NotFound { what: Resource::Hold, name: "h".into() },
             Refusal::AlreadyExists { what: Resource::Hold, name: "h".into() },
+            Refusal::FrozenByPlatform { account: "acme".into() },
+            Refusal::Forgotten { what: Resource::Hold, name: "h".into() },
             Refusal::TooLate { earliest: Timestamp::MIN },
             Refusal::AccountFrozen { blockers: vec![] },
             Refusal::HoldClosed { state: HoldState::Settled },
@@ -335,6 +357,8 @@ mod tests {
                 ("idempotency_key_reused", 409, false, false),
                 ("not_found", 404, false, false),
                 ("already_exists", 409, false, true),
+                ("forbidden", 403, false, false),
+                ("unavailable", 503, true, false),
                 ("too_late", 422, false, false),
                 ("account_frozen", 409, true, true),
                 ("hold_closed", 409, false, true),

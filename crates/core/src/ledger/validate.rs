@@ -70,7 +70,7 @@ impl Command {
                 path(id, "id")?;
                 validate_settings(settings)
             }
-            Command::FreezeAccount { path: id } | Command::UnfreezeAccount { path: id } => {
+            Command::FreezeAccount { path: id, .. } | Command::UnfreezeAccount { path: id, .. } => {
                 path(id, "id")
             }
             Command::IssueGrant(command) => validate_grant(command),

@@ -85,6 +85,7 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
     let rolling = rolling.or(words.has("rolling").then_some(ROLLING_WINDOW_MS));
     let stop = if words.has("overdraft") { OnExhausted::Overdraft } else { OnExhausted::Stop };
     SubmitJob {
+        scope: None,
         account: words.name(2),
         terms: JobTerms {
             class: words.value("class").unwrap_or("normal").into(),

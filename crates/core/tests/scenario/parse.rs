@@ -139,8 +139,8 @@ pub(crate) fn command(now: Timestamp, tenant: &Name, words: &Words<'_>) -> Comma
             settings: settings(words),
             cleared: ClearedSettings::default(),
         },
-        "freeze" => Command::FreezeAccount { path: words.name(1) },
-        "unfreeze" => Command::UnfreezeAccount { path: words.name(1) },
+        "freeze" => Command::FreezeAccount { path: words.name(1), by_platform: false },
+        "unfreeze" => Command::UnfreezeAccount { path: words.name(1), by_platform: false },
         "grant" => Command::IssueGrant(grant(now, words)),
         "revoke" => Command::RevokeGrant { tenant, grant: words.name(1) },
         "hold" => Command::PlaceHold(hold(words)),
@@ -183,6 +183,7 @@ pub(crate) fn command(now: Timestamp, tenant: &Name, words: &Words<'_>) -> Comma
             },
             amount: words.value("amount").map(amount),
             compensate: words.has("compensate"),
+            recalled: Vec::new(),
         }),
         "transfer" => Command::Transfer(Transfer {
             id: words.name(1),

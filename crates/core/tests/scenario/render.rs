@@ -54,7 +54,7 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         Event::AccountChanged { account: number, .. } => {
             format!("AccountChanged {}", account(ledger, *number))
         }
-        Event::AccountFrozen { account: number } => {
+        Event::AccountFrozen { account: number, by_platform: _ } => {
             format!("AccountFrozen {}", account(ledger, *number))
         }
         Event::AccountUnfrozen { account: number } => {
@@ -280,6 +280,8 @@ pub(crate) fn refusal(refusal: &Refusal) -> String {
         | Refusal::AlreadyExists { .. }
         | Refusal::IdempotencyKeyReused
         | Refusal::SequenceConflict { .. }
+        | Refusal::FrozenByPlatform { .. }
+        | Refusal::Forgotten { .. }
         | Refusal::BatchAborted { .. } => &[],
     };
     for one in blockers {

@@ -67,7 +67,13 @@ impl Request {
             Request::Settle(id) => 2 * u128::from(id) + 1,
         };
         let fingerprint = number + 1_000;
-        Envelope { actor: "client".into(), fingerprint, key: Some(fingerprint), request: 0 }
+        Envelope {
+            actor: "client".into(),
+            fingerprint,
+            key: Some(fingerprint),
+            batch: None,
+            request: 0,
+        }
     }
 }
 
@@ -104,8 +110,13 @@ pub fn set_up(handle: &Handle<Ledger>) {
         metadata: None,
     });
     for (key, command) in [(1, open), (2, grant)] {
-        let envelope =
-            Envelope { actor: "root".into(), fingerprint: key, key: Some(key), request: 0 };
+        let envelope = Envelope {
+            actor: "root".into(),
+            fingerprint: key,
+            key: Some(key),
+            batch: None,
+            request: 0,
+        };
         let ask = || handle.execute(envelope.clone(), command.clone());
         until_answered(ask).expect("the disk works").value.expect("accepted");
     }

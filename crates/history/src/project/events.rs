@@ -27,7 +27,7 @@ impl<D: Database> History<D> {
                 self.account_opened(step, account.0, path, *kind as u32)
             }
             Event::AccountChanged { account, settings: _, cleared: _ }
-            | Event::AccountFrozen { account }
+            | Event::AccountFrozen { account, by_platform: _ }
             | Event::AccountUnfrozen { account }
             | Event::CreditsDenied { account, refusal: _ } => {
                 step.touched.insert(account.0);
@@ -86,6 +86,7 @@ impl<D: Database> History<D> {
                 row.state.uncollected -= i128::from(total(&movement.pieces));
                 row.dirty = true;
                 self.note_uncollected(step.at, account.0)?;
+                self.name_movement(step, Resource::Collection, account.0, movement)?;
                 self.named(step, EntryType::Collected, account.0, movement)
             }
             Event::BudgetSet { account, budget, terms, period_start: _, spent: _, held: _ } => {

@@ -373,7 +373,7 @@ impl Source {
                 settings: self.settings(),
                 cleared: ClearedSettings::default(),
             },
-            3 => Event::AccountFrozen { account: self.account() },
+            3 => Event::AccountFrozen { account: self.account(), by_platform: false },
             4 => Event::AccountUnfrozen { account: self.account() },
             5 => Event::GrantIssued(Box::new(self.grant_issued())),
             6 => Event::GrantActivated { grant: GrantNo(self.u32()) },

@@ -76,6 +76,7 @@ fn submit(world: &mut World, number: u32) {
         warn_ahead_ms: WARN_AHEAD_MS,
     };
     world.perform(&Command::SubmitJob(Box::new(SubmitJob {
+        scope: None,
         id: format!("job-{number}").into(),
         account: "acme:nlp:pretrain".into(),
         terms,

@@ -197,7 +197,7 @@ impl World {
         let fingerprint = u128::from(self.random.next_u64()) << 64 | 1;
         let key = self.chance(40).then(|| u128::from(self.random.next_u64()));
         let actor = format!("key_{}", self.below(5)).into();
-        Envelope { actor, fingerprint, key, request: 0 }
+        Envelope { actor, fingerprint, key, batch: None, request: 0 }
     }
 
     /// Asks for one thing; what it led to is journaled.
@@ -322,6 +322,7 @@ impl World {
                     of: if hold { RefundOf::Hold(id) } else { RefundOf::Charge(id) },
                     amount: self.chance(60).then(|| self.amount()),
                     compensate: self.chance(50),
+                    recalled: Vec::new(),
                 })
             }
             86..=87 => Command::Transfer(Transfer {
@@ -339,8 +340,8 @@ impl World {
             }
             92..=93 => self.set_budget(),
             94 => Command::RemoveBudget { path: self.account(), budget: "b0".into() },
-            95 => Command::FreezeAccount { path: self.account() },
-            96..=97 => Command::UnfreezeAccount { path: self.account() },
+            95 => Command::FreezeAccount { path: self.account(), by_platform: self.chance(30) },
+            96..=97 => Command::UnfreezeAccount { path: self.account(), by_platform: true },
             98 => self.revive(),
             _ => Command::ChangeAccount {
                 path: self.account(),

@@ -114,7 +114,7 @@ fn particulars(names: &impl Names, event: &Event) -> Told {
         | Event::MessageReceived { .. } => return None,
         Event::AccountOpened { account, .. }
         | Event::AccountChanged { account, .. }
-        | Event::AccountFrozen { account }
+        | Event::AccountFrozen { account, by_platform: _ }
         | Event::AccountUnfrozen { account } => (Some(*account), json!({})),
         Event::GrantIssued(issued) => {
             let data =

@@ -18,7 +18,9 @@ use super::convert::{account_kind, credits, metadata, millis, name, text};
 use super::extract::{Caller, Params, Path, Tree};
 use super::list::{Step, page_size, walk};
 use crate::app::App;
+use crate::auth::is_org;
 use crate::operation::{Plan, Target};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
 
@@ -37,6 +39,21 @@ fn settings(change: ChangeAccount, home_region: Option<Name>) -> Result<AccountS
     })
 }
 
+/// What settings need: those of an org that bound its tenant are the platform's, and so is what lets credits in.
+fn authority(path: &str, settings: &AccountSettings, cleared: ClearedSettings) -> Authority {
+    let issues = settings.compensation_ttl_ms.is_some()
+        || settings.overdraft_limit.is_some()
+        || cleared.compensation_ttl_ms
+        || cleared.overdraft_limit;
+    if settings.weight_milli.is_some() && is_org(path) {
+        Authority::Platform
+    } else if issues {
+        Authority::Issue
+    } else {
+        Authority::Role
+    }
+}
+
 pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
     let open: OpenAccount = convert(body)?;
     let path = account_field(open.id, "id")?;
@@ -51,6 +68,7 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
     let settings = settings(given, name(open.home_region, "home_region")?)?;
     Ok(Plan {
         operation: "open_account",
+        authority: authority(&path, &settings, ClearedSettings::default()),
         target: Target::Account(path.clone()),
         creates: Some((Resource::Account, path.clone(), true)),
         build: Box::new(move |_| Command::OpenAccount { path, kind, settings }),
@@ -72,6 +90,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
     let path = account_path(id)?;
     Ok(Plan {
         operation: "change_account",
+        authority: authority(&path, &settings, cleared),
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| Command::ChangeAccount { path, settings, cleared }),
@@ -84,10 +103,17 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan,
     let path = account_path(id)?;
     Ok(Plan {
         operation: if freeze { "freeze_account" } else { "unfreeze_account" },
+        authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| {
-            if freeze { Command::FreezeAccount { path } } else { Command::UnfreezeAccount { path } }
+            // Who asks is added when it is known.
+            let by_platform = false;
+            if freeze {
+                Command::FreezeAccount { path, by_platform }
+            } else {
+                Command::UnfreezeAccount { path, by_platform }
+            }
         }),
         shape: Shape::Account,
     })
@@ -99,6 +125,7 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, F
     let (id, creates) = new_id(app, Resource::Collection, collect.id, "collection")?;
     Ok(Plan {
         operation: "collect",
+        authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: Some(creates),
         shape: Shape::Collection { account: path.clone() },

@@ -3,11 +3,11 @@
 mod atomic;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode};
-use bursar_api::Code;
 use bursar_api::batch::{Batch, BatchResults, MAX_OPERATIONS, Operation, OperationResult};
 use bursar_api::flat::Flat;
 use bursar_api::flat_batch::{FlatBatch, FlatOperation};
@@ -15,7 +15,8 @@ use bursar_api::json::{self, convert};
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
-use bursar_engine::attempt;
+use bursar_core::ledger::{Envelope, Ledger};
+use bursar_engine::{Attended, attempt};
 use compact_str::format_compact;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -25,8 +26,8 @@ use super::change::{Answer, USUAL_BODY, json_bytes};
 use super::extract::{Arrived, Caller, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
-use crate::operation::{Done, Order, Plan, Recalled, fingerprint, fingerprint_of};
-use crate::problem::Failure;
+use crate::operation::{Done, Order, Plan, Probe, Recalled, fingerprint, fingerprint_of, key_hash};
+use crate::problem::{Failure, reused};
 use crate::render::Shown;
 
 /// What an operation asks for, without its body.
@@ -155,13 +156,18 @@ fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, 
             return Err(Failure::invalid("idempotency_key", reason));
         }
         (Some(key), _) => Some(key.into()),
-        // A space cannot be in a key that a client sends, so these never meet.
-        (None, Some(key)) => Some(format_compact!("{key} {place}")),
+        (None, Some(key)) => Some(derived_key(key, place)),
         (None, None) => None,
     };
     let (principal, tenant) = (caller.principal.clone(), caller.tenant.clone());
     let (path, request) = (asked.path.to_owned(), caller.request);
     Ok(Caller { principal, method, path, idempotency_key, tenant, request })
+}
+
+/// The same for a part of a request whose key stands for all of it.
+pub(super) fn derived_key(key: &Name, place: usize) -> Name {
+    // A space cannot be in a key that a client sends, so these never meet.
+    format_compact!("{key} {place}")
 }
 
 /// Things that the batch has promised to create so far: resource, id, account.
@@ -209,10 +215,10 @@ fn prepare(
     print: Option<u128>,
 ) -> Result<Order, Failure> {
     let own = caller_of(caller, place, asked)?;
-    // Under the batch's own key an operation stands for the whole batch.
+    // What it makes is its own, whatever batch it comes in. Its key stands for the whole batch.
     let whole = print.filter(|_| asked.idempotency_key.is_none());
-    let print = whole.unwrap_or_else(|| body.fingerprint(asked));
-    Ok(plan(app, &own, asked, body)?.ordered_by(own, print))
+    let own_print = body.fingerprint(asked);
+    Ok(plan(app, &own, asked, body)?.ordered_by(own, own_print).in_batch(whole))
 }
 
 /// How many operations one stands for: an array stands for its jobs.
@@ -227,14 +233,10 @@ fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
 const MAX_ATOMIC_JOBS: u32 = 1000;
 
 /// One operation as it will be decided, or why it will not.
-struct Ordered {
-    order: Result<Order, Failure>,
-    /// Whether its key is made from the batch's.
-    derived: bool,
-}
+type Ordered = Result<Order, Failure>;
 
 /// All operations of a batch that came the short way; none if one of them must go the long way, or all are one.
-fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<Vec<Ordered>> {
+fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Ordered>, Option<u128>)> {
     let batch = FlatBatch::read(body)?;
     if batch.is_atomic() || !(1..=MAX_OPERATIONS).contains(&batch.operations().len()) {
         return None;
@@ -257,20 +259,18 @@ fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<Vec<Ordered>> {
                 Body::Flat(&flat, bytes)
             }
         };
-        let order = prepare(app, caller, place, operation.into(), body, print);
-        let derived = print.is_some() && operation.idempotency_key.is_none();
-        all.push(Ordered { order, derived });
+        all.push(prepare(app, caller, place, operation.into(), body, print));
     }
-    Some(all)
+    Some((all, print))
 }
 
 /// What one operation came to.
-pub(super) struct Outcome {
+struct Outcome {
     status: u16,
     body: Shown,
 }
 
-pub(super) fn outcome(done: Result<Done, Failure>) -> Outcome {
+fn outcome(done: Result<Done, Failure>) -> Outcome {
     match done {
         Ok(done) => {
             let body = done.body.unwrap_or(Shown::Other(Value::Null));
@@ -290,7 +290,7 @@ fn failed(failure: Failure) -> OperationResult {
 }
 
 /// What all came to, in order, as a [`BatchResults`].
-pub(super) fn results_body(results: &[Outcome]) -> Vec<u8> {
+fn results_body(results: &[Outcome]) -> Vec<u8> {
     let mut out = Vec::with_capacity(results.len() * USUAL_BODY);
     out.extend_from_slice(b"{\"results\":[");
     for (place, Outcome { status, body }) in results.iter().enumerate() {
@@ -313,18 +313,60 @@ const AT_ONCE: usize = 64;
 /// What they may write in one go: after it others have their turns.
 const MAX_TURN_BYTES: usize = 64 << 10;
 
-/// Decides orders one after the other, in their order.
-pub(super) async fn decide_all(
-    app: &App,
-    orders: Vec<Result<Order, Failure>>,
-) -> Vec<Result<Done, Failure>> {
+/// The idempotency key of a batch, which stands for all of it.
+#[derive(Clone)]
+struct BatchKey {
+    caller: Caller,
+    key: Name,
+    print: u128,
+}
+
+impl BatchKey {
+    fn of(caller: &Caller, print: Option<u128>) -> Option<BatchKey> {
+        let (caller, key) = (caller.clone(), caller.idempotency_key.clone()?);
+        Some(BatchKey { caller, key, print: print? })
+    }
+
+    /// Refuses the batch if its key, or one made from it, was used for something else.
+    fn require_unused(&self, ledger: &Ledger, probes: &[Probe]) -> Result<(), Failure> {
+        for probe in probes {
+            let Some(tenant) = probe.namespace(ledger, &self.caller) else { continue };
+            let kept = ledger.kept_fingerprint(key_hash(&tenant, &self.key));
+            if kept.is_some_and(|kept| kept != self.print) || probe.is_reused(ledger, &tenant) {
+                return Err(reused());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the key was used, in each tenant where that changed something.
+    fn note(&self, ledger: &mut dyn Attended<Ledger>, tenants: BTreeSet<Name>) {
+        for tenant in tenants {
+            let key = key_hash(&tenant, &self.key);
+            if ledger.machine().kept_fingerprint(key).is_some() {
+                continue;
+            }
+            let (actor, request) = (self.caller.principal.id.clone(), self.caller.request);
+            let envelope =
+                Envelope { actor, fingerprint: self.print, key: Some(key), batch: None, request };
+            // It keeps an answer and does nothing else: there is no reason to refuse it.
+            let _kept = ledger.execute(&envelope, &Command::KeepBatch { aborted: None });
+        }
+    }
+}
+
+/// What is to be decided, or what it came to before.
+type Known = Result<Order, Result<Done, Failure>>;
+
+/// Brings back what the orders need of history.
+async fn recall_all(app: &App, orders: Vec<Ordered>) -> Vec<Known> {
     let mut ready = Vec::with_capacity(orders.len());
     for order in orders {
         ready.push(match order {
             Ok(order) => match order.recall(app) {
                 Some(recall) => match recall.await {
                     Ok(Recalled::Nothing) => Ok(order),
-                    Ok(Recalled::PastJob(past)) => Ok(order.of_past_job(past)),
+                    Ok(Recalled::Refund(past)) => Ok(order.of_past(past)),
                     Ok(Recalled::Answered(done)) => Err(Ok(done)),
                     Err(failure) => Err(Err(failure)),
                 },
@@ -333,29 +375,70 @@ pub(super) async fn decide_all(
             Err(failure) => Err(Err(failure)),
         });
     }
+    ready
+}
+
+/// Decides one operation. One that panics fails alone.
+fn decide_one(
+    ledger: &mut dyn Attended<Ledger>,
+    known: Known,
+    key: Option<&BatchKey>,
+    changed: &mut BTreeSet<Name>,
+) -> Result<Done, Failure> {
+    let order = match known {
+        Ok(order) => order,
+        Err(known) => return known,
+    };
+    let probe = key.and_then(|_| order.probe());
+    let decided = attempt(ledger, |ledger| order.decide(ledger));
+    let done = decided.unwrap_or_else(|error| Err(error.into()));
+    // What is kept uses the key up: a change, and a refusal that is told again.
+    let is_kept = done.as_ref().map_or_else(|no| matches!(no.problem.status, 402 | 409), |_| true);
+    if let (Some(key), Some(probe), true) = (key, probe, is_kept) {
+        changed.extend(probe.namespace(ledger.machine(), &key.caller));
+    }
+    done
+}
+
+/// Decides orders one after the other, in their order. None is decided if the key of the batch was used for something
+/// else.
+async fn decide_all(
+    app: &App,
+    orders: Vec<Ordered>,
+    key: Option<BatchKey>,
+) -> Result<Vec<Result<Done, Failure>>, Failure> {
+    let ready = recall_all(app, orders).await;
+    let probe = |known: &Known| known.as_ref().ok().and_then(Order::probe);
+    // All keys are looked at before the first operation.
+    let mut probes: Vec<Probe> = match &key {
+        Some(_) => ready.iter().filter_map(probe).collect(),
+        None => Vec::new(),
+    };
     let count = ready.len();
     let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
     let posted = app.ledger.attend_in_turns(move |ledger| {
-        let begun = ledger.written();
-        for order in left.by_ref().take(AT_ONCE) {
-            decided.push(match order {
-                // One that panics fails alone.
-                Ok(order) => match attempt(ledger, |ledger| order.decide(ledger)) {
-                    Ok(decided) => decided,
-                    Err(error) => Err(error.into()),
-                },
-                Err(known) => known,
-            });
+        let probes = std::mem::take(&mut probes);
+        if let Some(Err(failure)) =
+            key.as_ref().map(|key| key.require_unused(ledger.machine(), &probes))
+        {
+            return Some(Err(failure));
+        }
+        let (begun, mut changed) = (ledger.written(), BTreeSet::new());
+        for known in left.by_ref().take(AT_ONCE) {
+            decided.push(decide_one(ledger, known, key.as_ref(), &mut changed));
             let written = ledger.written();
             if written < begun || written - begun >= MAX_TURN_BYTES {
                 break;
             }
         }
-        left.as_slice().is_empty().then(|| std::mem::take(&mut decided))
+        if let Some(key) = &key {
+            key.note(ledger, changed);
+        }
+        left.as_slice().is_empty().then(|| Ok(std::mem::take(&mut decided)))
     });
     match posted.answer().await {
         Ok(seen) => seen.value,
-        Err(failure) => (0..count).map(|_| Err(failure.clone())).collect(),
+        Err(failure) => Ok((0..count).map(|_| Err(failure.clone())).collect()),
     }
 }
 
@@ -371,10 +454,10 @@ pub(super) async fn run(
     caller: Caller,
     Arrived(body): Arrived,
 ) -> Answer {
-    if let Some(all) = short(&app, &caller, &body) {
+    if let Some((all, print)) = short(&app, &caller, &body) {
         require(&caller)?;
         app.limits.take_operations(&caller.principal, all.len() as u64)?;
-        return separate(&app, all).await;
+        return separate(&app, &caller, all, print).await;
     }
     let body = json::parse(&body)?;
     let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
@@ -396,35 +479,31 @@ pub(super) async fn run(
     }
     let ordered = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
         let body = operation.body.take().map_or_else(Body::none, Body::Tree);
-        let order = prepare(&app, &caller, place, (&operation).into(), body, print);
-        let derived = print.is_some() && operation.idempotency_key.is_none();
-        Ordered { order, derived }
+        prepare(&app, &caller, place, (&operation).into(), body, print)
     });
-    separate(&app, ordered.collect()).await
+    separate(&app, &caller, ordered.collect(), print).await
 }
 
 fn require(caller: &Caller) -> Result<(), Failure> {
     caller.principal.require("run_batch").or_else(|failure| {
         // Whoever may change anything may do so in a batch; each operation is checked by itself.
-        let may = ["issue_grant", "set_budget", "freeze_account"];
+        let may = ["revoke_grant", "set_budget", "freeze_account"];
         may.iter().find_map(|name| caller.principal.require(name).ok()).ok_or(failure)
     })
 }
 
-async fn separate(app: &App, ordered: Vec<Ordered>) -> Answer {
-    let (derived, orders): (Vec<bool>, Vec<_>) =
-        ordered.into_iter().map(|one| (one.derived, one.order)).unzip();
-    let decided = decide_all(app, orders).await;
+/// Decides orders that stand each on its own, under the key of the whole if it has one.
+pub(super) async fn separate(
+    app: &App,
+    caller: &Caller,
+    orders: Vec<Ordered>,
+    print: Option<u128>,
+) -> Answer {
+    let decided = decide_all(app, orders, BatchKey::of(caller, print)).await?;
     let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
-    for (derived, done) in derived.into_iter().zip(decided) {
-        match &done {
-            Ok(done) => all_replayed &= done.replayed,
-            Err(failure) if derived && failure.problem.code == Code::IdempotencyKeyReused => {
-                return Err(done.expect_err("it was just looked at"));
-            }
-            Err(failure) => all_replayed &= failure.replayed,
-        }
+    for done in decided {
+        all_replayed &= done.as_ref().map_or_else(|no| no.replayed, |yes| yes.replayed);
         results.push(outcome(done));
     }
     Ok(finished(results, all_replayed))

@@ -19,6 +19,7 @@ use super::extract::{Caller, Params, Path, Tree};
 use super::list::whole_list;
 use crate::app::App;
 use crate::operation::{Plan, Target};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
 
@@ -29,6 +30,7 @@ pub(super) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Fa
     let terms = budget_terms(set)?;
     Ok(Plan {
         operation: "set_budget",
+        authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| Command::SetBudget { path, budget, terms }),
@@ -42,6 +44,7 @@ pub(super) fn plan_remove(id: String, name: String, body: Value) -> Result<Plan,
     let budget = named("budget", name)?;
     Ok(Plan {
         operation: "remove_budget",
+        authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| Command::RemoveBudget { path, budget }),

@@ -40,7 +40,7 @@ pub(super) fn change(
             let order = match recall.await? {
                 Recalled::Answered(done) => return Ok(done),
                 Recalled::Nothing => order,
-                Recalled::PastJob(past) => order.of_past_job(past),
+                Recalled::Refund(past) => order.of_past(past),
             };
             order.post(app).answer().await?.value
         })),

@@ -20,6 +20,7 @@ use super::extract::{Caller, Path, Sent, Tree};
 use super::holds::look;
 use crate::app::App;
 use crate::operation::{Plan, Target};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
 
@@ -36,6 +37,7 @@ pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failu
     };
     Ok(Plan {
         operation: "create_charge",
+        authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
         build: Box::new(move |_| Command::Charge(command)),
@@ -54,6 +56,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;
     let amount = create.amount.map(|amount| credits(amount, "amount")).transpose()?;
     let compensate = create.compensate.unwrap_or(false);
+    let shape = Shape::Refund { of: (resource, name.clone()) };
     let of = match resource {
         Resource::Charge => RefundOf::Charge(name.clone()),
         Resource::Job => RefundOf::Job(name.clone()),
@@ -61,12 +64,14 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
     };
     Ok(Plan {
         operation: "create_refund",
+        authority: if compensate { Authority::Issue } else { Authority::Role },
         target: Target::Named(resource, name),
         creates: Some(creates),
         build: Box::new(move |tenant| {
-            Command::Refund(command::Refund { id, tenant, of, amount, compensate })
+            let recalled = Vec::new();
+            Command::Refund(command::Refund { id, tenant, of, amount, compensate, recalled })
         }),
-        shape: Shape::Refund,
+        shape,
     })
 }
 
@@ -82,6 +87,7 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
     let shape = Shape::Transfer { from: from.clone(), to: to.clone() };
     Ok(Plan {
         operation: "create_transfer",
+        authority: Authority::Role,
         target: Target::Account(from.clone()),
         creates: Some(creates),
         build: Box::new(move |_| Command::Transfer(command::Transfer { id, from, to, amount })),

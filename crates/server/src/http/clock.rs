@@ -13,10 +13,9 @@ use bursar_engine::ManualClock;
 
 use super::change::{Answer, json};
 use super::convert::{instant, millis};
-use super::directory::{envelope, mark};
+use super::directory::{mark, platform_envelope};
 use super::extract::{Caller, Tree};
 use crate::app::App;
-use crate::operation::PLATFORM;
 use crate::problem::Failure;
 use crate::render::time;
 
@@ -44,7 +43,7 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
     caller.principal.require("move_clock")?;
     // One move at a time, from what it starts at to what it is answered with.
     let _one_at_a_time = app.moving.lock().await;
-    let envelope = envelope(&caller, PLATFORM, &body);
+    let envelope = platform_envelope(&app, &caller, &body).await?;
     let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
     let accepted = match known {
         Some(accepted) => accepted,

@@ -19,18 +19,34 @@ use super::convert::{credits, instant, name, names};
 use super::extract::{Caller, Params, Path, Tree};
 use super::list::whole_list;
 use crate::app::App;
-use crate::operation::{PLATFORM, fingerprint, key_hash};
+use crate::operation::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
 use crate::problem::Failure;
 use crate::render::time;
 
-/// Who asks the directory, under a key of this scope.
-pub(super) fn envelope(caller: &Caller, scope: &str, body: &Value) -> Envelope {
+/// Who asks the directory, under a key of this namespace.
+pub(super) fn envelope(caller: &Caller, namespace: &str, body: &Value) -> Envelope {
     Envelope {
         actor: caller.principal.id.clone(),
         fingerprint: fingerprint(caller.method.as_str(), &caller.path, body),
-        key: caller.idempotency_key.as_deref().map(|key| key_hash(scope, key)),
+        key: caller.idempotency_key.as_deref().map(|key| key_hash(namespace, key)),
+        batch: None,
         request: caller.request,
     }
+}
+
+/// Who asks the directory about what belongs to no tenant. An answer that an earlier release kept is given again.
+pub(super) async fn platform_envelope(
+    app: &App,
+    caller: &Caller,
+    body: &Value,
+) -> Result<Envelope, Failure> {
+    let old = envelope(caller, OLD_PLATFORM, body);
+    let kept = app.directory.current().answered(&old);
+    let is_same = kept.is_some_and(|kept| kept.map_or_else(|no| no.replayed, |yes| yes.replayed));
+    if is_same && !app.has_tenant_platform().await? {
+        return Ok(old);
+    }
+    Ok(envelope(caller, PLATFORM, body))
 }
 
 /// Says of an answer whether it was given before.
@@ -65,7 +81,8 @@ pub(super) async fn set_price(
         per_gpu_hour,
         effective_at: set.effective_at.map(instant),
     };
-    let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
+    let accepted =
+        app.directory.submit(platform_envelope(&app, &caller, &body).await?, command).await?;
     app.tell_prices().await?;
     app.prices_set.notify_one();
     let Reply::Price { version, effective_at } = accepted.reply else {
@@ -146,7 +163,8 @@ pub(super) async fn set_class(
     };
     let class_name = Name::from(class_name);
     let command = Command::SetClass { name: class_name.clone(), class: Box::new(stored.clone()) };
-    let accepted = app.directory.submit(envelope(&caller, PLATFORM, &body), command).await?;
+    let accepted =
+        app.directory.submit(platform_envelope(&app, &caller, &body).await?, command).await?;
     app.tell_classes().await?;
     Ok(mark(json(StatusCode::OK, &class(&class_name, &stored)), accepted.replayed))
 }

@@ -21,6 +21,7 @@ use super::list::{Step, page_size, walk};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::operation::{Plan, Target, find};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{self, Shape, time};
 
@@ -42,6 +43,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
     };
     Ok(Plan {
         operation: "issue_grant",
+        authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
         build: Box::new(move |_| Command::IssueGrant(command)),
@@ -54,6 +56,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
     let grant = named("grant", id)?;
     Ok(Plan {
         operation: "revoke_grant",
+        authority: Authority::Role,
         target: Target::Named(Resource::Grant, grant.clone()),
         creates: None,
         build: Box::new(move |tenant| Command::RevokeGrant { tenant, grant }),

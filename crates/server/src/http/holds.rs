@@ -23,6 +23,7 @@ use super::list::{page, page_size, read_cursor};
 use crate::app::App;
 use crate::auth::tenant_of;
 use crate::operation::{Plan, Target, find, only_forgotten};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{self, Shape, hold_state, time};
 
@@ -44,6 +45,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
     };
     Ok(Plan {
         operation: "place_hold",
+        authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
         build: Box::new(move |_| Command::PlaceHold(command)),
@@ -60,6 +62,7 @@ fn plan(
 ) -> Plan {
     Plan {
         operation,
+        authority: Authority::Role,
         target: Target::Named(Resource::Hold, hold.clone()),
         creates: None,
         build: Box::new(build),

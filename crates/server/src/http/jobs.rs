@@ -27,6 +27,7 @@ use crate::auth::{Principal, is_at_or_below, tenant_of};
 use crate::cells::SHARD;
 use crate::operation::{Plan, Target, find};
 use crate::past_jobs::{self, Wanted};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{Shape, time};
 use crate::render_job;
@@ -37,6 +38,7 @@ pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
     let command = submission.command;
     Ok(Plan {
         operation: "submit_job",
+        authority: Authority::Role,
         target: Target::Account(command.account.clone()),
         creates: Some(submission.creates),
         build: Box::new(move |_| Command::SubmitJob(Box::new(command))),
@@ -50,6 +52,7 @@ pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Fa
     let job = id.clone();
     Ok(Plan {
         operation: "cancel_job",
+        authority: Authority::Role,
         target: Target::Named(Resource::Job, id),
         creates: None,
         build: Box::new(move |tenant| Command::CancelJob { tenant, job }),

@@ -7,21 +7,21 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
-use bursar_api::key::{CreateKey, Key};
+use bursar_api::key::{Capability, CreateKey, Key};
 use bursar_api::list::{List, Page};
-use bursar_core::directory::{ApiKey, Command, Directory, Reply};
+use bursar_core::directory::{self, ApiKey, Command, Directory, Reply};
 use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
 use bursar_core::time::Timestamp;
 
 use super::change::{Answer, json, named};
 use super::convert::{instant, name};
-use super::directory::{envelope, mark};
+use super::directory::{envelope, mark, platform_envelope};
 use super::extract::{Caller, Params, Path, Tree};
 use super::list::page_size;
 use crate::app::App;
 use crate::auth::{hash, make_key, role, stored_role};
-use crate::operation::{PLATFORM, ambiguous};
+use crate::operation::ambiguous;
 use crate::problem::Failure;
 use crate::render::time;
 
@@ -35,8 +35,27 @@ fn shown(id: &Name, key: &ApiKey, secret: Option<String>) -> Key {
         expires_at: key.expires_at.map(time),
         region: key.region.as_ref().map(Name::to_string),
         node: key.node.as_ref().map(Name::to_string),
+        capabilities: key.capabilities.iter().map(|of| capability(*of)).collect(),
         created_at: time(key.created_at),
     }
+}
+
+fn capability(capability: directory::Capability) -> Capability {
+    match capability {
+        directory::Capability::Issue => Capability::Issue,
+    }
+}
+
+fn stored_capabilities(given: Vec<Capability>) -> Vec<directory::Capability> {
+    let mut stored: Vec<directory::Capability> = given
+        .into_iter()
+        .map(|capability| match capability {
+            Capability::Issue => directory::Capability::Issue,
+        })
+        .collect();
+    stored.sort_unstable();
+    stored.dedup();
+    stored
 }
 
 /// Whether a key's scope lies in the caller's: nobody sees or makes a wider key than their own.
@@ -82,6 +101,10 @@ pub(super) async fn create(
         };
     }
     caller.principal.require("create_key")?;
+    if !create.capabilities.is_empty() && !caller.principal.is_of_platform() {
+        let detail = "capabilities are given by the platform; use a key whose scope is \"*\"";
+        return Err(Failure::forbidden(detail));
+    }
     let own_end = caller.principal.expires_at;
     if own_end.is_some_and(|end| create.expires_at.is_none_or(|at| instant(at) > end)) {
         let end = own_end.map(|end| end.to_string()).unwrap_or_default();
@@ -106,11 +129,15 @@ pub(super) async fn create(
         expires_at: create.expires_at.map(instant),
         region: name(create.region, "region")?,
         node: name(create.node, "node")?,
+        capabilities: stored_capabilities(create.capabilities),
         created_at: Timestamp::MIN,
         fingerprint: 0,
     };
     let tenant = key.tenant();
-    let envelope = envelope(&caller, tenant.as_deref().unwrap_or(PLATFORM), &body);
+    let envelope = match tenant.as_deref() {
+        Some(tenant) => envelope(&caller, tenant, &body),
+        None => platform_envelope(&app, &caller, &body).await?,
+    };
     let command = Command::CreateKey { id, key: Box::new(key) };
     let accepted = app.directory.submit(envelope, command).await?;
     let Reply::Key { id, created } = accepted.reply else {
@@ -174,7 +201,10 @@ pub(super) async fn revoke(
     let Release {} = convert(body.clone())?;
     let id = named("key", id)?;
     let known = app.directory.current();
-    let envelope = |tenant: Option<&str>| envelope(&caller, tenant.unwrap_or(PLATFORM), &body);
+    let of_platform = platform_envelope(&app, &caller, &body).await?;
+    let envelope = |tenant: Option<&str>| {
+        tenant.map_or_else(|| of_platform.clone(), |tenant| envelope(&caller, tenant, &body))
+    };
     let tenant = match repeated(&known, &caller, &id, envelope) {
         Some(tenant) => tenant,
         None => {

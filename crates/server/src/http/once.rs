@@ -18,7 +18,7 @@ use super::extract::Caller;
 use crate::app::App;
 use crate::auth::Principal;
 use crate::cells::CellService;
-use crate::operation::{PLATFORM, fingerprint, key_hash};
+use crate::operation::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
 use crate::problem::{Failure, reused};
 
 /// The largest body that is kept.
@@ -60,8 +60,18 @@ impl<'a> Once<'a> {
             request.map(|key| Request { key: key_hash(scope, key), fingerprint: print() });
         let actor = caller.principal.id.clone();
         let mut once = Once { app, actor, request, done: false };
-        let Some(request) = request else { return Ok(Begun::Open(once)) };
-        match once.known(request).await?.1 {
+        let Some(mut request) = request else { return Ok(Begun::Open(once)) };
+        let mut known = once.known(request).await?.1;
+        if known.is_none() && scope == PLATFORM {
+            // An answer that an earlier release kept is given again.
+            let key = caller.idempotency_key.as_deref().unwrap_or_default();
+            let old = Request { key: key_hash(OLD_PLATFORM, key), ..request };
+            let kept = once.known(old).await?.1.filter(|known| known.request == old);
+            if kept.is_some() && !app.has_tenant_platform().await? {
+                (known, request, once.request) = (kept, old, Some(old));
+            }
+        }
+        match known {
             Some(known) if known.request != request => Err(reused()),
             Some(DoneRequest { answer: Some(answer), .. }) => {
                 Ok(Begun::Answered(response(&answer, true)))

@@ -17,7 +17,9 @@ use super::change::{Answer, account_path, change, json};
 use super::convert::name;
 use super::extract::{Caller, Params, Path, Tree};
 use crate::app::App;
+use crate::auth::is_org;
 use crate::operation::{Plan, Target};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::Shape;
 
@@ -30,6 +32,11 @@ pub(crate) fn shown(account: &str, region: Option<&Name>, quota: &quota::Quota) 
         running_jobs: quota.running_jobs,
         waiting_jobs: quota.waiting_jobs,
     }
+}
+
+/// The quota of an org bounds its whole tenant: the platform sets it.
+fn quota_authority(path: &str) -> Authority {
+    if is_org(path) { Authority::Platform } else { Authority::Role }
 }
 
 pub(super) fn plan_set(id: String, body: Value) -> Result<Plan, Failure> {
@@ -48,6 +55,7 @@ pub(super) fn plan_set(id: String, body: Value) -> Result<Plan, Failure> {
     let shape = Shape::Quota(Box::new(shown(&path, region.as_ref(), &quota)));
     Ok(Plan {
         operation: "set_quota",
+        authority: quota_authority(&path),
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| Command::SetQuota { path, region, quota }),
@@ -65,6 +73,7 @@ pub(super) fn plan_remove(
     let region = name(region, "region")?;
     Ok(Plan {
         operation: "remove_quota",
+        authority: quota_authority(&path),
         target: Target::Account(path.clone()),
         creates: None,
         build: Box::new(move |_| Command::RemoveQuota { path, region }),

@@ -144,7 +144,8 @@ async fn starts(
     request_body = SubmitJob,
     responses((status = 200, description = "The quote", body = Quote)))]
 pub(super) async fn quote(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
-    let submit = submission(&app, body)?.command;
+    let mut submit = submission(&app, body)?.command;
+    submit.scope = caller.principal.scope.clone();
     if !caller.principal.sees(&submit.account) {
         return Err(Failure::not_found("account", &submit.account));
     }

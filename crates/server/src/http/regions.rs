@@ -56,7 +56,10 @@ fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
         }
     }
     let by_type = by_type.into_iter().filter(|(_, (total, _, _))| *total > 0);
-    let (running, waiting) = cell.job_counts();
+    let (running, waiting) = match principal.scope.as_deref() {
+        Some(scope) => cell.job_counts_below(scope),
+        None => cell.job_counts(),
+    };
     Region {
         id: id.to_owned(),
         nodes,

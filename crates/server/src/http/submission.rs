@@ -320,7 +320,17 @@ pub(super) fn submission(app: &App, body: Value) -> Result<Submission, Failure> 
     let payload = payload(&job)?;
     let shown = shown(job, &terms, &regions);
     let hold = app.ids.make("hold", now);
-    let command =
-        command::SubmitJob { id, account, terms, offers, payload, shown, hold, array, after };
+    let command = command::SubmitJob {
+        id,
+        account,
+        terms,
+        offers,
+        payload,
+        shown,
+        hold,
+        array,
+        after,
+        scope: None,
+    };
     Ok(Submission { command, creates })
 }

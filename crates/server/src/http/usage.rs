@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use bursar_api::json::convert;
 use bursar_api::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
 use bursar_core::ledger::command::{Command, Usage, UsageOf};
 use bursar_core::ledger::refusal::Resource;
 
-use super::batch::{decide_all, outcome, results_body};
-use super::change::{Answer, job_named, json_bytes, named};
+use super::batch::{derived_key, separate};
+use super::change::{Answer, job_named, named};
 use super::convert::credits;
 use super::extract::{Caller, Tree};
 use crate::app::App;
 use crate::operation::{Plan, Target};
+use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::Shape;
 
@@ -47,6 +47,7 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     };
     Ok(Plan {
         operation: "report_usage",
+        authority: Authority::Role,
         target: Target::Named(resource, name),
         creates: None,
         build: Box::new(move |tenant| Command::ReportUsage { tenant, of, seq, usage, ended }),
@@ -65,18 +66,16 @@ pub(super) async fn report(
     caller: Caller,
     Tree(body): Tree,
 ) -> Answer {
+    let print = caller.idempotency_key.as_ref().map(|_| caller.print(&body));
     let report: ReportUsage = convert(body)?;
     caller.principal.require("report_usage")?;
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
         return Err(Failure::invalid("records", "must have 1 to 1000 records"));
     }
-    // Cumulative totals need no key of their own.
-    let caller = Caller { idempotency_key: None, ..caller };
-    let orders = report
-        .records
-        .into_iter()
-        .map(|record| Ok(plan(&app, record)?.ordered_by(caller.clone(), 0)));
-    let decided = decide_all(&app, orders.collect()).await;
-    let results: Vec<_> = decided.into_iter().map(outcome).collect();
-    Ok(json_bytes(StatusCode::OK, results_body(&results)))
+    let orders = report.records.into_iter().enumerate().map(|(place, record)| {
+        let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
+        let own = Caller { idempotency_key: key, ..caller.clone() };
+        Ok(plan(&app, record)?.ordered_by(own, 0).in_batch(print))
+    });
+    separate(&app, &caller, orders.collect(), print).await
 }

@@ -1,11 +1,10 @@
 //! Finds the things that requests name.
 
 use bursar_api::Code;
-use bursar_core::ledger::command::Command;
+use bursar_core::ledger::Ledger;
 use bursar_core::ledger::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
-use bursar_core::ledger::{Envelope, Ledger};
 use bursar_history::query::Archived;
 use smallvec::SmallVec;
 
@@ -131,15 +130,25 @@ pub async fn only_forgotten(
     resource: Resource,
     id: &Name,
 ) -> Result<Hold, Failure> {
+    let found = only_archived(app, caller, resource, id).await?;
+    let missing = || Failure::not_found(noun(resource), id);
+    found.map(|(archived, _)| archived.record.hold).ok_or_else(missing)
+}
+
+/// The same as history keeps it, with the path of its account; none if the ledger has it.
+pub(super) async fn only_archived(
+    app: &App,
+    caller: &Caller,
+    resource: Resource,
+    id: &Name,
+) -> Result<Option<(Archived, Name)>, Failure> {
     let mut found = forgotten(app, caller, resource, id).await?;
-    match found.pop() {
-        None => Err(Failure::not_found(noun(resource), id)),
-        Some((archived, _)) if found.is_empty() => Ok(archived.record.hold),
-        Some((_, last)) => {
-            let accounts: Vec<Name> = found.into_iter().map(|(_, path)| path).collect();
-            Err(ambiguous(id, accounts.iter().chain([&last])))
-        }
+    let Some(last) = found.pop() else { return Ok(None) };
+    if found.is_empty() {
+        return Ok(Some(last));
     }
+    let accounts: Vec<Name> = found.into_iter().map(|(_, path)| path).collect();
+    Err(ambiguous(id, accounts.iter().chain([&last.1])))
 }
 
 pub(crate) fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>) -> Failure {
@@ -149,29 +158,6 @@ pub(crate) fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>)
         tenants.join(" or ")
     );
     Failure::new(Code::AmbiguousId, detail)
-}
-
-/// Brings a closed hold or charge that the ledger has forgotten back from history, for a late refund.
-pub(super) async fn remember(
-    app: &App,
-    caller: &Caller,
-    resource: Resource,
-    id: &Name,
-) -> Result<(), Failure> {
-    for (archived, _) in forgotten(app, caller, resource, id).await? {
-        revive(app, archived).await?;
-    }
-    Ok(())
-}
-
-/// Gives the ledger back what it has forgotten; what is open it still has.
-pub(super) async fn revive(app: &App, archived: Archived) -> Result<(), Failure> {
-    let Some(digest) = archived.digest else { return Ok(()) };
-    let envelope = Envelope { actor: "history".into(), ..Envelope::default() };
-    let command = Command::ReviveHold { record: Box::new(archived.record), digest };
-    // Refused if somebody else was faster: then it is there.
-    app.ledger.post(envelope, command).answer().await?.value.ok();
-    Ok(())
 }
 
 /// The accounts of the things with this id, one per tenant.

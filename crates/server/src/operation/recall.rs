@@ -4,19 +4,20 @@ use std::sync::Arc;
 
 use bursar_api::Code;
 use bursar_core::credits::Credits;
-use bursar_core::ledger::Ledger;
-use bursar_core::ledger::command::{Command, RefundOf};
+use bursar_core::ledger::command::{Command, RecalledHold, RefundOf};
 use bursar_core::ledger::event::{Event, NamedMovement, total};
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::{Refusal, Resource};
+use bursar_core::ledger::state::short_fingerprint;
+use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::time::Timestamp;
 use bursar_history::query::Archived;
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::Journal;
 use serde_json::Value;
 
-use super::find::{exists, find, remember, revive};
+use super::find::{exists, find, only_archived};
 use super::{Done, Order, Target};
 use crate::app::App;
 use crate::auth::tenant_of;
@@ -45,45 +46,48 @@ impl Order {
         if refunded.is_none() && created.is_none() {
             return None;
         }
+        let forbidden = self.plan.permit(&self.caller.principal).err();
         let mut asked = Asked {
             caller: self.caller.clone(),
-            is_permitted: self.caller.principal.require(self.plan.operation).is_ok(),
             target: self.plan.target.clone(),
             shape: self.plan.shape.clone(),
             fingerprint: self.fingerprint,
+            batch: self.batch,
         };
         Some(async move {
-            let mut recalled = Recalled::Nothing;
-            match &refunded {
-                Some((Resource::Job, id)) if asked.is_permitted => {
-                    if let Some(past) = recall_holds(app, &asked.caller, id).await? {
-                        asked.target = Target::Account(past.account.clone());
-                        recalled = Recalled::PastJob(past);
-                    }
-                }
-                Some((resource, id)) => remember(app, &asked.caller, *resource, id).await?,
-                None => {}
+            let past = match &refunded {
+                Some((Resource::Job, id)) => recall_holds(app, &asked.caller, id).await?,
+                Some((resource, id)) => recall_one(app, &asked.caller, *resource, id).await?,
+                None => None,
+            };
+            if let Some(failure) = forbidden {
+                // What the ledger still has, it refuses by itself.
+                return if past.is_some() { Err(failure) } else { Ok(Recalled::Nothing) };
             }
-            match created {
-                // Whoever may not do this hears so when it is decided.
-                Some((resource, id)) if asked.is_permitted => {
-                    let answered = asked.repeated(app, resource, id).await?;
-                    Ok(answered.map_or(recalled, Recalled::Answered))
-                }
-                Some(_) | None => Ok(recalled),
+            if let Some(past) = &past {
+                asked.target = Target::Account(past.account.clone());
             }
+            if let Some((resource, id)) = created
+                && let Some(done) = asked.repeated(app, resource, id).await?
+            {
+                return Ok(Recalled::Answered(done));
+            }
+            Ok(past.map_or(Recalled::Nothing, Recalled::Refund))
         })
     }
 
-    /// The same about a job of which only the holds were brought back.
-    pub fn of_past_job(mut self, past: PastJob) -> Order {
-        self.plan.target = Target::Account(past.account);
+    /// The same with what history has of the hold, charge or job that is refunded.
+    pub fn of_past(mut self, past: Past) -> Order {
+        let Past { account, job_holds, records } = past;
+        self.plan.target = Target::Account(account);
         let build = self.plan.build;
         self.plan.build = Box::new(move |tenant| match build(tenant) {
             Command::Refund(mut refund) => {
-                if let RefundOf::Job(job) = refund.of {
-                    refund.of = RefundOf::PastJob(job, past.holds);
-                }
+                refund.of = match (refund.of, job_holds) {
+                    (RefundOf::Job(job), Some(holds)) => RefundOf::PastJob(job, holds),
+                    (of, _) => of,
+                };
+                refund.recalled = records.into_iter().filter_map(recalled_hold).collect();
                 Command::Refund(refund)
             }
             other => other,
@@ -92,45 +96,86 @@ impl Order {
     }
 }
 
+/// A record as a command carries it. What is open the ledger has.
+fn recalled_hold(archived: Archived) -> Option<RecalledHold> {
+    let Archived { record, digest, hold: _ } = archived;
+    digest.map(|digest| RecalledHold { record: Box::new(record), digest })
+}
+
 /// What came of looking into history.
 pub enum Recalled {
     /// The ledger has all that it needs.
     Nothing,
     /// It was done before, and this is the answer.
     Answered(Done),
-    /// The ledger has the holds of the job that is meant, and not the job.
-    PastJob(PastJob),
+    /// What is refunded, or a part of it, is known only to history.
+    Refund(Past),
 }
 
-/// A job that the ledger has forgotten.
-pub struct PastJob {
+/// What history has of a hold, charge or job that is refunded.
+pub struct Past {
     /// Who paid for it.
     account: Name,
-    /// Its holds, the newest first.
-    holds: Vec<Name>,
+    /// The names of its holds, the newest first, if it is a job that the ledger has forgotten.
+    job_holds: Option<Vec<Name>>,
+    /// The holds and charges that the ledger has forgotten.
+    records: Vec<Archived>,
 }
 
-/// Brings the holds of a job back to the ledger, unless it has the job.
-async fn recall_holds(app: &App, caller: &Caller, id: &Name) -> Result<Option<PastJob>, Failure> {
+/// A hold or charge that is refunded, if the ledger has forgotten it.
+async fn recall_one(
+    app: &App,
+    caller: &Caller,
+    resource: Resource,
+    id: &Name,
+) -> Result<Option<Past>, Failure> {
+    let found = only_archived(app, caller, resource, id).await?;
+    let past = |(archived, account)| Past { account, job_holds: None, records: vec![archived] };
+    Ok(found.map(past))
+}
+
+/// What history has of a job that is refunded, if the ledger has forgotten it or one of its holds.
+async fn recall_holds(app: &App, caller: &Caller, id: &Name) -> Result<Option<Past>, Failure> {
     match find(app, caller, Resource::Job, id).await {
-        Err(failure) if failure.problem.code == Code::NotFound => {}
-        Ok(_) | Err(_) => return Ok(None),
+        Ok(account) => forgotten_holds(app, account, id).await,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let (account, records) = past_jobs::holds_of_forgotten(app, caller, id).await?;
+            let names = records.iter().map(|archived| archived.record.hold.id.clone()).collect();
+            Ok(Some(Past { account, job_holds: Some(names), records }))
+        }
+        // The decision says what is wrong.
+        Err(_) => Ok(None),
     }
-    let (account, archived) = past_jobs::holds_of_forgotten(app, caller, id).await?;
-    let holds = archived.iter().map(|archived| archived.record.hold.id.clone()).collect();
-    for hold in archived {
-        revive(app, hold).await?;
-    }
-    Ok(Some(PastJob { account, holds }))
+}
+
+/// The holds of a job's earlier attempts that the ledger has forgotten, though it has the job.
+async fn forgotten_holds(app: &App, account: Name, id: &Name) -> Result<Option<Past>, Failure> {
+    let (path, wanted) = (account.clone(), id.clone());
+    let look = move |ledger: &Ledger| {
+        let tenant = ledger.find_account(tenant_of(&path))?;
+        let job = ledger.find_job(tenant, &wanted).and_then(|job| ledger.job(job))?;
+        let names = job.attempts.iter().filter_map(|attempt| attempt.hold.clone());
+        let gone = |name: &Name| ledger.find_hold(tenant, HoldKind::Hold, name).is_none();
+        Some((tenant, names.filter(gone).collect::<Vec<Name>>()))
+    };
+    let seen = app.ledger.read(look).await?;
+    let Some((tenant, names)) = seen.value.filter(|(_, names)| !names.is_empty()) else {
+        return Ok(None);
+    };
+    let ask = app.history.ask(seen.position, move |history| {
+        let archived = |name: &Name| history.archived(tenant.0, HoldKind::Hold, name).transpose();
+        names.iter().filter_map(archived).collect::<Result<Vec<Archived>, HistoryError>>()
+    });
+    Ok(Some(Past { account, job_holds: None, records: ask.await?.0 }))
 }
 
 /// What was asked for, as far as history is concerned.
 struct Asked {
     caller: Caller,
-    is_permitted: bool,
     target: Target,
     shape: Shape,
     fingerprint: u128,
+    batch: Option<u128>,
 }
 
 /// What history has under an id.
@@ -142,8 +187,7 @@ enum Found {
 }
 
 impl Asked {
-    /// The answer to what was done before under this id, if only history knows it. Holds and charges come back to the
-    /// ledger, which then finds them.
+    /// The answer to what was done before under this id, if only history knows it.
     async fn repeated(
         &self,
         app: &App,
@@ -167,8 +211,11 @@ impl Asked {
         }
         match found {
             Found::Hold(archived) => {
-                revive(app, archived).await?;
-                Ok(None)
+                let hold = archived.record.hold;
+                self.same_short(hold.fingerprint, resource, &id)?;
+                let seen = app.read(move |ledger| shown_hold(ledger, &hold)).await?;
+                let (body, position) = (Some(seen.value), seen.position);
+                Ok(Some(Done { status: 200, body, replayed: false, position }))
             }
             Found::Job(restored) => {
                 self.same(restored.fingerprint(), resource, &id)?;
@@ -187,9 +234,9 @@ impl Asked {
                 // Another request of the same atomic batch may have chosen a name that looks like a part's.
                 parts.retain(|(_, part)| part.fingerprint == print);
                 self.same(print, resource, &id)?;
-                let (target, shape) = (self.target.clone(), self.shape.clone());
+                let shape = self.shape.clone();
                 let show = move |ledger: &Ledger| {
-                    shown_movement(ledger, (resource, number), parts, &target, &shape)
+                    shown_movement(ledger, (resource, number), parts, &shape)
                 };
                 let seen = app.read(show).await?;
                 Ok(Some(done(Ok(seen.value), seen.position)))
@@ -211,10 +258,24 @@ impl Asked {
 
     /// Refuses what was something else the first time.
     fn same(&self, first: u128, what: Resource, name: &Name) -> Result<(), Failure> {
-        if first == self.fingerprint {
+        self.same_short(short_fingerprint(first), what, name)
+    }
+
+    /// The same, by the part of the hash that is kept with holds and charges.
+    fn same_short(&self, first: u64, what: Resource, name: &Name) -> Result<(), Failure> {
+        let (fingerprint, batch) = (self.fingerprint, self.batch);
+        if (Envelope { fingerprint, batch, ..Envelope::default() }).made(first) {
             return Ok(());
         }
         Err(Failure::from(Refusal::AlreadyExists { what, name: name.clone() }))
+    }
+}
+
+/// A hold or charge as the repeat of its creation is answered.
+fn shown_hold(ledger: &Ledger, hold: &Hold) -> Shown {
+    match hold.kind {
+        HoldKind::Hold => Shown::Hold(Box::new(render::archived_hold(ledger, hold))),
+        HoldKind::Charge => Shown::Charge(Box::new(render::charge(ledger, hold))),
     }
 }
 
@@ -235,6 +296,10 @@ fn part(
         movement
     } else if let (Resource::Transfer, Event::CreditsMoved { movement, .. }) = (what, &event) {
         movement
+    } else if let (Resource::Collection, Event::UncollectedCollected { movement, .. }) =
+        (what, &event)
+    {
+        movement
     } else {
         return None;
     };
@@ -246,27 +311,13 @@ fn shown_movement(
     ledger: &Ledger,
     (what, tenant): (Resource, AccountNo),
     parts: Vec<(Timestamp, NamedMovement)>,
-    target: &Target,
     shape: &Shape,
 ) -> Value {
     let units = parts.iter().map(|(_, part)| total(&part.pieces)).sum();
     let amount = Credits::from_length(units).unwrap_or(Credits::MAX);
     let parts: Vec<_> =
         parts.into_iter().map(|(at, part)| ledger.recalled(what, tenant, at, part)).collect();
-    let first = &parts[0];
-    let body = if let Shape::Transfer { from, to } = shape {
-        serde_json::to_value(render::transfer(ledger, &first.movement, (from, to), amount))
-    } else {
-        let mut refund = render::refund(ledger, first, parts.iter(), amount);
-        // The number of its hold may be another's by now; the same request named it.
-        if let Target::Named(resource, name) = target {
-            let named =
-                if *resource == Resource::Charge { &mut refund.charge } else { &mut refund.hold };
-            *named = Some(name.to_string()).filter(|_| *resource != Resource::Job);
-        }
-        serde_json::to_value(refund)
-    };
-    body.expect("the bodies have only plain fields and string keys")
+    render::movement(ledger, &parts[0], parts.iter(), amount, shape)
 }
 
 /// What history has under an id.
@@ -291,7 +342,7 @@ fn look(
             }
             Ok(None)
         }
-        Resource::Refund | Resource::Transfer => {
+        Resource::Refund | Resource::Transfer | Resource::Collection => {
             let Some(position) = history.movement_position(tenant.0, resource, id)? else {
                 return Ok(None);
             };
@@ -301,7 +352,6 @@ fn look(
         // The ledger forgets none of these.
         Resource::Account
         | Resource::Grant
-        | Resource::Collection
         | Resource::Budget
         | Resource::Region
         | Resource::Quota => Ok(None),

@@ -52,7 +52,13 @@ impl World {
 
     fn envelope(&mut self) -> Envelope {
         self.requests += 1;
-        Envelope { actor: "client".into(), fingerprint: self.requests, key: None, request: 0 }
+        Envelope {
+            actor: "client".into(),
+            fingerprint: self.requests,
+            key: None,
+            batch: None,
+            request: 0,
+        }
     }
 
     fn tell_ledger(&mut self, ledger: usize, command: Command) -> Option<Reply> {
@@ -92,12 +98,12 @@ impl World {
             }
             28 => {
                 let path = self.account_of(&tenant);
-                self.tell_ledger(ledger, Command::FreezeAccount { path });
+                self.tell_ledger(ledger, Command::FreezeAccount { path, by_platform: false });
             }
             29..31 => {
                 for path in [tenant.clone(), format!("{tenant}:x"), format!("{tenant}:y")] {
                     let path = path.into();
-                    self.tell_ledger(ledger, Command::UnfreezeAccount { path });
+                    self.tell_ledger(ledger, Command::UnfreezeAccount { path, by_platform: false });
                 }
             }
             31 => self.set_budget(ledger, &tenant),
@@ -142,6 +148,7 @@ impl World {
         let after = if self.dice.below(8) == 0 { self.some_job_of(ledger, tenant) } else { None };
         let longest = terms.max_runtime_ms.unwrap_or(600_000);
         let command = Command::SubmitJob(Box::new(SubmitJob {
+            scope: None,
             id: id.as_str().into(),
             account: self.account_of(tenant),
             terms,
@@ -289,7 +296,10 @@ impl World {
                 self.tell_ledger(ledger, Command::RemoveBudget { path, budget });
                 for path in [tenant.clone(), format!("{tenant}:x"), format!("{tenant}:y")] {
                     let path = Name::from(path);
-                    self.tell_ledger(ledger, Command::UnfreezeAccount { path: path.clone() });
+                    self.tell_ledger(
+                        ledger,
+                        Command::UnfreezeAccount { path: path.clone(), by_platform: false },
+                    );
                     for region in [None, Some("east".into()), Some("west".into())] {
                         let path = path.clone();
                         self.tell_ledger(ledger, Command::RemoveQuota { path, region });

@@ -109,6 +109,8 @@ fn in_order(refusal: &Refusal) -> Refusal {
         | Refusal::HoldClosed { .. }
         | Refusal::SequenceConflict { .. }
         | Refusal::Conflict(_)
+        | Refusal::FrozenByPlatform { .. }
+        | Refusal::Forgotten { .. }
         | Refusal::BatchAborted { .. } => return refusal,
     };
     blockers.sort_by_key(|blocker| format!("{blocker:?}"));

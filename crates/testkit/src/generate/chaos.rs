@@ -19,6 +19,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
         actor: text(random),
         fingerprint: u128::from(random.bits() % 50),
         key: random.chance(30).then(|| u128::from(random.bits() % 20)),
+        batch: None,
         request: 0,
     };
     let command = match random.index(26) {
@@ -44,8 +45,10 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
             settings: settings(random),
             cleared: cleared(random),
         },
-        3 if random.chance(20) => Command::FreezeAccount { path: text(random) },
-        3 => Command::UnfreezeAccount { path: text(random) },
+        3 if random.chance(20) => {
+            Command::FreezeAccount { path: text(random), by_platform: random.chance(50) }
+        }
+        3 => Command::UnfreezeAccount { path: text(random), by_platform: random.chance(50) },
         4..=7 => grant(random, now),
         8 => Command::RevokeGrant { tenant: tenant(random), grant: name(random) },
         9 | 10 => hold(random),
@@ -239,6 +242,7 @@ fn refund(random: &mut Random) -> Command {
         },
         amount: random.chance(70).then(|| credits(random)),
         compensate: random.chance(50),
+        recalled: Vec::new(),
     })
 }
 

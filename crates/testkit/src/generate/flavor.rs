@@ -25,7 +25,7 @@ pub(super) const KINDS: [(u64, Think); 18] = [
     (8, Generator::remove_budget),
     (8, |world, _| world.open_account()),
     (7, |world, _| world.change_account()),
-    (5, |world, _| Command::FreezeAccount { path: world.path() }),
+    (5, |world, _| world.freeze_account()),
     (20, Generator::unfreeze_account),
     (2, |world, _| Command::SetPolicy(world.next_policy())),
 ];

@@ -63,6 +63,7 @@ fn submit(random: &mut Random) -> Command {
     let offers = vec![offer(), offer()];
     let few = |random: &mut Random| (random.bits() as u16) >> random.index(16);
     Command::SubmitJob(Box::new(SubmitJob {
+        scope: None,
         id: name(random),
         account: text(random),
         terms: JobTerms {

@@ -121,7 +121,8 @@ impl Generator {
         let mut hasher = DefaultHasher::new();
         format!("{command:?}").hash(&mut hasher);
         let fingerprint = u128::from(hasher.finish());
-        let envelope = Envelope { actor: "tester".into(), fingerprint, key, request: 0 };
+        let envelope =
+            Envelope { actor: "tester".into(), fingerprint, key, batch: None, request: 0 };
         Step { now: Timestamp::from_millis(self.now), envelope, command }
     }
 
@@ -174,12 +175,16 @@ impl Generator {
         Command::ChangeAccount { path, settings, cleared }
     }
 
+    fn freeze_account(&mut self) -> Command {
+        Command::FreezeAccount { path: self.path(), by_platform: self.random.chance(40) }
+    }
+
     fn unfreeze_account(&mut self, model: &Model) -> Command {
         let frozen = (0..model.account_count()).map(|number| model.account_view(number));
         let frozen: Vec<Name> =
             frozen.filter(|account| account.frozen).map(|account| account.path).collect();
         let path = if frozen.is_empty() { self.path() } else { self.random.pick(&frozen).clone() };
-        Command::UnfreezeAccount { path }
+        Command::UnfreezeAccount { path, by_platform: self.random.chance(80) }
     }
 
     fn kind(&mut self) -> AccountKind {

@@ -46,6 +46,7 @@ impl Generator {
             of,
             amount,
             compensate: self.random.chance(50),
+            recalled: Vec::new(),
         })
     }
 

@@ -37,6 +37,7 @@ impl Model {
             kind,
             parent,
             frozen: false,
+            frozen_by_platform: false,
             uncollected: 0,
             compensation_ttl_ms: settings.compensation_ttl_ms,
             fingerprint,
@@ -60,9 +61,21 @@ impl Model {
         Ok(Reply::Account { path: path.clone() })
     }
 
-    pub(super) fn set_frozen(&mut self, path: &Name, frozen: bool) -> Result<Reply, Refusal> {
+    pub(super) fn freeze(&mut self, path: &Name, by_platform: bool) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
-        self.accounts[account].frozen = frozen;
+        self.accounts[account].frozen = true;
+        self.accounts[account].frozen_by_platform |= by_platform;
+        Ok(Reply::Account { path: path.clone() })
+    }
+
+    /// Only the platform lifts what the platform froze.
+    pub(super) fn unfreeze(&mut self, path: &Name, by_platform: bool) -> Result<Reply, Refusal> {
+        let account = self.find_account(path)?;
+        if self.accounts[account].frozen_by_platform && !by_platform {
+            return Err(Refusal::FrozenByPlatform { account: path.clone() });
+        }
+        self.accounts[account].frozen = false;
+        self.accounts[account].frozen_by_platform = false;
         Ok(Reply::Account { path: path.clone() })
     }
 

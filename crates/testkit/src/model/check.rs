@@ -30,7 +30,7 @@ pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
             require(is_path(path), "account")?;
             check_settings(settings)
         }
-        Command::FreezeAccount { path } | Command::UnfreezeAccount { path } => {
+        Command::FreezeAccount { path, .. } | Command::UnfreezeAccount { path, .. } => {
             require(is_path(path), "account")
         }
         Command::IssueGrant(issue) => check_grant(issue),

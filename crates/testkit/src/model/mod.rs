@@ -124,8 +124,8 @@ impl Model {
             Command::ChangeAccount { path, settings, cleared } => {
                 self.change_account(path, settings, *cleared)
             }
-            Command::FreezeAccount { path } => self.set_frozen(path, true),
-            Command::UnfreezeAccount { path } => self.set_frozen(path, false),
+            Command::FreezeAccount { path, by_platform } => self.freeze(path, *by_platform),
+            Command::UnfreezeAccount { path, by_platform } => self.unfreeze(path, *by_platform),
             Command::IssueGrant(issue) => self.issue_grant(fingerprint, issue),
             Command::RevokeGrant { tenant, grant } => self.revoke_grant(tenant, grant),
             Command::PlaceHold(place) => self.place_hold(fingerprint, place),

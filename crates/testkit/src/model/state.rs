@@ -19,6 +19,7 @@ pub(super) struct Account {
     pub(super) kind: AccountKind,
     pub(super) parent: Option<usize>,
     pub(super) frozen: bool,
+    pub(super) frozen_by_platform: bool,
     pub(super) uncollected: Micros,
     pub(super) compensation_ttl_ms: Option<i64>,
     pub(super) fingerprint: u128,

@@ -94,6 +94,7 @@ impl Ledger {
             uncollected,
             budgets,
             quotas,
+            frozen_by_platform,
         } = image;
         require(self.find_account(&path).is_none(), || format!("account {path} is there twice"))?;
         let parent = match path.rsplit_once(':') {
@@ -107,7 +108,8 @@ impl Ledger {
         let tenant = parent.map_or(number, |parent| self.account(parent).tenant);
         let quotas = quotas.into_iter().map(|image| (image.region, image.quota)).collect();
         let expired = BucketOrder::new();
-        let rare = AccountRare { settings, uncollected, budgets, expired, quotas };
+        let rare =
+            AccountRare { settings, uncollected, budgets, expired, quotas, frozen_by_platform };
         self.accounts.push(Account {
             path: path.clone(),
             parent,

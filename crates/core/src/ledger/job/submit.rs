@@ -102,7 +102,6 @@ impl Ledger {
         command: &SubmitJob,
     ) -> Result<Option<Reply>, Refusal> {
         let tenant = self.account(account).tenant;
-        let print = short_fingerprint(envelope.fingerprint);
         // The id of an array is taken by its jobs, and theirs by it.
         let other = match command.array {
             Some(_) => self.find_job(tenant, &command.id),
@@ -116,7 +115,8 @@ impl Ledger {
             let (id, hold) = command.names(index);
             let taken = |what, name| Err(Refusal::AlreadyExists { what, name });
             if let Some(first) = self.find_job(tenant, &id) {
-                let same = short_fingerprint(self.live_job(first).order.fingerprint) == print;
+                let first_print = short_fingerprint(self.live_job(first).order.fingerprint);
+                let same = envelope.made(first_print);
                 return if same && index == 0 {
                     Ok(Some(Reply::Jobs { first, count: command.count() }))
                 } else {
@@ -130,6 +130,14 @@ impl Ledger {
         Ok(None)
     }
 
+    /// Whether a job belongs to an account at or below this one.
+    fn is_in_scope(&self, job: JobNo, scope: Option<&str>) -> bool {
+        let path = self.account(self.live_job(job).order.account).path.as_str();
+        scope.is_none_or(|scope| {
+            path.strip_prefix(scope).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        })
+    }
+
     /// What a submission asks for, as far as the state of other things allows it.
     pub(in crate::ledger) fn plan_submission(
         &self,
@@ -140,7 +148,9 @@ impl Ledger {
         let mut after = Vec::new();
         for name in &command.after {
             let awaited = self.jobs_named(tenant, name);
-            if awaited.is_empty() {
+            // What lies outside the caller's scope is as unknown as what does not exist.
+            let is_hidden = |job: &JobNo| !self.is_in_scope(*job, command.scope.as_deref());
+            if awaited.is_empty() || awaited.iter().any(is_hidden) {
                 return Err(Refusal::NotFound { what: Resource::Job, name: name.clone() });
             }
             for awaited in awaited {

@@ -155,6 +155,14 @@ impl Stored for Refusal {
                 out.unsigned(12);
                 write_fields!(out, { 0 told });
             }
+            Refusal::FrozenByPlatform { account } => {
+                out.unsigned(13);
+                write_fields!(out, { 0 account });
+            }
+            Refusal::Forgotten { what, name } => {
+                out.unsigned(14);
+                write_fields!(out, { 0 what, 1 name });
+            }
         }
     }
 
@@ -205,6 +213,14 @@ impl Stored for Refusal {
             12 => {
                 read_fields!(input, "BatchAborted", { 0 told });
                 Ok(Refusal::BatchAborted { told })
+            }
+            13 => {
+                read_fields!(input, "FrozenByPlatform", { 0 account });
+                Ok(Refusal::FrozenByPlatform { account })
+            }
+            14 => {
+                read_fields!(input, "Forgotten", { 0 what, 1 name });
+                Ok(Refusal::Forgotten { what, name })
             }
             tag => Err(FormatError::UnknownTag { what: "Refusal", tag }),
         }

@@ -15,7 +15,7 @@ stored_enum!(Event {
     0 PolicySet(policy);
     1 AccountOpened { 0 account, 1 path, 2 kind, 3 settings, 4 fingerprint };
     2 AccountChanged { 0 account, 1 settings, 2 cleared = ClearedSettings::default() };
-    3 AccountFrozen { 0 account };
+    3 AccountFrozen { 0 account, 1 by_platform = false };
     4 AccountUnfrozen { 0 account };
     5 GrantIssued(issued);
     6 GrantActivated { 0 grant };

@@ -109,6 +109,8 @@ pinned_names!(
         10 BudgetExceeded "budget_exceeded",
         11 QuotaExceeded "quota_exceeded",
         12 BatchAborted "batch_aborted",
+        13 FrozenByPlatform "frozen_by_platform",
+        14 Forgotten "forgotten",
     }
 );
 
@@ -175,6 +177,8 @@ impl From<&Refusal> for RefusalCode {
             Refusal::BudgetExceeded { .. } => RefusalCode::BudgetExceeded,
             Refusal::QuotaExceeded { .. } => RefusalCode::QuotaExceeded,
             Refusal::BatchAborted { .. } => RefusalCode::BatchAborted,
+            Refusal::FrozenByPlatform { .. } => RefusalCode::FrozenByPlatform,
+            Refusal::Forgotten { .. } => RefusalCode::Forgotten,
         }
     }
 }

@@ -52,6 +52,7 @@ stored_struct!(AccountImage {
     5 uncollected = 0,
     6 budgets = Vec::new(),
     7 quotas = Vec::new(),
+    8 frozen_by_platform = false,
 });
 
 stored_struct!(QuotaImage {

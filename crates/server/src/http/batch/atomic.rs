@@ -71,7 +71,7 @@ async fn attempt(
         (Some(key), Some(fingerprint), Some(tenant)) => {
             let key = Some(key_hash(&tenant, key));
             let (actor, request) = (caller.principal.id.clone(), caller.request);
-            Some(Envelope { actor, fingerprint, key, request })
+            Some(Envelope { actor, fingerprint, key, batch: None, request })
         }
         _ => None,
     };
@@ -128,7 +128,7 @@ async fn gather(
                 if let Some(recall) = order.recall(app) {
                     match recall.await {
                         Ok(Recalled::Nothing) => {}
-                        Ok(Recalled::PastJob(past)) => order = order.of_past_job(past),
+                        Ok(Recalled::Refund(past)) => order = order.of_past(past),
                         Ok(Recalled::Answered(_)) => failure = Some((place, long_ago())),
                         Err(error) => failure = Some((place, error)),
                     }

@@ -1,0 +1,91 @@
+//! Refunds of jobs, at any age.
+
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::server::Server;
+use crate::world::{job, micros, priced, small, spendable, state, submit};
+
+const GRANTED: u128 = 1_000_000_000;
+const DAY: u64 = 86_400;
+
+async fn days(server: &Server, count: u64) {
+    for _ in 0..count / 20 {
+        server.advance(20 * DAY).await;
+    }
+}
+
+async fn refund(server: &Server, body: &Value) -> crate::server::Answer {
+    server.call("POST", "/v1/refunds", body.clone()).await
+}
+
+/// Runs a job in two attempts with `between` days in which it waits. Says what it cost.
+async fn run_twice(server: &Server, agent: &mut Agent, id: &str, between: u64) -> u128 {
+    submit(server, small(id)).await;
+    agent.beat(server).await;
+    agent.run(server, 60).await;
+    server.call("POST", &format!("/v1/nodes/{}/drain", agent.node), json!({})).await.expect(200);
+    server.call("POST", &format!("/v1/jobs/{id}/preempt"), json!({})).await.expect(200);
+    agent.beat(server).await;
+    assert_eq!(state(server, id).await, "queued");
+    days(server, between).await;
+    agent.register_again(server, "default", "H100", 1).await;
+    let path = format!("/v1/nodes/{}/resume", agent.node);
+    server.call("POST", &path, json!({})).await.expect(200);
+    agent.run(server, 30).await;
+    agent.run(server, 30).await;
+    agent.finish(server, id, 0).await;
+    let ended = job(server, id).await;
+    assert_eq!(
+        (&ended["state"], ended["attempts"].as_array().map(Vec::len)),
+        (&json!("succeeded"), Some(2))
+    );
+    micros(&ended["charged"])
+}
+
+#[tokio::test]
+async fn a_job_whose_first_attempt_is_older_than_retention_is_refunded_whole() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    let charged = run_twice(&server, &mut agent, "j", 60).await;
+    assert_eq!(spendable(&server).await, GRANTED - charged);
+
+    let above = json!({ "job": "j", "amount": "900" });
+    refund(&server, &above).await.problem("conflict");
+    let part = json!({ "id": "part", "job": "j", "amount": "0.1" });
+    let first_part = refund(&server, &part).await.expect(201);
+    let whole = json!({ "id": "whole", "job": "j" });
+    let first = refund(&server, &whole).await.expect(201);
+    assert_eq!(micros(&first["refunded"]), charged - 100_000);
+    assert_eq!(spendable(&server).await, GRANTED);
+    assert_eq!(refund(&server, &whole).await.expect(200), first);
+    refund(&server, &json!({ "job": "j" })).await.problem("conflict");
+    refund(&server, &above).await.problem("conflict");
+
+    days(&server, 60).await;
+    assert_eq!(refund(&server, &whole).await.expect(200), first);
+    assert_eq!(refund(&server, &part).await.expect(200), first_part);
+    refund(&server, &json!({ "job": "j" })).await.problem("conflict");
+    assert_eq!(spendable(&server).await, GRANTED);
+}
+
+#[tokio::test]
+async fn the_parts_of_a_refund_are_all_found_after_numbers_are_used_again() {
+    let server = priced(&[]).await;
+    let charge = json!({ "id": "c", "account": "acme", "amount": "4" });
+    server.call("POST", "/v1/charges", charge).await.expect(201);
+    for id in ["r1", "r2", "r3", "r4"] {
+        refund(&server, &json!({ "id": id, "charge": "c", "amount": "1" })).await.expect(201);
+    }
+    days(&server, 60).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    let charged = run_twice(&server, &mut agent, "j", 0).await;
+    let whole = json!({ "id": "whole", "job": "j" });
+    let first = refund(&server, &whole).await.expect(201);
+    assert_eq!(micros(&first["refunded"]), charged);
+    let lots = first["lots"].as_array().expect("a list").iter();
+    assert_eq!(lots.map(|lot| micros(&lot["amount"])).sum::<u128>(), charged);
+    assert_eq!(refund(&server, &whole).await.expect(200), first);
+    days(&server, 60).await;
+    assert_eq!(refund(&server, &whole).await.expect(200), first);
+}
