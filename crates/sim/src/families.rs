@@ -21,12 +21,12 @@ pub mod queue;
 use crate::random::Dice;
 
 /// One of several kinds, each with its weight.
-fn pick<'a, T>(dice: &mut Dice, kinds: &'a [(u32, T)]) -> &'a T {
+fn pick<T: Copy>(dice: &mut Dice, kinds: &[(u32, T)]) -> T {
     let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();
     let mut drawn = dice.below(total as usize) as u32;
     for (weight, kind) in kinds {
         if drawn < *weight {
-            return kind;
+            return *kind;
         }
         drawn -= weight;
     }
@@ -54,7 +54,7 @@ mod tests {
     fn kinds_are_as_frequent_as_their_weights() {
         let mut dice = Dice::new(1, 0);
         let kinds = [(1, 'a'), (0, 'b'), (3, 'c')];
-        let drawn: Vec<char> = (0..4000).map(|_| *pick(&mut dice, &kinds)).collect();
+        let drawn: Vec<char> = (0..4000).map(|_| pick(&mut dice, &kinds)).collect();
         let count = |kind| drawn.iter().filter(|drawn| **drawn == kind).count();
         assert_eq!(count('b'), 0);
         assert!((900..1100).contains(&count('a')), "{}", count('a'));

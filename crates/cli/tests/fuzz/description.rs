@@ -63,7 +63,7 @@ impl Description {
             return Some(format!("status {status} is not described"));
         }
         let response = self.resolved(response);
-        let Some(kinds) = response["content"].as_object() else { return None };
+        let kinds = response["content"].as_object()?;
         let kind = content_type.unwrap_or("").split(';').next().unwrap_or("").trim();
         let Some(content) = kinds.get(kind) else {
             return Some(format!("content type `{kind}` is not described"));

@@ -283,7 +283,7 @@ pub(crate) fn run(
     if lane == 0 {
         heavy::send(&mut root, findings);
     }
-    while Instant::now() < until && !findings.is_enough() {
+    while crate::now() < until && !findings.is_enough() {
         if sent % EPOCH == 0 {
             things.mend(&mut root);
             findings.look_after(&mut root, lane, things.epoch);

@@ -130,7 +130,7 @@ pub(crate) fn put(
     };
     let schema = concrete(description, schema);
     let (below, inner) = if step == "[]" {
-        if !body.as_array().is_some_and(|items| !items.is_empty()) {
+        if body.as_array().is_none_or(|items| items.is_empty()) {
             *body = json!([sample(description, &schema["items"], "")]);
         }
         (&mut body[0], &schema["items"])

@@ -163,7 +163,7 @@ const TASKS_PURPOSE: u64 = 12;
 pub fn nodes(seed: u64) -> Vec<NodeRow> {
     let mut dice = Dice::new(seed, MACHINES_PURPOSE);
     let node = |place| {
-        let (cores, memory_gib, gpus, model) = *pick(&mut dice, &MACHINES);
+        let (cores, memory_gib, gpus, model) = pick(&mut dice, &MACHINES);
         NodeRow {
             name: format!("node-{place:04}"),
             cpu_milli: cores * 1000,
@@ -183,13 +183,13 @@ pub fn tasks(family: TaskFamily, seed: u64) -> Vec<TaskRow> {
 }
 
 fn task(family: TaskFamily, sizes: &[(u32, Size)], place: usize, dice: &mut Dice) -> TaskRow {
-    let size = *pick(dice, sizes);
+    let size = pick(dice, sizes);
     let ((cpu_milli, memory_gib), gpus, thousandths) = match size {
-        Size::None => (*pick(dice, &WITHOUT_GPU), 0, 0),
-        Size::Share => (*pick(dice, &WITH_A_SHARE), 1, *pick(dice, &SHARES)),
-        Size::Gpus(1) => (*pick(dice, &WITH_ONE), 1, WHOLE_GPU),
+        Size::None => (pick(dice, &WITHOUT_GPU), 0, 0),
+        Size::Share => (pick(dice, &WITH_A_SHARE), 1, pick(dice, &SHARES)),
+        Size::Gpus(1) => (pick(dice, &WITH_ONE), 1, WHOLE_GPU),
         Size::Gpus(gpus) => {
-            let (cpu_milli, memory_gib) = *pick(dice, &WITH_GANGS);
+            let (cpu_milli, memory_gib) = pick(dice, &WITH_GANGS);
             let all = u32::from(gpus);
             ((cpu_milli * all, memory_gib * all), gpus, WHOLE_GPU)
         }
@@ -198,7 +198,7 @@ fn task(family: TaskFamily, sizes: &[(u32, Size)], place: usize, dice: &mut Dice
     // Gangs of eight fit on some models only: naming another would ask for what there is not.
     let models: &[&str] = match size {
         Size::Gpus(4 | 8) if says => &["G2", "G3", "V32"],
-        _ if says => *pick(dice, &WANTED),
+        _ if says => pick(dice, &WANTED),
         _ => &[],
     };
     TaskRow {

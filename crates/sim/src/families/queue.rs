@@ -194,7 +194,7 @@ pub fn jobs(family: QueueFamily, seed: u64) -> Vec<JobRow> {
     let mut submit_ms = 0;
     let mut rows = Vec::new();
     for place in 0..recipe.jobs {
-        let (gpus, durations) = *pick(&mut dice, recipe.kinds);
+        let (gpus, durations) = pick(&mut dice, recipe.kinds);
         let duration_ms = quantile(&mut dice, durations) * 1000;
         let interval_ms = quantile(&mut dice, recipe.intervals) * 1000;
         if place > 0 && family != QueueFamily::GangsAtOnce {
