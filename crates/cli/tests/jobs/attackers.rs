@@ -268,3 +268,18 @@ async fn ids_of_attempts_are_not_guessed_and_stay_what_they_are() {
     }
     check_books(&server, 1_000_000_000, &["a", "b"]).await;
 }
+
+#[tokio::test]
+async fn types_that_tenants_make_up_are_no_metrics() {
+    let server = priced(&[]).await;
+    let key = server.key("agent", "umbra").await;
+    Agent::register(&server, "p1", "Own", 1).await;
+    for (node, gpus) in [("u1", "Made-up-1"), ("u2", "Made-up-2"), ("u3", "A100")] {
+        Agent::register_under(&server, &key, "default", node, gpus, 1).await;
+    }
+    let metrics = server.call("GET", "/metrics", Value::Null).await.body;
+    let text = metrics.as_str().expect("text");
+    for (gpu_type, named) in [("Own", true), ("A100", true), ("other", true), ("Made-up", false)] {
+        assert_eq!(text.contains(&format!("gpu_type=\"{gpu_type}")), named, "{gpu_type}: {text}");
+    }
+}
