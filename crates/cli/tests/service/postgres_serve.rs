@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::journal_support::postgres::TestPostgres;
-use crate::server::Server;
+use crate::server::{Server, tool};
 
 /// The address of a database whose socket lies in a folder.
 fn address(database: &TestPostgres) -> String {
@@ -80,4 +80,30 @@ async fn the_main_flow_survives_a_restart_and_a_crash_on_postgresql() {
         .expect("the binary is there");
     let text = String::from_utf8_lossy(&verified.stderr);
     assert!(verified.status.success(), "{text}");
+}
+
+#[tokio::test]
+async fn a_postgresql_store_is_backed_up_beside_its_server_into_the_same_form() {
+    let database = TestPostgres::start();
+    let store = address(&database);
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let root: PathBuf = folder.path().join("root.key");
+    let server = start(&store, &root);
+    server.tree().await;
+    server.grant("g", "acme", "10").await;
+    let (backup, key) = (folder.path().join("backup"), folder.path().join("checkpoint.key"));
+    let made = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["admin", "backup", "--store", &store, "--checkpoint-key"])
+        .args([&key, &backup])
+        .output()
+        .expect("the binary is there");
+    let said = String::from_utf8_lossy(&[made.stdout, made.stderr].concat()).into_owned();
+    assert!(made.status.success(), "{said}");
+    server.grant("later", "acme", "90").await;
+    let restored = folder.path().join("restored");
+    tool(&["admin", "restore", backup.to_str().expect("a plain path")], &restored);
+    tool(&["audit", "verify"], &restored);
+    let again = Server::at(&restored, &["--clock", "manual"]);
+    assert_eq!(again.get("/v1/accounts/acme/balance").await["available"], "10");
+    assert_eq!(signer(&again).await, signer(&server).await);
 }

@@ -119,3 +119,21 @@ async fn a_failed_sync_leaves_the_outcome_unknown_and_a_repeat_after_a_restart_s
     let held = f64::from(number + 1) * 0.5;
     assert_eq!(balance["held"].as_str().and_then(|text| text.parse().ok()), Some(held));
 }
+
+#[test]
+fn a_new_server_on_a_full_disk_says_so_and_what_to_do() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = folder.path().to_str().expect("a plain path");
+    let full = "mount -t tmpfs -o size=64k tmpfs \"$0\" && exec \"$@\"";
+    let ended = std::process::Command::new("unshare")
+        .args(["--map-root-user", "--mount", "sh", "-c", full, place])
+        .arg(env!("CARGO_BIN_EXE_bursar"))
+        .args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data", place])
+        .env("BURSAR_LOG", "error")
+        .output()
+        .expect("it is there");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{said}");
+    assert!(said.contains("the disk is full") && said.contains(place), "{said}");
+    assert!(said.contains("Free some space"), "{said}");
+}
