@@ -354,7 +354,7 @@ impl Source {
                 retention_ms: self.u64().cast_signed(),
                 lateness_ms: self.u64().cast_signed(),
                 compensation_ttl_ms: self.u64().cast_signed(),
-                expiry_waits: self.coin(),
+                expiry_waits: false,
             }),
             1 => Event::AccountOpened {
                 account: self.account(),
