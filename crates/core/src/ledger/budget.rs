@@ -318,8 +318,8 @@ impl Ledger {
 
     /// What the holds and charges of a subtree spend and hold in the period that contains `now`.
     ///
-    /// Walks everything that is not forgotten: for a budget that is new or counts differently, and
-    /// for checking the numbers of one that is not.
+    /// Walks what the tenant has and what is not forgotten: for a budget that is new or counts
+    /// differently, and for checking the numbers of one that is not.
     pub(super) fn count_usage(
         &self,
         now: Timestamp,
@@ -328,7 +328,10 @@ impl Ledger {
     ) -> (i128, i128) {
         let (start, _) = terms.period_of(now);
         let (mut spent, mut held) = (0, 0);
-        for (_, hold) in self.holds.iter() {
+        for hold in self.holdings.of(self.account(account).tenant) {
+            #[cfg(test)]
+            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+            let hold = self.live_hold(hold);
             if self.is_at_or_below(hold.account, account) {
                 let (more_spent, more_held) = match terms.unit {
                     BudgetUnit::Credits => hold.credits_since(start),
@@ -430,5 +433,102 @@ impl Hold {
             }
         }
         (spent, held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::credits::Credits;
+    use crate::ledger::command::{
+        AccountKind, AccountSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry,
+        PlaceHold,
+    };
+    use crate::ledger::invariant;
+    use crate::machine::execute;
+
+    thread_local! {
+        /// How many holds counts of usage looked at.
+        pub(in crate::ledger) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn credits(micros: i64) -> Credits {
+        Credits::from_micros(micros).expect("a small amount")
+    }
+
+    fn run(ledger: &mut Ledger, command: &Command) -> Reply {
+        let now = Timestamp::from_millis(1_577_836_800_000);
+        let answer = execute(ledger, now, &Envelope::default(), command, &mut Vec::new());
+        answer.expect("it is accepted").reply
+    }
+
+    fn tenant_with_holds(ledger: &mut Ledger, tenant: &str, count: u32) {
+        let team = format!("{tenant}:nlp");
+        for (path, kind) in [(tenant, AccountKind::Org), (team.as_str(), AccountKind::Team)] {
+            let settings = AccountSettings::default();
+            run(ledger, &Command::OpenAccount { path: path.into(), kind, settings });
+        }
+        let grant = IssueGrant {
+            id: "g".into(),
+            account: tenant.into(),
+            amount: credits(1_000_000),
+            kind: GrantKind::Purchase,
+            effective_at: None,
+            expires_at: None,
+            priority: 100,
+            restriction: None,
+            reference: None,
+            metadata: None,
+        };
+        run(ledger, &Command::IssueGrant(grant));
+        for number in 0..count {
+            // Every other one in the team.
+            let account = if number % 2 == 0 { tenant.into() } else { team.as_str().into() };
+            let hold = PlaceHold {
+                id: format!("h{number}").as_str().into(),
+                account,
+                amount: credits(10),
+                ttl_ms: None,
+                context: Context::default(),
+                on_expiry: OnExpiry::HonorHold,
+                rate: None,
+                gpu_ms: 0,
+                reference: None,
+            };
+            run(ledger, &Command::PlaceHold(hold));
+        }
+    }
+
+    #[test]
+    fn a_new_budget_looks_at_no_hold_of_another_tenant() {
+        let mut ledger = Ledger::new();
+        tenant_with_holds(&mut ledger, "acme", 6);
+        tenant_with_holds(&mut ledger, "umbra", 10_000);
+        let set = Command::SetBudget {
+            path: "acme:nlp".into(),
+            budget: "b".into(),
+            terms: BudgetTerms {
+                limit: credits(1_000),
+                unit: BudgetUnit::Credits,
+                period: BudgetPeriod::Month,
+                mode: BudgetMode::Hard,
+                thresholds: [100].into_iter().collect(),
+                utc_offset_minutes: 0,
+            },
+        };
+        for restored in [false, true] {
+            let mut ledger = if restored {
+                Ledger::from_image(ledger.image()).expect("its own image")
+            } else {
+                ledger.clone()
+            };
+            LOOKED_AT.set(0);
+            let Reply::Budget(budget) = run(&mut ledger, &set) else { panic!("a budget") };
+            assert_eq!((budget.spent, budget.held), (0, 30), "three holds of ten");
+            assert_eq!(LOOKED_AT.get(), 6, "the tenant's own holds and no other");
+            invariant::check(&ledger).expect("all laws hold");
+        }
     }
 }

@@ -29,6 +29,7 @@ mod fingerprint;
 mod foresight;
 pub mod grant;
 pub mod hold;
+mod holdings;
 pub mod id;
 pub mod image;
 pub mod invariant;

@@ -12,6 +12,7 @@ use super::command::{Policy, Restriction};
 use super::event::{Event, NamedMovement, Piece};
 use super::grant::Grant;
 use super::hold::Hold;
+use super::holdings::Holdings;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::job::table::Jobs;
 use super::names::{HashedIndex, NameIndex};
@@ -37,6 +38,7 @@ pub struct Ledger {
     pub(super) bucket_keys: NameIndex,
     pub(super) holds: Slab<Hold>,
     pub(super) hold_names: HashedIndex,
+    pub(super) holdings: Holdings,
     pub(super) movements: Slab<Movement>,
     pub(super) movement_names: NameIndex,
     pub(super) answers: Answers,
