@@ -345,11 +345,8 @@ fn keep_output(
 /// Collects everything below that ends, until there is nothing left.
 fn collect(child: i32, is_collected: Arc<Mutex<bool>>, events: Sender<Event>) {
     thread::spawn(move || {
-        loop {
-            match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
-                Ok(_) | Err(nix::Error::EINTR) => {}
-                Err(_) => break,
-            }
+        let any_end = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while let Ok(_) | Err(nix::Error::EINTR) = waitid(Id::All, any_end) {
             // Nobody signals the job's process between the look and the end of its number.
             let mut is_collected = is_collected.lock().unwrap_or_else(PoisonError::into_inner);
             let exit = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
