@@ -89,7 +89,7 @@ fn run() -> Ran {
         now = now.plus_millis(60_000);
         advance(&mut ran.ledger, now, |_, events| ran.events.extend_from_slice(events));
         let number = number as u128;
-        let key = (number % 2 == 0).then_some(number << 40);
+        let key = number.is_multiple_of(2).then_some(number << 40);
         let envelope =
             Envelope { actor: "test".into(), fingerprint: number, key, ..Envelope::default() };
         ran.ledger.foresee(&[(&envelope, command)]);

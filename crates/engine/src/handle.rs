@@ -289,7 +289,7 @@ impl<M: Hosted> Handle<M> {
         mut turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
         respond: impl FnOnce(Result<Seen<T>, EngineError>) + Send + 'static,
     ) {
-        let (mut respond, mut session) = (Some(respond), None);
+        let (mut respond, mut session, mut turns) = (Some(respond), None, 0_u32);
         self.post(Message::Turns(Box::new(move |attended| {
             let answered = match attended {
                 Ok(attended) => {
@@ -308,7 +308,10 @@ impl<M: Hosted> Handle<M> {
                 Err(error) => Err(error),
             };
             match answered {
-                Ok(None) => Turn::Again,
+                Ok(None) => {
+                    turns += 1;
+                    Turn::Again
+                }
                 Ok(Some(seen)) => {
                     let respond = respond.take();
                     Turn::Done(Some(Box::new(move |durable: Result<(), EngineError>| {
@@ -318,6 +321,8 @@ impl<M: Hosted> Handle<M> {
                     })))
                 }
                 Err(error) => {
+                    // What earlier turns decided stands.
+                    let error = if turns > 0 { EngineError::OutcomeUnknown } else { error };
                     if let Some(respond) = respond.take() {
                         respond(Err(error));
                     }

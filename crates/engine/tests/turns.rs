@@ -127,3 +127,23 @@ fn a_long_message_is_not_continued_on_a_state_that_was_rebuilt() {
     let total = engine.handle().read(|till: &Till| (till.total, till.digest()));
     assert_eq!(total.expect("it serves").value.0, 1, "the first turn stands, the second never was");
 }
+
+#[test]
+fn a_panic_in_a_later_turn_does_not_say_that_nothing_happened() {
+    let engine = till(Arc::new(memory(1)));
+    engine.handle().settle().expect("it serves");
+    let (sender, answer) = channel();
+    let mut turns = 0;
+    engine.handle().with_sender(1).attend_in_turns(
+        move |till| {
+            turns += 1;
+            assert!(turns < 2, "the second turn fails");
+            let _ = till.execute(&(), &add(turns)).expect("it serves");
+            None::<()>
+        },
+        move |seen| sender.send(seen.map(|seen| seen.value)).expect("the test listens"),
+    );
+    assert_eq!(answer.recv().expect("an answer"), Err(EngineError::OutcomeUnknown));
+    let total = engine.handle().read(|till: &Till| till.total).expect("it serves").value;
+    assert_eq!(total, 1, "the first turn stands");
+}

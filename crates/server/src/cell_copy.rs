@@ -52,19 +52,20 @@ impl NewCellCopy {
 }
 
 impl CellCopy {
-    /// A copy for one question, not before a position. The writer goes on meanwhile.
-    pub(crate) async fn taken(&self, position: u64) -> Result<Cell, Failure> {
+    /// Waits until the copy has reached a position.
+    pub(crate) async fn reach(&self, position: u64) -> Result<(), Failure> {
         let mut reached = self.reached.clone();
         let arrived = reached.wait_for(|reached| *reached >= position);
         if !matches!(tokio::time::timeout(COPY_TIMEOUT, arrived).await, Ok(Ok(_))) {
             let detail = format!("the copy of the region has not reached {position}; try again");
             return Err(Failure::new(Code::Unavailable, detail));
         }
-        let cell = Arc::clone(&self.cell);
-        let copied = tokio::task::spawn_blocking(move || {
-            cell.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        });
-        copied.await.map_err(|error| Failure::new(Code::Internal, error.to_string()))
+        Ok(())
+    }
+
+    /// A copy for one question. It takes a while: not for an async thread.
+    pub(crate) fn taken(&self) -> Cell {
+        self.cell.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -53,9 +53,9 @@ pub struct CellService {
     engine: Engine<CellCodec>,
     copy: CellCopy,
     /// One question at a time may have a copy of its own.
-    questions: tokio::sync::Semaphore,
+    questions: Arc<tokio::sync::Semaphore>,
     /// How many of them there are.
-    asked: AtomicUsize,
+    asked: Arc<AtomicUsize>,
     _follower: Follower,
 }
 
@@ -98,11 +98,11 @@ impl StartedCell {
 }
 
 /// One of those that ask what would become of a cell.
-struct Asked<'a>(&'a AtomicUsize);
+struct Asked(Arc<AtomicUsize>);
 
-impl Asked<'_> {
-    fn enter(asked: &AtomicUsize) -> Result<Asked<'_>, Failure> {
-        let entered = Asked(asked);
+impl Asked {
+    fn enter(asked: &Arc<AtomicUsize>) -> Result<Asked, Failure> {
+        let entered = Asked(Arc::clone(asked));
         if asked.fetch_add(1, Ordering::Relaxed) < MAX_QUESTIONS {
             return Ok(entered);
         }
@@ -111,7 +111,7 @@ impl Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Asked {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -150,8 +150,8 @@ impl CellService {
             incarnation_base,
             engine,
             copy,
-            questions: tokio::sync::Semaphore::new(1),
-            asked: AtomicUsize::new(0),
+            questions: Arc::new(tokio::sync::Semaphore::new(1)),
+            asked: Arc::default(),
             _follower: follower,
         })
     }
@@ -164,12 +164,16 @@ impl CellService {
         ask: impl Fn(&mut Cell, Q) -> A + Send + 'static,
     ) -> Result<Vec<A>, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
-        let _asked = Asked::enter(&self.asked)?;
+        let asked = Asked::enter(&self.asked)?;
         let position = self.gateway.read(|_| ()).await?.position;
-        let turn = self.questions.acquire().await;
-        let _turn = turn.map_err(|error| internal(error.to_string()))?;
-        let copy = self.copy.taken(position).await?;
+        let turn = Arc::clone(&self.questions).acquire_owned().await;
+        let turn = turn.map_err(|error| internal(error.to_string()))?;
+        self.copy.reach(position).await?;
+        let copy = self.copy.clone();
         let work = move || {
+            // The place is kept until the work is done, even if the caller goes away meanwhile.
+            let _kept = (asked, turn);
+            let copy = copy.taken();
             let answers = questions.into_iter().map(|question| ask(&mut copy.clone(), question));
             answers.collect()
         };

@@ -10,13 +10,13 @@ mod meter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Instant;
 
 use bursar_core::cell::NodeKey;
 use tokio::sync::oneshot;
 
 use self::files::Files;
 use self::meter::Meters;
+use crate::monotonic::Stopwatch;
 
 /// The most that one request adds.
 pub const MAX_PIECE_BYTES: usize = 1 << 20;
@@ -203,8 +203,9 @@ impl LogStore {
 fn write(files: &Files, limits: LogLimits, work: &Receiver<Work>) {
     let mut meters = Meters::new(limits);
     let mut totals = None;
+    let clock = Stopwatch::start();
     for work in work {
-        let now = Instant::now();
+        let now = clock.elapsed();
         match work {
             Work::Append { output, offset, data, done } => {
                 let kept = meters.take(&output.node, data.len(), now).and_then(|()| {

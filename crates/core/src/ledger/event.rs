@@ -203,7 +203,38 @@ impl Event {
             Event::DependenciesMet { met, .. } => met.len(),
             Event::JobSubmitted { after, .. } => after.len(),
             Event::HoldRevived { record, .. } => record.hold.slices.len(),
-            _ => 0,
+            Event::PolicySet(_)
+            | Event::AccountOpened { .. }
+            | Event::AccountChanged { .. }
+            | Event::AccountFrozen { .. }
+            | Event::AccountUnfrozen { .. }
+            | Event::GrantIssued(_)
+            | Event::GrantActivated { .. }
+            | Event::GrantRevoked { .. }
+            | Event::BucketExpired { .. }
+            | Event::HoldClosed { .. }
+            | Event::BudgetSet { .. }
+            | Event::BudgetRemoved { .. }
+            | Event::BudgetThresholdReached { .. }
+            | Event::Answered { .. }
+            | Event::CreditsDenied { .. }
+            | Event::Forgotten { .. }
+            | Event::RegionOpened { .. }
+            | Event::RegionBriefed { .. }
+            | Event::SetAside { .. }
+            | Event::QuotaSet { .. }
+            | Event::QuotaRemoved { .. }
+            | Event::AttemptConfirmed(_)
+            | Event::AttemptStarted { .. }
+            | Event::AttemptFunded { .. }
+            | Event::AttemptStopping { .. }
+            | Event::AttemptEnded { .. }
+            | Event::CancelAsked { .. }
+            | Event::JobEnded { .. }
+            | Event::HeldUpReviewed { .. }
+            | Event::CellTold { .. }
+            | Event::MessageReceived { .. }
+            | Event::ExhaustionWarned { .. } => 0,
         }
     }
 }

@@ -121,10 +121,8 @@ impl Machine for Ledger {
     }
 
     fn message_name(_envelope: &Envelope, command: &Command) -> Option<(u64, u64)> {
-        match command {
-            Command::Receive { cell, number, .. } => Some((u64::from(cell.0), *number)),
-            _ => None,
-        }
+        let Command::Receive { cell, number, .. } = command else { return None };
+        Some((u64::from(cell.0), *number))
     }
 
     fn decide_set_aside(&self, stuck: Stuck<'_, Ledger>, events: &mut Vec<Event>) {

@@ -132,7 +132,7 @@ enum Ended {
     /// The client did not take an event in time.
     TooSlow(Duration),
     /// Its key works no more.
-    KeyEnded,
+    KeyRevoked,
     /// Old events cannot be read.
     Failed(Failure),
 }
@@ -150,7 +150,7 @@ impl Ended {
                 );
                 Some(Failure::new(Code::Unavailable, detail))
             }
-            Ended::KeyEnded => Some(auth::no_longer_works()),
+            Ended::KeyRevoked => Some(auth::no_longer_works()),
             Ended::Failed(failure) => Some(failure),
         }
     }
@@ -172,7 +172,7 @@ impl Following {
         let mut stopped = app.stopped.clone();
         tokio::select! {
             biased;
-            () = app.until_key_ends(&principal) => Ended::KeyEnded,
+            () = app.until_key_ends(&principal) => Ended::KeyRevoked,
             _ = stopped.wait_for(|stopped| *stopped) => Ended::Stopped,
             () = sender.closed() => Ended::Gone,
             ended = self.send_all() => ended,
