@@ -132,6 +132,10 @@ pub struct Problem {
     /// The id of this request, as in the `Bursar-Request-Id` header and in the logs.
     #[schema(example = "req_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
     pub request_id: String,
+    /// The server that can answer, if this one is a standby; also in the `Bursar-Owner` header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "https://bursar-1.example")]
+    pub owner: Option<String>,
     /// Everything that blocks, never only the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blockers: Option<Vec<Blocker>>,
@@ -152,6 +156,7 @@ impl Problem {
             param: None,
             retryable: code.is_retryable(),
             request_id: String::new(),
+            owner: None,
             blockers: None,
             results: None,
         }

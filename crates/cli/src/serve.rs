@@ -113,7 +113,11 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
     let config = arguments.into_config()?;
     let tracing = trace::start(config.otlp_endpoint.as_deref())
         .map_err(|reason| Failure::new("starting the logs", reason))?;
-    start::run(config, |ready| {
+    let standby = |standby: &start::Standby| match &standby.owner {
+        Some(owner) => println!("standby on {}, leader {owner}", standby.url),
+        None => println!("standby on {}: {}", standby.url, standby.reason),
+    };
+    start::run(config, standby, |ready| {
         if let Some(key) = &ready.root_key {
             println!("root key: {key}");
         }

@@ -11,9 +11,10 @@ use bursar_journal::{AppendError, Epoch, Head, Journal, Pending};
 use crate::durable::Durable;
 use crate::handoff::{Handoff, Load, Waiting, reject_all};
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
+use crate::observer::{Observer, Written};
 use crate::rhythm::Rhythm;
 use crate::tidier::Tidier;
-use crate::writer::{Counters, Observer, Written};
+use crate::writer::Counters;
 
 /// Which part of a write's time may be spent on waiting for more to write.
 const PATIENCE: u32 = 4;

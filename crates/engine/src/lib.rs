@@ -24,6 +24,7 @@ mod handoff;
 mod lease;
 mod ledger;
 mod mailbox;
+mod observer;
 mod post;
 mod replay;
 mod rhythm;
@@ -42,11 +43,12 @@ pub use error::{EngineError, ReplayError};
 pub use handle::{
     Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt,
 };
-pub use lease::{LeaseTrust, Monotonic, SystemMonotonic};
+pub use lease::{LeaseTrust, Monotonic, Permit, SystemMonotonic};
 pub use ledger::LedgerCodec;
 pub use mailbox::{Sender, Urgency};
+pub use observer::{Observer, Trouble, Written};
 pub use post::{CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};
-pub use writer::{Engine, EngineOptions, Observer, Stats, Status, Written};
+pub use writer::{Engine, EngineOptions, Stats, Status};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bursar_core::machine::{Machine, Stuck, machine_time};
 use bursar_core::time::Timestamp;
-use bursar_journal::{AppendError, RecordKind, RecordTooLarge};
+use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
 use crate::appender::Appender;
 use crate::clock::Clock;
@@ -67,6 +67,7 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) appender: Arc<Appender<C::Machine>>,
     pub(crate) rhythm: Rhythm,
     pub(crate) trust: Arc<LeaseTrust>,
+    pub(crate) journal: &'a dyn Journal,
     pub(crate) machine: C::Machine,
     /// The last record that was applied.
     pub(crate) position: u64,
@@ -164,12 +165,14 @@ impl<C: Codec> Session<'_, C> {
         }
     }
 
+    /// Why nothing more may be decided: an append failed, or trust ran out and could not be renewed.
     fn failure(&self) -> Option<AppendError> {
-        let lost = || {
+        let over = || {
             let epoch = self.trust.lease().epoch;
-            self.trust.is_lost().then_some(AppendError::Fenced { epoch })
+            let holds = self.trust.holds_or_renews(self.journal);
+            (!holds).then_some(AppendError::Fenced { epoch })
         };
-        self.handoff.failure().or_else(lost)
+        self.handoff.failure().or_else(over)
     }
 
     /// The machine's time: never earlier than what was journaled.

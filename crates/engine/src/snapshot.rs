@@ -8,6 +8,7 @@ use bursar_journal::{Head, Journal, Record, Snapshot};
 use crate::codec::Codec;
 use crate::error::ReplayError;
 use crate::follower::Projection;
+use crate::observer::{Observer, Trouble};
 use crate::replay::replay;
 
 /// A projection that is the machine's own state, and puts it away now and then.
@@ -17,6 +18,7 @@ pub struct Snapshotter<C: Codec> {
     machine: C::Machine,
     head: Head,
     pace: SnapshotPace,
+    observer: Observer,
 }
 
 /// When the next snapshot is due: after a number of records, and after more of them when the state is
@@ -62,7 +64,15 @@ impl<C: Codec> Snapshotter<C> {
         let last = journal.head_at(replayed.snapshot)?.position;
         let (machine, head) = (replayed.machine, replayed.head);
         let pace = SnapshotPace::new(every, last);
-        Ok(Snapshotter { journal, codec, machine, head, pace })
+        let observer = Observer::default();
+        Ok(Snapshotter { journal, codec, machine, head, pace, observer })
+    }
+
+    /// Has `observer` hear of snapshots that could not be stored.
+    #[must_use]
+    pub fn observed(mut self, observer: Observer) -> Snapshotter<C> {
+        self.observer = observer;
+        self
     }
 
     /// Puts a snapshot away now.
@@ -89,8 +99,10 @@ impl<C: Codec> Projection<C::Machine> for Snapshotter<C> {
     fn batch(&mut self, head: Head) {
         self.head = head;
         if self.pace.is_due(head.position) {
-            // Whoever calls `put` is told; here the next one is tried that much later.
-            let _ = self.put();
+            // The next one is tried that much later.
+            if let Err(error) = self.put() {
+                self.observer.trouble(Trouble::NoSnapshot(error));
+            }
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The life of a machine's writer: take the journal over, rebuild the state, serve, and again.
 
 use std::cell::Cell;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +18,9 @@ use crate::durable::Durable;
 use crate::error::{EngineError, ReplayError};
 use crate::handle::{Handle, Message, View};
 use crate::handoff::{Handoff, Waiting};
-use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, SystemMonotonic};
+use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
 use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
+use crate::observer::{Observer, Trouble};
 use crate::replay::{Replayed, replay_watched};
 use crate::rhythm::Rhythm;
 use crate::session::{End, Session};
@@ -40,43 +40,13 @@ pub struct EngineOptions {
     pub batch_bytes: usize,
     /// How long to wait before trying again to take over, or to write when the disk was full.
     pub retry: Duration,
-    /// Told of every durable write.
+    /// Hears of durable writes and of trouble.
     pub observer: Observer,
     /// How far the clock may be ahead of the last record when the machine is taken over. Beyond it the
     /// machine decides what must wait: see [`Codec::doubt_clock`].
     pub max_gap: Duration,
-}
-
-/// One durable write.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// How long it took.
-    pub took: Duration,
-    /// Records in it.
-    pub records: u32,
-}
-
-/// Told of every durable write, on a thread of the engine: it must not block.
-#[derive(Clone, Default)]
-pub struct Observer(Option<Arc<dyn Fn(Written) + Send + Sync>>);
-
-impl Observer {
-    /// Has `observe` called.
-    pub fn new(observe: impl Fn(Written) + Send + Sync + 'static) -> Observer {
-        Observer(Some(Arc::new(observe)))
-    }
-
-    pub(crate) fn tell(&self, written: Written) {
-        if let Some(observe) = &self.0 {
-            observe(written);
-        }
-    }
-}
-
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
-    }
+    /// Whether this process may own machines at all.
+    pub permit: Permit,
 }
 
 impl Default for EngineOptions {
@@ -89,6 +59,7 @@ impl Default for EngineOptions {
             retry: Duration::from_secs(1),
             observer: Observer::default(),
             max_gap: Duration::MAX,
+            permit: Permit::default(),
         }
     }
 }
@@ -168,6 +139,7 @@ pub struct Engine<C: Codec> {
     durable: Arc<Durable>,
     counters: Arc<Counters>,
     status: Arc<Mutex<Status>>,
+    tenure: Arc<Mutex<Option<Arc<LeaseTrust>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -194,6 +166,7 @@ impl<C: Codec> Engine<C> {
         let durable = Arc::new(Durable::new());
         let counters = Arc::new(Counters::default());
         let status = Arc::new(Mutex::new(Status::Starting));
+        let tenure = Arc::new(Mutex::new(None));
         let writer = Writer {
             journal,
             codec,
@@ -207,6 +180,7 @@ impl<C: Codec> Engine<C> {
             status: Arc::clone(&status),
             strikes: Strikes::default(),
             escapes: Cell::new(0),
+            tenure: Arc::clone(&tenure),
         };
         let thread = std::thread::Builder::new()
             .name("bursar-writer".into())
@@ -214,7 +188,7 @@ impl<C: Codec> Engine<C> {
             .expect("the system can start a thread");
         let full = "the mailbox is full".into();
         let handle = Handle { mailbox: post, full, urgency: Urgency::default(), sender: 0 };
-        Engine { handle, durable, counters, status, thread: Some(thread) }
+        Engine { handle, durable, counters, status, tenure, thread: Some(thread) }
     }
 
     /// The way to talk to the machine.
@@ -227,9 +201,21 @@ impl<C: Codec> Engine<C> {
         Arc::clone(&self.durable)
     }
 
-    /// What the writer is doing.
+    /// What the writer is doing. It serves only while reads are strong.
     pub fn status(&self) -> Status {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match status {
+            Status::Serving if !self.tenure().is_some_and(|trust| trust.holds()) => {
+                Status::Waiting("the lease of this server ran out".into())
+            }
+            other => other,
+        }
+    }
+
+    /// The lease under which the machine is served since it was last rebuilt. What was read under it is
+    /// the present for as long as it holds.
+    pub fn tenure(&self) -> Option<Arc<LeaseTrust>> {
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What was written so far.
@@ -304,6 +290,7 @@ struct Writer<C: Codec> {
     strikes: Strikes,
     /// Panics outside of every request, in a row.
     escapes: Cell<u32>,
+    tenure: Arc<Mutex<Option<Arc<LeaseTrust>>>>,
 }
 
 impl<C: Codec> Writer<C> {
@@ -322,12 +309,17 @@ impl<C: Codec> Writer<C> {
     }
 
     fn run(&self) -> String {
+        let mut reported = String::new();
         loop {
             self.show(Status::Starting);
             match self.own_and_serve() {
-                Next::Again | Next::Rebuild => {}
+                Next::Again | Next::Rebuild => reported.clear(),
                 Next::Later(reason) => {
                     self.show(Status::Waiting(reason.clone()));
+                    if reported != reason {
+                        self.options.observer.trouble(Trouble::NotServed(reason.clone()));
+                        reported.clone_from(&reason);
+                    }
                     if self.refuse_for_a_while(&EngineError::Unavailable(reason)) {
                         return "asked to".into();
                     }
@@ -341,16 +333,24 @@ impl<C: Codec> Writer<C> {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
+    fn show_tenure(&self, trust: Option<Arc<LeaseTrust>>) {
+        *self.tenure.lock().unwrap_or_else(PoisonError::into_inner) = trust;
+    }
+
     /// One whole life: reopen, lease, replay, barrier, serve. A crash would lead here as well.
     fn own_and_serve(&self) -> Next {
+        if let Err(reason) = self.options.permit.ask() {
+            return Next::Later(reason);
+        }
         if let Err(error) = self.journal.reopen() {
             return after_journal_error(&error);
         }
-        let taken = LeaseTrust::acquire(
+        let taken = LeaseTrust::acquire_under(
             &*self.journal,
             Arc::clone(&self.monotonic),
             &self.options.holder,
             self.options.lease_ttl,
+            self.options.permit.clone(),
         );
         let trust = match taken {
             Ok(trust) => Arc::new(trust),
@@ -360,8 +360,10 @@ impl<C: Codec> Writer<C> {
             }
         };
         let wake = self.wake.clone();
-        let lost = move || wake.signal(Message::Wake);
-        let keeper = LeaseKeeper::start(Arc::clone(&self.journal), Arc::clone(&trust), lost);
+        let over = move || wake.signal(Message::Wake);
+        let observer = self.options.observer.clone();
+        let keeper =
+            LeaseKeeper::start(Arc::clone(&self.journal), Arc::clone(&trust), observer, over);
         let next = loop {
             match self.rebuild_and_serve(&trust) {
                 Next::Rebuild => {}
@@ -369,7 +371,10 @@ impl<C: Codec> Writer<C> {
             }
         };
         drop(keeper);
-        if matches!(next, Next::Stop(_)) {
+        // What was read under it is no longer the present.
+        trust.end();
+        self.show_tenure(None);
+        if matches!(next, Next::Stop(_)) || self.options.permit.ask().is_err() {
             // The next owner need not wait. If it cannot be given back, it runs out.
             let _ = self.journal.release_lease(trust.lease());
         }
@@ -388,6 +393,7 @@ impl<C: Codec> Writer<C> {
             );
         };
         match replayed {
+            Ok(_) if trust.has_ended() => Next::Again,
             Ok(replayed) => {
                 self.counters.rebuilds.fetch_add(1, Ordering::Relaxed);
                 self.serve(replayed, trust)
@@ -406,6 +412,7 @@ impl<C: Codec> Writer<C> {
         };
         self.durable.publish(head);
         self.counters.set_aside.store(replayed.machine.set_aside_count(), Ordering::Relaxed);
+        self.show_tenure(Some(Arc::clone(trust)));
         self.show(Status::Serving);
         let handoff = Arc::new(Handoff::new());
         let tidier = Arc::new(Tidier::new(Arc::clone(&self.journal), Arc::clone(&handoff)));
@@ -432,6 +439,7 @@ impl<C: Codec> Writer<C> {
             appender: Arc::clone(&appender),
             rhythm: Rhythm::new(),
             trust: Arc::clone(trust),
+            journal: &*self.journal,
             machine: replayed.machine,
             position: head.position,
             since,
@@ -534,6 +542,9 @@ impl<C: Codec> Writer<C> {
             }
             if self.answer_reads_for_a_while(replayed, at, trust) {
                 return Err(Next::Stop("asked to".into()));
+            }
+            if trust.has_ended() {
+                return Err(Next::Again);
             }
         }
     }

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use bursar_core::machine::Machine;
-use bursar_engine::{Engine, EngineError, Status, replay_from_genesis};
+use bursar_engine::{Engine, EngineError, EngineOptions, Status, replay_from_genesis};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use journal_support::postgres::TestPostgres;
 use support::till::{Command, Till, TillCodec};
@@ -114,4 +115,31 @@ fn a_deposed_server_under_load_acknowledges_nothing_that_is_not_there() {
     });
     let live = owner.expect("just found").handle().read(|till: &Till| till.digest());
     assert_eq!(live.expect("it serves").value, replayed(&server).digest());
+}
+
+#[test]
+fn an_owner_steps_down_when_the_database_loses_its_standby_and_serves_again_when_it_is_back() {
+    let primary = TestPostgres::start();
+    let _standby = primary.standby("second");
+    let configure = |names: &str| {
+        primary.sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+        primary.sql("SELECT pg_reload_conf()");
+        primary.wait_for("SHOW synchronous_standby_names", names);
+    };
+    configure("second");
+    primary.wait_for("SELECT sync_state FROM pg_stat_replication", "sync");
+    let journal = PostgresJournal::open(PostgresOptions::new(primary.url(), "till"));
+    let journal = Arc::new(journal.expect("it has a standby"));
+    let options = EngineOptions { lease_ttl: Duration::from_secs(3), ..options("owner") };
+    let engine = Engine::start(journal, Arc::new(TillCodec), manual_clock(), options);
+    wait_until("it serves", || engine.status() == Status::Serving);
+    configure("");
+    let says = |words: &str| matches!(engine.status(), Status::Waiting(why) if why.contains(words));
+    wait_until("it says why it stepped down", || says("no synchronous standby"));
+    let refused = engine.handle().execute((), Command::Add { id: 1, amount: 1 });
+    assert!(matches!(refused, Err(EngineError::Unavailable(_))), "{refused:?}");
+    configure("second");
+    wait_until("it serves again", || engine.status() == Status::Serving);
+    let added = engine.handle().execute((), Command::Add { id: 1, amount: 1 });
+    added.expect("it owns it").value.expect("accepted");
 }

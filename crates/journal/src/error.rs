@@ -41,6 +41,10 @@ pub enum JournalError {
     /// The store is not one that this build may trust.
     #[error("{0}")]
     Refused(String),
+    /// The store may lose what it acknowledges, or does not grant what this server needs. Found while
+    /// running; serving may go on once it is put right.
+    #[error("stepped down: {0}")]
+    Unfit(String),
     /// A write or sync failed in this process. What the disk holds is known only after a restart.
     #[error("the journal stopped after a failed write or sync ({0}); check the disk and restart")]
     Stopped(String),
@@ -63,7 +67,7 @@ impl JournalError {
     /// Whether the same call may go well later, in this process.
     pub fn is_retryable(&self) -> bool {
         match self {
-            JournalError::Storage { .. } => true,
+            JournalError::Storage { .. } | JournalError::Unfit(_) => true,
             JournalError::Corrupt { .. }
             | JournalError::Damaged { .. }
             | JournalError::Record(_)

@@ -60,10 +60,19 @@ pub trait Journal: Send + Sync + 'static {
     /// Drops whatever is open and starts again from what the store holds.
     fn reopen(&self) -> Result<(), JournalError>;
 
+    /// Why appends cannot go through before [`Journal::reopen`], if that is known already. Asked
+    /// several times a second while nothing is appended, so it costs nothing.
+    fn must_reopen(&self) -> Option<String> {
+        None
+    }
+
     /// Takes the journal over: from now on only the returned epoch may append.
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError>;
 
-    /// Keeps a lease for another `ttl`, counted by the store.
+    /// Keeps a lease for another `ttl`, counted by the store, if the store may still be trusted.
+    ///
+    /// # Errors
+    /// [`JournalError::Unfit`] if the store may lose what it acknowledges: the owner steps down.
     fn renew_lease(&self, lease: &Lease) -> Result<(), LeaseError>;
 
     /// Gives a lease back, so that the next owner need not wait.

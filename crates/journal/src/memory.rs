@@ -49,6 +49,7 @@ struct Disk {
     appends: u64,
     faults: BTreeMap<u64, Fault>,
     held: bool,
+    cut_off: bool,
     snapshots: Vec<(SnapshotMark, Vec<u8>)>,
 }
 
@@ -79,6 +80,7 @@ impl MemoryJournal {
             appends: 0,
             faults: BTreeMap::new(),
             held: false,
+            cut_off: false,
             snapshots: Vec::new(),
         };
         let shared = Shared { disk: Mutex::new(disk), released: Condvar::new() };
@@ -120,6 +122,11 @@ impl MemoryJournal {
         disk.synced = keep;
         disk.held = false;
         self.shared.released.notify_all();
+    }
+
+    /// Lets every call about the lease fail, and every reopening: the store does not answer.
+    pub fn cut_off(&self, cut_off: bool) {
+        self.disk().cut_off = cut_off;
     }
 
     /// Lets the lease run out, as time would.
@@ -179,6 +186,11 @@ impl MemoryJournal {
 }
 
 impl Disk {
+    fn reach(&self) -> Result<(), JournalError> {
+        let unreachable = || JournalError::storage("reaching the store", "it does not answer");
+        if self.cut_off { Err(unreachable()) } else { Ok(()) }
+    }
+
     fn head(&self) -> Head {
         if let Some(claimed) = self.claimed {
             return claimed;
@@ -217,13 +229,16 @@ impl Journal for MemoryJournal {
     }
 
     fn reopen(&self) -> Result<(), JournalError> {
+        let mut disk = self.disk();
+        disk.reach()?;
         // A real store finds a torn batch by its checksum and cuts it off.
-        self.disk().torn = None;
+        disk.torn = None;
         Ok(())
     }
 
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
         let mut disk = self.disk();
+        disk.reach()?;
         if let Some(other) = disk.holder.as_ref().filter(|other| *other != holder) {
             return Err(LeaseError::Held { holder: other.clone(), remaining_ms: 0 });
         }
@@ -234,6 +249,7 @@ impl Journal for MemoryJournal {
 
     fn renew_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
         let mut disk = self.disk();
+        disk.reach()?;
         if disk.epoch != lease.epoch {
             return Err(LeaseError::Lost { epoch: lease.epoch });
         }
@@ -243,6 +259,7 @@ impl Journal for MemoryJournal {
 
     fn release_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
         let mut disk = self.disk();
+        disk.reach()?;
         if disk.epoch != lease.epoch {
             return Err(LeaseError::Lost { epoch: lease.epoch });
         }

@@ -7,27 +7,32 @@
 //! make the outcome unknown. A cancel request is never sent.
 
 mod address;
+mod leader;
+mod links;
 mod schema;
 mod session;
 mod tls;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::runtime::Runtime;
 
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{AppendError, JournalError, LeaseError};
 use crate::journal::{BatchReader, Journal, Lease, Pending, RowSource, checked_head, no_snapshot};
 use crate::record::Batch;
 use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
-use session::{Appender, Session, stored};
+pub use leader::{Claim, PostgresLeader};
+use links::{Link, Shared};
+use session::stored;
 
 /// Appends under way at once.
 const PIPELINE_DEPTH: usize = 4;
 /// Batches fetched in one query.
 const PAGE_ROWS: i64 = 64;
+/// A page ends with the batch that brings it to this many bytes, so that a slow link gets one within
+/// the query deadline.
+const PAGE_BYTES: i64 = 4 << 20;
 /// A snapshot is stored in rows of this size.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -71,21 +76,6 @@ pub struct PostgresJournal {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    options: PostgresOptions,
-    links: Mutex<Option<Links>>,
-    // Dropped last: the sessions live on it.
-    runtime: Runtime,
-}
-
-/// Three connections, so that a long read delays no append and no renewal.
-#[derive(Clone)]
-struct Links {
-    appender: Arc<Appender>,
-    control: Arc<Session>,
-    reader: Arc<Session>,
-}
-
 impl PostgresJournal {
     /// Opens the journal of one machine, and creates tables and journal where they are missing.
     ///
@@ -93,65 +83,41 @@ impl PostgresJournal {
     /// Refuses a standby, a server that may lose what it acknowledged (no synchronous standby
     /// unless `unsafe_single`, `fsync` or `full_page_writes` off), and a schema it does not know.
     pub fn open(options: PostgresOptions) -> Result<PostgresJournal, JournalError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("bursar-postgres")
-            .enable_all()
-            .build()
-            .map_err(|error| JournalError::storage("starting the PostgreSQL thread", error))?;
-        let shared = Shared { options, links: Mutex::new(None), runtime };
-        let links = shared.connect()?;
-        let id = shared.block_on(schema::prepare(&links.control, &shared.options))?;
-        *shared.links() = Some(links);
+        let shared = Shared::new(options)?;
+        let id = shared.connect(async |session| schema::prepare(session, &shared.options).await)?;
         let journal = PostgresJournal { id, shared: Arc::new(shared) };
         journal.check_tail()?;
         Ok(journal)
     }
 
     fn check_tail(&self) -> Result<(), JournalError> {
-        let head = self.head()?;
+        let machine = &self.shared.options.machine;
+        let (head, last) =
+            self.shared.query(Link::Reader, async |reader| schema::ends(reader, machine).await)?;
+        if last > head.sequence {
+            // Batch and head move in one statement.
+            let reason =
+                format!("the head is at batch {}, and {last} batches are stored", head.sequence);
+            return Err(JournalError::Damaged { part: "head", reason });
+        }
         if self.head_at(head.sequence)? != head {
             let reason = "it is not the batch that the journal's head names".into();
             return Err(JournalError::Corrupt { sequence: head.sequence, reason });
         }
         Ok(())
     }
-}
 
-impl Shared {
-    fn links(&self) -> MutexGuard<'_, Option<Links>> {
-        // Nothing that holds this lock can panic half way.
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn open_links(&self) -> Result<Links, JournalError> {
-        self.links()
-            .clone()
-            .ok_or_else(|| JournalError::storage("using the journal", "it must be reopened"))
-    }
-
-    fn connect(&self) -> Result<Links, JournalError> {
-        let open = || self.block_on(Session::open(&self.options));
-        let (appends, control, reader) = (open()?, open()?, open()?);
-        let deadline = self.options.append_deadline;
-        let appender = self.block_on(Appender::start(appends, &self.options.machine, deadline))?;
-        Ok(Links {
-            appender: Arc::new(appender),
-            control: Arc::new(control),
-            reader: Arc::new(reader),
-        })
-    }
-
-    /// Runs a query within the query deadline.
-    fn block_on<T>(
-        &self,
-        work: impl Future<Output = Result<T, JournalError>>,
-    ) -> Result<T, JournalError> {
-        self.runtime.block_on(async {
-            tokio::time::timeout(self.options.query_deadline, work).await.unwrap_or_else(|_| {
-                Err(JournalError::storage("waiting for PostgreSQL", "no answer in time"))
-            })
-        })
+    fn set_lease(&self, lease: &Lease, ttl: Duration, checked: bool) -> Result<(), LeaseError> {
+        let options = &self.shared.options;
+        // A renewal that takes longer is of no use any more.
+        let deadline = options.query_deadline.min(lease.ttl / 3);
+        let kept = self.shared.query_within(Link::Control, deadline, async |control| {
+            if checked {
+                schema::check_running(control, options).await?;
+            }
+            schema::extend_lease(control, &options.machine, lease.epoch, ttl).await
+        })?;
+        kept.then_some(()).ok_or(LeaseError::Lost { epoch: lease.epoch })
     }
 }
 
@@ -161,13 +127,13 @@ impl Journal for PostgresJournal {
     }
 
     fn head(&self) -> Result<Head, JournalError> {
-        let links = self.shared.open_links()?;
-        self.shared.block_on(schema::head(&links.reader, &self.shared.options.machine))
+        let machine = &self.shared.options.machine;
+        self.shared.query(Link::Reader, async |reader| schema::head(reader, machine).await)
     }
 
     fn begin_append(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending {
-        match self.shared.open_links() {
-            Ok(links) => links.appender.begin(epoch, expected, batch),
+        match self.shared.appender() {
+            Ok(appender) => appender.begin(epoch, expected, batch),
             Err(error) => Pending::Done(Err(AppendError::Unknown(error.to_string()))),
         }
     }
@@ -196,62 +162,74 @@ impl Journal for PostgresJournal {
     }
 
     fn reopen(&self) -> Result<(), JournalError> {
-        // Those who read meanwhile keep the old connections until the new ones are good.
-        let links = self.shared.connect()?;
-        self.shared.block_on(schema::check_server(&links.control, &self.shared.options))?;
-        *self.shared.links() = Some(links);
+        let options = &self.shared.options;
+        self.shared.connect(async |session| schema::check_running(session, options).await)?;
         self.check_tail()
     }
 
+    fn must_reopen(&self) -> Option<String> {
+        match self.shared.appender() {
+            Ok(appender) if !appender.is_broken() => None,
+            Ok(_) => Some("the connection for appends ended".into()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
-        let links = self.shared.open_links()?;
         let machine = &self.shared.options.machine;
-        let taken =
-            self.shared.block_on(schema::acquire_lease(&links.control, machine, holder, ttl))?;
+        let taken = self.shared.query(Link::Control, async |control| {
+            schema::acquire_lease(control, machine, holder, ttl).await
+        })?;
         let epoch = taken?;
         Ok(Lease { epoch, holder: holder.to_owned(), ttl })
     }
 
     fn renew_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
-        let links = self.shared.open_links()?;
-        let machine = &self.shared.options.machine;
-        let kept = self.shared.block_on(schema::extend_lease(
-            &links.control,
-            machine,
-            lease.epoch,
-            lease.ttl,
-        ))?;
-        kept.then_some(()).ok_or(LeaseError::Lost { epoch: lease.epoch })
+        self.set_lease(lease, lease.ttl, true)
     }
 
     fn release_lease(&self, lease: &Lease) -> Result<(), LeaseError> {
-        let ended = Lease { ttl: Duration::ZERO, ..lease.clone() };
-        self.renew_lease(&ended)
+        self.set_lease(lease, Duration::ZERO, false)
     }
 
+    /// Each part has the query deadline to itself, so a slow link makes a snapshot slow and nothing
+    /// else.
     fn put_snapshot(&self, snapshot: &Snapshot) -> Result<(), JournalError> {
-        let links = self.shared.open_links()?;
         let machine = &self.shared.options.machine;
         let bytes = snapshot.encode(self.id);
-        self.shared.block_on(async {
-            // Chunk 0 comes last: a snapshot without it is not listed.
-            for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate().rev() {
-                schema::put_chunk(&links.reader, machine, snapshot.mark(), number, chunk).await?;
-            }
-            schema::keep_snapshots(&links.reader, machine, KEPT).await
-        })
+        let mark = snapshot.mark();
+        // Chunk 0 comes last: a snapshot without it is not listed.
+        for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate().rev() {
+            self.shared.query(Link::Reader, async |reader| {
+                schema::put_chunk(reader, machine, mark, number, chunk).await
+            })?;
+        }
+        self.shared
+            .query(Link::Reader, async |reader| schema::keep_snapshots(reader, machine, KEPT).await)
     }
 
     fn list_snapshots(&self) -> Result<Vec<SnapshotMark>, JournalError> {
-        let links = self.shared.open_links()?;
-        self.shared.block_on(schema::list_snapshots(&links.reader, &self.shared.options.machine))
+        let machine = &self.shared.options.machine;
+        self.shared
+            .query(Link::Reader, async |reader| schema::list_snapshots(reader, machine).await)
     }
 
     fn get_snapshot(&self, mark: SnapshotMark) -> Result<Snapshot, JournalError> {
-        let links = self.shared.open_links()?;
         let machine = &self.shared.options.machine;
-        let bytes = self.shared.block_on(schema::get_snapshot(&links.reader, machine, mark))?;
-        Snapshot::decode(&bytes.ok_or_else(|| no_snapshot(mark))?, self.id, mark)
+        let mut bytes = Vec::new();
+        for number in 0.. {
+            let chunk = self.shared.query(Link::Reader, async |reader| {
+                schema::get_chunk(reader, machine, mark, number).await
+            })?;
+            match chunk {
+                Some(chunk) => bytes.extend(chunk),
+                None => break,
+            }
+        }
+        if bytes.is_empty() {
+            return Err(no_snapshot(mark));
+        }
+        Snapshot::decode(&bytes, self.id, mark)
     }
 }
 
@@ -264,14 +242,11 @@ struct Rows {
 
 impl Shared {
     fn fetch(&self, after: u64, until: u64) -> Result<VecDeque<StoredBatch>, JournalError> {
-        let links = self.open_links()?;
-        self.block_on(schema::read_page(
-            &links.reader,
-            &self.options.machine,
-            stored(after),
-            stored(until),
-            PAGE_ROWS,
-        ))
+        let (after, until) = (stored(after), stored(until));
+        self.query(Link::Reader, async |reader| {
+            let page = schema::Page { after, until, rows: PAGE_ROWS, bytes: PAGE_BYTES };
+            schema::read_page(reader, &self.options.machine, page).await
+        })
     }
 }
 

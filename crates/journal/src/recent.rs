@@ -140,6 +140,10 @@ impl Journal for Recent {
         self.store.reopen()
     }
 
+    fn must_reopen(&self) -> Option<String> {
+        self.store.must_reopen()
+    }
+
     fn acquire_lease(&self, holder: &str, ttl: Duration) -> Result<Lease, LeaseError> {
         self.forget();
         self.store.acquire_lease(holder, ttl)

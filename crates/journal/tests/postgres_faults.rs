@@ -4,8 +4,10 @@ mod support;
 
 use std::time::Duration;
 
-use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
-use bursar_journal::{AppendError, Epoch, Head, Journal, JournalError};
+use bursar_journal::postgres::{Claim, PostgresJournal, PostgresLeader, PostgresOptions};
+use bursar_journal::{
+    AppendError, Epoch, Head, Journal, JournalError, Lease, LeaseError, Snapshot,
+};
 use support::postgres::TestPostgres;
 use support::{read_all, sample};
 
@@ -25,6 +27,16 @@ fn options(server: &TestPostgres, machine: &str) -> PostgresOptions {
     let mut options = PostgresOptions::new(server.url(), machine);
     options.unsafe_single = true;
     options
+}
+
+/// Looks until `condition` holds.
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let mut looks = 0;
+    while !condition() {
+        looks += 1;
+        assert!(looks < 2_000, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn open(options: PostgresOptions) -> (PostgresJournal, Epoch, Head) {
@@ -109,6 +121,147 @@ fn a_server_without_synchronous_standby_is_refused_unless_told_otherwise() {
 
     let on_standby = PostgresJournal::open(PostgresOptions::new(standby.url(), "ledger"));
     assert!(matches!(on_standby.map(|_| ()), Err(JournalError::Refused(_))));
+}
+
+#[test]
+fn connections_that_ended_are_replaced_without_a_write() {
+    let server = TestPostgres::start();
+    let (journal, epoch, genesis) = open(options(&server, "ledger"));
+    let head = journal.append(epoch, genesis, sample(1)).expect("the server is up");
+    let lease = Lease { epoch, holder: "test".into(), ttl: Duration::from_secs(60) };
+    assert_eq!(journal.must_reopen(), None);
+    server.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
+    );
+    until("the owner is asked to reopen it", || journal.must_reopen().is_some());
+    until("the head is read again", || journal.head() == Ok(head));
+    until("the lease is renewed again", || journal.renew_lease(&lease) == Ok(()));
+    assert!(journal.must_reopen().is_some(), "appends wait for that");
+    journal.reopen().expect("the server is up");
+    assert_eq!(journal.must_reopen(), None);
+    journal.append(epoch, head, sample(2)).expect("it goes on");
+}
+
+#[test]
+fn every_renewal_checks_what_the_server_promises_and_what_the_role_may_do() {
+    let primary = TestPostgres::start();
+    let standby = primary.standby("second");
+    configure(&primary, "ALTER SYSTEM SET synchronous_standby_names = 'second'", "second");
+    primary.wait_for("SELECT sync_state FROM pg_stat_replication", "sync");
+    let journal = PostgresJournal::open(PostgresOptions::new(primary.url(), "ledger"));
+    let journal = journal.expect("it has a standby");
+    let lease = journal.acquire_lease("test", Duration::from_secs(60)).expect("free");
+    journal.renew_lease(&lease).expect("nothing has changed");
+    let unfit = |words: &str| match journal.renew_lease(&lease) {
+        Err(LeaseError::Journal(JournalError::Unfit(reason))) => reason.contains(words),
+        _ => false,
+    };
+    configure(&primary, WAIT_FOR_NOBODY, "");
+    until("the missing standby is noticed", || unfit("--unsafe-single-postgres"));
+    assert!(matches!(journal.reopen(), Err(JournalError::Unfit(_))), "nor is it taken over");
+    configure(&primary, "ALTER SYSTEM SET synchronous_standby_names = 'second'", "second");
+    until("it is good again", || journal.renew_lease(&lease) == Ok(()));
+    for (change, words) in [
+        ("ALTER SYSTEM SET full_page_writes = off", "full_page_writes"),
+        ("ALTER SYSTEM RESET full_page_writes", ""),
+    ] {
+        primary.sql(change);
+        primary.sql("SELECT pg_reload_conf()");
+        until(change, || match words {
+            "" => journal.renew_lease(&lease) == Ok(()),
+            words => unfit(words),
+        });
+    }
+    primary.sql("REVOKE INSERT ON bursar_batch FROM bursar");
+    until("the missing right is noticed", || unfit("lacks INSERT on bursar_batch"));
+    primary.sql("GRANT INSERT ON bursar_batch TO bursar");
+    until("it may write again", || journal.renew_lease(&lease) == Ok(()));
+    drop(standby);
+}
+
+#[test]
+fn an_ordinary_role_that_owns_its_database_is_enough() {
+    let server = TestPostgres::start();
+    let role = server.sql(
+        "SELECT rolsuper, rolcreaterole, rolcreatedb, rolreplication FROM pg_roles
+         WHERE rolname = 'bursar'",
+    );
+    assert_eq!(role, "f|f|f|f");
+    let (journal, epoch, genesis) = open(options(&server, "ledger"));
+    journal.append(epoch, genesis, sample(1)).expect("it may write");
+    let leader = PostgresLeader::open(options(&server, "leader")).expect("it may lead");
+    let ttl = Duration::from_secs(60);
+    let won = leader.claim("a", "http://a", ttl).expect("the server is up");
+    assert_eq!(won, Claim::Won { term: 1 });
+    let held = Claim::Held { holder: "a".into(), url: "http://a".into() };
+    assert_eq!(leader.claim("b", "http://b", ttl), Ok(held));
+    assert_eq!(leader.renew(1, ttl), Ok(true));
+    leader.release(1, ttl).expect("the server is up");
+    assert_eq!(leader.claim("b", "http://b", ttl), Ok(Claim::Won { term: 2 }));
+    assert_eq!(leader.renew(1, ttl), Ok(false), "another one leads");
+}
+
+/// A link on which every part of a snapshot takes a second.
+const SLOW: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$;
+    CREATE TRIGGER slow BEFORE INSERT ON bursar_snapshot FOR EACH ROW EXECUTE FUNCTION slow();";
+
+#[test]
+fn a_snapshot_may_take_longer_than_a_query_as_long_as_it_gets_on() {
+    let server = TestPostgres::start();
+    let mut options = options(&server, "ledger");
+    options.query_deadline = Duration::from_secs(4);
+    let (journal, epoch, genesis) = open(options);
+    let head = journal.append(epoch, genesis, sample(1)).expect("the server is up");
+    server.sql(SLOW);
+    let snapshot = Snapshot { head, state: vec![7; (5 << 20) + 3] };
+    journal.put_snapshot(&snapshot).expect("each part is in time");
+    let marks = journal.list_snapshots().expect("the server is up");
+    assert_eq!(marks, [snapshot.mark()]);
+    assert_eq!(journal.get_snapshot(snapshot.mark()), Ok(snapshot));
+}
+
+#[test]
+fn rows_and_tables_that_are_gone_are_named_and_never_made_anew() {
+    let server = TestPostgres::start();
+    let (journal, epoch, genesis) = open(options(&server, "ledger"));
+    let head = journal.append(epoch, genesis, sample(1)).expect("the server is up");
+    journal.append(epoch, head, sample(2)).expect("the server is up");
+    drop(journal);
+    let refusal = |change: &str, undo: &str| {
+        server.sql(change);
+        let refused = PostgresJournal::open(options(&server, "ledger")).map(|_| ());
+        server.sql(undo);
+        refused.expect_err(change).to_string()
+    };
+    let set_back = refusal(
+        "CREATE TABLE kept AS TABLE bursar_head; UPDATE bursar_head SET sequence = 0",
+        "UPDATE bursar_head SET sequence = kept.sequence FROM kept",
+    );
+    assert!(set_back.contains("2 batches are stored"), "{set_back}");
+    let headless = refusal("DELETE FROM bursar_head", "INSERT INTO bursar_head TABLE kept");
+    assert!(headless.contains("the head of the journal is damaged"), "{headless}");
+    let unleased = refusal(
+        "CREATE TABLE leases AS TABLE bursar_lease; DELETE FROM bursar_lease",
+        "INSERT INTO bursar_lease TABLE leases",
+    );
+    assert!(unleased.contains("the lease of the journal is damaged"), "{unleased}");
+    let emptied = refusal(
+        "CREATE TABLE batches AS TABLE bursar_batch; DELETE FROM bursar_batch",
+        "INSERT INTO bursar_batch TABLE batches",
+    );
+    assert!(emptied.contains("batch 2 is corrupt: it is missing"), "{emptied}");
+    let renamed = refusal(
+        "ALTER TABLE bursar_snapshot RENAME TO elsewhere",
+        "ALTER TABLE elsewhere RENAME TO bursar_snapshot",
+    );
+    assert!(renamed.contains("the table bursar_snapshot is missing"), "{renamed}");
+    let (journal, ..) = open(options(&server, "ledger"));
+    assert_eq!(read_all(&journal, genesis).len(), 2, "nothing was lost by looking");
+    drop(journal);
+    let truncated = refusal("TRUNCATE bursar_journal CASCADE", "SELECT 1");
+    assert!(truncated.contains("emptied"), "{truncated}");
 }
 
 #[test]

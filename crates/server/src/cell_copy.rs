@@ -8,7 +8,7 @@ use bursar_api::Code;
 use bursar_core::cell::{Cell, Event};
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
-use bursar_engine::{CellCodec, Codec, Durable, SnapshotPace, replay};
+use bursar_engine::{CellCodec, Codec, Durable, Observer, SnapshotPace, Trouble, replay};
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use tokio::sync::watch;
 
@@ -32,14 +32,18 @@ pub(crate) struct NewCellCopy {
 
 impl NewCellCopy {
     /// The cell as its journal has it now; snapshots are made after `every` records at the earliest.
-    pub(crate) fn read(journal: Arc<dyn Journal>, every: u64) -> Result<NewCellCopy, String> {
+    pub(crate) fn read(
+        journal: Arc<dyn Journal>,
+        every: u64,
+        observer: Observer,
+    ) -> Result<NewCellCopy, String> {
         let replayed = replay(&*journal, &CellCodec).map_err(|error| error.to_string())?;
         let last = journal.head_at(replayed.snapshot).map_err(|error| error.to_string())?.position;
         let (told, reached) = watch::channel(replayed.head.position);
         let cell = Arc::new(Mutex::new(replayed.machine));
         let copy = CellCopy { cell: Arc::clone(&cell), reached };
         let pace = SnapshotPace::new(every, last);
-        let following = Following { journal, cell, head: replayed.head, pace, told };
+        let following = Following { journal, cell, head: replayed.head, pace, told, observer };
         Ok(NewCellCopy { following, copy })
     }
 
@@ -75,6 +79,7 @@ struct Following {
     head: Head,
     pace: SnapshotPace,
     told: watch::Sender<u64>,
+    observer: Observer,
 }
 
 impl Projection<Cell> for Following {
@@ -99,8 +104,7 @@ impl Projection<Cell> for Following {
             CellCodec.encode_state(&self.cell.lock().unwrap_or_else(PoisonError::into_inner));
         self.pace.made(head.position, state.len());
         if let Err(error) = self.journal.put_snapshot(&Snapshot { head, state }) {
-            // Without a snapshot the next start takes longer, nothing else.
-            tracing::warn!(%error, "no snapshot");
+            self.observer.trouble(Trouble::NoSnapshot(error.into()));
         }
     }
 }

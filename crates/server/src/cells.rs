@@ -85,7 +85,8 @@ impl StartedCell {
         snapshot_every: u64,
     ) -> Result<StartedCell, String> {
         // Before the writer takes the journal over: it reopens it.
-        let copy = NewCellCopy::read(Arc::clone(&journal), snapshot_every)?;
+        let copy =
+            NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
         let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
         let (copy, follower) = copy.follow(engine.durable());
         Ok(StartedCell { region, journal, engine, copy, follower })

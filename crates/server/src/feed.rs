@@ -13,7 +13,7 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::Event;
 use bursar_core::machine::Machine;
 use bursar_engine::follower::{Follower, Projection};
-use bursar_engine::{Codec, Durable, LedgerCodec, Seen, SnapshotPace, replay};
+use bursar_engine::{Codec, Durable, LedgerCodec, Observer, Seen, SnapshotPace, Trouble, replay};
 use bursar_journal::{Head, Journal, Record, Snapshot};
 use tokio::sync::{Semaphore, watch};
 
@@ -129,6 +129,7 @@ impl Feed {
         journal: Arc<dyn Journal>,
         durable: Arc<Durable>,
         snapshot_every: u64,
+        observer: Observer,
     ) -> Result<Feed, String> {
         let replayed = replay(&*journal, &LedgerCodec).map_err(|error| error.to_string())?;
         let last = journal.head_at(replayed.snapshot).map_err(|error| error.to_string())?.position;
@@ -143,6 +144,7 @@ impl Feed {
             pace: SnapshotPace::new(snapshot_every, last),
             ring: Arc::clone(&ring),
             told,
+            observer,
         };
         let codec = Arc::new(LedgerCodec);
         let follower = Follower::start(Arc::clone(&journal), codec, durable, copy);
@@ -188,6 +190,7 @@ struct Copy {
     pace: SnapshotPace,
     ring: Arc<Mutex<Ring>>,
     told: watch::Sender<u64>,
+    observer: Observer,
 }
 
 impl Projection<Ledger> for Copy {
@@ -236,8 +239,7 @@ impl Projection<Ledger> for Copy {
         };
         self.pace.made(head.position, state.len());
         if let Err(error) = self.journal.put_snapshot(&Snapshot { head, state }) {
-            // Without a snapshot the next start takes longer, nothing else.
-            tracing::warn!(%error, "no snapshot");
+            self.observer.trouble(Trouble::NoSnapshot(error.into()));
         }
     }
 }

@@ -84,10 +84,21 @@ impl<M: Hosted> Gateway<M> {
 
     /// Posts a command. Messages posted one after the other are decided in that order.
     pub fn post(&self, envelope: M::Envelope, command: M::Command) -> Posted<Answered<M>> {
+        self.post_noted(envelope, command, || {})
+    }
+
+    /// The same; calls `note` before the answer is given, also if nothing waits for it any more.
+    pub fn post_noted(
+        &self,
+        envelope: M::Envelope,
+        command: M::Command,
+        note: impl FnOnce() + Send + 'static,
+    ) -> Posted<Answered<M>> {
         let (sender, receiver) = oneshot::channel();
         let waiting = Waiting::begin(&self.waiting);
         self.in_turn().submit(envelope, command, move |answer| {
             drop(waiting);
+            note();
             // Whoever asked may have gone away; the command stands all the same.
             let _ = sender.send(answer);
         });

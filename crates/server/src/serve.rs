@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use crate::config::{Config, ConfigError, Timeouts};
-use crate::http::front::Front;
+use crate::door::Door;
 use crate::unstalled::Unstalled;
 
 /// How long requests in flight may take when the server ends.
@@ -47,14 +47,13 @@ pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
 }
 
 /// Answers until `stop` comes, then finishes what is in flight.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    front: Front,
+    door: Arc<Door>,
     timeouts: Timeouts,
     stop: impl Future<Output = ()>,
 ) {
-    let front = Arc::new(front);
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     tokio::pin!(stop);
@@ -75,9 +74,9 @@ pub async fn serve(
         };
         // Small answers leave at once.
         let _ = stream.set_nodelay(true);
-        let (front, tls, watcher) = (Arc::clone(&front), tls.clone(), graceful.watcher());
+        let (door, tls, watcher) = (Arc::clone(&door), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            connection(stream, tls, front, timeouts, watcher).await;
+            connection(stream, tls, door, timeouts, watcher).await;
             drop(place);
         });
     }
@@ -90,15 +89,15 @@ pub async fn serve(
 async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    front: Arc<Front>,
+    door: Arc<Door>,
     timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let handshake = duration(timeouts.handshake_ms);
     match tls {
-        None => speak(stream, front, timeouts, watcher).await,
+        None => speak(stream, door, timeouts, watcher).await,
         Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
-            Ok(Ok(stream)) => speak(stream, front, timeouts, watcher).await,
+            Ok(Ok(stream)) => speak(stream, door, timeouts, watcher).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("TLS took too long"),
         },
@@ -107,7 +106,7 @@ async fn connection(
 
 async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    front: Arc<Front>,
+    door: Arc<Door>,
     timeouts: Timeouts,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
@@ -122,8 +121,8 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .keep_alive_interval(Some(header))
         .keep_alive_timeout(duration(timeouts.handshake_ms));
     let service = service_fn(move |request| {
-        let front = Arc::clone(&front);
-        async move { front.answer(request).await }
+        let door = Arc::clone(&door);
+        async move { door.answer(request).await }
     });
     let stream = Unstalled::new(stream, header, duration(timeouts.write_ms));
     let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();

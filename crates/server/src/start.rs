@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bursar_core::cell::{self, CellConfig, Origin};
@@ -18,7 +18,7 @@ use bursar_engine::{
     CellCodec, Clock, Engine, EngineOptions, LedgerCodec, ManualClock, Observer, Stats, Status,
     Vital, WallClock, replay,
 };
-use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
+use bursar_journal::postgres::{PostgresJournal, PostgresLeader, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalError, Recent};
 use thiserror::Error;
@@ -31,11 +31,13 @@ use crate::cells::{CellService, Cells, SHARD, StartedCell};
 use crate::codec::DirectoryCodec;
 use crate::config::{ClockKind, Config, ConfigError};
 use crate::directory::DirectoryService;
+use crate::door::Door;
 use crate::feed::Feed;
 use crate::gateway::Gateway;
 use crate::history::HistoryService;
 use crate::http::front::Front;
 use crate::ids::{IdMaker, base32, random_bits};
+use crate::leader::{Candidate, Leader, Role};
 use crate::limits::{Limits, Load};
 use crate::logs::{LogLimits, LogStore};
 use crate::monotonic::Stopwatch;
@@ -80,6 +82,9 @@ pub enum StartError {
     /// Something else.
     #[error("{0}")]
     Other(String),
+    /// It was asked to end before it was ready.
+    #[error("asked to end before it was ready")]
+    Interrupted,
 }
 
 fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> StartError {
@@ -95,6 +100,16 @@ pub struct Ready {
     pub url: String,
     /// The root key, if nobody else has it.
     pub root_key: Option<String>,
+}
+
+/// What is known of a server that waits for the lead.
+pub struct Standby {
+    /// The address that it listens on, for clients.
+    pub url: String,
+    /// Where the leader is reached, if that is known.
+    pub owner: Option<String>,
+    /// Why it does not lead.
+    pub reason: String,
 }
 
 /// A folder that is gone when the server ends.
@@ -191,10 +206,7 @@ impl Storage {
     /// cannot, so it lies where it outlives the process.
     fn open_postgres(url: &str, config: &Config) -> Result<Storage, StartError> {
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
-            let mut options = PostgresOptions::new(url, machine);
-            options.unsafe_single = config.unsafe_single_postgres;
-            options.unsafe_plaintext = config.unsafe_plaintext_postgres;
-            let journal = PostgresJournal::open(options)
+            let journal = PostgresJournal::open(postgres(url, machine, config))
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
             Ok(Arc::new(journal))
         };
@@ -256,6 +268,14 @@ fn mixed(folder: &Path, error: &CutError) -> StartError {
     ))
 }
 
+/// How a machine's journal in PostgreSQL is opened.
+fn postgres(url: &str, machine: &str, config: &Config) -> PostgresOptions {
+    let mut options = PostgresOptions::new(url, machine);
+    options.unsafe_single = config.unsafe_single_postgres;
+    options.unsafe_plaintext = config.unsafe_plaintext_postgres;
+    options
+}
+
 /// The journals of the regions that were named, now or ever before.
 fn open_cells(
     directory: &dyn Journal,
@@ -299,194 +319,395 @@ fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
     }
 }
 
-/// How a machine of this server runs.
-fn options(metrics: &Arc<Metrics>, machine: &str, config: &Config) -> EngineOptions {
-    let (metrics, machine) = (Arc::clone(metrics), machine.to_owned());
-    let observer = Observer::new(move |written| metrics.append(&machine, written));
-    let gap = Duration::from_secs(config.max_clock_gap_seconds);
-    let max_gap = if config.accept_clock { Duration::MAX } else { gap };
-    EngineOptions { holder: holder(), observer, max_gap, ..EngineOptions::default() }
+/// Who this server is to others on the same store, and what it counts.
+struct Identity {
+    /// Its name and the number of its start.
+    holder: String,
+    leader: Option<Arc<Leader>>,
+    metrics: Arc<Metrics>,
+    /// How far the clock may be ahead of the last record.
+    max_gap: Duration,
 }
 
-/// Starts a server, tells `ready` when it answers, and returns when it was told to stop and has
-/// finished what was in flight.
-pub fn run(mut config: Config, ready: impl FnOnce(&Ready)) -> Result<(), StartError> {
+impl Identity {
+    /// How a machine of this server runs.
+    fn options(&self, machine: &str) -> EngineOptions {
+        let permit = self.leader.as_ref().map(|leader| leader.permit()).unwrap_or_default();
+        let (holder, observer) = (self.holder.clone(), self.observer(machine));
+        let max_gap = self.max_gap;
+        EngineOptions { holder, observer, permit, max_gap, ..EngineOptions::default() }
+    }
+
+    fn observer(&self, machine: &str) -> Observer {
+        let (metrics, name) = (Arc::clone(&self.metrics), machine.to_owned());
+        let (counters, named) = (Arc::clone(&self.metrics), machine.to_owned());
+        Observer::new(move |written| metrics.append(&name, written))
+            .with_trouble(move |trouble| counters.trouble(&named, &trouble))
+    }
+}
+
+/// A socket that listens, and how the server behind it is reached.
+struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+    url: String,
+    base_url: Arc<str>,
+}
+
+impl Listening {
+    async fn bind(config: &Config, encrypted: bool) -> Result<Listening, StartError> {
+        let listener =
+            TcpListener::bind(config.listen).await.map_err(io(config.listen.to_string()))?;
+        let address = listener.local_addr().map_err(io("the listener"))?;
+        let scheme = if encrypted { "https" } else { "http" };
+        let url = format!("{scheme}://{address}");
+        let base_url = config.public_url.clone().unwrap_or_else(|| url.clone());
+        let base_url: Arc<str> = base_url.trim_end_matches('/').into();
+        Ok(Listening { listener, address, url, base_url })
+    }
+}
+
+/// Starts to ask for the lead of a store that several servers share.
+fn campaign(
+    config: &Config,
+    holder: &str,
+    base_url: &str,
+) -> Result<Option<Arc<Leader>>, StartError> {
+    let Some(url) = &config.store else { return Ok(None) };
+    let store = PostgresLeader::open(postgres(url, "leader", config))
+        .map_err(|error| StartError::Journal { what: "the store".into(), error })?;
+    let candidate = Candidate { holder: holder.to_owned(), url: base_url.to_owned() };
+    Leader::start(store, candidate).map(|leader| Some(Arc::new(leader))).map_err(io("the leader"))
+}
+
+/// Waits until this server leads. Says once that it stands by, if it does.
+async fn until_leading(
+    leader: &Leader,
+    url: &str,
+    stopped: &watch::Receiver<bool>,
+    standby: impl FnOnce(&Standby),
+) -> Result<(), StartError> {
+    let (mut role, mut stopped) = (leader.role(), stopped.clone());
+    // Its sender lives as long as the leader does.
+    let known = role.wait_for(|role| *role != Role::Unknown).await.map(|role| role.clone());
+    if let Ok(Role::Standby { owner, reason }) = known {
+        standby(&Standby { url: url.to_owned(), owner, reason });
+    }
+    tokio::select! {
+        led = role.wait_for(|role| *role == Role::Leader) => {
+            led.map(drop).map_err(|_| StartError::Other("the thread of the leader ended".into()))
+        }
+        _ = stopped.wait_for(|stopped| *stopped) => Err(StartError::Interrupted),
+    }
+}
+
+/// Ends streams and long polls when another server leads: its events are not seen here.
+async fn end_streams(mut role: watch::Receiver<Role>, streams: Arc<watch::Sender<bool>>) {
+    while role.changed().await.is_ok() {
+        let leads = *role.borrow_and_update() == Role::Leader;
+        streams.send_replace(!leads);
+    }
+}
+
+/// Starts a server, calls `ready` when it answers, and returns when it was asked to stop and has
+/// finished what was in flight. Calls `standby` before if another server leads the store.
+pub fn run(
+    mut config: Config,
+    standby: impl FnOnce(&Standby),
+    ready: impl FnOnce(&Ready),
+) -> Result<(), StartError> {
     config.check()?;
     let tls = serve::tls(&config)?;
-    let storage = Storage::open(&mut config)?;
-    let root = root_key::load(&config).map_err(io("the root key"))?;
-    let (clock, manual) = clocks(&config, &storage)?;
-    let metrics = Arc::new(Metrics::new());
-    // Those who follow the ledger share what its writer has just written; those who prove it read
-    // what is stored.
-    let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&storage.ledger)));
-    let ledger = Arc::new(Engine::start(
-        Arc::clone(&followed),
-        Arc::new(LedgerCodec),
-        Arc::clone(&clock),
-        options(&metrics, LEDGER, &config),
-    ));
-    let directory = Arc::new(Engine::start(
-        Arc::clone(&storage.directory),
-        Arc::new(DirectoryCodec),
-        Arc::clone(&clock),
-        options(&metrics, DIRECTORY, &config),
-    ));
-    let mut started = Vec::new();
-    for (region, journal) in &storage.cells {
-        let options = options(&metrics, &format!("cell-{region}"), &config);
-        let (journal, clock) = (Arc::clone(journal), Arc::clone(&clock));
-        let cell =
-            StartedCell::start(region.clone(), journal, clock, options, config.snapshot_every);
-        started.push(cell.map_err(StartError::Other)?);
-    }
-    // Whoever follows the ledger's journal shares its connections: the writer opens them first.
-    until_serving(&ledger)?;
-    let began_at = first_record(&*storage.ledger).map_err(StartError::Other)?;
-    let history = HistoryService::start(
-        (Arc::clone(&storage.ledger), Arc::clone(&followed)),
-        ledger.durable(),
-        &storage.folder.join("history.db"),
-    )
-    .map_err(StartError::Other)?;
-    let feed = Feed::start(Arc::clone(&followed), ledger.durable(), config.snapshot_every)
-        .map_err(StartError::Other)?;
-    let key_file = checkpoint::key_file(&config, &storage.folder);
-    let signing = checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(io("the runtime"))?;
-    let outcome = runtime.block_on(async {
-        let listener =
-            TcpListener::bind(config.listen).await.map_err(io(config.listen.to_string()))?;
-        let address = listener.local_addr().map_err(io("the listener"))?;
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{address}");
-        let base_url = config.public_url.clone().unwrap_or_else(|| url.clone());
-        let base_url: Arc<str> = base_url.trim_end_matches('/').into();
-        let gateway = Gateway::new(directory.handle());
-        let service = until_ready(|| DirectoryService::new(gateway.clone()), &directory).await?;
-        add_regions(&service, &config).await?;
-        let attempt_ids = attempt_ids(&service).await?;
-        let ledger_gateway = Gateway::new(ledger.handle());
-        let read = || ledger_gateway.read(|ledger| ledger.policy().retention_ms);
-        let retention_ms = until_ready(read, &ledger).await?.value;
-        let mut cells = Vec::new();
-        let base = storage.store.as_ref().map_or(0, |store| store.incarnation_base());
-        for cell in started {
-            let number = open_region(&ledger_gateway, cell.region()).await?;
-            cells.push(CellService::new(cell, number, base).map_err(StartError::Other)?);
+    let listening = runtime.block_on(Listening::bind(&config, tls.is_some()))?;
+    let holder = holder();
+    let leader = campaign(&config, &holder, &listening.base_url)?;
+    let metrics = Arc::new(Metrics::new());
+    let gap = Duration::from_secs(config.max_clock_gap_seconds);
+    let max_gap = if config.accept_clock { Duration::MAX } else { gap };
+    let identity = Identity { holder, leader: leader.clone(), metrics, max_gap };
+    let Listening { listener, address, url, base_url } = listening;
+    let door = Arc::new(Door::new(leader.clone(), Arc::clone(&base_url)));
+    let (stopping, stopped) = watch::channel(false);
+    let stopping = Arc::new(stopping);
+    runtime.spawn(stop_on_signal(Arc::clone(&stopping)));
+    let mut asked = stopped.clone();
+    let stop = async move {
+        // Without a sender it was asked to as well.
+        let _ = asked.wait_for(|stopped| *stopped).await;
+    };
+    let serving =
+        runtime.spawn(serve::serve(listener, tls, Arc::clone(&door), config.timeouts, stop));
+    let ended: Arc<OnceLock<String>> = Arc::new(OnceLock::new());
+    let started = (|| {
+        if let Some(leader) = &leader {
+            runtime.block_on(until_leading(leader, &url, &stopped, standby))?;
         }
-        let cells = Cells::start(cells, &ledger, &followed);
-        let (stopping, stopped) = watch::channel(false);
-        let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
-        let (ledger_stats, directory_stats) = (Arc::clone(&ledger), Arc::clone(&directory));
-        let logs = LogStore::start(storage.logs.clone(), LogLimits::default());
-        let logs = logs.map_err(|error| StartError::Other(error.to_string()))?;
-        let app = Arc::new(App {
-            ledger: ledger_gateway,
-            cells,
-            ledger_journal: Arc::clone(&storage.ledger),
-            logs,
-            attempt_ids,
-            moving: tokio::sync::Mutex::new(()),
-            prices_set: tokio::sync::Notify::new(),
-            directory: service,
-            history,
-            began_at,
-            retention_ms,
-            feed,
-            signing,
-            clock,
-            manual,
-            ids: IdMaker::new(0),
-            limits: Limits::new(config.limits),
-            load: Load::new(config.limits),
-            waits: Waits::new(config.limits),
-            shed: Shed::new(&base_url),
-            metrics,
-            root: auth::hash(&root.key),
-            body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
-            write_patience: Duration::from_millis(config.timeouts.write_ms.get()),
-            base_url,
-            status: Box::new(move || {
-                let (ledger, directory) = (&ledger_status, &directory_status);
-                vec![
-                    ("ledger".to_owned(), ledger.status(), ledger.stats()),
-                    ("directory".to_owned(), directory.status(), directory.stats()),
-                ]
-            }),
-            measure: Box::new(move |app| {
-                let (stats, status) = (ledger_stats.stats(), ledger_stats.status());
-                app.metrics.machine(LEDGER, app.ledger.waiting(), &stats, &status);
-                let (stats, status) = (directory_stats.stats(), directory_stats.status());
-                let waiting = app.directory.waiting();
-                app.metrics.machine(DIRECTORY, waiting, &stats, &status);
-            }),
-            stopped,
-        });
-        for cell in app.cells.iter() {
-            let read = || cell.gateway.read(|cell| cell.config().clone());
-            let known = until_ready(read, cell.engine()).await?.value;
-            configure(cell, known, &config).await?;
-        }
-        let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
-        app.tell_prices().await.map_err(failed)?;
-        app.tell_classes().await.map_err(failed)?;
-        app.settle_if_manual().await.map_err(failed)?;
-        if config.accept_clock {
-            app.accept_clock("start").await.map_err(failed)?;
-        }
-        if let Some(store) = &storage.store {
-            let noting = keep_noting(Arc::clone(store), storage.machines());
-            spawn_vital("the notes of the manifest", noting);
-        }
-        spawn_vital("the watch of the clock", wall_time::watch(Arc::clone(&app)));
-        spawn_vital("the check of the laws", selfcheck::run(Arc::clone(&app)));
-        spawn_vital("the tidying of rate limits", tidy(Arc::clone(&app)));
-        if app.manual.is_none() {
-            let app = Arc::clone(&app);
-            spawn_vital("the teller of prices", async move { app.follow_prices().await });
-        }
-        // From here on every machine has a batch, and so has its tail.
-        storage.note(false);
-        let root_key = root.show.then(|| root.key.clone());
+        let started =
+            Started::start(&mut config, &identity, &runtime, (base_url, stopped.clone()))?;
+        door.open(Front::new(Arc::clone(&started.app)));
+        let root_key = started.root_key.clone();
+        let (app, why) = (Arc::clone(&started.app), Arc::clone(&ended));
+        runtime.spawn(stop_at_the_end(app, why, stopping));
         ready(&Ready { address, url, root_key });
-        let mut ended = None;
-        let watched = Arc::clone(&app);
-        let stop = async {
-            tokio::select! {
-                () = signal() => {}
-                reason = until_ended(&watched) => ended = Some(reason),
-            }
-            // Streams that never end by themselves end now.
-            let _ = stopping.send(true);
-        };
-        serve::serve(listener, tls, Front::new(app), config.timeouts, stop).await;
-        ended.map_or(Ok(()), |reason| Err(StartError::Other(reason)))
-    });
+        // Its panic, if any, was shown.
+        let _ = runtime.block_on(serving);
+        Ok(started)
+    })();
     runtime.shutdown_timeout(Duration::from_secs(5));
-    drop((ledger, directory));
-    if outcome.is_ok() {
-        storage.note(true);
+    drop(door);
+    let outcome = match started {
+        Ok(started) => {
+            let Started { app, engines, storage, .. } = started;
+            // The writers end first: what they wrote last is noted.
+            drop((app, engines));
+            let outcome = match ended.get() {
+                None => Ok(()),
+                Some(reason) => Err(StartError::Other(reason.clone())),
+            };
+            if outcome.is_ok() {
+                storage.note(true);
+            }
+            outcome
+        }
+        Err(StartError::Interrupted) => Ok(()),
+        Err(error) => Err(error),
+    };
+    // Last, so that the next leader finds every machine free.
+    if let Some(leader) = leader {
+        leader.stop();
     }
-    drop(storage);
     outcome
 }
 
+/// Everything that runs behind the door, in the order in which it ends.
+struct Started {
+    app: Arc<App>,
+    root_key: Option<String>,
+    engines: (Arc<Engine<LedgerCodec>>, Arc<Engine<DirectoryCodec>>),
+    storage: Storage,
+}
+
+impl Started {
+    /// Opens the journals, takes the machines over and waits until they serve. Called by an ordinary
+    /// thread: journals must not be used inside the asynchronous runtime.
+    fn start(
+        config: &mut Config,
+        identity: &Identity,
+        runtime: &tokio::runtime::Runtime,
+        (base_url, stopped): (Arc<str>, watch::Receiver<bool>),
+    ) -> Result<Started, StartError> {
+        let storage = Storage::open(config)?;
+        let root = root_key::load(config).map_err(io("the root key"))?;
+        let (clock, manual) = clocks(config, &storage)?;
+        // Those who follow the ledger share what its writer has just written; those who prove it read
+        // what is stored.
+        let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&storage.ledger)));
+        let ledger = Arc::new(Engine::start(
+            Arc::clone(&followed),
+            Arc::new(LedgerCodec),
+            Arc::clone(&clock),
+            identity.options(LEDGER),
+        ));
+        let directory = Arc::new(Engine::start(
+            Arc::clone(&storage.directory),
+            Arc::new(DirectoryCodec),
+            Arc::clone(&clock),
+            identity.options(DIRECTORY),
+        ));
+        let mut cells = Vec::new();
+        for (region, journal) in &storage.cells {
+            let options = identity.options(&format!("cell-{region}"));
+            let (journal, clock) = (Arc::clone(journal), Arc::clone(&clock));
+            let cell =
+                StartedCell::start(region.clone(), journal, clock, options, config.snapshot_every);
+            cells.push(cell.map_err(StartError::Other)?);
+        }
+        // Whoever follows the ledger's journal shares its connections: the writer opens them first.
+        until_serving(&ledger, &stopped)?;
+        let began_at = first_record(&*storage.ledger).map_err(StartError::Other)?;
+        let history = HistoryService::start(
+            (Arc::clone(&storage.ledger), Arc::clone(&followed)),
+            ledger.durable(),
+            &storage.folder.join("history.db"),
+        )
+        .map_err(StartError::Other)?;
+        let observer = identity.observer(LEDGER);
+        let every = config.snapshot_every;
+        let feed = Feed::start(Arc::clone(&followed), ledger.durable(), every, observer)
+            .map_err(StartError::Other)?;
+        let key_file = checkpoint::key_file(config, &storage.folder);
+        let signing =
+            checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
+        let root_key = root.show.then(|| root.key.clone());
+        let app = runtime.block_on(async {
+            let tenure = {
+                let directory = Arc::clone(&directory);
+                move || directory.tenure()
+            };
+            let gateway = Gateway::new(directory.handle());
+            let new = || DirectoryService::new(gateway.clone(), Box::new(tenure.clone()));
+            let service = until_ready(new, &directory, &stopped).await?;
+            add_regions(&service, config).await?;
+            let attempt_ids = attempt_ids(&service).await?;
+            let ledger_gateway = Gateway::new(ledger.handle());
+            let read = || ledger_gateway.read(|ledger| ledger.policy().retention_ms);
+            let retention_ms = until_ready(read, &ledger, &stopped).await?.value;
+            let mut services = Vec::new();
+            let base = storage.store.as_ref().map_or(0, |store| store.incarnation_base());
+            for cell in cells {
+                let number = open_region(&ledger_gateway, cell.region()).await?;
+                services.push(CellService::new(cell, number, base).map_err(StartError::Other)?);
+            }
+            let cells = Cells::start(services, &ledger, &followed);
+            let (ledger_status, directory_status) = (Arc::clone(&ledger), Arc::clone(&directory));
+            let (ledger_stats, directory_stats) = (Arc::clone(&ledger), Arc::clone(&directory));
+            let streams = Arc::new(watch::Sender::new(false));
+            let ended = streams.subscribe();
+            tokio::spawn(follow_stop(stopped.clone(), Arc::clone(&streams)));
+            if let Some(leader) = &identity.leader {
+                tokio::spawn(end_streams(leader.role(), streams));
+            }
+            let logs = LogStore::start(storage.logs.clone(), LogLimits::default());
+            let logs = logs.map_err(|error| StartError::Other(error.to_string()))?;
+            let app = Arc::new(App {
+                ledger: ledger_gateway,
+                cells,
+                ledger_journal: Arc::clone(&storage.ledger),
+                logs,
+                attempt_ids,
+                moving: tokio::sync::Mutex::new(()),
+                prices_set: tokio::sync::Notify::new(),
+                directory: service,
+                history,
+                began_at,
+                retention_ms,
+                feed,
+                signing,
+                clock,
+                manual,
+                ids: IdMaker::new(0),
+                limits: Limits::new(config.limits),
+                load: Load::new(config.limits),
+                waits: Waits::new(config.limits),
+                shed: Shed::new(&base_url),
+                metrics: Arc::clone(&identity.metrics),
+                root: auth::hash(&root.key),
+                body_patience: Duration::from_millis(config.timeouts.body_ms.get()),
+                write_patience: Duration::from_millis(config.timeouts.write_ms.get()),
+                base_url,
+                status: Box::new(move || {
+                    let (ledger, directory) = (&ledger_status, &directory_status);
+                    vec![
+                        ("ledger".to_owned(), ledger.status(), ledger.stats()),
+                        ("directory".to_owned(), directory.status(), directory.stats()),
+                    ]
+                }),
+                measure: Box::new(move |app| {
+                    let (stats, status) = (ledger_stats.stats(), ledger_stats.status());
+                    app.metrics.machine(LEDGER, app.ledger.waiting(), &stats, &status);
+                    let (stats, status) = (directory_stats.stats(), directory_stats.status());
+                    let waiting = app.directory.waiting();
+                    app.metrics.machine(DIRECTORY, waiting, &stats, &status);
+                }),
+                stopped: ended,
+            });
+            for cell in app.cells.iter() {
+                let read = || cell.gateway.read(|cell| cell.config().clone());
+                let known = until_ready(read, cell.engine(), &stopped).await?.value;
+                configure(cell, known, config).await?;
+            }
+            let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
+            app.tell_prices().await.map_err(failed)?;
+            app.tell_classes().await.map_err(failed)?;
+            app.settle_if_manual().await.map_err(failed)?;
+            if config.accept_clock {
+                app.accept_clock("start").await.map_err(failed)?;
+            }
+            if let Some(store) = &storage.store {
+                let noting = keep_noting(Arc::clone(store), storage.machines());
+                spawn_vital("the notes of the manifest", noting);
+            }
+            spawn_vital("the watch of the clock", wall_time::watch(Arc::clone(&app)));
+            spawn_vital("the check of the laws", selfcheck::run(Arc::clone(&app)));
+            spawn_vital("the tidying of rate limits", tidy(Arc::clone(&app)));
+            spawn_vital("the follower of the directory", follow_directory(Arc::clone(&app)));
+            if app.manual.is_none() {
+                let app = Arc::clone(&app);
+                spawn_vital("the teller of prices", async move { app.follow_prices().await });
+            }
+            Ok::<_, StartError>(app)
+        })?;
+        // From here on every machine has a batch, and so has its tail.
+        storage.note(false);
+        Ok(Started { app, root_key, engines: (ledger, directory), storage })
+    }
+}
+
+/// Has the server end when the system asks for it.
+async fn stop_on_signal(stopping: Arc<watch::Sender<bool>>) {
+    signal().await;
+    stopping.send_replace(true);
+}
+
+/// Has the server end when something has ended that only a new process can bring back.
+async fn stop_at_the_end(
+    app: Arc<App>,
+    why: Arc<OnceLock<String>>,
+    stopping: Arc<watch::Sender<bool>>,
+) {
+    // Set here alone.
+    let _ = why.set(until_ended(&app).await);
+    stopping.send_replace(true);
+}
+
+/// Ends streams when the server ends.
+async fn follow_stop(mut stopped: watch::Receiver<bool>, streams: Arc<watch::Sender<bool>>) {
+    if stopped.wait_for(|stopped| *stopped).await.is_ok() {
+        streams.send_replace(true);
+    }
+}
+
+/// Reads the directory again whenever it was taken over, and tells the cells what another server may
+/// not have told them.
+async fn follow_directory(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if app.directory.is_present() || app.directory.follow().await.is_err() {
+            continue;
+        }
+        let told = async {
+            app.tell_prices().await?;
+            app.tell_classes().await
+        };
+        if let Err(failure) = told.await {
+            tracing::warn!(detail = %failure.problem.detail, "prices and classes were not told");
+        }
+    }
+}
+
+/// The name of this machine and the number of this start.
 fn holder() -> String {
-    format!("bursar-{}-{}", std::process::id(), base32(random_bits().into(), 13))
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = if name.trim().is_empty() { "bursar" } else { name.trim() };
+    format!("{name}-{}", base32(random_bits().into(), 13))
 }
 
 /// Waits until a writer has taken over its journal; gives up only when the writer has.
-fn until_serving<C: bursar_engine::Codec>(engine: &Engine<C>) -> Result<(), StartError> {
+fn until_serving<C: bursar_engine::Codec>(
+    engine: &Engine<C>,
+    stopped: &watch::Receiver<bool>,
+) -> Result<(), StartError> {
     let watch = Stopwatch::start();
     let mut told = Duration::ZERO;
     loop {
         match engine.status() {
             Status::Serving | Status::ReadOnly => return Ok(()),
             Status::Stopped(reason) => return Err(StartError::Other(reason)),
+            _ if *stopped.borrow() => return Err(StartError::Interrupted),
             Status::Starting | Status::Waiting(_) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -512,6 +733,7 @@ fn first_record(journal: &dyn Journal) -> Result<Timestamp, String> {
 async fn until_ready<C: bursar_engine::Codec, T, F>(
     ask: impl Fn() -> F,
     engine: &Engine<C>,
+    stopped: &watch::Receiver<bool>,
 ) -> Result<T, StartError>
 where
     F: Future<Output = Result<T, crate::problem::Failure>>,
@@ -522,6 +744,9 @@ where
             Err(failure) => {
                 if let Status::Stopped(reason) = engine.status() {
                     return Err(StartError::Other(reason));
+                }
+                if *stopped.borrow() {
+                    return Err(StartError::Interrupted);
                 }
                 tracing::info!(detail = %failure.problem.detail, "not ready yet");
                 tokio::time::sleep(Duration::from_millis(200)).await;

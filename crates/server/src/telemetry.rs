@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bursar_engine::{Stats, Status, Written};
+use bursar_engine::{Stats, Status, Trouble, Written};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -86,6 +86,8 @@ pub struct Metrics {
     panics: Family<Machine, Gauge>,
     set_aside: Family<Machine, Gauge>,
     longest_turn: Family<Machine, Gauge>,
+    snapshot_failures: Family<Machine, Counter>,
+    renewal_failures: Family<Machine, Counter>,
     serving: Family<Machine, Gauge>,
     appends: Family<Machine, Histogram>,
     batch_sizes: Family<Machine, Histogram>,
@@ -142,6 +144,8 @@ impl Metrics {
             panics: Family::default(),
             set_aside: Family::default(),
             longest_turn: Family::default(),
+            snapshot_failures: Family::default(),
+            renewal_failures: Family::default(),
             serving: Family::default(),
             appends,
             batch_sizes,
@@ -215,6 +219,10 @@ impl Metrics {
         all.register("machine_set_aside", help, self.set_aside.clone());
         let help = "The longest turn of messages in microseconds: for so long other tenants waited";
         all.register("machine_longest_turn_micros", help, self.longest_turn.clone());
+        let help = "Snapshots that could not be stored";
+        all.register("snapshot_failures", help, self.snapshot_failures.clone());
+        let help = "Renewals of a lease that failed";
+        all.register("lease_renewal_failures", help, self.renewal_failures.clone());
         all.register("writer_serving", "1 if the writer answers everything", self.serving.clone());
         all.register_with_unit(
             "journal_append_duration",
@@ -275,6 +283,22 @@ impl Metrics {
         let labels = Machine { machine: machine.to_owned() };
         self.appends.get_or_create(&labels).observe(written.took.as_secs_f64());
         self.batch_sizes.get_or_create(&labels).observe(written.records.into());
+    }
+
+    /// Logs and counts what went wrong without an answer to any caller.
+    pub fn trouble(&self, machine: &str, trouble: &Trouble) {
+        let labels = Machine { machine: machine.to_owned() };
+        match trouble {
+            Trouble::LeaseNotRenewed(error) => {
+                tracing::warn!(machine, %error, "the lease was not renewed");
+                self.renewal_failures.get_or_create(&labels).inc();
+            }
+            Trouble::NotServed(reason) => tracing::warn!(machine, reason, "not served"),
+            Trouble::NoSnapshot(error) => {
+                tracing::error!(machine, %error, "no snapshot: the next start takes longer");
+                self.snapshot_failures.get_or_create(&labels).inc();
+            }
+        }
     }
 
     /// Notes how long a report of a node took, without its wait for orders, and how far its clock
@@ -347,6 +371,8 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use bursar_journal::{Epoch, JournalError, LeaseError};
+
     use super::*;
 
     #[test]
@@ -356,6 +382,9 @@ mod tests {
         metrics.problem("not_found");
         metrics.violation();
         metrics.append(LEDGER, Written { took: Duration::from_micros(150), records: 3 });
+        let error = JournalError::storage("writing a snapshot", "no answer in time");
+        metrics.trouble(LEDGER, &Trouble::NoSnapshot(error.into()));
+        metrics.trouble(LEDGER, &Trouble::LeaseNotRenewed(LeaseError::Lost { epoch: Epoch(1) }));
         let (panics, set_aside) = (4, 1);
         let stats = Stats { replayed: 40, replay_until: 90, panics, set_aside, ..Stats::default() };
         metrics.machine(LEDGER, 0, &stats, &Status::Starting);
@@ -369,6 +398,8 @@ mod tests {
             "bursar_journal_append_duration_seconds_count{machine=\"Ledger\"} 1",
             "bursar_journal_batch_records_sum{machine=\"Ledger\"} 3.0",
             "bursar_replay_position{machine=\"Ledger\"} 40",
+            "bursar_snapshot_failures_total{machine=\"Ledger\"} 1",
+            "bursar_lease_renewal_failures_total{machine=\"Ledger\"} 1",
             "bursar_replay_target{machine=\"Ledger\"} 90",
             "bursar_machine_panics{machine=\"Ledger\"} 4",
             "bursar_machine_set_aside{machine=\"Ledger\"} 1",

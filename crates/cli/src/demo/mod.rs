@@ -66,11 +66,15 @@ fn start_server(listen: SocketAddr, folder: &Path) -> Result<(Server, String, St
     };
     let (sender, receiver) = mpsc::channel();
     let server = std::thread::spawn(move || {
-        start::run(config, |ready| {
-            let key = ready.root_key.clone().unwrap_or_default();
-            // The one who waits for it is there.
-            let _ = sender.send((ready.url.clone(), key));
-        })
+        start::run(
+            config,
+            |_| {},
+            |ready| {
+                let key = ready.root_key.clone().unwrap_or_default();
+                // The one who waits for it is there.
+                let _ = sender.send((ready.url.clone(), key));
+            },
+        )
     });
     match receiver.recv() {
         Ok((url, key)) => Ok((server, url, key)),

@@ -82,3 +82,31 @@ async fn a_job_runs_on_a_postgres_store_and_the_books_verify() {
     assert!(output.status.success(), "{said}");
     assert!(said.contains("cell default"), "{said}");
 }
+
+/// Nothing is written meanwhile: reads and heartbeats come back by themselves.
+#[tokio::test]
+async fn reads_and_agents_survive_a_restart_of_postgresql() {
+    let mut database = servers::TestPostgres::start();
+    let server = Server::on_manual_store(&database.url());
+    furnish(&server).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    database.stop();
+    server.until_status("/readyz", 503).await;
+    let refused = server.call("GET", "/v1/accounts/acme/balance", serde_json::Value::Null).await;
+    refused.problem("unavailable");
+    database.start_again();
+    let watch = std::time::Instant::now();
+    let path = "/v1/accounts/acme/balance";
+    while server.call("GET", path, serde_json::Value::Null).await.status != 200 {
+        assert!(watch.elapsed().as_secs() < 120, "reads do not come back");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    println!("reads came back {} ms after PostgreSQL", watch.elapsed().as_millis());
+    server.until_status("/readyz", 200).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    agent.finish(&server, "j", 0).await;
+    check_charges(&job(&server, "j").await);
+}

@@ -23,6 +23,7 @@ mod retention;
 mod self_check;
 #[allow(dead_code, reason = "the tests of jobs use the rest of it")]
 mod server;
+mod standby;
 mod storage;
 mod system;
 mod terminal;

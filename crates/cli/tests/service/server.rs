@@ -105,8 +105,7 @@ impl Server {
             .spawn()
             .expect("the binary is there");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let line = lines.next().expect("a line").expect("text");
-        let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        let url = until_listening(&mut lines);
         let data = folder.path().to_owned();
         Server {
             child,
@@ -156,8 +155,7 @@ impl Server {
         let arguments = [&["serve", "--listen", "127.0.0.1:0"], flags].concat();
         let mut child = spawn(&arguments);
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let line = lines.next().expect("a line").expect("text");
-        let url = line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        let url = until_listening(&mut lines);
         let file = flags.iter().skip_while(|flag| **flag != "--root-key-file").nth(1);
         let root = std::fs::read_to_string(file.expect("it is named")).expect("it was written");
         let (root, data) = (root.trim().to_owned(), PathBuf::new());
@@ -205,6 +203,30 @@ impl Server {
         self.client = client();
     }
 
+    /// A server that was started elsewhere.
+    pub(crate) fn adopt(child: Child, url: String, root: &str) -> Server {
+        let (root, data) = (root.to_owned(), PathBuf::new());
+        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: None }
+    }
+
+    /// Sends a signal to the process.
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().expect("kill is there");
+        assert!(sent.success());
+    }
+
+    /// Asks until the answer to a request without a key has this status; says what it was.
+    pub(crate) async fn until_status(&self, path: &str, status: u16) -> Value {
+        loop {
+            let answer = self.send("GET", path, Value::Null, "", &[]).await;
+            if answer.status == status {
+                return answer.body;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
     /// Kills the process as a power cut would.
     pub(crate) fn crash(&mut self) {
         self.child.kill().expect("it was running");
@@ -213,9 +235,7 @@ impl Server {
 
     /// Asks it to end, and says how it ended.
     pub(crate) fn terminate(mut self) -> std::process::ExitStatus {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill is there");
-        assert!(sent.success());
+        self.signal("-TERM");
         self.child.wait().expect("it ends")
     }
 
@@ -354,6 +374,18 @@ pub(crate) fn refused(data: &std::path::Path, flags: &[&str]) -> String {
     let words = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(!started && !ended.status.success(), "it started: {words}");
     words
+}
+
+/// The address of a server, once it is ready. After a crash it stands by until the lead runs out.
+fn until_listening(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> String {
+    for line in lines {
+        let line = line.expect("text");
+        match line.strip_prefix("listening on ") {
+            Some(url) => return url.to_owned(),
+            None => assert!(line.starts_with("standby on "), "{line}"),
+        }
+    }
+    panic!("it ended before it was ready");
 }
 
 /// Turns a response into what tests look at.

@@ -8,13 +8,15 @@ use bursar_core::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::PostgresOptions;
+use super::leader::Claim;
 use super::session::{Session, described, stored};
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{JournalError, LeaseError};
 use crate::snapshot::SnapshotMark;
 
 /// Each entry is one version; entries are added at the end and never changed.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
 CREATE TABLE bursar_journal (
   machine text PRIMARY KEY, journal bytea NOT NULL CHECK (length(journal) = 16));
 CREATE TABLE bursar_head (
@@ -34,18 +36,64 @@ CREATE TABLE bursar_snapshot (
   machine text NOT NULL REFERENCES bursar_journal, sequence bigint NOT NULL,
   chunk integer NOT NULL, bytes bytea NOT NULL, PRIMARY KEY (machine, sequence, chunk));
 ALTER TABLE bursar_snapshot ALTER COLUMN bytes SET STORAGE EXTERNAL;
-"];
+",
+    "
+CREATE TABLE bursar_store (
+  only_row boolean PRIMARY KEY CHECK (only_row), journals bigint NOT NULL,
+  term bigint NOT NULL, holder text NOT NULL, url text NOT NULL, until timestamptz NOT NULL)
+  WITH (fillfactor = 20);
+INSERT INTO bursar_store SELECT true, count(*), 0, '', '', '-infinity' FROM bursar_journal;
+",
+];
 
 /// Two servers that start at once take turns by this advisory lock: "bursar" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6275_7273_6172;
 
-/// Checks the server, brings the tables up to date and finds or creates the machine's journal.
+/// Checks the server and the role, and brings the tables up to date.
+pub(super) async fn prepare_store(
+    session: &Session,
+    options: &PostgresOptions,
+) -> Result<(), JournalError> {
+    check_server(session, options).await?;
+    migrate(session).await?;
+    check_rights(session).await?;
+    check_journals(session).await
+}
+
+/// Refuses a database that had more journals than are left: what is missing must not be made anew.
+async fn check_journals(session: &Session) -> Result<(), JournalError> {
+    let rows = session
+        .query(
+            "counting the journals",
+            "SELECT journals, (SELECT count(*) FROM bursar_journal) FROM bursar_store",
+            &[],
+        )
+        .await?;
+    let row = rows.first().ok_or_else(storeless)?;
+    let (created, left) = (number(row, 0), number(row, 1));
+    if left < created {
+        return Err(JournalError::Refused(format!(
+            "{created} journals were created in this database and {left} are left: tables were \
+             emptied; restore the database from a backup"
+        )));
+    }
+    Ok(())
+}
+
+fn leaseless() -> JournalError {
+    JournalError::Damaged { part: "lease", reason: "it is missing".into() }
+}
+
+fn storeless() -> JournalError {
+    JournalError::Damaged { part: "store", reason: "its row is missing".into() }
+}
+
+/// The same, and finds or creates the machine's journal.
 pub(super) async fn prepare(
     session: &Session,
     options: &PostgresOptions,
 ) -> Result<JournalId, JournalError> {
-    check_server(session, options).await?;
-    migrate(session).await?;
+    prepare_store(session, options).await?;
     let fresh = JournalId::random()?;
     let genesis = Head::genesis(fresh);
     session
@@ -55,19 +103,25 @@ pub(super) async fn prepare(
                INSERT INTO bursar_journal VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING machine),
              head AS (
                INSERT INTO bursar_head (machine, sequence, position, hash, epoch)
-               SELECT machine, 0, 0, $3, 0 FROM created)
-             INSERT INTO bursar_lease (machine, epoch, holder, until)
-             SELECT machine, 0, '', '-infinity' FROM created",
+               SELECT machine, 0, 0, $3, 0 FROM created),
+             lease AS (
+               INSERT INTO bursar_lease (machine, epoch, holder, until)
+               SELECT machine, 0, '', '-infinity' FROM created)
+             UPDATE bursar_store SET journals = journals + 1 WHERE EXISTS (SELECT FROM created)",
             &[&options.machine, &&fresh.0[..], &&genesis.hash.0[..]],
         )
         .await?;
     let rows = session
         .query(
             "reading the journal's identity",
-            "SELECT journal FROM bursar_journal WHERE machine = $1",
+            "SELECT journal, EXISTS (SELECT FROM bursar_lease WHERE machine = $1)
+             FROM bursar_journal WHERE machine = $1",
             &[&options.machine],
         )
         .await?;
+    if rows.first().is_some_and(|row| !row.get::<_, bool>(1)) {
+        return Err(leaseless());
+    }
     let id = rows.first().map(|row| row.get::<_, Vec<u8>>(0)).and_then(|id| id.try_into().ok());
     id.map(JournalId).ok_or_else(|| JournalError::Damaged {
         part: "identity",
@@ -76,16 +130,14 @@ pub(super) async fn prepare(
 }
 
 /// Refuses a server that may forget what it acknowledged.
-pub(super) async fn check_server(
-    session: &Session,
-    options: &PostgresOptions,
-) -> Result<(), JournalError> {
+async fn check_server(session: &Session, options: &PostgresOptions) -> Result<(), JournalError> {
     let rows = session
         .query(
             "reading the server's settings",
             "SELECT pg_is_in_recovery(), current_setting('fsync') = 'on',
                     current_setting('full_page_writes') = 'on',
-                    current_setting('synchronous_standby_names') <> ''",
+                    current_setting('synchronous_standby_names') <> '',
+                    current_setting('synchronous_commit') IN ('on', 'remote_apply')",
             &[],
         )
         .await?;
@@ -105,7 +157,56 @@ pub(super) async fn check_server(
              set synchronous_standby_names, or accept the risk with --unsafe-single-postgres",
         );
     }
+    if !row.get::<_, bool>(4) {
+        return refuse(
+            "synchronous_commit is weaker than `on`: a pooler must keep session settings",
+        );
+    }
     Ok(())
+}
+
+/// Refuses a role that may not do what an owner has to do, and tables that are gone.
+async fn check_rights(session: &Session) -> Result<(), JournalError> {
+    let rows = session
+        .query(
+            "reading the role's rights",
+            "SELECT to_regclass(name) IS NULL, name, need, current_user::text
+             FROM (VALUES
+               ('bursar_journal', 'SELECT'), ('bursar_journal', 'INSERT'),
+               ('bursar_head', 'SELECT'), ('bursar_head', 'INSERT'), ('bursar_head', 'UPDATE'),
+               ('bursar_lease', 'SELECT'), ('bursar_lease', 'INSERT'), ('bursar_lease', 'UPDATE'),
+               ('bursar_store', 'SELECT'), ('bursar_store', 'UPDATE'),
+               ('bursar_batch', 'SELECT'), ('bursar_batch', 'INSERT'),
+               ('bursar_snapshot', 'SELECT'), ('bursar_snapshot', 'INSERT'),
+               ('bursar_snapshot', 'UPDATE'), ('bursar_snapshot', 'DELETE')) AS wanted (name, need)
+             WHERE NOT coalesce(has_table_privilege(to_regclass(name), need), false) LIMIT 1",
+            &[],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (gone, table, right, role): (bool, String, String, String) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
+    Err(JournalError::Refused(if gone {
+        format!("the table {table} is missing: restore the database from a backup")
+    } else {
+        format!("the role {role} lacks {right} on {table}: grant it, or make it the owner")
+    }))
+}
+
+/// The checks of [`prepare`], made again while the journal is in use: settings and rights change
+/// under a running server.
+pub(super) async fn check_running(
+    session: &Session,
+    options: &PostgresOptions,
+) -> Result<(), JournalError> {
+    let checked = async {
+        check_server(session, options).await?;
+        check_rights(session).await
+    };
+    checked.await.map_err(|error| match error {
+        JournalError::Refused(reason) => JournalError::Unfit(reason),
+        other => other,
+    })
 }
 
 async fn migrate(session: &Session) -> Result<(), JournalError> {
@@ -151,10 +252,19 @@ fn digest(row: &Row, column: usize, sequence: u64) -> Result<Digest, JournalErro
 }
 
 pub(super) async fn head(session: &Session, machine: &str) -> Result<Head, JournalError> {
+    let (head, _) = ends(session, machine).await?;
+    Ok(head)
+}
+
+/// The head, and the last batch that is stored, 0 if there is none. One statement: another server may
+/// append between two.
+pub(super) async fn ends(session: &Session, machine: &str) -> Result<(Head, u64), JournalError> {
     let rows = session
         .query(
             "reading the head",
-            "SELECT sequence, position, hash FROM bursar_head WHERE machine = $1",
+            "SELECT sequence, position, hash, coalesce(
+               (SELECT max(sequence) FROM bursar_batch WHERE bursar_batch.machine = $1), 0)
+             FROM bursar_head WHERE machine = $1",
             &[&machine],
         )
         .await?;
@@ -162,23 +272,35 @@ pub(super) async fn head(session: &Session, machine: &str) -> Result<Head, Journ
         .first()
         .ok_or_else(|| JournalError::Damaged { part: "head", reason: "it is missing".into() })?;
     let sequence = number(row, 0);
-    Ok(Head { sequence, position: number(row, 1), hash: digest(row, 2, sequence)? })
+    let head = Head { sequence, position: number(row, 1), hash: digest(row, 2, sequence)? };
+    Ok((head, number(row, 3)))
+}
+
+/// Which batches to read at once.
+pub(super) struct Page {
+    pub(super) after: i64,
+    pub(super) until: i64,
+    pub(super) rows: i64,
+    pub(super) bytes: i64,
 }
 
 pub(super) async fn read_page(
     session: &Session,
     machine: &str,
-    after: i64,
-    until: i64,
-    rows: i64,
+    page: Page,
 ) -> Result<VecDeque<StoredBatch>, JournalError> {
     let rows = session
         .query(
             "reading batches",
             "SELECT sequence, first_position, records, epoch, time, previous, hash, payload
-             FROM bursar_batch WHERE machine = $1 AND sequence > $2 AND sequence <= $3
-             ORDER BY sequence LIMIT $4",
-            &[&machine, &after, &until, &rows],
+             FROM (
+               SELECT *, sum(octet_length(payload)) OVER (ORDER BY sequence)
+                         - octet_length(payload) AS bytes_before
+               FROM (SELECT * FROM bursar_batch
+                     WHERE machine = $1 AND sequence > $2 AND sequence <= $3
+                     ORDER BY sequence LIMIT $4) AS next) AS page
+             WHERE bytes_before < $5 ORDER BY sequence",
+            &[&machine, &page.after, &page.until, &page.rows, &page.bytes],
         )
         .await?;
     rows.iter().map(to_batch).collect()
@@ -234,9 +356,8 @@ pub(super) async fn acquire_lease(
             &[&machine],
         )
         .await?;
-    let (holder, remaining_ms) =
-        held.first().map_or((String::new(), 0), |row| (row.get(0), number(row, 1)));
-    Ok(Err(LeaseError::Held { holder, remaining_ms }))
+    let row = held.first().ok_or_else(leaseless)?;
+    Ok(Err(LeaseError::Held { holder: row.get(0), remaining_ms: number(row, 1) }))
 }
 
 /// Sets how long the lease of `epoch` still lasts; false if it is somebody else's by now.
@@ -252,6 +373,48 @@ pub(super) async fn extend_lease(
             "UPDATE bursar_lease SET until = clock_timestamp() + make_interval(secs => $3)
              WHERE machine = $1 AND epoch = $2 RETURNING epoch",
             &[&machine, &stored(epoch.0), &ttl.as_secs_f64()],
+        )
+        .await?;
+    Ok(!rows.is_empty())
+}
+
+/// Takes the lead if no server has it, if it ran out or if the same holder has it.
+pub(super) async fn claim_leadership(
+    session: &Session,
+    holder: &str,
+    url: &str,
+    ttl: Duration,
+) -> Result<Claim, JournalError> {
+    let doing = "asking to lead";
+    let taken = session
+        .query(
+            doing,
+            "UPDATE bursar_store SET term = term + 1, holder = $1, url = $2,
+               until = clock_timestamp() + make_interval(secs => $3)
+             WHERE until < clock_timestamp() OR holder = $1 RETURNING term",
+            &[&holder, &url, &ttl.as_secs_f64()],
+        )
+        .await?;
+    if let Some(row) = taken.first() {
+        return Ok(Claim::Won { term: number(row, 0) });
+    }
+    let held = session.query(doing, "SELECT holder, url FROM bursar_store", &[]).await?;
+    let row = held.first().ok_or_else(storeless)?;
+    Ok(Claim::Held { holder: row.get(0), url: row.get(1) })
+}
+
+/// Sets how long the leader of `term` still leads; false if another one leads by now.
+pub(super) async fn extend_leadership(
+    session: &Session,
+    term: u64,
+    ttl: Duration,
+) -> Result<bool, JournalError> {
+    let rows = session
+        .query(
+            "renewing the lead",
+            "UPDATE bursar_store SET until = clock_timestamp() + make_interval(secs => $2)
+             WHERE term = $1 RETURNING term",
+            &[&stored(term), &ttl.as_secs_f64()],
         )
         .await?;
     Ok(!rows.is_empty())
@@ -311,19 +474,19 @@ pub(super) async fn list_snapshots(
     Ok(rows.iter().map(|row| SnapshotMark { sequence: number(row, 0) }).collect())
 }
 
-/// The bytes of a snapshot, if it is there at all.
-pub(super) async fn get_snapshot(
+/// One part of a snapshot, if it is there.
+pub(super) async fn get_chunk(
     session: &Session,
     machine: &str,
     mark: SnapshotMark,
+    chunk: i32,
 ) -> Result<Option<Vec<u8>>, JournalError> {
     let rows = session
         .query(
             "reading a snapshot",
-            "SELECT bytes FROM bursar_snapshot WHERE machine = $1 AND sequence = $2 ORDER BY chunk",
-            &[&machine, &stored(mark.sequence)],
+            "SELECT bytes FROM bursar_snapshot WHERE machine = $1 AND sequence = $2 AND chunk = $3",
+            &[&machine, &stored(mark.sequence), &chunk],
         )
         .await?;
-    let bytes = rows.iter().flat_map(|row| row.get::<_, Vec<u8>>(0)).collect::<Vec<_>>();
-    Ok((!rows.is_empty()).then_some(bytes))
+    Ok(rows.first().map(|row| row.get(0)))
 }

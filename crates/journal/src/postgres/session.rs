@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as blocking;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Socket, Statement};
@@ -30,6 +31,8 @@ pub(super) fn stored(number: u64) -> i64 {
 pub(super) struct Session {
     pub(super) client: Client,
     warned: Arc<AtomicBool>,
+    /// An answer did not come in time.
+    abandoned: AtomicBool,
 }
 
 impl Session {
@@ -43,18 +46,28 @@ impl Session {
         };
         client
             .batch_execute(
-                "SET lc_messages = 'C'; SET synchronous_commit = on; SET client_min_messages = warning;
+                "SET synchronous_commit = on; SET client_min_messages = warning;
                  SET default_transaction_isolation = 'read committed'; SET statement_timeout = 0",
             )
             .await
             .map_err(|error| described("setting up the session", &error))?;
         warned.store(false, Ordering::SeqCst);
-        Ok(Session { client, warned })
+        Ok(Session { client, warned, abandoned: AtomicBool::new(false) })
     }
 
     /// Whether the server warned since the connection was set up.
     pub(super) fn warned(&self) -> bool {
         self.warned.load(Ordering::SeqCst)
+    }
+
+    /// Not to be used again.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the connection ended or can no longer be believed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.client.is_closed() || self.warned() || self.abandoned.load(Ordering::SeqCst)
     }
 
     /// Runs one statement and refuses an answer that came with a warning.
@@ -88,7 +101,7 @@ where
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
             if let AsyncMessage::Notice(notice) = message
-                && notice.severity() == "WARNING"
+                && is_warning(&notice)
             {
                 // Set before the answer that follows on the wire is handed out.
                 seen.store(true, Ordering::SeqCst);
@@ -96,6 +109,17 @@ where
         }
     });
     Ok(client)
+}
+
+/// Whether a notice is a warning, by the severity that is not translated: messages come in the
+/// server's language. A server that does not say it counts as one that warns.
+fn is_warning(notice: &DbError) -> bool {
+    match notice.parsed_severity() {
+        Some(Severity::Notice | Severity::Debug | Severity::Info | Severity::Log) => false,
+        Some(Severity::Warning | Severity::Error | Severity::Fatal | Severity::Panic) | None => {
+            true
+        }
+    }
 }
 
 /// The server's own words, which the driver keeps behind `source`.
@@ -131,29 +155,34 @@ struct Job {
 /// Sends appends down one connection, in the order in which they were begun.
 pub(super) struct Appender {
     jobs: mpsc::Sender<Job>,
+    /// Gone once an outcome was not known.
+    session: Weak<Session>,
 }
 
 impl Appender {
     /// Starts the task that owns `session`. It ends, and with it the connection, at the first
     /// outcome that is not known.
-    pub(super) async fn start(
-        session: Session,
-        machine: &str,
-        deadline: Duration,
-    ) -> Result<Appender, JournalError> {
+    pub(super) async fn start(session: Session, machine: &str, deadline: Duration) -> Appender {
         let statement = session.client.prepare(APPEND).await;
         let (jobs, queue) = mpsc::channel(PIPELINE_DEPTH);
         // Before the first open the tables may be missing: the statement is prepared when used.
         let statement = statement.ok();
+        let session = Arc::new(session);
+        let kept = Arc::downgrade(&session);
         let lane = Lane {
-            session: Arc::new(session),
+            session,
             machine: machine.to_owned(),
             deadline,
             statement,
             flying: VecDeque::new(),
         };
         tokio::spawn(lane.run(queue));
-        Ok(Appender { jobs })
+        Appender { jobs, session: kept }
+    }
+
+    /// Whether nothing can be appended any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.session.upgrade().is_none_or(|session| session.is_broken())
     }
 
     pub(super) fn begin(&self, epoch: Epoch, expected: Head, batch: Batch) -> Pending {
@@ -318,7 +347,7 @@ async fn append(
 /// Only a full disk is a known outcome: PostgreSQL has aborted the statement.
 fn refused(error: &tokio_postgres::Error) -> AppendError {
     match error.as_db_error() {
-        Some(reason) if *reason.code() == tokio_postgres::error::SqlState::DISK_FULL => {
+        Some(reason) if *reason.code() == SqlState::DISK_FULL => {
             AppendError::Full(reason.to_string())
         }
         _ => AppendError::Unknown(described("appending a batch", error).to_string()),

@@ -15,8 +15,14 @@ static NEXT_PORT: AtomicU32 = AtomicU32::new(54_000);
 pub struct TestPostgres {
     directory: TempDir,
     port: u32,
+    arguments: Vec<String>,
     server: Child,
 }
+
+/// Who administers the servers. Everything under test connects as an ordinary role that owns its
+/// database and nothing else.
+const ADMINISTRATOR: &str = "administrator";
+const ORDINARY: &str = "bursar";
 
 fn binaries() -> PathBuf {
     let found = fs::read_dir("/usr/lib/postgresql").ok().and_then(|versions| {
@@ -58,7 +64,7 @@ fn run(command: &mut Command) {
 impl TestPostgres {
     /// A new, empty primary with `fsync` on.
     pub fn start() -> TestPostgres {
-        Self::launch(Self::initialized(), &["-h", ""])
+        Self::launch(Self::initialized(), &["-h", ""]).with_a_database()
     }
 
     /// The same, on a port of this machine, where it encrypts if it has a certificate and its key.
@@ -71,7 +77,19 @@ impl TestPostgres {
             Self::put(&data.join("server.key"), key);
             arguments.extend(["-c", "ssl=on"]);
         }
-        Self::launch(directory, &arguments)
+        Self::launch(directory, &arguments).with_a_database()
+    }
+
+    /// An ordinary role, and a database that it owns.
+    fn with_a_database(self) -> TestPostgres {
+        let statements = [
+            format!("CREATE ROLE {ORDINARY} LOGIN"),
+            format!("CREATE DATABASE {ORDINARY} OWNER {ORDINARY}"),
+        ];
+        for statement in statements {
+            self.sql_in("postgres", &statement);
+        }
+        self
     }
 
     /// A file that only the server's user may read.
@@ -89,7 +107,7 @@ impl TestPostgres {
         let directory = Self::open_directory();
         let data = directory.path().join("data");
         run(unprivileged(&binaries().join("initdb")).arg("-D").arg(&data).args([
-            "--username=bursar",
+            &format!("--username={ADMINISTRATOR}"),
             "--auth=trust",
             "--encoding=UTF8",
             "--no-locale",
@@ -102,7 +120,7 @@ impl TestPostgres {
     pub fn standby(&self, name: &str) -> TestPostgres {
         let directory = Self::open_directory();
         let source = format!(
-            "host={} port={} user=bursar application_name={name}",
+            "host={} port={} user={ADMINISTRATOR} application_name={name}",
             self.directory.path().display(),
             self.port
         );
@@ -126,22 +144,45 @@ impl TestPostgres {
             ["-h", ""] => NEXT_PORT.fetch_add(1, Ordering::Relaxed),
             _ => free_port(),
         };
-        let log = fs::File::create(directory.path().join("log")).expect("the directory is ours");
-        let server = unprivileged(&binaries().join("postgres"))
+        let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+        let server = Self::spawn(&directory, port, &arguments);
+        let postgres = TestPostgres { directory, port, arguments, server };
+        postgres.wait_until_ready();
+        postgres
+    }
+
+    fn spawn(directory: &TempDir, port: u32, arguments: &[String]) -> Child {
+        let log = fs::File::options().create(true).append(true).open(directory.path().join("log"));
+        unprivileged(&binaries().join("postgres"))
             .arg("-D")
             .arg(directory.path().join("data"))
             .arg("-k")
             .arg(directory.path())
-            .args(["-p", &port.to_string(), "-c", "max_connections=50"])
+            .args(["-p", &port.to_string(), "-c", "max_connections=80"])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(log.expect("the directory is ours"))
             .spawn()
-            .expect("the server starts");
-        let postgres = TestPostgres { directory, port, server };
-        postgres.wait_until_ready();
-        postgres
+            .expect("the server starts")
+    }
+
+    /// Ends the server: connections are cut, nothing is lost.
+    pub fn stop(&mut self) {
+        self.signal(nix::sys::signal::Signal::SIGINT);
+        self.server.wait().expect("it is ours");
+    }
+
+    /// Starts it again after [`TestPostgres::stop`].
+    pub fn start_again(&mut self) {
+        self.server = Self::spawn(&self.directory, self.port, &self.arguments);
+        self.wait_until_ready();
+    }
+
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        // To the postmaster itself: `setpriv` executes it in its own place.
+        let id = i32::try_from(self.server.id()).expect("process ids are small");
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(id), signal);
     }
 
     fn wait_until_ready(&self) {
@@ -156,21 +197,27 @@ impl TestPostgres {
         }
     }
 
-    /// How to connect over TCP, in libpq's words.
+    /// How to connect over TCP as the ordinary role, in libpq's words.
     pub fn url_by_port(&self, host: &str) -> String {
-        format!("host={host} port={} user=bursar dbname=postgres", self.port)
+        format!("host={host} port={} user={ORDINARY} dbname={ORDINARY}", self.port)
     }
 
-    /// How to connect, in libpq's words.
+    /// How to connect as the ordinary role, in libpq's words.
     pub fn url(&self) -> String {
         let host = self.directory.path().display();
-        format!("host={host} port={} user=bursar dbname=postgres", self.port)
+        format!("host={host} port={} user={ORDINARY} dbname={ORDINARY}", self.port)
     }
 
     /// Runs SQL as an administrator and gives the answer's text.
     pub fn sql(&self, sql: &str) -> String {
+        self.sql_in(ORDINARY, sql)
+    }
+
+    fn sql_in(&self, database: &str, sql: &str) -> String {
+        let host = self.directory.path().display();
+        let url = format!("host={host} port={} user={ADMINISTRATOR} dbname={database}", self.port);
         let output = Command::new(binaries().join("psql"))
-            .args(["--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", sql, &self.url()])
+            .args(["--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", sql, &url])
             .output()
             .expect("psql starts");
         let text = String::from_utf8_lossy(&output.stderr);
@@ -191,10 +238,7 @@ impl TestPostgres {
 
 impl Drop for TestPostgres {
     fn drop(&mut self) {
-        // SIGQUIT to the postmaster itself: `setpriv` executes it in its own place.
-        let id = i32::try_from(self.server.id()).expect("process ids are small");
-        let id = nix::unistd::Pid::from_raw(id);
-        let _ = nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGQUIT);
+        self.signal(nix::sys::signal::Signal::SIGQUIT);
         let _ = self.server.wait();
     }
 }

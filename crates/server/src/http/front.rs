@@ -44,7 +44,7 @@ impl Front {
         let (priority, may_wait) = (asked.priority, asked.may_wait());
         let work = async {
             let (parts, body) = request.into_parts();
-            let (principal, limits) = match admit(&self.app, &parts.headers, priority) {
+            let (principal, limits) = match admit(&self.app, &parts.headers, priority).await {
                 Ok(admitted) => admitted,
                 Err(failure) => return failure.into_response(),
             };

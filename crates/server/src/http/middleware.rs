@@ -183,7 +183,7 @@ pub(super) async fn authenticate(
     next: Next,
 ) -> Result<Response, Failure> {
     let priority = priority(request.method().as_str(), &route_of(&request));
-    let (principal, limits) = admit(&app, request.headers(), priority)?;
+    let (principal, limits) = admit(&app, request.headers(), priority).await?;
     request.extensions_mut().insert(principal.clone());
     let mut response = while_key_works(&app, &principal, priority, next.run(request)).await?;
     response.headers_mut().extend(limits);
@@ -209,7 +209,7 @@ pub(super) async fn while_key_works(
 }
 
 /// Who asks, and what the answer says of their limits.
-pub(super) fn admit(
+pub(super) async fn admit(
     app: &App,
     headers: &HeaderMap,
     priority: Priority,
@@ -217,6 +217,7 @@ pub(super) fn admit(
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let authorization = values.next().and_then(|value| value.to_str().ok());
     let authorization = authorization.filter(|_| values.next().is_none());
+    app.directory.follow().await?;
     let directory = app.directory.current();
     let principal = auth::authenticate(authorization, &app.root, &directory, app.clock.now())?;
     tracing::debug!(key = %principal.id, "authenticated");

@@ -48,6 +48,11 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         ready &= shown == "serving";
         machines.insert(machine, shown.into());
     }
+    // Keys are looked up in it: without it no request is answered.
+    if let Err(failure) = app.directory.follow().await {
+        ready = false;
+        machines.insert("keys".to_owned(), failure.problem.detail.clone().into());
+    }
     if let Some(failure) = app.cells.courier_failure() {
         tracing::error!(%failure, "messages between machines do not arrive");
         ready = false;

@@ -1,0 +1,72 @@
+//! Who hears of durable writes and of trouble.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_journal::LeaseError;
+
+use crate::error::ReplayError;
+
+/// One durable write.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// How long it took.
+    pub took: Duration,
+    /// Records in it.
+    pub records: u32,
+}
+
+/// What went wrong without an answer to any caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A lease was not renewed. Trust ends soon unless a later renewal succeeds.
+    LeaseNotRenewed(LeaseError),
+    /// The machine is not served, and why. Repeated only when the reason changes.
+    NotServed(String),
+    /// A snapshot was not stored. The next start takes longer; nothing is lost.
+    NoSnapshot(ReplayError),
+}
+
+type Hears<T> = Option<Arc<dyn Fn(T) + Send + Sync>>;
+
+/// Called on threads of the engine after every durable write and with every trouble. Must not block.
+#[derive(Clone, Default)]
+pub struct Observer {
+    written: Hears<Written>,
+    trouble: Hears<Trouble>,
+}
+
+impl Observer {
+    /// Has `observe` called after every durable write.
+    pub fn new(observe: impl Fn(Written) + Send + Sync + 'static) -> Observer {
+        Observer { written: Some(Arc::new(observe)), trouble: None }
+    }
+
+    /// Has `observe` called with every trouble as well.
+    #[must_use]
+    pub fn with_trouble(mut self, observe: impl Fn(Trouble) + Send + Sync + 'static) -> Observer {
+        self.trouble = Some(Arc::new(observe));
+        self
+    }
+
+    pub(crate) fn tell(&self, written: Written) {
+        if let Some(observe) = &self.written {
+            observe(written);
+        }
+    }
+
+    /// Reports a trouble.
+    pub fn trouble(&self, trouble: Trouble) {
+        if let Some(observe) = &self.trouble {
+            observe(trouble);
+        }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (written, trouble) = (self.written.is_some(), self.trouble.is_some());
+        f.debug_struct("Observer").field("written", &written).field("trouble", &trouble).finish()
+    }
+}
