@@ -1,13 +1,12 @@
 //! Where time comes from. The only file that reads a clock.
 //!
 //! A machine's time never runs back and never stands still. While the wall clock cannot be followed,
-//! time goes on at nine tenths of the monotonic clock, so that usage is metered and leases end, and an
-//! alarm is up:
-//! - The wall clock is behind what was journaled or said already. It is followed again as soon as it
-//!   has caught up.
+//! time goes on by the monotonic clock, so that usage is metered and leases end, and an alarm is up:
+//! - The wall clock is behind what was journaled or said already. Time goes on at nine tenths of the
+//!   monotonic clock, and the wall clock is followed again as soon as it has caught up.
 //! - The wall clock jumped ahead by more than two seconds against the monotonic one. Which of the two
-//!   is right is not known, so nothing may expire by it: it is followed again when the clocks agree or
-//!   when an operator accepts the new time.
+//!   is right is not known, so nothing may expire by it: time goes on with the monotonic clock. The
+//!   wall clock is followed again when the clocks agree or when an operator accepts the new time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ use bursar_core::time::Timestamp;
 const DIVERGENCE_MS: i64 = 2_000;
 /// How long one comparison of the clocks lasts; slow drift is forgiven after that.
 const ANCHOR_MS: i64 = 60_000;
-/// How fast time goes on without the wall clock, as a fraction of the monotonic clock.
+/// How fast time goes on while the wall clock is behind, as a fraction of the monotonic clock.
 const SLOW: (i64, i64) = (9, 10);
 
 /// Tells the time to a machine.
@@ -37,7 +36,13 @@ pub trait Clock: Send + Sync + 'static {
     fn at_least(&self, _journaled: Timestamp) {}
 
     /// Takes the wall clock's word: an operator has looked at it.
-    fn accept(&self) {}
+    ///
+    /// # Errors
+    /// By how many milliseconds it is behind what was told already, if that is too much: then its word
+    /// cannot be taken.
+    fn accept(&self) -> Result<(), i64> {
+        Ok(())
+    }
 }
 
 /// The wall clock is not followed.
@@ -64,22 +69,25 @@ struct Watch {
     told: i64,
     /// The monotonic clock when that was told.
     told_at: i64,
-    /// From where time goes on slowly, while it does.
-    slow: Option<Slow>,
+    /// How time goes on by the monotonic clock, while it does.
+    alone: Option<Alone>,
     alarm: Option<ClockAlarm>,
 }
 
-/// Time that goes on by the monotonic clock alone.
+/// Time that goes on by the monotonic clock alone, from an instant on.
 #[derive(Copy, Clone, Debug)]
-struct Slow {
+struct Alone {
     told: i64,
     monotonic: i64,
+    /// At [`SLOW`], so that the wall clock catches up.
+    slowly: bool,
 }
 
-impl Slow {
+impl Alone {
     fn at(self, monotonic: i64) -> i64 {
         let elapsed = monotonic.saturating_sub(self.monotonic).max(0);
-        self.told.saturating_add(elapsed.saturating_mul(SLOW.0) / SLOW.1)
+        let passed = if self.slowly { elapsed.saturating_mul(SLOW.0) / SLOW.1 } else { elapsed };
+        self.told.saturating_add(passed)
     }
 }
 
@@ -92,22 +100,31 @@ impl Watch {
         if !jumped && (elapsed >= ANCHOR_MS || jump < -DIVERGENCE_MS) {
             self.anchor = read;
         }
-        let from = Slow { told: self.told, monotonic: self.told_at };
-        let slow = self.slow.unwrap_or(from);
-        let reached = slow.at(read.monotonic).max(self.told);
-        let behind = if self.slow.is_some() { reached } else { self.told } - read.wall;
-        if jumped || behind > 0 {
-            self.slow = Some(slow);
-            self.told = reached;
+        let behind = match self.alone {
+            Some(slow) if slow.slowly => slow.at(read.monotonic),
+            _ => self.told,
+        } - read.wall;
+        if behind > 0 || jumped {
+            self.go_alone(read.monotonic, behind > 0);
+            let behind = self.told - read.wall;
             let ahead_ms = if jumped { jump } else { -behind };
             self.alarm = (jumped || behind > DIVERGENCE_MS).then_some(ClockAlarm { ahead_ms });
         } else {
-            self.slow = None;
+            self.alone = None;
             self.alarm = None;
             self.told = read.wall;
         }
         self.told_at = read.monotonic;
         Timestamp::from_millis(self.told)
+    }
+
+    /// Goes on without the wall clock. The pace is counted from where it began, so that nothing is lost
+    /// by rounding.
+    fn go_alone(&mut self, monotonic: i64, slowly: bool) {
+        let from = Alone { told: self.told, monotonic: self.told_at, slowly };
+        let alone = self.alone.filter(|alone| alone.slowly == slowly).unwrap_or(from);
+        self.alone = Some(alone);
+        self.told = alone.at(monotonic).max(self.told);
     }
 }
 
@@ -157,7 +174,7 @@ impl WallClock {
         let start = monotonic_start();
         let anchor = read(start);
         let (told, told_at) = (anchor.wall, anchor.monotonic);
-        let watch = Mutex::new(Watch { anchor, told, told_at, slow: None, alarm: None });
+        let watch = Mutex::new(Watch { anchor, told, told_at, alone: None, alarm: None });
         WallClock { start, read, watch }
     }
 
@@ -182,8 +199,11 @@ impl Clock for WallClock {
     fn until(&self, deadline: Timestamp) -> Option<Duration> {
         let millis = deadline.millis_since(self.now());
         // While time goes slowly it takes longer, and the wall clock may be followed again any moment.
-        let slow = self.watch().slow.is_some();
-        let millis = if slow { (millis + millis / 8 + 1).min(1_000) } else { millis };
+        let millis = match self.watch().alone {
+            Some(alone) if alone.slowly => (millis + millis / 8 + 1).min(1_000),
+            Some(_) => millis.min(1_000),
+            None => millis,
+        };
         Some(Duration::from_millis(millis.cast_unsigned()))
     }
 
@@ -195,13 +215,20 @@ impl Clock for WallClock {
         let read = (self.read)(self.start);
         let mut watch = self.watch();
         if watch.told < journaled.millis() {
-            (watch.told, watch.told_at, watch.slow) = (journaled.millis(), read.monotonic, None);
+            (watch.told, watch.told_at, watch.alone) = (journaled.millis(), read.monotonic, None);
         }
     }
 
-    fn accept(&self) {
+    fn accept(&self) -> Result<(), i64> {
         let read = (self.read)(self.start);
-        self.watch().anchor = read;
+        let mut watch = self.watch();
+        let behind = watch.read(read).millis() - read.wall;
+        if behind > DIVERGENCE_MS {
+            return Err(behind);
+        }
+        watch.anchor = read;
+        watch.read(read);
+        Ok(())
     }
 }
 
@@ -285,12 +312,19 @@ mod tests {
         tick(&readings, 1_000, 1_000);
         assert_eq!(clock.now().millis(), 101_000);
         tick(&readings, 3_600_000, 10);
-        assert_eq!(clock.now().millis(), 101_009);
+        assert_eq!(clock.now().millis(), 101_010);
         assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: 3_599_990 }));
         tick(&readings, 5_000, 5_000);
-        assert_eq!(clock.now().millis(), 105_509, "what runs is metered");
-        clock.accept();
-        assert_eq!(clock.now().millis(), 3_706_000);
+        assert_eq!(clock.now().millis(), 106_010, "what runs is metered in full");
+        // Read by read too: nothing is lost by rounding.
+        for _ in 0..1_000 {
+            tick(&readings, 1, 1);
+            clock.now();
+        }
+        assert_eq!(clock.now().millis(), 107_010);
+        assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: 3_599_990 }));
+        assert_eq!(clock.accept(), Ok(()));
+        assert_eq!(clock.now().millis(), 3_707_000);
         assert_eq!(clock.alarm(), None);
     }
 
@@ -298,7 +332,7 @@ mod tests {
     fn a_jump_that_is_taken_back_heals_by_itself() {
         let (readings, clock) = rigged();
         tick(&readings, 400_000, 10);
-        assert_eq!(clock.now().millis(), 100_009);
+        assert_eq!(clock.now().millis(), 100_010);
         assert!(clock.alarm().is_some());
         tick(&readings, -399_500, 490);
         assert_eq!(clock.now().millis(), 100_500);
@@ -336,6 +370,37 @@ mod tests {
         assert_eq!(clock.now().millis(), 718_000);
         tick(&readings, 10_000_000, 10_000_000);
         assert_eq!(clock.now().millis(), 10_120_000);
+        assert_eq!(clock.alarm(), None);
+    }
+
+    #[test]
+    fn a_clock_that_jumped_and_is_still_behind_is_caught_up_with() {
+        let (readings, clock) = rigged();
+        clock.at_least(Timestamp::from_millis(700_000));
+        assert_eq!(clock.now().millis(), 700_000);
+        tick(&readings, 310_000, 10_000);
+        assert_eq!(clock.now().millis(), 709_000, "slowly: it is behind");
+        assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: 300_000 }));
+        tick(&readings, 1_010_000, 10_000);
+        assert_eq!(clock.now().millis(), 719_000, "in full: it is not behind any more");
+        tick(&readings, 10_000, 10_000);
+        assert_eq!(clock.now().millis(), 729_000);
+        assert!(clock.alarm().is_some(), "it jumped");
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_cannot_be_accepted() {
+        let (readings, clock) = rigged();
+        clock.at_least(Timestamp::from_millis(700_000));
+        assert_eq!(clock.accept(), Err(600_000));
+        tick(&readings, 310_000, 10_000);
+        assert_eq!(clock.accept(), Err(299_000));
+        assert!(clock.alarm().is_some(), "it is as it was");
+        tick(&readings, 297_000, 0);
+        assert_eq!(clock.accept(), Ok(()), "two seconds are nothing");
+        assert_eq!(clock.alarm(), None);
+        tick(&readings, 5_000_000, 5_000_000);
+        clock.now();
         assert_eq!(clock.alarm(), None);
     }
 

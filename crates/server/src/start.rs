@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bursar_api::Code;
 use bursar_core::cell::{self, CellConfig, Origin};
 use bursar_core::directory::{Command, Secret};
 use bursar_core::ledger::answer::Reply;
@@ -625,7 +626,12 @@ impl Started {
             app.tell_classes().await.map_err(failed)?;
             app.settle_if_manual().await.map_err(failed)?;
             if config.accept_clock {
-                app.accept_clock("start").await.map_err(failed)?;
+                match app.accept_clock("start").await {
+                    Err(refused) if refused.problem.code == Code::Conflict => {
+                        tracing::error!("--accept-clock: {}", refused.problem.detail);
+                    }
+                    other => other.map(drop).map_err(failed)?,
+                }
             }
             if let Some(store) = &storage.store {
                 let noting = keep_noting(Arc::clone(store), storage.machines());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bursar_api::Code;
 use bursar_core::ledger::Envelope;
 use bursar_core::ledger::command::{Command, Policy};
 use bursar_core::time::Timestamp;
@@ -13,8 +14,9 @@ use crate::problem::Failure;
 
 /// How often the clock is looked at, for the log.
 const LOOK: Duration = Duration::from_secs(1);
-/// What an operator does once the clock is right.
-const WAY_OUT: &str = "set this machine's clock right, then `bursar admin accept-clock`, or restart with --accept-clock";
+/// What an operator does about it.
+const WAY_OUT: &str = "look at this machine's clock. If it is right as it is now: `bursar admin accept-clock`, \
+     or restart with --accept-clock. If it is wrong: set it right and accept nothing while it is behind";
 
 /// What is wrong with the time, in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +42,7 @@ impl App {
     pub fn time_trouble(&self) -> TimeTrouble {
         let clock = self.clock.alarm().map(|alarm| match alarm.ahead_ms {
             ahead if ahead > 0 => "it jumped ahead and is not followed until it is accepted; time \
-                goes on at 90 % of the monotonic clock"
+                goes on with the monotonic clock"
                 .to_owned(),
             _ => "it is behind the last record and is followed again once it has caught up; time \
                 goes on at 90 % of the monotonic clock"
@@ -63,8 +65,12 @@ impl App {
     }
 
     /// Believes the wall clock: an operator has looked at it. What waited to expire expires.
+    ///
+    /// # Errors
+    /// Refuses while the wall clock is behind the time of the records: what waits would expire by the
+    /// very time that it does not confirm.
     pub async fn accept_clock(&self, actor: &str) -> Result<Timestamp, Failure> {
-        self.clock.accept();
+        self.clock.accept().map_err(behind)?;
         let policy = self.ledger.read(|ledger| *ledger.policy()).await?;
         if !policy.value.expiry_waits {
             return Ok(policy.at);
@@ -76,6 +82,17 @@ impl App {
         tracing::warn!(actor, "the clock was accepted; grants expire again");
         Ok(seen.at)
     }
+}
+
+fn behind(millis: i64) -> Failure {
+    let detail = format!(
+        "the wall clock is {} s behind the time of the records, so it cannot be accepted: what waits \
+         to expire would expire by a time that has not come. Nothing was changed. If the clock is \
+         wrong, set it right; if it is right, wait until it has caught up, or restore a backup from \
+         before it was wrong",
+        millis / 1_000
+    );
+    Failure::new(Code::Conflict, detail)
 }
 
 /// Says in the log whenever something about the time goes wrong or is right again.
