@@ -35,7 +35,9 @@ use files::{LockFile, SnapshotFiles};
 use rows::{ReaderPool, Rows};
 use tail::{Occupied, Tail, Waiting, WriteError};
 
-pub use inspect::{Expected, Inspected, import, inspect, is_begun, tail_file, truncate};
+pub use inspect::{
+    Expected, Inspected, import, inspect, is_begun, tail_file, tail_was_written, truncate,
+};
 
 /// How to open a SQLite journal.
 #[derive(Clone, Debug)]

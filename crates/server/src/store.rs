@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use bursar_core::digest::Digest;
-use bursar_journal::sqlite::{Expected, inspect, is_begun};
+use bursar_journal::sqlite::{Expected, inspect, is_begun, tail_was_written};
 use bursar_journal::{Head, JournalError, JournalId};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub struct Machine {
     pub name: String,
     /// Which journal it has; absent while it is being created.
     pub journal: Option<String>,
-    /// Whether a tail lies beside the file.
+    /// Whether the tail beside the file holds a frame: then one without any was emptied.
     pub tail: bool,
     /// A batch that its journal has.
     pub head: Option<Bound>,
@@ -57,6 +57,10 @@ pub struct Manifest {
     pub incarnation_base: u32,
     /// Whether the server ended in order: then the heads are where the journals end.
     pub clean: bool,
+    /// Whether this is a backup: it is restored, never served, or agents of the future that was lost
+    /// would be taken for those of this store.
+    #[serde(default)]
+    pub backup: bool,
     /// The machines, by name.
     pub machines: Vec<Machine>,
 }
@@ -93,7 +97,8 @@ impl Manifest {
     pub fn new() -> Result<Manifest, JournalError> {
         let store = JournalId::random()?.to_string();
         let machines = Vec::new();
-        Ok(Manifest { format: FORMAT, store, incarnation_base: 0, clean: false, machines })
+        let (incarnation_base, clean, backup) = (0, false, false);
+        Ok(Manifest { format: FORMAT, store, incarnation_base, clean, backup, machines })
     }
 
     /// Reads the manifest of a folder, if it has one.
@@ -188,6 +193,11 @@ impl Manifest {
         known.eq(heads.iter().map(|(_, head)| Some(*head)))
     }
 
+    /// Whether a machine's tail is known to hold a frame. Nothing ever takes it away.
+    fn needs_tail(&self, name: &str) -> bool {
+        self.machines.iter().any(|machine| machine.name == name && machine.tail)
+    }
+
     fn lists(&self, name: &str) -> bool {
         self.machines.iter().any(|machine| machine.name == name)
     }
@@ -207,7 +217,8 @@ fn journal_files(folder: &Path) -> Result<Vec<String>, JournalError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        let Some((machine, rest)) = name.to_str().and_then(|name| name.split_once(".db")) else {
+        // The last one: a region's name may have it in it as well.
+        let Some((machine, rest)) = name.to_str().and_then(|name| name.rsplit_once(".db")) else {
             continue;
         };
         let is_ours = machine.starts_with("ledger-")
@@ -241,6 +252,13 @@ impl Store {
         make_folder(folder)?;
         let lock = lock(folder)?;
         let (manifest, was_clean) = match Manifest::read(folder)? {
+            Some(manifest) if manifest.backup => {
+                let folder = folder.display();
+                return Err(JournalError::Refused(format!(
+                    "{folder}: it is a backup, which is not served. Nothing was changed. Restore it \
+                     first: bursar admin restore {folder} --data DIR"
+                )));
+            }
             Some(manifest) => {
                 let heads = manifest.check(folder)?;
                 let was_clean = manifest.clean && manifest.ends_at(&heads);
@@ -274,9 +292,16 @@ impl Store {
         heads: &[(String, JournalId, Head)],
         clean: bool,
     ) -> Result<(), JournalError> {
+        let mut tails = Vec::new();
+        for (name, id, _) in heads {
+            tails.push(tail_was_written(&Manifest::file(&self.folder, name), *id)?);
+        }
         self.change(|manifest| {
             manifest.clean = clean;
-            heads.iter().for_each(|(name, id, head)| manifest.note(name, *id, *head, true));
+            for ((name, id, head), written) in heads.iter().zip(tails) {
+                let tail = written || manifest.needs_tail(name);
+                manifest.note(name, *id, *head, tail);
+            }
         })
     }
 
@@ -333,3 +358,6 @@ fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
     }
     Ok(manifest)
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,6 +49,12 @@ pub fn tail_file(path: &Path) -> PathBuf {
     beside(path, "-tail")
 }
 
+/// Whether the tail of journal `id` beside this file ever held a frame. It may have held none: a last
+/// batch that is larger than the tail goes into the database at once.
+pub fn tail_was_written(path: &Path, id: JournalId) -> Result<bool, JournalError> {
+    Ok(tail_file(path).exists() && Tail::open_read_only(path, id)?.was_written()?)
+}
+
 /// Refuses files that are missing, emptied, of another journal, older than they were, or of another
 /// past. Writes nothing.
 pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, JournalError> {
