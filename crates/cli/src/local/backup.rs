@@ -138,6 +138,7 @@ fn conclude(making: Making, known: Option<Manifest>, bar: &Bar) -> Result<Report
     };
     manifest.machines.clear();
     manifest.clean = true;
+    manifest.backup = true;
     for (name, id, head) in &heads {
         manifest.note(name, *id, *head, false);
     }
@@ -153,12 +154,14 @@ pub(super) fn restore(backup: &Path, data: &Path, bar: &Bar) -> Result<Report, F
         let next = "give the folder that `bursar admin backup` made";
         return Err(Failure::new(backup.display(), reason).with_next(next));
     };
-    manifest.check(backup)?;
+    let known = manifest.check(backup)?;
     let making = Making::begin(data)?;
     for machine in machines(backup)? {
         let copy = Manifest::file(making.path(), &machine);
         fs::copy(Manifest::file(backup, &machine), &copy)?;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+        let end = known.iter().find(|(name, _)| *name == machine).map(|(_, head)| *head);
+        check_end(backup, &copy, end)?;
     }
     if backup.join(KEY).is_file() {
         copy_key(&backup.join(KEY), making.path())?;
@@ -170,12 +173,28 @@ pub(super) fn restore(backup: &Path, data: &Path, bar: &Bar) -> Result<Report, F
     let mut restored = Manifest::new()?;
     restored.incarnation_base = seconds_since_2020().max(manifest.incarnation_base + 1);
     for (name, id, head) in &heads {
-        restored.note(name, *id, *head, true);
+        let tail = sqlite::tail_was_written(&Manifest::file(making.path(), name), *id)?;
+        restored.note(name, *id, *head, tail);
     }
     restored.clean = true;
     restored.write(making.path())?;
     making.finish()?;
     Ok(report)
+}
+
+/// Refuses a copy that lacks what lay beside the file in the folder: a backup has nothing there.
+fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), Failure> {
+    if sqlite::inspect(copy, None).is_ok_and(|copied| Some(copied.head) == end) {
+        return Ok(());
+    }
+    let file = copy.file_name().unwrap_or_default().to_string_lossy();
+    let reason = format!(
+        "it is not a backup as it was made: {file} has records beside it (-wal, -tail), which a \
+         restore would lose. Nothing was restored"
+    );
+    let next = "if it is the folder of a store, make a backup of it first: bursar admin backup \
+                --data DIR BACKUP";
+    Err(Failure::new(backup.display(), reason).with_next(next))
 }
 
 /// The machines of a folder: the cells, the ledger, the directory, in the order in which they are copied.
@@ -277,16 +296,29 @@ fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Copies what jobs printed. What is shed meanwhile is left out.
 fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(from)? {
+    let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    let entries = match fs::read_dir(from) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target)?;
+        let copied = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => {
+                copy_folder(&entry.path(), &target)?;
+                continue;
+            }
+            Ok(_) => fs::copy(entry.path(), &target).map(|_| ()),
+            Err(error) => Err(error),
+        };
+        match copied {
+            Err(error) if is_gone(&error) => {}
+            copied => copied?,
         }
     }
     Ok(())
