@@ -97,7 +97,7 @@ async fn reads_and_agents_survive_a_restart_of_postgresql() {
     let refused = server.call("GET", "/v1/accounts/acme/balance", serde_json::Value::Null).await;
     refused.problem("unavailable");
     database.start_again();
-    let watch = std::time::Instant::now();
+    let watch = tokio::time::Instant::now();
     let path = "/v1/accounts/acme/balance";
     while server.call("GET", path, serde_json::Value::Null).await.status != 200 {
         assert!(watch.elapsed().as_secs() < 120, "reads do not come back");
