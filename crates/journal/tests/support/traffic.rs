@@ -340,7 +340,7 @@ impl World {
             }
             92..=93 => self.set_budget(),
             94 => Command::RemoveBudget { path: self.account(), budget: "b0".into() },
-            95 => Command::FreezeAccount { path: self.account(), by_platform: self.chance(30) },
+            95 => Command::FreezeAccount { path: self.account(), by_platform: true },
             96..=97 => Command::UnfreezeAccount { path: self.account(), by_platform: true },
             98 => self.revive(),
             _ => Command::ChangeAccount {
