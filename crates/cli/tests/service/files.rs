@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -222,4 +223,30 @@ async fn a_backup_is_everything_and_a_restored_server_serves_it() {
         .await
         .expect(200);
     assert_eq!(seen["available"], "10", "the key is in it, and the grant behind the cut is not");
+}
+
+#[tokio::test]
+async fn a_backup_is_not_served_and_a_store_that_was_cut_off_is_not_restored() {
+    let server = store(false).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let backup = folder.path().join("backup");
+    tool(&["admin", "backup", backup.to_str().expect("a plain path")], server.data());
+    let said = refused(&backup, &MANUAL);
+    assert!(said.contains("it is a backup") && said.contains("bursar admin restore"), "{said}");
+    tool(&["admin", "check"], &backup);
+
+    let restored = folder.path().join("restored");
+    let said = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["admin", "restore"])
+        .arg(server.data())
+        .arg("--data")
+        .arg(&restored)
+        .output()
+        .expect("the binary is there");
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        !said.status.success() && words.contains("it is not a backup as it was made"),
+        "{words}"
+    );
+    assert!(content(&restored).is_empty(), "nothing was restored");
 }

@@ -85,6 +85,33 @@ async fn a_clock_far_ahead_at_a_start_expires_nothing_until_it_is_accepted() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_behind_the_records_is_not_accepted_and_nothing_expires() {
+    let mut server = of_2020().await;
+    // Expiry waits.
+    server.restart(&[]);
+    assert_eq!(available(&server).await, "10");
+    server.stop();
+    // The clock was wrong for a while, and is set right.
+    server.restart(&["--clock", "manual"]);
+    let ahead = json!({ "now": "2200-01-01T00:00:00Z" });
+    server.call("POST", "/v1/clock", ahead).await.expect(200);
+    server.open("umbra", "org").await;
+    server.stop();
+    for arguments in [&[][..], &["--accept-clock"]] {
+        server.restart(arguments);
+        assert_eq!(available(&server).await, "10", "{arguments:?}");
+        let refused = server.call("POST", "/v1/clock/accept", Value::Null).await.expect(409);
+        let said = refused["detail"].to_string();
+        assert!(said.contains("behind the time of the records"), "{refused}");
+        assert_eq!(available(&server).await, "10", "{arguments:?}");
+        let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+        let next = ready["time"]["next"].to_string();
+        assert!(next.contains("right as it is now"), "{ready}");
+        server.stop();
+    }
+}
+
+#[tokio::test]
 async fn with_the_clock_behind_the_last_record_time_goes_on() {
     let mut server = Server::start();
     server.open("acme", "org").await;
