@@ -44,13 +44,21 @@ struct Session {
     server: Server,
     folder: tempfile::TempDir,
     status: i32,
+    /// Ids of attempts in the order in which they were printed. Each store writes them under a secret
+    /// of its own.
+    attempts: Vec<String>,
+}
+
+/// What stands for the id of an attempt on a page.
+fn placeholder(index: usize) -> String {
+    format!("EXAMPLE{:019}", index + 1)
 }
 
 impl Session {
     fn start() -> Session {
         let folder = tempfile::tempdir().expect("a folder");
         let server = Server::start(folder.path());
-        Session { server, folder, status: 0 }
+        Session { server, folder, status: 0, attempts: Vec::new() }
     }
 
     /// What a command prints, on both streams, in order.
@@ -58,6 +66,9 @@ impl Session {
         if line == "echo $?" {
             return format!("{}\n", self.status);
         }
+        let real =
+            |line: String, (index, id): (usize, &String)| line.replace(&placeholder(index), id);
+        let line = self.attempts.iter().enumerate().fold(line.to_owned(), real);
         let bin = Path::new(env!("CARGO_BIN_EXE_bursar")).parent().expect("a folder");
         let path = format!("{}:/usr/bin:/bin", bin.display());
         let mut command = Command::new("bash");
@@ -71,7 +82,7 @@ impl Session {
     }
 
     /// The output without what differs each time.
-    fn settled(&self, output: &str) -> String {
+    fn settled(&mut self, output: &str) -> String {
         let folder = self.folder.path().display().to_string();
         let output = output.replace(&folder, "/home/you");
         let output = output.replace(&self.server.url, "http://127.0.0.1:7070");
@@ -82,6 +93,11 @@ impl Session {
             let end = rest[start..].find(|c| !is_word(c)).map_or(rest.len(), |end| start + end);
             let word = &rest[start..end];
             text.push_str(&rest[..start]);
+            if word.len() == 26 && text.ends_with("att_") {
+                text.push_str(&self.attempt(word));
+                rest = &rest[end..];
+                continue;
+            }
             text.push_str(match word.len() {
                 26 if word.starts_with("01") => ID,
                 32.. => "…",
@@ -94,6 +110,15 @@ impl Session {
             rest = &rest[end..];
         }
         text + rest
+    }
+
+    /// What stands for the id of an attempt.
+    fn attempt(&mut self, id: &str) -> String {
+        let known = self.attempts.iter().position(|known| known == id);
+        placeholder(known.unwrap_or_else(|| {
+            self.attempts.push(id.to_owned());
+            self.attempts.len() - 1
+        }))
     }
 }
 

@@ -40,7 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// What the pure crates may use of others'. No clock, no I/O, no runtime, no serialisation.
 const PURE: &[(&str, &[&str])] = &[
     ("fefo", &[]),
-    ("bursar-core", &["blake3", "compact_str", "hashbrown", "rustc-hash", "smallvec"]),
+    ("bursar-core", &["blake3", "compact_str", "foldhash", "hashbrown", "rustc-hash", "smallvec"]),
 ];
 
 /// Each crate of ours with its direct dependencies, tests and build scripts apart.
