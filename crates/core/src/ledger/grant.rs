@@ -289,7 +289,7 @@ impl Ledger {
         let mut returned = Returned::default();
         for piece in pieces {
             let bucket = self.bucket(piece.bucket);
-            let expired = bucket.expired || !bucket.rank.is_unexpired_at(now);
+            let expired = bucket.expired || self.expires_by(&bucket.rank, now);
             if !expired && !bucket.has_revoked {
                 continue;
             }

@@ -204,7 +204,11 @@ impl Ledger {
         at: Timestamp,
         movement: NamedMovement,
     ) -> Movement {
-        let was_expired = |piece: &Piece| !self.bucket(piece.bucket).rank.is_unexpired_at(at);
+        let was_expired = |piece: &Piece| {
+            let bucket = self.bucket(piece.bucket);
+            // While expiry waits, a bucket is there after its time.
+            bucket.expired && !bucket.rank.is_unexpired_at(at)
+        };
         let expired = movement.pieces.iter().map(was_expired).collect();
         Movement { what, tenant, movement, expired, hold: None }
     }

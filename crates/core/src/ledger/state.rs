@@ -109,9 +109,19 @@ impl Ledger {
     /// What happens when the clock has gone further ahead of the last record than can be believed:
     /// grants do not expire until an operator has looked at it. Everything else goes on.
     pub fn doubt_clock(&self, events: &mut Vec<Event>) {
-        if !self.policy.expiry_waits && !self.timers.expiries.is_empty() {
+        let begins = self.timers.activations.iter().any(|(_, grant)| {
+            let terms = self.grant(*grant).pending.as_ref();
+            terms.is_some_and(|terms| terms.rank.expires_at().is_some())
+        });
+        if !self.policy.expiry_waits && (begins || !self.timers.expiries.is_empty()) {
             events.push(Event::PolicySet(Policy { expiry_waits: true, ..self.policy }));
         }
+    }
+
+    /// Whether units of a rank have expired by an instant, as far as is known now: while expiry
+    /// waits, none have.
+    pub fn expires_by(&self, rank: &Rank, at: Timestamp) -> bool {
+        !self.policy.expiry_waits && !rank.is_unexpired_at(at)
     }
 
     /// A grant.

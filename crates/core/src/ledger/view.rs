@@ -79,12 +79,12 @@ impl Ledger {
     /// What an account will have at a later instant if nothing is spent until then.
     pub fn balance_at(&self, account: AccountNo, at: Timestamp) -> i128 {
         let open = self.account(account).open.iter();
-        let kept = open.filter(|((rank, _), ())| rank.is_unexpired_at(at));
+        let kept = open.filter(|((rank, _), ())| !self.expires_by(rank, at));
         let kept: i128 =
             kept.map(|((_, bucket), ())| i128::from(self.bucket(*bucket).line.free())).sum();
         let waiting = self.timers.activations.iter().take_while(|(from, _)| *from <= at);
         let started = waiting.map(|(_, grant)| self.grant(*grant)).filter(|grant| {
-            let lasts = grant.pending.as_ref().is_some_and(|t| t.rank.is_unexpired_at(at));
+            let lasts = grant.pending.as_ref().is_some_and(|t| !self.expires_by(&t.rank, at));
             grant.account == account && lasts
         });
         kept + started.map(|grant| i128::from(grant.amount.micros())).sum::<i128>()
@@ -126,7 +126,8 @@ impl Ledger {
         let mut lots = Vec::new();
         for slice in hold.slices.iter().rev().filter(|slice| slice.room() > 0) {
             let bucket = self.bucket(slice.bucket);
-            let expired = !bucket.rank.is_unexpired_at(hold.closed_at);
+            // While expiry waits, a bucket is there after its time.
+            let expired = bucket.expired && !bucket.rank.is_unexpired_at(hold.closed_at);
             let packs: Vec<(Span, GrantNo)> = bucket.line.packs_in(slice.rest().span).collect();
             for (span, grant) in packs.into_iter().rev() {
                 lots.push(Lot { grant, amount: span.len(), expired });

@@ -112,7 +112,7 @@ fn later(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp) -
     };
     for ((rank, bucket), ()) in ledger.account(number).open.iter() {
         let bucket = ledger.bucket(*bucket);
-        if rank.is_unexpired_at(at) {
+        if !ledger.expires_by(rank, at) {
             let free = i128::from(bucket.line.free());
             open += free;
             add(*rank, bucket.admits(context), free);
@@ -124,7 +124,7 @@ fn later(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp) -
             let Some(terms) = grant.pending.as_ref().filter(|_| grant.account == number) else {
                 continue;
             };
-            if grant.effective_at <= at && terms.rank.is_unexpired_at(at) {
+            if grant.effective_at <= at && !ledger.expires_by(&terms.rank, at) {
                 let admitted = terms.restriction.as_ref().is_none_or(|r| r.admits(context));
                 add(terms.rank, admitted, grant.amount.micros().into());
             }
