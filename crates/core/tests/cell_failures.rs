@@ -273,7 +273,7 @@ fn after_an_operators_preemption_a_job_waits_ten_seconds() {
     let mut world = World::with_nodes(1, "H100");
     let job = world.run("a", 1, 10 * HOUR);
     world.pass(5 * MINUTE, 30 * SECOND);
-    world.ok(Command::PreemptJob { job });
+    world.ok(Command::PreemptJob { job, by_platform: true });
     world.heartbeat();
     world.now += SECOND;
     world.heartbeat();

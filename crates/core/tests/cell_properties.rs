@@ -170,7 +170,7 @@ fn take(world: &mut World, jobs: &mut Vec<JobSpec>, step: &Step) {
         }
         Step::Preempt(index) => {
             if let Some(spec) = pick(jobs, *index) {
-                let _ = world.send(Command::PreemptJob { job: spec.job });
+                let _ = world.send(Command::PreemptJob { job: spec.job, by_platform: true });
             }
         }
         Step::Pass { seconds, beats } => {

@@ -400,7 +400,7 @@ impl World {
                     AttemptOutcome::Succeeded,
                     AttemptOutcome::Failed,
                     AttemptOutcome::Lost,
-                    AttemptOutcome::Stopped(StopReason::Operator),
+                    AttemptOutcome::Stopped(StopReason::Operator { by_platform: false }),
                     AttemptOutcome::Stopped(StopReason::Cancelled),
                     AttemptOutcome::Stopped(StopReason::OutOfCredits),
                     AttemptOutcome::Stopped(StopReason::MaxRuntime),

@@ -79,7 +79,7 @@ fn step(world: &mut World, random: &mut ChaCha8Rng, jobs: &mut Vec<JobId>) {
                 if below(2) == 0 { Verdict::Wait(FundsBlocker::Budget) } else { Verdict::Withdraw };
             let attempt = AttemptId { job, number: 1 };
             let _ = world.send(Command::RefusePlacement { attempt, verdict });
-            let _ = world.send(Command::PreemptJob { job });
+            let _ = world.send(Command::PreemptJob { job, by_platform: true });
         }
     }
 }

@@ -176,7 +176,7 @@ impl Cell {
                 StopReason::Cancelled => Ok(JobOutcome::Cancelled),
                 StopReason::MaxRuntime => Ok(JobOutcome::TimedOut),
                 StopReason::OutOfCredits => Ok(JobOutcome::OutOfCredits),
-                StopReason::Operator => Err(now.plus_millis(self.config.requeue_delay_ms)),
+                StopReason::Operator { .. } => Err(now.plus_millis(self.config.requeue_delay_ms)),
                 StopReason::Preempted { .. } | StopReason::Drained => Err(now),
             },
         }

@@ -125,6 +125,8 @@ pub enum Command {
     PreemptJob {
         /// The job.
         job: JobId,
+        /// Whether with a key of the platform, not of a tenant.
+        by_platform: bool,
     },
     /// Keeps what a request was answered with, unless an answer is kept already.
     KeepAnswer(Answer),

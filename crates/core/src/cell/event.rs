@@ -362,7 +362,10 @@ pub enum StopReason {
         for_share: bool,
     },
     /// An operator asked for it.
-    Operator,
+    Operator {
+        /// Whether with a key of the platform, not of a tenant.
+        by_platform: bool,
+    },
     /// Its node is being emptied.
     Drained,
     /// It ran as long as it may.

@@ -298,9 +298,10 @@ impl Cell {
                 self.jobs.get(job).ok_or(Refusal::UnknownJob)?;
                 events.push(Event::JobEnded { job: *job, outcome: JobOutcome::Withdrawn });
             }
-            Command::PreemptJob { job } => {
+            Command::PreemptJob { job, by_platform } => {
                 let job = self.jobs.get(job).ok_or(Refusal::UnknownJob)?;
-                self.decide_stop(now, job, StopReason::Operator, events);
+                let reason = StopReason::Operator { by_platform: *by_platform };
+                self.decide_stop(now, job, reason, events);
             }
             Command::ConfirmPlacement { attempt, .. } if self.awaits_answer(*attempt) => {
                 events.push(Event::JobReleased { job: attempt.job });

@@ -52,6 +52,11 @@ pub fn bare_name(full: &str) -> &str {
     full.rsplit_once(BETWEEN).map_or(full, |(_, name)| name)
 }
 
+/// Whether a text that [`NodeKey::full`] made names a node of the platform.
+pub fn is_platforms(full: &str) -> bool {
+    !full.contains(BETWEEN)
+}
+
 impl fmt::Display for NodeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.full())

@@ -303,25 +303,11 @@ impl EndReason {
             AttemptOutcome::Stopped(reason) => match reason {
                 StopReason::Cancelled => EndReason::Cancelled,
                 StopReason::Preempted { .. } => EndReason::Preempted,
-                StopReason::Operator => EndReason::Operator,
+                StopReason::Operator { .. } => EndReason::Operator,
                 StopReason::Drained => EndReason::Drained,
                 StopReason::MaxRuntime => EndReason::TimedOut,
                 StopReason::OutOfCredits => EndReason::OutOfCredits,
             },
-        }
-    }
-
-    /// Whether the platform took the place away: what expires on return is issued again then.
-    pub fn is_platform(self) -> bool {
-        match self {
-            EndReason::Preempted | EndReason::Operator | EndReason::Drained | EndReason::Lost => {
-                true
-            }
-            EndReason::Succeeded
-            | EndReason::Failed
-            | EndReason::Cancelled
-            | EndReason::TimedOut
-            | EndReason::OutOfCredits => false,
         }
     }
 

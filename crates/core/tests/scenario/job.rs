@@ -187,7 +187,7 @@ fn stop_reason(text: &str) -> StopReason {
     match text {
         "cancelled" => StopReason::Cancelled,
         "preempted" => StopReason::Preempted { by: JobId(0), for_share: false },
-        "operator" => StopReason::Operator,
+        "operator" => StopReason::Operator { by_platform: false },
         "drained" => StopReason::Drained,
         "timed_out" => StopReason::MaxRuntime,
         "out_of_credits" => StopReason::OutOfCredits,

@@ -29,7 +29,7 @@ pub(super) use stored_small_list;
 stored_enum!(StopReason {
     0 Cancelled {};
     1 Preempted { 0 by, 1 for_share = false };
-    2 Operator {};
+    2 Operator { 0 by_platform = false };
     3 Drained {};
     4 MaxRuntime {};
     5 OutOfCredits {};

@@ -109,7 +109,7 @@ impl Source {
         match self.below(6) {
             0 => StopReason::Cancelled,
             1 => StopReason::Preempted { by: self.job(), for_share: self.coin() },
-            2 => StopReason::Operator,
+            2 => StopReason::Operator { by_platform: false },
             3 => StopReason::Drained,
             4 => StopReason::MaxRuntime,
             _ => StopReason::OutOfCredits,

@@ -127,7 +127,7 @@ fn message(world: &mut World) {
                 AttemptOutcome::Succeeded,
                 AttemptOutcome::Failed,
                 AttemptOutcome::Lost,
-                AttemptOutcome::Stopped(StopReason::Operator),
+                AttemptOutcome::Stopped(StopReason::Operator { by_platform: false }),
             ];
             let end = world.below(4) as usize;
             let requeued = (end > 1).then_some(world.clock);

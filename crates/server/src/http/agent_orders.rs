@@ -25,7 +25,7 @@ fn reason(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "cancelled",
         StopReason::Preempted { .. } => "preempted",
-        StopReason::Operator => "operator",
+        StopReason::Operator { .. } => "operator",
         StopReason::Drained => "drained",
         StopReason::MaxRuntime => "timed_out",
         StopReason::OutOfCredits => "out_of_credits",

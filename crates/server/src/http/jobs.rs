@@ -311,7 +311,7 @@ pub(super) async fn preempt(
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,
     };
-    let answer = match stop(&app, &once, &account, &id).await {
+    let answer = match stop(&app, &caller, &once, &account, &id).await {
         Ok(()) => shown(&app, &caller, &account, &id).await,
         Err(failure) => Err(failure),
     };
@@ -319,7 +319,13 @@ pub(super) async fn preempt(
 }
 
 /// Preempts a job, unless the same call did before.
-async fn stop(app: &App, once: &Once<'_>, account: &Name, id: &Name) -> Result<(), Failure> {
+async fn stop(
+    app: &App,
+    caller: &Caller,
+    once: &Once<'_>,
+    account: &Name,
+    id: &Name,
+) -> Result<(), Failure> {
     if once.done {
         return Ok(());
     }
@@ -339,7 +345,8 @@ async fn stop(app: &App, once: &Once<'_>, account: &Name, id: &Name) -> Result<(
     }
     let cell = cell.and_then(|cell| app.cells.numbered(cell));
     let cell = cell.ok_or_else(|| conflict("the job does not run; there is nothing to preempt"))?;
-    let command = cell::Command::PreemptJob { job: cell_id(number) };
+    let by_platform = caller.principal.is_of_platform();
+    let command = cell::Command::PreemptJob { job: cell_id(number), by_platform };
     cell.gateway.post(once.origin(), command).answer().await?.value?;
     app.settle_if_manual().await
 }

@@ -271,7 +271,7 @@ impl World {
         }
         let job = jobs[self.dice.below(jobs.len())];
         let cell = self.dice.below(self.cells.len());
-        let command = CellCommand::PreemptJob { job };
+        let command = CellCommand::PreemptJob { job, by_platform: true };
         // It may be in the other region, or nowhere.
         let _ = self.ask_cell(cell, &Origin::component("operator"), &command);
     }

@@ -3,7 +3,8 @@
 
 use super::table::Review;
 use super::{AttemptEnd, EndReason, Job, JobState};
-use crate::cell::event::JobOutcome;
+use crate::cell::event::{AttemptOutcome, JobOutcome, StopReason};
+use crate::cell::owner::is_platforms;
 use crate::credits::Credits;
 use crate::ledger::account::Path;
 use crate::ledger::answer::Reply;
@@ -18,7 +19,7 @@ use crate::ledger::overlay::Overlay;
 use crate::ledger::price::Rounding;
 use crate::ledger::refusal::{Conflict, Refusal, Resource};
 use crate::ledger::state::Ledger;
-use crate::message::ToCell;
+use crate::message::{ProposedMember, ToCell};
 use crate::time::Timestamp;
 
 /// How an attempt is to end.
@@ -30,6 +31,28 @@ pub(in crate::ledger) struct Ending {
     pub(in crate::ledger) exit_code: Option<i32>,
     /// Whether the cell has queued the job again.
     pub(in crate::ledger) requeue: bool,
+    /// Who ended it.
+    pub(in crate::ledger) cause: Cause,
+}
+
+/// Who ended an attempt. If the platform took the place away, what expires on return is issued again.
+/// A tenant can empty and silence its own nodes, and preempt its own jobs: that is no reason.
+pub(in crate::ledger) fn cause_of(outcome: AttemptOutcome, members: &[ProposedMember]) -> Cause {
+    let platform = match outcome {
+        AttemptOutcome::Succeeded | AttemptOutcome::Failed => false,
+        AttemptOutcome::Lost => on_platform(members),
+        AttemptOutcome::Stopped(reason) => match reason {
+            StopReason::Preempted { .. } | StopReason::Drained => on_platform(members),
+            StopReason::Operator { by_platform } => by_platform,
+            StopReason::Cancelled | StopReason::MaxRuntime | StopReason::OutOfCredits => false,
+        },
+    };
+    if platform { Cause::Platform } else { Cause::Holder }
+}
+
+/// Whether no node of an attempt is a tenant's.
+fn on_platform(members: &[ProposedMember]) -> bool {
+    members.iter().all(|member| is_platforms(&member.node))
 }
 
 /// What became of a hold when it was closed.
@@ -109,9 +132,8 @@ impl Ledger {
         let uncollected = projected.reply.uncollected.length();
         let back: Pieces = projected.rest();
         let returned = total(&back);
-        let cause = if ending.reason.is_platform() { Cause::Platform } else { Cause::Holder };
         self.note_return(now, hold, &back, gpu_ms, overlay);
-        self.push_close(now, projected, HoldState::Settled, cause, events);
+        self.push_close(now, projected, HoldState::Settled, ending.cause, events);
         Closed { gpu_ms, charged: captured + uncollected, uncollected, returned }
     }
 
@@ -280,7 +302,8 @@ impl Ledger {
         let Some(cell) = live.cell else {
             let usage = Usage::GpuMs(0);
             let reason = EndReason::Cancelled;
-            let ending = Ending { reason, usage, exit_code: None, requeue: false };
+            let cause = Cause::Holder;
+            let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
             self.push_attempt_end(now, number, ending, events);
             return answer(JobState::Cancelled);
         };
@@ -294,7 +317,8 @@ impl Ledger {
         }
         // It never ran: nothing is charged, and only its GPUs stay fenced until the node reports.
         let (reason, usage) = (EndReason::Cancelled, Usage::GpuMs(0));
-        let ending = Ending { reason, usage, exit_code: None, requeue: false };
+        let cause = Cause::Holder;
+        let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
         self.push_attempt_end(now, number, ending, events);
         self.tell(cell, ToCell::CancelRequested { job: id }, events);
         answer(JobState::Cancelled)
@@ -431,5 +455,33 @@ impl Job {
     pub(in crate::ledger) fn next_gpu_ms(&self) -> u64 {
         let terms = &self.order.terms;
         terms.funded_gpu_ms(terms.first_window())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::ids::JobId;
+
+    #[test]
+    fn what_a_tenant_can_do_itself_is_not_the_platforms_doing() {
+        let on = |nodes: &[&str]| -> Vec<ProposedMember> {
+            nodes.iter().map(|node| ProposedMember { node: (*node).into(), gpus: 1 }).collect()
+        };
+        let (ours, theirs, mixed) = (on(&["n1", "n2"]), on(&["acme/n1"]), on(&["n1", "acme/n1"]));
+        let preempted = StopReason::Preempted { by: JobId(1), for_share: false };
+        for outcome in [
+            AttemptOutcome::Lost,
+            AttemptOutcome::Stopped(StopReason::Drained),
+            AttemptOutcome::Stopped(preempted),
+        ] {
+            assert_eq!(cause_of(outcome, &ours), Cause::Platform, "{outcome:?}");
+            assert_eq!(cause_of(outcome, &theirs), Cause::Holder, "{outcome:?}");
+            assert_eq!(cause_of(outcome, &mixed), Cause::Holder, "{outcome:?}");
+        }
+        for (by_platform, cause) in [(true, Cause::Platform), (false, Cause::Holder)] {
+            let outcome = AttemptOutcome::Stopped(StopReason::Operator { by_platform });
+            assert_eq!(cause_of(outcome, &ours), cause);
+        }
     }
 }

@@ -86,7 +86,8 @@ impl Ledger {
         }
         if report.ended {
             let (reason, usage) = (EndReason::Succeeded, report.usage);
-            let ending = Ending { reason, usage, exit_code: None, requeue: false };
+            let cause = crate::ledger::command::Cause::Holder;
+            let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
             self.push_attempt_end(now, number, ending, events);
             return Ok(Reply::Job { job: number, state: JobState::Succeeded });
         }
