@@ -150,7 +150,7 @@ mod tests {
     fn the_form_is_pinned() {
         let attempt = AttemptId { job: JobId(42), number: 3 };
         assert_eq!(ids(1).write(7, attempt), "att_689VNNWYP2QXCSRAV5K7SKV0BH");
-        assert_eq!(stored(7, attempt), "att_0000000000002M001R00003");
+        assert_eq!(stored(7, attempt), "att_000000000000AG00W000003");
     }
 
     /// Of many attempts in a row no two ids look alike, and no id is another with a digit changed.

@@ -21,7 +21,8 @@ use crate::problem::Failure;
 /// Longer waits are answered after this: a handler has thirty seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
-fn reason(reason: StopReason) -> &'static str {
+/// Why an attempt is stopped, in the interface's words.
+pub(super) fn reason(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "cancelled",
         StopReason::Preempted { .. } => "preempted",

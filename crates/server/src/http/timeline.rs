@@ -8,6 +8,7 @@ use bursar_api::Code;
 use bursar_api::amount::Sum;
 use bursar_api::list::Page;
 use bursar_api::timeline::{Slice, Timeline, TimelineEntry};
+use bursar_core::cell::event::AttemptOutcome;
 use bursar_core::cell::ids::AttemptId;
 use bursar_core::cell::owner::bare_name;
 use bursar_core::cell::{self, AttemptId as CellAttempt};
@@ -19,6 +20,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::{DAY_MS, Timestamp};
 use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
 
+use super::agent_orders::reason as stop_reason;
 use super::change::{Answer, job_named, json};
 use super::extract::{Caller, Params, Path};
 use super::list::whole_list;
@@ -230,13 +232,18 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
         Of::FundsNeeded { attempt } => ("half of its paid time is left".into(), Some(*attempt)),
         Of::FundingEnded { attempt } => ("no more time will be paid for".into(), Some(*attempt)),
         Of::StopOrdered { attempt, reason, kill_at } => {
-            let why = format!("{reason:?}").to_lowercase();
+            let why = stop_reason(*reason);
             (format!("asked to stop ({why}); killed at {kill_at}"), Some(*attempt))
         }
         Of::CancelNoted { attempt } => ("cancelled while it stops".into(), Some(*attempt)),
         Of::KillOrdered { attempt, .. } => ("killed".into(), Some(*attempt)),
         Of::AttemptEnded { attempt, outcome, gpu_ms, .. } => {
-            let how = format!("{outcome:?}").to_lowercase();
+            let how = match outcome {
+                AttemptOutcome::Succeeded => "succeeded".into(),
+                AttemptOutcome::Failed => "failed".into(),
+                AttemptOutcome::Lost => "lost".into(),
+                AttemptOutcome::Stopped(reason) => format!("stopped ({})", stop_reason(*reason)),
+            };
             (format!("over on its nodes: {how}, {gpu_ms} GPU-ms"), Some(*attempt))
         }
         Of::FenceLifted { attempt, .. } => ("its GPUs are free again".into(), Some(*attempt)),
