@@ -12,12 +12,12 @@ pub enum Baseline {
     Srtf,
     /// Shortest remaining service first: time multiplied by GPUs.
     Srsf,
-    /// Least attained service first, in the levels of Tiresias; knows no durations.
+    /// Least attained service first, in levels as Tiresias has them; knows no durations.
     Las,
 }
 
-/// GPU-milliseconds at which a job sinks to the next level of [`Baseline::Las`], as in the simulators of
-/// Tiresias and Muri.
+/// GPU-milliseconds at which a job sinks to the next level of [`Baseline::Las`]. They are of the order of
+/// published simulators and were not compared with them.
 const LEVELS: [i64; 2] = [3_250_000, 7_200_000];
 
 /// A job that was submitted and is not done.
