@@ -28,8 +28,8 @@ use crate::{render_job, written};
 /// The most lots that an answer lists.
 pub const MOST_LOTS: usize = 100;
 
-/// What went back is listed whole, so that it adds up, unless an answer would be megabytes.
-const MOST_RETURNED: usize = 10_000;
+/// The most lots that went back that an answer lists. Usually all of them, so that they add up.
+const MAX_RETURNED: usize = 1000;
 
 /// What the answer to a change looks like.
 #[derive(Clone, Debug)]
@@ -372,8 +372,8 @@ fn hold_reply(ledger: &Ledger, reply: &HoldReply, closing: bool) -> Option<hold:
     shown.expires_at = reply.expires_at.map(time);
     if closing && !open {
         let lots = ledger.returned_lots(own);
-        shown.returned_truncated = lots.len() > MOST_RETURNED;
-        let lots = lots.into_iter().take(MOST_RETURNED);
+        shown.returned_truncated = lots.len() > MAX_RETURNED;
+        let lots = lots.into_iter().take(MAX_RETURNED);
         shown.returned = Some(lots.map(|lot| returned(ledger, lot)).collect());
     }
     Some(shown)

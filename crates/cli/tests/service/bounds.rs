@@ -184,3 +184,41 @@ async fn a_ledger_that_cannot_be_rebuilt_ends_the_process_with_an_error() {
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(!said.contains("listening on"), "{said}");
 }
+
+#[tokio::test]
+async fn the_answer_to_a_release_does_not_grow_with_the_fragments_of_a_grant() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "0.0003").await;
+    let hold = |id: String, amount: &str| {
+        operation("/v1/holds", json!({ "id": id, "account": "acme", "amount": amount }))
+    };
+    let small: Vec<Value> = (0..300).map(|n| hold(format!("s{n}"), "0.000001")).collect();
+    server.call("POST", "/v1/batch", json!({ "operations": small })).await.expect(200);
+    let every_other = (0..300).step_by(2);
+    let released: Vec<Value> =
+        every_other.map(|n| operation(&format!("/v1/holds/s{n}/release"), json!({}))).collect();
+    server.call("POST", "/v1/batch", json!({ "operations": released })).await.expect(200);
+    let across = json!({ "id": "w", "account": "acme", "amount": "0.00015" });
+    let placed = server.call("POST", "/v1/holds", across).await.expect(201);
+    assert_eq!(placed["lots_truncated"], true, "it is drawn from 150 fragments: {placed}");
+    let closed = server.call("POST", "/v1/holds/w/release", json!({})).await.expect(200);
+    let returned = json!([{ "grant": "g", "amount": "0.00015", "expired": false }]);
+    assert_eq!(closed["returned"], returned);
+}
+
+#[tokio::test]
+async fn an_account_has_at_most_sixteen_budgets_and_a_refusal_says_so() {
+    let server = Server::start();
+    server.tree().await;
+    let terms = json!({ "limit": "1", "period": "day", "mode": "hard" });
+    for number in 0..16 {
+        let path = format!("/v1/accounts/acme/budgets/b{number}");
+        server.call("PUT", &path, terms.clone()).await.expect(200);
+    }
+    let refused = server.call("PUT", "/v1/accounts/acme/budgets/more", terms.clone()).await;
+    refused.problem("invalid_field");
+    server.call("PUT", "/v1/accounts/acme/budgets/b3", terms.clone()).await.expect(200);
+    server.call("DELETE", "/v1/accounts/acme/budgets/b3", Value::Null).await;
+    server.call("PUT", "/v1/accounts/acme/budgets/more", terms).await.expect(200);
+}

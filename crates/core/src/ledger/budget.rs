@@ -15,6 +15,10 @@ use super::refusal::{Blocker, Refusal, Resource};
 use super::state::Ledger;
 use crate::time::{DAY_MS, Timestamp, days_from_civil};
 
+/// The most budgets of one account. A draw looks at all of them on its path, and a refusal may name
+/// each.
+pub const MAX_BUDGETS: usize = 16;
+
 /// One budget and its numbers for the period that began at `period_start`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
@@ -283,7 +287,14 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let account = self.existing_account(path)?;
-        let present = self.account(account).budgets().iter().find(|b| b.name == *name);
+        let budgets = self.account(account).budgets();
+        let present = budgets.iter().find(|b| b.name == *name);
+        if present.is_none() && budgets.len() >= MAX_BUDGETS {
+            return Err(Refusal::InvalidField {
+                field: "name",
+                reason: "an account has at most 16 budgets: change or remove one of them",
+            });
+        }
         let (spent, held) = match present {
             Some(present) if present.terms.counts_like(terms) => present.numbers(now),
             Some(_) | None => self.count_usage(now, account, terms),
@@ -499,6 +510,34 @@ mod tests {
             };
             run(ledger, &Command::PlaceHold(hold));
         }
+    }
+
+    #[test]
+    fn an_account_has_a_bounded_number_of_budgets() {
+        let mut ledger = Ledger::new();
+        tenant_with_holds(&mut ledger, "acme", 1);
+        let now = Timestamp::from_millis(1_577_836_800_000);
+        let mut set = |path: &str, number: usize, limit: i64| {
+            let terms = BudgetTerms {
+                limit: credits(limit),
+                unit: BudgetUnit::Credits,
+                period: BudgetPeriod::Month,
+                mode: BudgetMode::Soft,
+                thresholds: [100].into_iter().collect(),
+                utc_offset_minutes: 0,
+            };
+            let budget = format!("b{number}").as_str().into();
+            let command = Command::SetBudget { path: path.into(), budget, terms };
+            let answer = execute(&mut ledger, now, &Envelope::default(), &command, &mut Vec::new());
+            answer.map(|_| ()).map_err(|refused| refused.refusal)
+        };
+        for number in 0..MAX_BUDGETS {
+            assert_eq!(set("acme", number, 10), Ok(()));
+        }
+        let refused = set("acme", MAX_BUDGETS, 10);
+        assert!(matches!(refused, Err(Refusal::InvalidField { field: "name", .. })), "{refused:?}");
+        assert_eq!(set("acme", 3, 20), Ok(()), "one that is there can be changed");
+        assert_eq!(set("acme:nlp", 0, 10), Ok(()), "each account has its own");
     }
 
     #[test]

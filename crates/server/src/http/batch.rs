@@ -16,7 +16,7 @@ use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Envelope, Ledger};
-use bursar_engine::{Attended, attempt};
+use bursar_engine::{Attended, EngineError, attempt};
 use compact_str::format_compact;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -506,7 +506,17 @@ pub(super) async fn separate(
         all_replayed &= done.as_ref().map_or_else(|no| no.replayed, |yes| yes.replayed);
         results.push(outcome(done));
     }
-    Ok(finished(results, all_replayed))
+    rendered(results, all_replayed).await
+}
+
+/// Renders the answer. That of a long batch can be megabytes: it is rendered where it keeps no other
+/// request from being answered.
+pub(super) async fn rendered(results: Vec<Outcome>, replayed: bool) -> Answer {
+    if results.len() <= AT_ONCE {
+        return Ok(finished(results, replayed));
+    }
+    let rendering = tokio::task::spawn_blocking(move || finished(results, replayed));
+    rendering.await.map_err(|_| EngineError::Internal.into())
 }
 
 fn finished(results: Vec<Outcome>, replayed: bool) -> axum::response::Response {

@@ -39,7 +39,12 @@ impl Model {
     ) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
         let reply = Reply::Budget { account: path.clone(), budget: name.clone() };
-        match self.find_budget(account, name) {
+        let found = self.find_budget(account, name);
+        let all = self.budgets.iter().filter(|budget| budget.account == account).count();
+        if found.is_none() && all >= 16 {
+            return Err(Refusal::InvalidField { field: "name", reason: "" });
+        }
+        match found {
             Some(existing) => {
                 let budget = &mut self.budgets[existing];
                 let counts_alike = budget.terms.unit == terms.unit

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::super::change::Answer;
 use super::super::extract::Caller;
-use super::{Body, Promises, failed, finished, outcome, prepare, promise};
+use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
 use crate::operation::{Finish, Ready, Recalled, key_hash};
 use crate::problem::Failure;
@@ -184,7 +184,7 @@ async fn finish(
         });
         finished.collect()
     });
-    Ok(finished(shown.await?, all_replayed))
+    rendered(shown.await?, all_replayed).await
 }
 
 /// The answer when one operation made all fail, kept for the batch's key if it has one. None if the
