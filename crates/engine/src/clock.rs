@@ -144,6 +144,12 @@ fn system_readings(start: Instant) -> Readings {
     Readings { wall, monotonic: millis(Instant::now().duration_since(start)) }
 }
 
+/// What the system's wall clock says, in milliseconds since 1970, whether it is followed or not: to
+/// compare it with another clock.
+pub fn wall_millis() -> i64 {
+    system_readings(monotonic_start()).wall
+}
+
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
@@ -157,6 +163,12 @@ pub(crate) fn monotonic_since(start: Instant) -> Duration {
 #[expect(clippy::disallowed_methods, reason = "this is where clocks are read")]
 pub(crate) fn monotonic_start() -> Instant {
     Instant::now()
+}
+
+/// Time since the system was started, also while it was suspended.
+pub(crate) fn boot_time() -> Duration {
+    let read = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
+    Duration::from(read.expect("Linux has this clock"))
 }
 
 impl WallClock {

@@ -1,10 +1,11 @@
 //! Cuts through the machines of a store: one batch boundary for each, such that whatever a machine
 //! has received, its sender has sent.
 
+use std::fmt;
+
 use bursar_core::cell::Cell;
 use bursar_core::ledger::Ledger;
 use bursar_journal::{Head, Journal};
-use thiserror::Error;
 
 use crate::codec::Codec;
 use crate::error::ReplayError;
@@ -15,16 +16,11 @@ use crate::{CellCodec, LedgerCodec};
 pub type CellJournal<'a> = (&'a str, &'a dyn Journal);
 
 /// Why the machines of a store do not belong together.
-#[derive(Debug, Error)]
+#[derive(Debug)]
 pub enum CutError {
     /// A journal cannot be replayed.
-    #[error("{0}: {1}")]
     Replay(String, ReplayError),
     /// One has received what its sender has not sent.
-    #[error(
-        "{receiver}.db has received record {received} of {sender}.db, which ends with record {end}: \
-         {sender}.db is an older copy than {receiver}.db"
-    )]
     Older {
         /// The machine that is ahead.
         receiver: String,
@@ -36,11 +32,34 @@ pub enum CutError {
         end: u64,
     },
     /// A machine is known to another and not there.
-    #[error(
-        "cell-{0}.db is missing: the ledger has exchanged messages with the cell of that region"
-    )]
     Missing(String),
 }
+
+impl CutError {
+    /// The same in words. Journals are called by their machine and this ending.
+    pub fn told(&self, ending: &str) -> String {
+        match self {
+            CutError::Replay(machine, error) => format!("{machine}: {error}"),
+            CutError::Older { receiver, sender, received, end } => format!(
+                "{receiver}{ending} has received record {received} of {sender}{ending}, which ends \
+                 with record {end}: {sender}{ending} is an older copy than {receiver}{ending}"
+            ),
+            CutError::Missing(region) => format!(
+                "cell-{region}{ending} is missing: the ledger has exchanged messages with the cell of \
+                 that region"
+            ),
+        }
+    }
+}
+
+/// Journals are files.
+impl fmt::Display for CutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.told(".db"))
+    }
+}
+
+impl std::error::Error for CutError {}
 
 /// Where each machine's journal is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]

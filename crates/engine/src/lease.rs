@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bursar_journal::{Journal, JournalError, Lease, LeaseError};
 
-use crate::clock::{monotonic_since, monotonic_start};
+use crate::clock::{boot_time, monotonic_since, monotonic_start};
 use crate::observer::{Observer, Trouble};
 use crate::vital::Vital;
 
@@ -47,6 +47,30 @@ impl Default for SystemMonotonic {
 impl Monotonic for SystemMonotonic {
     fn elapsed(&self) -> Duration {
         monotonic_since(self.0)
+    }
+}
+
+/// The system's clock that is never set and also counts while the system is suspended. Leases are
+/// believed by it: other servers go on meanwhile.
+#[derive(Copy, Clone, Debug)]
+pub struct BootTime(Duration);
+
+impl BootTime {
+    /// Counts from now.
+    pub fn new() -> BootTime {
+        BootTime(boot_time())
+    }
+}
+
+impl Default for BootTime {
+    fn default() -> BootTime {
+        BootTime::new()
+    }
+}
+
+impl Monotonic for BootTime {
+    fn elapsed(&self) -> Duration {
+        boot_time().saturating_sub(self.0)
     }
 }
 

@@ -36,14 +36,14 @@ mod vital;
 mod writer;
 
 pub use cell::CellCodec;
-pub use clock::{Clock, ClockAlarm, ManualClock, WallClock};
+pub use clock::{Clock, ClockAlarm, ManualClock, WallClock, wall_millis};
 pub use codec::{Codec, CodecError, Hosted, Origin};
 pub use durable::Durable;
 pub use error::{EngineError, ReplayError};
 pub use handle::{
     Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt,
 };
-pub use lease::{LeaseTrust, Monotonic, Permit, SystemMonotonic};
+pub use lease::{BootTime, LeaseTrust, Monotonic, Permit, SystemMonotonic};
 pub use ledger::LedgerCodec;
 pub use mailbox::{Sender, Urgency};
 pub use observer::{Observer, Trouble, Written};

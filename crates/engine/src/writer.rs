@@ -18,7 +18,7 @@ use crate::durable::Durable;
 use crate::error::{EngineError, ReplayError};
 use crate::handle::{Handle, Message, View};
 use crate::handoff::{Handoff, Waiting};
-use crate::lease::{LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
+use crate::lease::{BootTime, LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
 use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
 use crate::observer::{Observer, Trouble};
 use crate::replay::{Replayed, replay_watched};
@@ -151,7 +151,7 @@ impl<C: Codec> Engine<C> {
         clock: Arc<dyn Clock>,
         options: EngineOptions,
     ) -> Engine<C> {
-        Engine::start_with(journal, codec, clock, Arc::new(SystemMonotonic::new()), options)
+        Engine::start_with(journal, codec, clock, Arc::new(BootTime::new()), options)
     }
 
     /// The same with another monotonic clock for the lease.

@@ -9,8 +9,10 @@
 mod address;
 mod leader;
 mod links;
+mod manifest;
 mod schema;
 mod session;
+mod store;
 mod tls;
 
 use std::collections::VecDeque;
@@ -25,6 +27,7 @@ use crate::snapshot::{KEPT, Snapshot, SnapshotMark};
 pub use leader::{Claim, PostgresLeader};
 use links::{Link, Shared};
 use session::stored;
+pub use store::PostgresStore;
 
 /// Appends under way at once.
 const PIPELINE_DEPTH: usize = 4;
@@ -85,6 +88,25 @@ impl PostgresJournal {
     pub fn open(options: PostgresOptions) -> Result<PostgresJournal, JournalError> {
         let shared = Shared::new(options)?;
         let id = shared.connect(async |session| schema::prepare(session, &shared.options).await)?;
+        let journal = PostgresJournal { id, shared: Arc::new(shared) };
+        journal.check_tail()?;
+        Ok(journal)
+    }
+
+    /// Opens the journal of one machine to read it. Nothing is created or changed in the database.
+    ///
+    /// # Errors
+    /// Refuses what [`PostgresJournal::open`] refuses, and a database without this journal.
+    pub fn open_to_read(options: PostgresOptions) -> Result<PostgresJournal, JournalError> {
+        let shared = Shared::new(options)?;
+        let id = shared.connect(async |session| {
+            let machine = &shared.options.machine;
+            if schema::look(session, &shared.options).await? {
+                manifest::check(session, Some(machine)).await?;
+            }
+            let missing = || manifest::refused(machine, "it has no journal in this database");
+            schema::identity(session, machine).await?.ok_or_else(missing)
+        })?;
         let journal = PostgresJournal { id, shared: Arc::new(shared) };
         journal.check_tail()?;
         Ok(journal)
@@ -198,6 +220,10 @@ impl Journal for PostgresJournal {
         let machine = &self.shared.options.machine;
         let bytes = snapshot.encode(self.id);
         let mark = snapshot.mark();
+        // What is left of those that failed would pile up.
+        self.shared.query(Link::Reader, async |reader| {
+            schema::drop_unfinished_snapshots(reader, machine).await
+        })?;
         // Chunk 0 comes last: a snapshot without it is not listed.
         for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate().rev() {
             self.shared.query(Link::Reader, async |reader| {

@@ -202,6 +202,29 @@ fn an_ordinary_role_that_owns_its_database_is_enough() {
     assert_eq!(leader.renew(1, ttl), Ok(false), "another one leads");
 }
 
+#[test]
+fn tries_that_got_no_answer_leave_no_connections_behind() {
+    let server = TestPostgres::start();
+    let leader = PostgresLeader::open(options(&server, "leader")).expect("the server is up");
+    let long = Duration::from_secs(600);
+    assert_eq!(leader.claim("a", "http://a", long), Ok(Claim::Won { term: 1 }));
+    configure(&server, WAIT_FOR_EVER, "nobody");
+    // An answer is waited for a third of the lease.
+    let short = Duration::from_secs(2);
+    until("a renewal waits for the standby", || {
+        assert!(leader.renew(1, short).is_err());
+        server.sql(WAITING) == "1"
+    });
+    for _ in 0..6 {
+        assert!(leader.renew(1, short).is_err(), "it waits for the one before");
+    }
+    // What waits for a lock ends with its connection; what waits for a standby cannot be ended.
+    server.wait_for("SELECT count(*) FROM pg_stat_activity WHERE usename = 'bursar'", "1");
+    assert_eq!(server.sql(WAITING), "1", "no cancel was sent");
+    configure(&server, WAIT_FOR_NOBODY, "");
+    until("it is renewed again", || leader.renew(1, long) == Ok(true));
+}
+
 /// A link on which every part of a snapshot takes a second.
 const SLOW: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$;
@@ -223,6 +246,32 @@ fn a_snapshot_may_take_longer_than_a_query_as_long_as_it_gets_on() {
 }
 
 #[test]
+fn parts_of_snapshots_that_failed_do_not_pile_up() {
+    let server = TestPostgres::start();
+    let (journal, epoch, mut head) = open(options(&server, "ledger"));
+    server.sql(
+        "CREATE FUNCTION full() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION 'there is no space'; END $$;
+         CREATE TRIGGER full BEFORE INSERT ON bursar_snapshot FOR EACH ROW
+         WHEN (NEW.chunk = 0) EXECUTE FUNCTION full()",
+    );
+    let parts = "SELECT count(*) FROM bursar_snapshot";
+    for number in 1..4 {
+        head = journal.append(epoch, head, sample(number)).expect("the server is up");
+        let snapshot = Snapshot { head, state: vec![7; 2 << 20] };
+        let refused = journal.put_snapshot(&snapshot).expect_err("its first part has no space");
+        assert!(refused.to_string().contains("there is no space"), "{refused}");
+        assert_eq!(server.sql(parts), "2", "those of the one before are gone");
+    }
+    server.sql("DROP TRIGGER full ON bursar_snapshot");
+    head = journal.append(epoch, head, sample(4)).expect("the server is up");
+    let snapshot = Snapshot { head, state: vec![8; 2 << 20] };
+    journal.put_snapshot(&snapshot).expect("there is space");
+    assert_eq!(server.sql(parts), "3");
+    assert_eq!(journal.get_snapshot(snapshot.mark()), Ok(snapshot));
+}
+
+#[test]
 fn rows_and_tables_that_are_gone_are_named_and_never_made_anew() {
     let server = TestPostgres::start();
     let (journal, epoch, genesis) = open(options(&server, "ledger"));
@@ -239,29 +288,29 @@ fn rows_and_tables_that_are_gone_are_named_and_never_made_anew() {
         "CREATE TABLE kept AS TABLE bursar_head; UPDATE bursar_head SET sequence = 0",
         "UPDATE bursar_head SET sequence = kept.sequence FROM kept",
     );
-    assert!(set_back.contains("2 batches are stored"), "{set_back}");
+    assert!(set_back.contains("ledger: its head is at batch 0, and batch 2 is"), "{set_back}");
     let headless = refusal("DELETE FROM bursar_head", "INSERT INTO bursar_head TABLE kept");
-    assert!(headless.contains("the head of the journal is damaged"), "{headless}");
+    assert!(headless.contains("ledger: its head is missing"), "{headless}");
     let unleased = refusal(
         "CREATE TABLE leases AS TABLE bursar_lease; DELETE FROM bursar_lease",
         "INSERT INTO bursar_lease TABLE leases",
     );
-    assert!(unleased.contains("the lease of the journal is damaged"), "{unleased}");
+    assert!(unleased.contains("ledger: its lease is missing"), "{unleased}");
     let emptied = refusal(
         "CREATE TABLE batches AS TABLE bursar_batch; DELETE FROM bursar_batch",
         "INSERT INTO bursar_batch TABLE batches",
     );
-    assert!(emptied.contains("batch 2 is corrupt: it is missing"), "{emptied}");
+    assert!(emptied.contains("ledger: batch 2 is missing"), "{emptied}");
     let renamed = refusal(
         "ALTER TABLE bursar_snapshot RENAME TO elsewhere",
         "ALTER TABLE elsewhere RENAME TO bursar_snapshot",
     );
-    assert!(renamed.contains("the table bursar_snapshot is missing"), "{renamed}");
+    assert!(renamed.contains("bursar_snapshot: the table is missing"), "{renamed}");
     let (journal, ..) = open(options(&server, "ledger"));
     assert_eq!(read_all(&journal, genesis).len(), 2, "nothing was lost by looking");
     drop(journal);
     let truncated = refusal("TRUNCATE bursar_journal CASCADE", "SELECT 1");
-    assert!(truncated.contains("emptied"), "{truncated}");
+    assert!(truncated.contains("ledger: its journal is missing"), "{truncated}");
 }
 
 #[test]

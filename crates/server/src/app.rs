@@ -20,6 +20,7 @@ use crate::history::HistoryService;
 use crate::http::extract::Caller;
 use crate::http::meta;
 use crate::ids::IdMaker;
+use crate::leader::Leader;
 use crate::limits::{Aside, Limits, Load};
 use crate::logs::LogStore;
 use crate::operation::OLD_PLATFORM;
@@ -98,6 +99,8 @@ pub struct App {
     pub status: StatusOf,
     /// Brings the counters of the writers up to date.
     pub measure: Box<dyn Fn(&App) + Send + Sync>,
+    /// Claims and renews the lead, where several servers share a store.
+    pub(crate) leader: Option<Arc<Leader>>,
     /// True once the server is to end.
     pub stopped: tokio::sync::watch::Receiver<bool>,
 }

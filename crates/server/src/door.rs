@@ -14,10 +14,12 @@ use serde_json::json;
 
 use crate::http::front::Front;
 use crate::http::meta::{self, Meta};
+use crate::http::system;
 use crate::ids::IdMaker;
 use crate::leader::{Leader, Role};
 use crate::limits::Priority;
 use crate::problem::Failure;
+use crate::telemetry::Metrics;
 
 /// Names the server that can answer.
 const OWNER: HeaderName = HeaderName::from_static("bursar-owner");
@@ -27,6 +29,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 pub(crate) struct Door {
     front: OnceLock<Front>,
     leader: Option<Arc<Leader>>,
+    metrics: Arc<Metrics>,
     base_url: Arc<str>,
     ids: IdMaker,
     clock: WallClock,
@@ -34,9 +37,13 @@ pub(crate) struct Door {
 
 impl Door {
     /// The door of a server that is reached under this address. Without a `leader` it leads always.
-    pub(crate) fn new(leader: Option<Arc<Leader>>, base_url: Arc<str>) -> Door {
+    pub(crate) fn new(
+        leader: Option<Arc<Leader>>,
+        metrics: Arc<Metrics>,
+        base_url: Arc<str>,
+    ) -> Door {
         let (ids, clock) = (IdMaker::new(0), WallClock::new());
-        Door { front: OnceLock::new(), leader, base_url, ids, clock }
+        Door { front: OnceLock::new(), leader, metrics, base_url, ids, clock }
     }
 
     /// From now on requests are answered by `front`, while this server leads.
@@ -72,6 +79,7 @@ impl Door {
         let (owner, reason) = self.absence();
         match path {
             "/healthz" => axum::Json(json!({ "status": "ok" })).into_response(),
+            "/metrics" => system::counters(self.metrics.text(0, 0)),
             "/readyz" => {
                 let body = json!({
                     "ready": false, "machines": {}, "reason": reason, "owner": owner,

@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bursar_engine::{Monotonic, Permit, SystemMonotonic};
+use bursar_engine::{BootTime, Monotonic, Permit, wall_millis};
 use bursar_journal::JournalError;
 use bursar_journal::postgres::{Claim, PostgresLeader};
 use tokio::sync::watch;
 
 use crate::ids::random_bits;
+use crate::telemetry::Metrics;
 
 /// How long the store keeps the lead of a server that does not renew it.
 const LEAD_TTL: Duration = Duration::from_secs(10);
@@ -23,6 +24,8 @@ const LEAD_TTL: Duration = Duration::from_secs(10);
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait before a renewal that failed is tried again.
 const RETRY: Duration = Duration::from_millis(500);
+/// How far the clocks of this server and of the store may be apart.
+const MAX_GAP_MS: i64 = 2_000;
 
 /// What this server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,19 +49,24 @@ pub(crate) struct Candidate {
     pub holder: String,
     /// Where it is reached.
     pub url: String,
+    /// Whether its time is that of the system's clock, which is compared with the store's.
+    pub by_wall_clock: bool,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
 }
 
 /// The thread that claims and renews the lead.
 pub(crate) struct Leader {
     trust: Arc<Trust>,
     role: watch::Receiver<Role>,
+    gap: watch::Receiver<Option<String>>,
     stop: Mutex<Option<Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// How long the lead is believed.
 struct Trust {
-    clock: SystemMonotonic,
+    clock: BootTime,
     until_ms: AtomicU64,
 }
 
@@ -81,17 +89,26 @@ impl Trust {
     }
 }
 
+/// How far the store's clock is ahead of ours at least, or behind it if negative, when its answer to a
+/// question at `ours` took so long: it may have read it at any time between.
+fn ahead_ms(ours: i64, theirs: i64, took: Duration) -> i64 {
+    let most = theirs.saturating_sub(ours);
+    let least = most.saturating_sub(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
+    if least > 0 { least } else { most.min(0) }
+}
+
 impl Leader {
     /// Starts to claim the lead.
     ///
     /// # Errors
     /// If the system cannot start a thread.
     pub(crate) fn start(store: PostgresLeader, candidate: Candidate) -> std::io::Result<Leader> {
-        let trust = Arc::new(Trust { clock: SystemMonotonic::new(), until_ms: AtomicU64::new(0) });
+        let trust = Arc::new(Trust { clock: BootTime::new(), until_ms: AtomicU64::new(0) });
         let (show, role) = watch::channel(Role::Unknown);
+        let (show_gap, gap) = watch::channel(None);
         let (stop, stopped) = channel();
         let mut campaign =
-            Campaign { store, candidate, trust: Arc::clone(&trust), show, term: None };
+            Campaign { store, candidate, trust: Arc::clone(&trust), show, show_gap, term: None };
         let thread = std::thread::Builder::new().name("bursar-leader".into()).spawn(move || {
             let mut pause = campaign.step();
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
@@ -100,7 +117,7 @@ impl Leader {
             campaign.give_up();
         })?;
         let (stop, thread) = (Mutex::new(Some(stop)), Mutex::new(Some(thread)));
-        Ok(Leader { trust, role, stop, thread })
+        Ok(Leader { trust, role, gap, stop, thread })
     }
 
     /// Whether no other server can lead right now.
@@ -111,6 +128,11 @@ impl Leader {
     /// What this server is, and every change of that.
     pub(crate) fn role(&self) -> watch::Receiver<Role> {
         self.role.clone()
+    }
+
+    /// What is wrong with the clocks of this server and of the store, if they differ too much.
+    pub(crate) fn clock_gap(&self) -> Option<String> {
+        self.gap.borrow().clone()
     }
 
     /// Machines may be owned while this server leads.
@@ -143,6 +165,7 @@ struct Campaign {
     candidate: Candidate,
     trust: Arc<Trust>,
     show: watch::Sender<Role>,
+    show_gap: watch::Sender<Option<String>>,
     /// The term in which this server leads.
     term: Option<u64>,
 }
@@ -157,8 +180,21 @@ impl Campaign {
     }
 
     fn claim(&mut self) -> Duration {
+        let jitter = u32::try_from(random_bits() % 500).unwrap_or(0);
+        let later = CLAIM_EVERY * 3 / 4 + Duration::from_millis(jitter.into());
+        match self.compare_clocks() {
+            Ok((owner, Some(gap))) => {
+                self.stand_by(owner, format!("it takes no machine: {gap}"));
+                return later;
+            }
+            Ok((_, None)) => {}
+            Err(error) => {
+                self.stand_by(None, error.to_string());
+                return later;
+            }
+        }
         let asked = self.trust.clock.elapsed();
-        let Candidate { holder, url } = &self.candidate;
+        let Candidate { holder, url, .. } = &self.candidate;
         match self.store.claim(holder, url, LEAD_TTL) {
             Ok(Claim::Won { term }) => {
                 self.term = Some(term);
@@ -174,8 +210,32 @@ impl Campaign {
             }
             Err(error) => self.stand_by(None, error.to_string()),
         }
-        let jitter = u32::try_from(random_bits() % 500).unwrap_or(0);
-        CLAIM_EVERY * 3 / 4 + Duration::from_millis(jitter.into())
+        later
+    }
+
+    /// Compares this server's clock with the store's; says where the leader is reached, and what is
+    /// wrong if they differ too much. One that leads already keeps what it has.
+    fn compare_clocks(&self) -> Result<(Option<String>, Option<String>), JournalError> {
+        // In this order: a pause in between counts as time that the answer took.
+        let (asked, ours) = (self.trust.clock.elapsed(), wall_millis());
+        let (theirs, owner) = self.store.look(LEAD_TTL)?;
+        if !self.candidate.by_wall_clock {
+            return Ok((owner, None));
+        }
+        let took = self.trust.clock.elapsed().saturating_sub(asked);
+        let ahead = ahead_ms(ours, theirs, took);
+        self.candidate.metrics.store_clock(ahead);
+        let gap = (ahead.abs() > MAX_GAP_MS).then(|| {
+            let side = if ahead > 0 { "behind" } else { "ahead of" };
+            // Whole seconds, so that it is said again only when it has changed.
+            format!(
+                "the clock of this server is more than {} s {side} the clock of the database, which \
+                 is too much; set both right",
+                ahead.abs() / 1_000
+            )
+        });
+        self.show_gap.send_replace(gap.clone());
+        Ok((owner, gap))
     }
 
     fn renew(&mut self, term: u64) -> Duration {
@@ -183,12 +243,15 @@ impl Campaign {
         match self.store.renew(term, LEAD_TTL) {
             Ok(true) => {
                 self.trust.extend(asked);
+                if let Err(error) = self.compare_clocks() {
+                    tracing::warn!(%error, "the clocks were not compared");
+                }
                 return LEAD_TTL / 3;
             }
             Ok(false) => self.step_down("another server leads".into()),
             Err(error @ JournalError::Unfit(_)) => {
-                self.release(term);
                 self.step_down(error.to_string());
+                self.release(term);
             }
             Err(error) if self.trust.holds() => {
                 tracing::warn!(%error, "the lead was not renewed");
@@ -223,5 +286,21 @@ impl Campaign {
         if let Some(term) = self.term.take() {
             self.release(term);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_answer_took_is_not_held_against_a_clock() {
+        let slow = Duration::from_secs(9);
+        assert_eq!(ahead_ms(1_000, 1_000, Duration::ZERO), 0);
+        assert_eq!(ahead_ms(1_000, 10_000, slow), 0, "it was read at the end");
+        assert_eq!(ahead_ms(1_000, 1_000, slow), 0, "it was read at once");
+        assert_eq!(ahead_ms(1_000, 13_000, slow), 3_000);
+        assert_eq!(ahead_ms(10_000, 7_000, slow), -3_000);
+        assert_eq!(ahead_ms(i64::MIN, i64::MAX, Duration::MAX), 0);
     }
 }

@@ -14,6 +14,7 @@ pub mod cells;
 pub mod checkpoint;
 pub mod codec;
 pub mod config;
+mod database;
 pub mod directory;
 mod door;
 pub mod feed;

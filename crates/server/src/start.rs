@@ -31,6 +31,7 @@ use crate::attempt_ids::AttemptIds;
 use crate::cells::{CellService, Cells, SHARD, StartedCell};
 use crate::codec::DirectoryCodec;
 use crate::config::{ClockKind, Config, ConfigError};
+use crate::database::Database;
 use crate::directory::DirectoryService;
 use crate::door::Door;
 use crate::feed::Feed;
@@ -124,7 +125,7 @@ impl Drop for Temporary {
 }
 
 /// The journals of cells, by the name of their region.
-type CellJournals = Vec<(Name, Arc<dyn Journal>)>;
+pub(crate) type CellJournals = Vec<(Name, Arc<dyn Journal>)>;
 
 /// The journals, and where files are kept.
 struct Storage {
@@ -135,15 +136,17 @@ struct Storage {
     folder: PathBuf,
     /// The output of jobs.
     logs: PathBuf,
-    /// What the folder is known to hold; the database keeps that of its own.
+    /// What the folder is known to hold.
     store: Option<Arc<Store>>,
+    /// The same of a database.
+    database: Option<Database>,
     _temporary: Option<Temporary>,
 }
 
 impl Storage {
-    fn open(config: &mut Config) -> Result<Storage, StartError> {
+    fn open(config: &mut Config, holder: &str) -> Result<Storage, StartError> {
         if let Some(url) = config.store.clone() {
-            return Storage::open_postgres(&url, config);
+            return Storage::open_postgres(&url, config, holder);
         }
         let mut temporary = None;
         let folder = match &config.data {
@@ -177,18 +180,36 @@ impl Storage {
         }
         let logs = folder.join("logs");
         store::make_folder(&logs).map_err(refused)?;
-        let store = Some(Arc::new(store));
-        let storage =
-            Storage { ledger, directory, cells, folder, logs, store, _temporary: temporary };
+        let (store, database) = (Some(Arc::new(store)), None);
+        let storage = Storage {
+            ledger,
+            directory,
+            cells,
+            folder,
+            logs,
+            store,
+            database,
+            _temporary: temporary,
+        };
         storage.note(false);
         Ok(storage)
     }
 
-    /// Notes in the manifest how far the machines have come.
+    /// Notes in the manifest how far the machines have come. A database does so with every renewal of a
+    /// lease.
     fn note(&self, clean: bool) {
         if let Some(store) = &self.store {
             note_heads(store, &self.machines(), clean);
         }
+        if let Some(database) = self.database.as_ref().filter(|_| clean) {
+            database.note(clean);
+        }
+    }
+
+    /// What the numbers of agents' starts are counted from.
+    fn incarnation_base(&self) -> u32 {
+        let of_database = || self.database.as_ref().map(Database::incarnation_base);
+        self.store.as_ref().map(|store| store.incarnation_base()).or_else(of_database).unwrap_or(0)
     }
 
     /// Every machine with its journal.
@@ -205,7 +226,8 @@ impl Storage {
 
     /// History stays in files of this machine: it can be dropped and built again. What jobs print
     /// cannot, so it lies where it outlives the process.
-    fn open_postgres(url: &str, config: &Config) -> Result<Storage, StartError> {
+    fn open_postgres(url: &str, config: &Config, holder: &str) -> Result<Storage, StartError> {
+        let database = Database::look(postgres(url, "store", config), holder)?;
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
             let journal = PostgresJournal::open(postgres(url, machine, config))
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
@@ -213,13 +235,24 @@ impl Storage {
         };
         let (ledger, directory) = (open("ledger-0")?, open("directory")?);
         let cells = open_cells(&*directory, config, open)?;
+        database.check_marks(&*ledger, &cells)?;
+        database.note(false);
         let name = format!("bursar-{}", base32(random_bits().into(), 13));
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
-        let (temporary, store) = (Some(Temporary(folder.clone())), None);
+        let temporary = Some(Temporary(folder.clone()));
         let logs = config.state_folder().unwrap_or_else(|| folder.clone()).join("logs");
         std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
-        Ok(Storage { ledger, directory, cells, folder, logs, store, _temporary: temporary })
+        Ok(Storage {
+            ledger,
+            directory,
+            cells,
+            folder,
+            logs,
+            store: None,
+            database: Some(database),
+            _temporary: temporary,
+        })
     }
 }
 
@@ -373,11 +406,17 @@ fn campaign(
     config: &Config,
     holder: &str,
     base_url: &str,
+    metrics: &Arc<Metrics>,
 ) -> Result<Option<Arc<Leader>>, StartError> {
     let Some(url) = &config.store else { return Ok(None) };
     let store = PostgresLeader::open(postgres(url, "leader", config))
         .map_err(|error| StartError::Journal { what: "the store".into(), error })?;
-    let candidate = Candidate { holder: holder.to_owned(), url: base_url.to_owned() };
+    let candidate = Candidate {
+        holder: holder.to_owned(),
+        url: base_url.to_owned(),
+        by_wall_clock: config.clock == ClockKind::Wall,
+        metrics: Arc::clone(metrics),
+    };
     Leader::start(store, candidate).map(|leader| Some(Arc::new(leader))).map_err(io("the leader"))
 }
 
@@ -425,13 +464,14 @@ pub fn run(
         .map_err(io("the runtime"))?;
     let listening = runtime.block_on(Listening::bind(&config, tls.is_some()))?;
     let holder = holder();
-    let leader = campaign(&config, &holder, &listening.base_url)?;
     let metrics = Arc::new(Metrics::new());
+    let leader = campaign(&config, &holder, &listening.base_url, &metrics)?;
     let gap = Duration::from_secs(config.max_clock_gap_seconds);
     let max_gap = if config.accept_clock { Duration::MAX } else { gap };
-    let identity = Identity { holder, leader: leader.clone(), metrics, max_gap };
+    let identity =
+        Identity { holder, leader: leader.clone(), metrics: Arc::clone(&metrics), max_gap };
     let Listening { listener, address, url, base_url } = listening;
-    let door = Arc::new(Door::new(leader.clone(), Arc::clone(&base_url)));
+    let door = Arc::new(Door::new(leader.clone(), metrics, Arc::clone(&base_url)));
     let (stopping, stopped) = watch::channel(false);
     let stopping = Arc::new(stopping);
     runtime.spawn(stop_on_signal(Arc::clone(&stopping)));
@@ -501,7 +541,7 @@ impl Started {
         runtime: &tokio::runtime::Runtime,
         (base_url, stopped): (Arc<str>, watch::Receiver<bool>),
     ) -> Result<Started, StartError> {
-        let storage = Storage::open(config)?;
+        let storage = Storage::open(config, &identity.holder)?;
         let root = root_key::load(config).map_err(io("the root key"))?;
         let (clock, manual) = clocks(config, &storage)?;
         // Those who follow the ledger share what its writer has just written; those who prove it read
@@ -558,7 +598,7 @@ impl Started {
             let read = || ledger_gateway.read(|ledger| ledger.policy().retention_ms);
             let retention_ms = until_ready(read, &ledger, &stopped).await?.value;
             let mut services = Vec::new();
-            let base = storage.store.as_ref().map_or(0, |store| store.incarnation_base());
+            let base = storage.incarnation_base();
             for cell in cells {
                 let number = open_region(&ledger_gateway, cell.region()).await?;
                 services.push(CellService::new(cell, number, base).map_err(StartError::Other)?);
@@ -614,6 +654,7 @@ impl Started {
                     let waiting = app.directory.waiting();
                     app.metrics.machine(DIRECTORY, waiting, &stats, &status);
                 }),
+                leader: identity.leader.clone(),
                 stopped: ended,
             });
             for cell in app.cells.iter() {

@@ -105,6 +105,7 @@ pub struct Metrics {
     clock_skew: Family<InRegion, Gauge>,
     clock_ahead: Gauge,
     expiry_waits: Gauge,
+    store_clock: Gauge,
 }
 
 fn seconds() -> Histogram {
@@ -163,6 +164,7 @@ impl Metrics {
             clock_skew: Family::default(),
             clock_ahead: Gauge::default(),
             expiry_waits: Gauge::default(),
+            store_clock: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -201,6 +203,9 @@ impl Metrics {
         all.register("clock_ahead_ms", help, self.clock_ahead.clone());
         let help = "1 if no grant expires until an operator accepts the clock";
         all.register("clock_expiry_waits", help, self.expiry_waits.clone());
+        let help = "How far the clock of the database is ahead of this server's, in ms; negative: \
+            behind it; a server more than 2000 off takes no machine";
+        all.register("store_clock_ahead_ms", help, self.store_clock.clone());
         all.register("journal_batches", "Durable writes", self.batches.clone());
         all.register("journal_records", "Records written", self.records.clone());
         all.register_with_unit(
@@ -315,6 +320,11 @@ impl Metrics {
     pub fn time(&self, ahead_ms: i64, expiry_waits: bool) {
         self.clock_ahead.set(ahead_ms);
         self.expiry_waits.set(expiry_waits.into());
+    }
+
+    /// Notes how far the clock of the database is ahead of this server's.
+    pub fn store_clock(&self, ahead_ms: i64) {
+        self.store_clock.set(ahead_ms);
     }
 
     /// Notes what a region has and does.

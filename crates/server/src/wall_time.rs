@@ -25,6 +25,8 @@ pub struct TimeTrouble {
     pub clock: Option<String>,
     /// Grants do not expire.
     pub expiry: Option<String>,
+    /// The database has another time.
+    pub database: Option<String>,
 }
 
 impl TimeTrouble {
@@ -33,7 +35,11 @@ impl TimeTrouble {
         if *self == TimeTrouble::default() {
             return Value::Null;
         }
-        json!({ "wall_clock": self.clock, "expiry": self.expiry, "next": WAY_OUT })
+        let next = (self.clock.is_some() || self.expiry.is_some()).then_some(WAY_OUT);
+        json!({
+            "wall_clock": self.clock, "expiry": self.expiry, "database_clock": self.database,
+            "next": next,
+        })
     }
 }
 
@@ -54,7 +60,8 @@ impl App {
              no grant expires until the clock is accepted; everything else goes on"
                 .to_owned()
         });
-        TimeTrouble { clock, expiry }
+        let database = self.leader.as_ref().and_then(|leader| leader.clock_gap());
+        TimeTrouble { clock, expiry, database }
     }
 
     /// Notes for the metrics what is wrong with the time.
@@ -105,6 +112,9 @@ pub async fn watch(app: Arc<App>) {
         if now != said {
             for trouble in now.clock.iter().chain(&now.expiry) {
                 tracing::error!(next = WAY_OUT, "the wall clock: {trouble}");
+            }
+            if let Some(trouble) = &now.database {
+                tracing::error!("{trouble}");
             }
             if now == TimeTrouble::default() {
                 tracing::info!("the wall clock is followed again");

@@ -11,6 +11,7 @@ use bursar_journal::postgres::PostgresOptions;
 use clap::{Args, Subcommand};
 
 use super::cells::{self, cell_files};
+use super::database::{self, Beside};
 use super::{Bar, backup, check_folder, ledger_file};
 use crate::command::Remote;
 use crate::command::clock::ClockCommand;
@@ -28,18 +29,12 @@ pub(crate) enum AdminCommand {
         /etc/bursar/checkpoint.key /backup/$(date +%F)\n\nThe copy is as secret as the store. The \
         root key is not in it.")]
     Backup(BackupArguments),
-    /// Unpack a backup into an empty folder, verify it, and make it a store that no agent of the lost
-    /// future can talk to.
-    #[command(
-        after_help = "Example:\n  bursar admin restore /backup/2026-01-31 --data /var/lib/restored"
-    )]
-    Restore {
-        /// The backup.
-        backup: PathBuf,
-        /// The empty folder.
-        #[arg(long, value_name = "DIR")]
-        data: PathBuf,
-    },
+    /// Unpack a backup into an empty folder or an empty PostgreSQL database, verify it, and make it a
+    /// store that no agent of the lost future can talk to.
+    #[command(after_help = "Examples:\n  bursar admin restore /backup/2026-01-31 --data \
+            /var/lib/restored\n  bursar admin restore /backup/2026-01-31 --store \
+            postgres://db/restored --checkpoint-key /etc/bursar/checkpoint.key")]
+    Restore(RestoreArguments),
     /// Believe the clock of a running server after it jumped or stood far ahead at a start: grants
     /// that waited expire. Look at the server's clock first.
     #[command(after_help = "Example:\n  bursar admin accept-clock --server https://bursar.example")]
@@ -84,8 +79,8 @@ pub(crate) fn run(
             bar.finish();
             conclude(&report)
         }
-        AdminCommand::Restore { backup, data } => {
-            let report = backup::restore(&backup, &data, &bar)?;
+        AdminCommand::Restore(arguments) => {
+            let report = arguments.run(&bar)?;
             bar.finish();
             conclude(&report)
         }
@@ -152,7 +147,49 @@ impl BackupArguments {
             options.unsafe_plaintext = self.unsafe_plaintext_postgres;
             options
         };
-        backup::backup_postgres(&options, self.checkpoint_key.as_deref(), &self.target, bar)
+        database::backup(&options, self.checkpoint_key.as_deref(), &self.target, bar)
+    }
+}
+
+/// What to unpack, and where to.
+#[derive(Args)]
+pub(crate) struct RestoreArguments {
+    /// The backup.
+    backup: PathBuf,
+    /// The empty folder.
+    #[arg(long, value_name = "DIR", required_unless_present = "store")]
+    data: Option<PathBuf>,
+    /// The address of an empty PostgreSQL database instead.
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    store: Option<String>,
+    /// Accept a PostgreSQL without a synchronous standby: its loss loses what was restored.
+    #[arg(long, requires = "store")]
+    unsafe_single_postgres: bool,
+    /// Accept a PostgreSQL on another machine without encryption (sslmode=disable).
+    #[arg(long, requires = "store")]
+    unsafe_plaintext_postgres: bool,
+    /// With --store: where to write the key that signs checkpoints, a file beside the root key.
+    #[arg(long, value_name = "FILE", requires = "store")]
+    checkpoint_key: Option<PathBuf>,
+    /// With --store: the folder for what jobs printed, as of `bursar serve --state`.
+    #[arg(long, value_name = "DIR", requires = "store")]
+    state: Option<PathBuf>,
+}
+
+impl RestoreArguments {
+    fn run(&self, bar: &Bar) -> Result<Report, Failure> {
+        if let Some(data) = &self.data {
+            return backup::restore(&self.backup, data, bar);
+        }
+        let url = self.store.clone().unwrap_or_default();
+        let options = |machine: &str| {
+            let mut options = PostgresOptions::new(url.clone(), machine);
+            options.unsafe_single = self.unsafe_single_postgres;
+            options.unsafe_plaintext = self.unsafe_plaintext_postgres;
+            options
+        };
+        let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
+        database::restore(&self.backup, &options, &Beside { key, state }, bar)
     }
 }
 

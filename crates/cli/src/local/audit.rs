@@ -122,7 +122,7 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
                 // Nothing is written, so nothing can be lost with the only server.
                 options.unsafe_single = true;
                 options.unsafe_plaintext = unsafe_plaintext_postgres;
-                PostgresJournal::open(options)
+                PostgresJournal::open_to_read(options)
             };
             let journal = open("ledger-0")?;
             let source = JournalSource::new(&journal)?;

@@ -8,7 +8,6 @@ use bursar_audit::admin::{self, AdminError};
 use bursar_audit::{Report, SqliteSource, verify, verify_chain, verify_links};
 use bursar_engine::cut::{CellJournal, check_marks, largest_cut};
 use bursar_engine::{LedgerCodec, replay_from_genesis};
-use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalId};
 use bursar_server::codec::DirectoryCodec;
@@ -20,9 +19,9 @@ use crate::exit::{Exit, Failure};
 use crate::render::format::print;
 
 /// The key that signs checkpoints.
-const KEY: &str = "checkpoint.key";
+pub(super) const KEY: &str = "checkpoint.key";
 /// The output of jobs.
-const LOGS: &str = "logs";
+pub(super) const LOGS: &str = "logs";
 /// What an open journal leaves beside its file and a backup does not need.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
 /// 2020-01-01T00:00:00Z in seconds since 1970: agents' starts of restored stores count from here.
@@ -30,13 +29,13 @@ const EPOCH: u64 = 1_577_836_800;
 
 /// A folder inside the target in which everything is made ready. Whatever goes wrong before the end
 /// leaves an empty target.
-struct Making {
+pub(super) struct Making {
     folder: tempfile::TempDir,
     target: PathBuf,
 }
 
 impl Making {
-    fn begin(target: &Path) -> Result<Making, Failure> {
+    pub(super) fn begin(target: &Path) -> Result<Making, Failure> {
         if target.exists() && fs::read_dir(target).map_or(true, |mut all| all.next().is_some()) {
             return Err(AdminError::NotEmpty(target.to_owned()).into());
         }
@@ -46,7 +45,7 @@ impl Making {
         Ok(Making { folder, target: target.to_owned() })
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.folder.path()
     }
 
@@ -84,40 +83,12 @@ pub(super) fn backup(data: &Path, target: &Path, logs: bool, bar: &Bar) -> Resul
     conclude(making, Manifest::read(data)?, bar)
 }
 
-/// Copies the journals of a PostgreSQL store into the same form.
-pub(super) fn backup_postgres(
-    options: &dyn Fn(&str) -> PostgresOptions,
-    key: Option<&Path>,
-    target: &Path,
+/// Trims the copies to the largest cut, checks them and gives them their name.
+pub(super) fn conclude(
+    making: Making,
+    known: Option<Manifest>,
     bar: &Bar,
 ) -> Result<Report, Failure> {
-    let making = Making::begin(target)?;
-    let copy = |machine: &str| -> Result<PathBuf, Failure> {
-        let journal = PostgresJournal::open(options(machine))?;
-        let file = Manifest::file(making.path(), machine);
-        let batches = journal.read(Head::genesis(journal.id()))?;
-        sqlite::import(&file, journal.id(), batches)?;
-        Ok(file)
-    };
-    let directory = SqliteJournal::open(&copy(DIRECTORY)?, SqliteOptions::default())?;
-    let known = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
-    drop(directory);
-    for region in known.regions() {
-        copy(&format!("cell-{region}"))?;
-    }
-    copy(LEDGER)?;
-    match key {
-        Some(key) => copy_key(key, making.path())?,
-        None => eprintln!(
-            "the key that signs checkpoints is not in this backup: give --checkpoint-key FILE, the \
-             file beside the root key"
-        ),
-    }
-    conclude(making, None, bar)
-}
-
-/// Trims the copies to the largest cut, checks them and gives them their name.
-fn conclude(making: Making, known: Option<Manifest>, bar: &Bar) -> Result<Report, Failure> {
     let folder = making.path();
     trim(folder)?;
     let (report, heads) = check(folder, bar)?;
@@ -149,20 +120,9 @@ fn conclude(making: Making, known: Option<Manifest>, bar: &Bar) -> Result<Report
 
 /// Unpacks a backup into an empty folder, as a store of its own that no agent knows yet.
 pub(super) fn restore(backup: &Path, data: &Path, bar: &Bar) -> Result<Report, Failure> {
-    let Some(manifest) = Manifest::read(backup)? else {
-        let reason = "it is not a backup: there is no manifest.json in it";
-        let next = "give the folder that `bursar admin backup` made";
-        return Err(Failure::new(backup.display(), reason).with_next(next));
-    };
-    let known = manifest.check(backup)?;
+    let (manifest, known) = read_backup(backup)?;
     let making = Making::begin(data)?;
-    for machine in machines(backup)? {
-        let copy = Manifest::file(making.path(), &machine);
-        fs::copy(Manifest::file(backup, &machine), &copy)?;
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
-        let end = known.iter().find(|(name, _)| *name == machine).map(|(_, head)| *head);
-        check_end(backup, &copy, end)?;
-    }
+    copy_machines(backup, &known, making.path())?;
     if backup.join(KEY).is_file() {
         copy_key(&backup.join(KEY), making.path())?;
     }
@@ -171,7 +131,7 @@ pub(super) fn restore(backup: &Path, data: &Path, bar: &Bar) -> Result<Report, F
     }
     let (report, heads) = check(making.path(), bar)?;
     let mut restored = Manifest::new()?;
-    restored.incarnation_base = seconds_since_2020().max(manifest.incarnation_base + 1);
+    restored.incarnation_base = next_base(manifest.incarnation_base);
     for (name, id, head) in &heads {
         let tail = sqlite::tail_was_written(&Manifest::file(making.path(), name), *id)?;
         restored.note(name, *id, *head, tail);
@@ -180,6 +140,38 @@ pub(super) fn restore(backup: &Path, data: &Path, bar: &Bar) -> Result<Report, F
     restored.write(making.path())?;
     making.finish()?;
     Ok(report)
+}
+
+/// What a backup's manifest says, and where each of its journals ends.
+pub(super) fn read_backup(backup: &Path) -> Result<(Manifest, Vec<(String, Head)>), Failure> {
+    let Some(manifest) = Manifest::read(backup)? else {
+        let reason = "it is not a backup: there is no manifest.json in it";
+        let next = "give the folder that `bursar admin backup` made";
+        return Err(Failure::new(backup.display(), reason).with_next(next));
+    };
+    let known = manifest.check(backup)?;
+    Ok((manifest, known))
+}
+
+/// Copies the journals of a backup into a folder in which they are made ready.
+pub(super) fn copy_machines(
+    backup: &Path,
+    known: &[(String, Head)],
+    folder: &Path,
+) -> Result<(), Failure> {
+    for machine in machines(backup)? {
+        let copy = Manifest::file(folder, &machine);
+        fs::copy(Manifest::file(backup, &machine), &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+        let end = known.iter().find(|(name, _)| *name == machine).map(|(_, head)| *head);
+        check_end(backup, &copy, end)?;
+    }
+    Ok(())
+}
+
+/// What agents' starts of a restored store are counted from: more than any of the store before.
+pub(super) fn next_base(before: u32) -> u32 {
+    seconds_since_2020().max(before.saturating_add(1))
 }
 
 /// Refuses a copy that lacks what lay beside the file in the folder: a backup has nothing there.
@@ -198,14 +190,14 @@ fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), Failur
 }
 
 /// The machines of a folder: the cells, the ledger, the directory, in the order in which they are copied.
-fn machines(folder: &Path) -> Result<Vec<String>, Failure> {
+pub(super) fn machines(folder: &Path) -> Result<Vec<String>, Failure> {
     let mut names: Vec<String> =
         cell_files(folder)?.into_iter().map(|(region, _)| format!("cell-{region}")).collect();
     names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
     Ok(names)
 }
 
-fn open(folder: &Path, machine: &str) -> Result<SqliteJournal, Failure> {
+pub(super) fn open(folder: &Path, machine: &str) -> Result<SqliteJournal, Failure> {
     Ok(SqliteJournal::open(&Manifest::file(folder, machine), SqliteOptions::default())?)
 }
 
@@ -246,10 +238,10 @@ fn trim(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Where every machine ends.
-type Heads = Vec<(String, JournalId, Head)>;
+pub(super) type Heads = Vec<(String, JournalId, Head)>;
 
 /// Verifies every journal, that they belong together, and that a server could start with them.
-fn check(folder: &Path, bar: &Bar) -> Result<(Report, Heads), Failure> {
+pub(super) fn check(folder: &Path, bar: &Bar) -> Result<(Report, Heads), Failure> {
     let source = |machine: &str| {
         let file = Manifest::file(folder, machine);
         SqliteSource::open(&file).map_err(|reason| Failure::new(file.display(), reason))
@@ -285,7 +277,7 @@ fn check(folder: &Path, bar: &Bar) -> Result<(Report, Heads), Failure> {
     Ok((report, heads))
 }
 
-fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
+pub(super) fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
     match fs::copy(from, folder.join(KEY)) {
         Ok(_) => {
             fs::set_permissions(folder.join(KEY), fs::Permissions::from_mode(0o600))?;
@@ -297,7 +289,7 @@ fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
 }
 
 /// Copies what jobs printed. What is shed meanwhile is left out.
-fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
+pub(super) fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
     let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;

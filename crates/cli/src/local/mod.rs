@@ -4,6 +4,7 @@ pub(crate) mod admin;
 pub(crate) mod audit;
 mod backup;
 mod cells;
+mod database;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! Jobs on a PostgreSQL store: the ledger and the cells are machines of one database.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crate::agent::Agent;
 use crate::server::Server;
+use crate::stores::{check_restored, expect_good, work_beside};
 use crate::world::{H100, check_charges, furnish, job, micros, price_of, small, submit};
 
 /// A folder for the database server.
@@ -92,21 +93,84 @@ async fn reads_and_agents_survive_a_restart_of_postgresql() {
     let mut agent = Agent::register(&server, "n1", "H100", 1).await;
     submit(&server, small("j")).await;
     agent.beat(&server).await;
-    database.stop();
-    server.until_status("/readyz", 503).await;
-    let refused = server.call("GET", "/v1/accounts/acme/balance", serde_json::Value::Null).await;
-    refused.problem("unavailable");
-    database.start_again();
-    let watch = tokio::time::Instant::now();
-    let path = "/v1/accounts/acme/balance";
-    while server.call("GET", path, serde_json::Value::Null).await.status != 200 {
-        assert!(watch.elapsed().as_secs() < 120, "reads do not come back");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    // One of each machine: the directory, the ledger and the cell.
+    let reads = ["/v1/keys", "/v1/accounts/acme/balance", "/v1/nodes/n1"];
+    let status = async |path: &str| server.call("GET", path, serde_json::Value::Null).await.status;
+    for _ in 0..2 {
+        database.stop();
+        server.until_status("/readyz", 503).await;
+        // Until its lease runs out a machine may still answer.
+        for path in reads {
+            while status(path).await == 200 {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        }
+        let refused = server.call("GET", reads[1], serde_json::Value::Null).await;
+        refused.problem("unavailable");
+        database.start_again();
+        let watch = tokio::time::Instant::now();
+        for path in reads {
+            while status(path).await != 200 {
+                assert!(watch.elapsed().as_secs() < 120, "{path} does not come back");
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            println!("{path} came back {} ms after PostgreSQL", watch.elapsed().as_millis());
+        }
+        server.until_status("/readyz", 200).await;
+        for path in reads {
+            assert_eq!(status(path).await, 200, "{path}: it is ready, so every read is answered");
+        }
     }
-    println!("reads came back {} ms after PostgreSQL", watch.elapsed().as_millis());
-    server.until_status("/readyz", 200).await;
     agent.beat(&server).await;
     agent.run(&server, 60).await;
     agent.finish(&server, "j", 0).await;
     check_charges(&job(&server, "j").await);
+}
+
+fn bursar(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(arguments).output().expect("the binary is there")
+}
+
+#[tokio::test]
+async fn a_backup_of_postgresql_under_load_restores_into_an_empty_database_and_fences_agents() {
+    let database = servers::TestPostgres::start();
+    let folder = TempDir::new();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let server = Server::on_manual_store(&database.url());
+    furnish(&server).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 2).await;
+    let (mut last, backups) = (0, ["one", "two"]);
+    for name in backups {
+        let (store, target) = (database.url(), place(name));
+        let copying =
+            std::thread::spawn(move || bursar(&["admin", "backup", "--store", &store, &target]));
+        work_beside(&server, &mut agent, &copying, &mut last).await;
+        expect_good(&copying.join().expect("no panic"));
+    }
+    // One more that runs in a future which will be lost.
+    submit(&server, small("lost")).await;
+    agent.beat(&server).await;
+    assert!(agent.runs_job("lost"));
+
+    for name in backups {
+        let (url, backup) = (database.database(name), place(name));
+        let unsafely = "--unsafe-single-postgres";
+        expect_good(&bursar(&["admin", "restore", &backup, "--store", &url, unsafely]));
+        expect_good(&bursar(&["audit", "verify", "--store", &url]));
+        let restored = Server::on_manual_store(&url);
+        check_restored(&restored, &agent).await;
+        assert!(restored.terminate().success());
+        // A backup of what was restored is of the same line of stores, and so is what becomes of it.
+        let again = place(&format!("{name}-again"));
+        expect_good(&bursar(&["admin", "backup", "--store", &url, &again]));
+        let base = |file: &str| {
+            let text = std::fs::read(folder.path().join(file).join("manifest.json"));
+            let manifest: serde_json::Value =
+                serde_json::from_slice(&text.expect("it is there")).expect("JSON");
+            manifest["incarnation_base"].as_u64().expect("a number")
+        };
+        assert_eq!(base(name), 0);
+        assert!(base(&format!("{name}-again")) > 1_000, "it was restored once");
+    }
 }

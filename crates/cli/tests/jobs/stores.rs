@@ -14,7 +14,7 @@ fn bursar(arguments: &[&str], data: &Path) -> Output {
 }
 
 #[track_caller]
-fn expect_good(output: &Output) {
+pub(crate) fn expect_good(output: &Output) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 }
@@ -73,16 +73,7 @@ async fn a_backup_under_load_restores_to_a_region_that_starts_jobs_and_fences_th
     for round in 0..3 {
         let backup = folder.path().join(format!("backup-{round}"));
         let copying = backup_beside(server.data(), &backup);
-        // Jobs and money move for as long as it takes, and two more rounds.
-        let mut more = 2;
-        while more > 0 {
-            more -= u32::from(copying.is_finished());
-            last += 1;
-            submit(&server, small(&format!("j{last}"))).await;
-            agent.beat(&server).await;
-            agent.run(&server, 10).await;
-            agent.finish(&server, &format!("j{last}"), 0).await;
-        }
+        work_beside(&server, &mut agent, &copying, &mut last).await;
         expect_good(&copying.join().expect("no panic"));
     }
     // One more that runs in a future which will be lost.
@@ -97,37 +88,60 @@ async fn a_backup_under_load_restores_to_a_region_that_starts_jobs_and_fences_th
         expect_good(&bursar(&["admin", "restore", target], &data));
         expect_good(&bursar(&["audit", "verify"], &data));
         let restored = Server::at(&data, &["--clock", "manual"]);
-        let balance = restored.get("/v1/accounts/acme/balance").await;
-        let sum = micros(&balance["available"]) + micros(&balance["held"]);
-        let spent: u128 = sum_of_charges(&restored).await;
-        assert_eq!(sum + spent, 1_000_000_000, "what is not spent is there: {balance}");
-
-        // The agent of the lost future is not heard, whatever it says.
-        let mut old = Agent { key: restored.root.clone(), ..agent_of(&agent) };
-        let report = old.report();
-        old.send(&restored, report).await.problem("stale_incarnation");
-
-        let mut fresh = Agent::register(&restored, "n1", "H100", 2).await;
-        assert!(fresh.incarnation > agent.incarnation + 1_000, "{}", fresh.incarnation);
-        submit(&restored, small("after")).await;
-        // What was queued or ran at the cut goes first; everything starts and ends.
-        for _ in 0..50 {
-            fresh.run(&restored, 30).await;
-            let runs: Vec<String> = fresh
-                .runs
-                .values()
-                .filter(|run| run.state == "running")
-                .map(|run| run.job.clone())
-                .collect();
-            for job in runs {
-                fresh.finish(&restored, &job, 0).await;
-            }
-            if state(&restored, "after").await == "succeeded" {
-                break;
-            }
-        }
-        assert_eq!(state(&restored, "after").await, "succeeded", "jobs start again");
+        check_restored(&restored, &agent).await;
     }
+}
+
+/// Has jobs and money move for as long as something takes, and two more rounds.
+pub(crate) async fn work_beside(
+    server: &Server,
+    agent: &mut Agent,
+    copying: &std::thread::JoinHandle<Output>,
+    last: &mut u32,
+) {
+    let mut more = 2;
+    while more > 0 {
+        more -= u32::from(copying.is_finished());
+        *last += 1;
+        submit(server, small(&format!("j{last}"))).await;
+        agent.beat(server).await;
+        agent.run(server, 10).await;
+        agent.finish(server, &format!("j{last}"), 0).await;
+    }
+}
+
+/// A restored store has all of its money, hears no agent of the future that was lost, and starts jobs.
+pub(crate) async fn check_restored(restored: &Server, agent: &Agent) {
+    let balance = restored.get("/v1/accounts/acme/balance").await;
+    let sum = micros(&balance["available"]) + micros(&balance["held"]);
+    let spent: u128 = sum_of_charges(restored).await;
+    assert_eq!(sum + spent, 1_000_000_000, "what is not spent is there: {balance}");
+
+    // The agent of the lost future is not heard, whatever it says.
+    let mut old = Agent { key: restored.root.clone(), ..agent_of(agent) };
+    let report = old.report();
+    old.send(restored, report).await.problem("stale_incarnation");
+
+    let mut fresh = Agent::register(restored, "n1", "H100", 2).await;
+    assert!(fresh.incarnation > agent.incarnation + 1_000, "{}", fresh.incarnation);
+    submit(restored, small("after")).await;
+    // What was queued or ran at the cut goes first; everything starts and ends.
+    for _ in 0..50 {
+        fresh.run(restored, 30).await;
+        let runs: Vec<String> = fresh
+            .runs
+            .values()
+            .filter(|run| run.state == "running")
+            .map(|run| run.job.clone())
+            .collect();
+        for job in runs {
+            fresh.finish(restored, &job, 0).await;
+        }
+        if state(restored, "after").await == "succeeded" {
+            break;
+        }
+    }
+    assert_eq!(state(restored, "after").await, "succeeded", "jobs start again");
 }
 
 fn agent_of(agent: &Agent) -> Agent {

@@ -9,7 +9,7 @@ use crate::journal_support::postgres::TestPostgres;
 use crate::server::{Server, tool};
 
 /// The address of a database whose socket lies in a folder.
-fn address(database: &TestPostgres) -> String {
+pub(crate) fn address(database: &TestPostgres) -> String {
     let words = database.url();
     let word = |name: &str| {
         let found = words.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -19,7 +19,7 @@ fn address(database: &TestPostgres) -> String {
     format!("postgres://{}@{host}:{}/{}", word("user"), word("port"), word("dbname"))
 }
 
-fn start(store: &str, root: &Path) -> Server {
+pub(crate) fn start(store: &str, root: &Path) -> Server {
     let root = root.to_str().expect("a plain path");
     Server::on_store(&[
         "--store",

@@ -16,20 +16,26 @@ const ROOT_KEY: &str = "root-key-of-two-servers-that-is-long-enough-to-be-taken"
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A server, and what it says about itself.
-struct Member {
-    server: Server,
+pub(crate) struct Member {
+    pub(crate) server: Server,
     lines: Receiver<String>,
 }
 
 impl Member {
     /// Starts a server; its address is known once it says something.
-    fn start(store: &str, folder: &Path) -> Member {
+    pub(crate) fn start(store: &str, folder: &Path) -> Member {
+        Member::with(store, folder, &[])
+    }
+
+    /// The same with more flags.
+    pub(crate) fn with(store: &str, folder: &Path, flags: &[&str]) -> Member {
         let root = folder.join("root.key");
         std::fs::write(&root, ROOT_KEY).expect("the folder is ours");
         let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
             .args(["serve", "--listen", "127.0.0.1:0", "--unsafe-single-postgres"])
             .args(["--store", store, "--root-key-file"])
             .arg(&root)
+            .args(flags)
             .env("BURSAR_LOG", "error")
             .stdout(Stdio::piped())
             .spawn()
@@ -45,15 +51,16 @@ impl Member {
         Member { server: Server::adopt(child, String::new(), ROOT_KEY), lines }
     }
 
-    /// What it says next: its address, and the leader's if it stands by.
-    fn hear(&mut self) -> Option<String> {
+    /// What it says next: its address and, if it stands by, the leader's or why there is none.
+    pub(crate) fn hear(&mut self) -> Option<String> {
         let line = self.lines.recv_timeout(PATIENCE).expect("it says what it is");
         if let Some(url) = line.strip_prefix("listening on ") {
             self.server.url = url.to_owned();
             return None;
         }
         let rest = line.strip_prefix("standby on ").unwrap_or_else(|| panic!("{line}"));
-        let (url, leader) = rest.split_once(", leader ").unwrap_or_else(|| panic!("{line}"));
+        let named = rest.split_once(", leader ").or_else(|| rest.split_once(": "));
+        let (url, leader) = named.unwrap_or_else(|| panic!("{line}"));
         self.server.url = url.to_owned();
         Some(leader.to_owned())
     }

@@ -62,6 +62,15 @@ impl PostgresLeader {
         })
     }
 
+    /// What the store's clock says, in milliseconds since 1970, and where the server is reached that
+    /// leads now. Nothing is asked for.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub fn look(&self, ttl: Duration) -> Result<(i64, Option<String>), JournalError> {
+        self.ask(ttl, async |session, _| schema::look_at_leadership(session).await)
+    }
+
     /// Leads for another `ttl`; false if another server leads by now.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 
 use super::PostgresOptions;
 use super::leader::Claim;
+use super::manifest;
 use super::session::{Session, described, stored};
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
 use crate::error::{JournalError, LeaseError};
@@ -44,58 +45,86 @@ CREATE TABLE bursar_store (
   WITH (fillfactor = 20);
 INSERT INTO bursar_store SELECT true, count(*), 0, '', '', '-infinity' FROM bursar_journal;
 ",
+    "
+ALTER TABLE bursar_store
+  ADD COLUMN store bytea NOT NULL DEFAULT uuid_send(gen_random_uuid()),
+  ADD COLUMN format integer NOT NULL DEFAULT 1,
+  ADD COLUMN incarnation_base bigint NOT NULL DEFAULT 0,
+  ADD COLUMN clean boolean NOT NULL DEFAULT false;
+CREATE TABLE bursar_machine (
+  machine text PRIMARY KEY, store bytea NOT NULL, journal bytea NOT NULL,
+  sequence bigint NOT NULL, position bigint NOT NULL, hash bytea NOT NULL) WITH (fillfactor = 20);
+INSERT INTO bursar_machine
+  SELECT machine, store, journal,
+         coalesce(sequence, 0), coalesce(position, 0), coalesce(hash, '')
+  FROM bursar_store, bursar_journal LEFT JOIN bursar_head USING (machine);
+",
 ];
+
+/// The tables that there are once all migrations were applied.
+const TABLES: &str = "(VALUES ('bursar_journal'), ('bursar_head'), ('bursar_lease'), \
+     ('bursar_batch'), ('bursar_snapshot'), ('bursar_store'), ('bursar_machine')) AS ours (name)";
 
 /// Two servers that start at once take turns by this advisory lock: "bursar" in ASCII.
 const MIGRATION_LOCK: i64 = 0x6275_7273_6172;
 
-/// Checks the server and the role, and brings the tables up to date.
+/// Checks the server, the role and what the store is known to hold, and brings the tables up to date.
+/// Nothing is written to a store that is not whole.
 pub(super) async fn prepare_store(
     session: &Session,
     options: &PostgresOptions,
 ) -> Result<(), JournalError> {
     check_server(session, options).await?;
-    migrate(session).await?;
+    if version(session).await? != Some(MIGRATIONS.len()) {
+        migrate(session).await?;
+    }
     check_rights(session).await?;
-    check_journals(session).await
+    manifest::check(session, None).await.map(drop)
 }
 
-/// Refuses a database that had more journals than are left: what is missing must not be made anew.
-async fn check_journals(session: &Session) -> Result<(), JournalError> {
-    let rows = session
-        .query(
-            "counting the journals",
-            "SELECT journals, (SELECT count(*) FROM bursar_journal) FROM bursar_store",
-            &[],
-        )
-        .await?;
-    let row = rows.first().ok_or_else(storeless)?;
-    let (created, left) = (number(row, 0), number(row, 1));
-    if left < created {
-        return Err(JournalError::Refused(format!(
-            "{created} journals were created in this database and {left} are left: tables were \
-             emptied; restore the database from a backup"
-        )));
+/// Checks a store that is only looked at; says whether it has a manifest, which those of earlier builds
+/// have not.
+pub(super) async fn look(
+    session: &Session,
+    options: &PostgresOptions,
+) -> Result<bool, JournalError> {
+    check_server(session, options).await?;
+    match version(session).await? {
+        None | Some(0) => {
+            check_untouched(session).await?;
+            Err(JournalError::Refused(
+                "there is no store in this database: give the address that `bursar serve --store` \
+                 was given"
+                    .into(),
+            ))
+        }
+        Some(known) if known > MIGRATIONS.len() => Err(too_new(known)),
+        Some(known) => Ok(known == MIGRATIONS.len()),
     }
-    Ok(())
 }
 
 fn leaseless() -> JournalError {
     JournalError::Damaged { part: "lease", reason: "it is missing".into() }
 }
 
-fn storeless() -> JournalError {
+pub(super) fn storeless() -> JournalError {
     JournalError::Damaged { part: "store", reason: "its row is missing".into() }
 }
 
-/// The same, and finds or creates the machine's journal.
+/// Finds or creates the machine's journal, once the store was prepared.
 pub(super) async fn prepare(
     session: &Session,
     options: &PostgresOptions,
 ) -> Result<JournalId, JournalError> {
-    prepare_store(session, options).await?;
+    check_server(session, options).await?;
+    if version(session).await? != Some(MIGRATIONS.len()) {
+        migrate(session).await?;
+    }
+    check_rights(session).await?;
+    manifest::check(session, Some(&options.machine)).await?;
     let fresh = JournalId::random()?;
     let genesis = Head::genesis(fresh);
+    // A machine is listed in the same statement in which its journal comes to be.
     session
         .query(
             "creating the journal",
@@ -106,31 +135,48 @@ pub(super) async fn prepare(
                SELECT machine, 0, 0, $3, 0 FROM created),
              lease AS (
                INSERT INTO bursar_lease (machine, epoch, holder, until)
-               SELECT machine, 0, '', '-infinity' FROM created)
+               SELECT machine, 0, '', '-infinity' FROM created),
+             listed AS (
+               INSERT INTO bursar_machine (machine, store, journal, sequence, position, hash)
+               SELECT machine, store, $2, 0, 0, $3 FROM created, bursar_store)
              UPDATE bursar_store SET journals = journals + 1 WHERE EXISTS (SELECT FROM created)",
             &[&options.machine, &&fresh.0[..], &&genesis.hash.0[..]],
         )
         .await?;
+    identity(session, &options.machine)
+        .await?
+        .ok_or_else(|| JournalError::Damaged { part: "identity", reason: "it is missing".into() })
+}
+
+/// Which journal a machine has, if it has one.
+pub(super) async fn identity(
+    session: &Session,
+    machine: &str,
+) -> Result<Option<JournalId>, JournalError> {
     let rows = session
         .query(
             "reading the journal's identity",
             "SELECT journal, EXISTS (SELECT FROM bursar_lease WHERE machine = $1)
              FROM bursar_journal WHERE machine = $1",
-            &[&options.machine],
+            &[&machine],
         )
         .await?;
-    if rows.first().is_some_and(|row| !row.get::<_, bool>(1)) {
+    let Some(row) = rows.first() else { return Ok(None) };
+    if !row.get::<_, bool>(1) {
         return Err(leaseless());
     }
-    let id = rows.first().map(|row| row.get::<_, Vec<u8>>(0)).and_then(|id| id.try_into().ok());
-    id.map(JournalId).ok_or_else(|| JournalError::Damaged {
+    let id: Vec<u8> = row.get(0);
+    id.try_into().map(|id| Some(JournalId(id))).map_err(|_| JournalError::Damaged {
         part: "identity",
         reason: "it is not 16 bytes".into(),
     })
 }
 
 /// Refuses a server that may forget what it acknowledged.
-async fn check_server(session: &Session, options: &PostgresOptions) -> Result<(), JournalError> {
+pub(super) async fn check_server(
+    session: &Session,
+    options: &PostgresOptions,
+) -> Result<(), JournalError> {
     let rows = session
         .query(
             "reading the server's settings",
@@ -176,6 +222,8 @@ async fn check_rights(session: &Session) -> Result<(), JournalError> {
                ('bursar_head', 'SELECT'), ('bursar_head', 'INSERT'), ('bursar_head', 'UPDATE'),
                ('bursar_lease', 'SELECT'), ('bursar_lease', 'INSERT'), ('bursar_lease', 'UPDATE'),
                ('bursar_store', 'SELECT'), ('bursar_store', 'UPDATE'),
+               ('bursar_machine', 'SELECT'), ('bursar_machine', 'INSERT'),
+               ('bursar_machine', 'UPDATE'),
                ('bursar_batch', 'SELECT'), ('bursar_batch', 'INSERT'),
                ('bursar_snapshot', 'SELECT'), ('bursar_snapshot', 'INSERT'),
                ('bursar_snapshot', 'UPDATE'), ('bursar_snapshot', 'DELETE')) AS wanted (name, need)
@@ -186,11 +234,13 @@ async fn check_rights(session: &Session) -> Result<(), JournalError> {
     let Some(row) = rows.first() else { return Ok(()) };
     let (gone, table, right, role): (bool, String, String, String) =
         (row.get(0), row.get(1), row.get(2), row.get(3));
-    Err(JournalError::Refused(if gone {
-        format!("the table {table} is missing: restore the database from a backup")
+    Err(if gone {
+        manifest::refused(&table, "the table is missing")
     } else {
-        format!("the role {role} lacks {right} on {table}: grant it, or make it the owner")
-    }))
+        JournalError::Refused(format!(
+            "the role {role} lacks {right} on {table}: grant it, or make it the owner"
+        ))
+    })
 }
 
 /// The checks of [`prepare`], made again while the journal is in use: settings and rights change
@@ -209,39 +259,102 @@ pub(super) async fn check_running(
     })
 }
 
-async fn migrate(session: &Session) -> Result<(), JournalError> {
-    let doing = "migrating the tables";
-    let run = async |sql: &str| {
-        session.client.batch_execute(sql).await.map_err(|error| described(doing, &error))
-    };
-    run(&format!(
-        "BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK});
-         CREATE TABLE IF NOT EXISTS bursar_schema (version integer NOT NULL)"
-    ))
-    .await?;
+/// Which migrations were applied; nothing if there is no table that says so.
+async fn version(session: &Session) -> Result<Option<usize>, JournalError> {
+    let doing = "reading the version of the tables";
+    let there = "SELECT to_regclass('bursar_schema') IS NOT NULL";
+    let rows = session.query(doing, there, &[]).await?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(None);
+    }
     let rows =
         session.query(doing, "SELECT coalesce(max(version), 0) FROM bursar_schema", &[]).await?;
     let version = rows.first().map_or(0, |row| row.get::<_, i32>(0));
-    let known = usize::try_from(version).unwrap_or(usize::MAX);
-    let Some(missing) = MIGRATIONS.get(known..) else {
-        run("ROLLBACK").await?;
-        return Err(JournalError::Refused(format!(
-            "the tables have schema version {version}; this build knows versions up to {}",
-            MIGRATIONS.len()
-        )));
+    Ok(Some(usize::try_from(version).unwrap_or(usize::MAX)))
+}
+
+fn too_new(version: usize) -> JournalError {
+    JournalError::Refused(format!(
+        "the tables have schema version {version}; this build knows versions up to {}",
+        MIGRATIONS.len()
+    ))
+}
+
+async fn run(session: &Session, sql: &str) -> Result<(), JournalError> {
+    let done = session.client.batch_execute(sql).await;
+    done.map_err(|error| described("migrating the tables", &error))
+}
+
+/// Begins a transaction in which no other one changes the tables.
+pub(super) async fn begin_alone(session: &Session) -> Result<(), JournalError> {
+    run(session, &format!("BEGIN; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).await
+}
+
+/// Ends a transaction: all of it or, after a refusal, nothing.
+pub(super) async fn end<T>(
+    session: &Session,
+    outcome: Result<T, JournalError>,
+) -> Result<T, JournalError> {
+    let done = match outcome {
+        Ok(done) => done,
+        Err(error) => {
+            // The end of the connection undoes it as well.
+            let _ = run(session, "ROLLBACK").await;
+            return Err(error);
+        }
     };
-    for (index, sql) in missing.iter().enumerate() {
-        run(sql).await?;
-        run(&format!("INSERT INTO bursar_schema VALUES ({})", known + index + 1)).await?;
+    run(session, "COMMIT").await?;
+    if session.warned() {
+        let reason = "the server committed with a warning: it may not be replicated";
+        return Err(JournalError::storage("migrating the tables", reason));
     }
-    run("COMMIT").await
+    Ok(done)
+}
+
+/// Applies the migrations that are missing, if the store is whole behind them.
+async fn migrate(session: &Session) -> Result<(), JournalError> {
+    begin_alone(session).await?;
+    let migrated = apply_missing(session).await;
+    end(session, migrated).await
+}
+
+/// The same inside of a transaction.
+pub(super) async fn apply_missing(session: &Session) -> Result<(), JournalError> {
+    let known = version(session).await?.unwrap_or(0);
+    if known == 0 {
+        check_untouched(session).await?;
+        let sql = "CREATE TABLE IF NOT EXISTS bursar_schema (version integer NOT NULL)";
+        run(session, sql).await?;
+    }
+    let missing = MIGRATIONS.get(known..).ok_or_else(|| too_new(known))?;
+    if known >= 2 {
+        manifest::check_count(session).await?;
+    }
+    for (index, sql) in missing.iter().enumerate() {
+        run(session, sql).await?;
+        let version = known + index + 1;
+        run(session, &format!("INSERT INTO bursar_schema VALUES ({version})")).await?;
+    }
+    manifest::check(session, None).await.map(drop)
+}
+
+/// Refuses a database that has tables of a store and not the one that says which.
+async fn check_untouched(session: &Session) -> Result<(), JournalError> {
+    let sql = format!("SELECT name FROM {TABLES} WHERE to_regclass(name) IS NOT NULL LIMIT 1");
+    let rows = session.query("looking for tables", &sql, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let found: &str = row.get(0);
+    Err(manifest::refused(
+        "bursar_schema",
+        &format!("the table is missing or empty, and the table {found} is there"),
+    ))
 }
 
 fn damaged(part: &'static str) -> impl Fn(tokio_postgres::Error) -> JournalError {
     move |error| JournalError::Damaged { part, reason: error.to_string() }
 }
 
-fn number(row: &Row, column: usize) -> u64 {
+pub(super) fn number(row: &Row, column: usize) -> u64 {
     row.get::<_, i64>(column).cast_unsigned()
 }
 
@@ -360,7 +473,8 @@ pub(super) async fn acquire_lease(
     Ok(Err(LeaseError::Held { holder: row.get(0), remaining_ms: number(row, 1) }))
 }
 
-/// Sets how long the lease of `epoch` still lasts; false if it is somebody else's by now.
+/// Sets how long the lease of `epoch` still lasts, and notes in the manifest how far the journal has
+/// come; false if the lease is another owner's by now.
 pub(super) async fn extend_lease(
     session: &Session,
     machine: &str,
@@ -370,8 +484,16 @@ pub(super) async fn extend_lease(
     let rows = session
         .query(
             "renewing the lease",
-            "UPDATE bursar_lease SET until = clock_timestamp() + make_interval(secs => $3)
-             WHERE machine = $1 AND epoch = $2 RETURNING epoch",
+            "WITH kept AS (
+               UPDATE bursar_lease SET until = clock_timestamp() + make_interval(secs => $3)
+               WHERE machine = $1 AND epoch = $2 RETURNING machine),
+             noted AS (
+               UPDATE bursar_machine AS known
+               SET sequence = head.sequence, position = head.position, hash = head.hash
+               FROM bursar_head AS head, kept
+               WHERE known.machine = kept.machine AND head.machine = kept.machine
+                 AND head.sequence > known.sequence)
+             SELECT machine FROM kept",
             &[&machine, &stored(epoch.0), &ttl.as_secs_f64()],
         )
         .await?;
@@ -403,6 +525,22 @@ pub(super) async fn claim_leadership(
     Ok(Claim::Held { holder: row.get(0), url: row.get(1) })
 }
 
+/// The store's time in milliseconds since 1970, and where the leader is reached if there is one.
+pub(super) async fn look_at_leadership(
+    session: &Session,
+) -> Result<(i64, Option<String>), JournalError> {
+    let rows = session
+        .query(
+            "reading the store's clock",
+            "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+               CASE WHEN until >= clock_timestamp() THEN nullif(url, '') END FROM bursar_store",
+            &[],
+        )
+        .await?;
+    let row = rows.first().ok_or_else(storeless)?;
+    Ok((row.get(0), row.get(1)))
+}
+
 /// Sets how long the leader of `term` still leads; false if another one leads by now.
 pub(super) async fn extend_leadership(
     session: &Session,
@@ -412,7 +550,8 @@ pub(super) async fn extend_leadership(
     let rows = session
         .query(
             "renewing the lead",
-            "UPDATE bursar_store SET until = clock_timestamp() + make_interval(secs => $2)
+            "UPDATE bursar_store SET until = clock_timestamp() + make_interval(secs => $2),
+               clean = clean AND $2::double precision = 0
              WHERE term = $1 RETURNING term",
             &[&stored(term), &ttl.as_secs_f64()],
         )
@@ -437,6 +576,23 @@ pub(super) async fn put_chunk(
         )
         .await
         .map(|_| ())
+}
+
+/// Forgets the parts of snapshots that were never finished.
+pub(super) async fn drop_unfinished_snapshots(
+    session: &Session,
+    machine: &str,
+) -> Result<(), JournalError> {
+    session
+        .query(
+            "forgetting unfinished snapshots",
+            "DELETE FROM bursar_snapshot AS part WHERE machine = $1 AND NOT EXISTS (
+               SELECT FROM bursar_snapshot AS first WHERE first.machine = part.machine
+                 AND first.sequence = part.sequence AND first.chunk = 0)",
+            &[&machine],
+        )
+        .await
+        .map(drop)
 }
 
 /// Forgets all snapshots but the newest `kept`, and unfinished ones older than these.

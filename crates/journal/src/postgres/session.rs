@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
@@ -33,6 +34,8 @@ pub(super) struct Session {
     warned: Arc<AtomicBool>,
     /// An answer did not come in time.
     abandoned: AtomicBool,
+    /// What reads and writes the connection.
+    driver: AbortHandle,
 }
 
 impl Session {
@@ -40,7 +43,7 @@ impl Session {
     pub(super) async fn open(options: &PostgresOptions) -> Result<Session, JournalError> {
         let address = Address::read(&options.url, options.unsafe_plaintext)?;
         let warned = Arc::new(AtomicBool::new(false));
-        let client = match tls::connector(&address)? {
+        let (client, driver) = match tls::connector(&address)? {
             None => connect(&address.config, NoTls, &warned).await?,
             Some(tls) => connect(&address.config, tls, &warned).await?,
         };
@@ -51,8 +54,11 @@ impl Session {
             )
             .await
             .map_err(|error| described("setting up the session", &error))?;
+        // A statement that waits for a lock ends when its client has gone: those that this journal left
+        // behind do not pile up. Servers that do not know the setting go without.
+        let _ = client.batch_execute("SET client_connection_check_interval = 1000").await;
         warned.store(false, Ordering::SeqCst);
-        Ok(Session { client, warned, abandoned: AtomicBool::new(false) })
+        Ok(Session { client, warned, abandoned: AtomicBool::new(false), driver })
     }
 
     /// Whether the server warned since the connection was set up.
@@ -60,9 +66,11 @@ impl Session {
         self.warned.load(Ordering::SeqCst)
     }
 
-    /// Not to be used again.
+    /// Not to be used again: the connection is closed without waiting for an answer. That is no cancel:
+    /// a commit that waits for its standby goes on waiting.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Ordering::SeqCst);
+        self.driver.abort();
     }
 
     /// Whether the connection ended or can no longer be believed.
@@ -90,7 +98,7 @@ async fn connect<T>(
     config: &Config,
     tls: T,
     warned: &Arc<AtomicBool>,
-) -> Result<Client, JournalError>
+) -> Result<(Client, AbortHandle), JournalError>
 where
     T: MakeTlsConnect<Socket, Stream: Send + 'static>,
 {
@@ -98,7 +106,7 @@ where
         tls::distrust(&error).unwrap_or_else(|| described("connecting to PostgreSQL", &error))
     })?;
     let seen = Arc::clone(warned);
-    tokio::spawn(async move {
+    let driver = tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
             if let AsyncMessage::Notice(notice) = message
                 && is_warning(&notice)
@@ -108,7 +116,7 @@ where
             }
         }
     });
-    Ok(client)
+    Ok((client, driver.abort_handle()))
 }
 
 /// Whether a notice is a warning, by the severity that is not translated: messages come in the
@@ -220,10 +228,11 @@ impl Lane {
             healthy = match next_step(&mut self.flying, &mut queue, full).await {
                 Step::Begin(job) => self.begin(job).await,
                 Step::Landed(outcome) => self.land(outcome),
-                Step::Closed => false,
+                Step::Closed => return,
             };
         }
         // Whatever is still under way or queued is never answered: its outcome is unknown.
+        self.session.abandon();
     }
 
     /// Puts one append on the wire, behind those before it.

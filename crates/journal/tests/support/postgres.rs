@@ -213,7 +213,14 @@ impl TestPostgres {
         self.sql_in(ORDINARY, sql)
     }
 
-    fn sql_in(&self, database: &str, sql: &str) -> String {
+    /// Another database of the ordinary role; says how to connect to it.
+    pub fn database(&self, name: &str) -> String {
+        self.sql(&format!("CREATE DATABASE {name} OWNER {ORDINARY}"));
+        self.url().replace(&format!("dbname={ORDINARY}"), &format!("dbname={name}"))
+    }
+
+    /// The same in another database.
+    pub fn sql_in(&self, database: &str, sql: &str) -> String {
         let host = self.directory.path().display();
         let url = format!("host={host} port={} user={ADMINISTRATOR} dbname={database}", self.port);
         let output = Command::new(binaries().join("psql"))

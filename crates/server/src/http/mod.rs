@@ -35,7 +35,7 @@ mod quotes;
 mod regions;
 pub mod router;
 mod submission;
-mod system;
+pub(crate) mod system;
 mod timeline;
 mod top_jobs;
 mod usage;

@@ -78,7 +78,11 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.measure_time();
     app.measure_regions().await;
     app.metrics.only_waiting(app.waits.count());
-    let text = app.metrics.text(app.load.in_flight(), app.history.position());
+    counters(app.metrics.text(app.load.in_flight(), app.history.position()))
+}
+
+/// Counters in the form that Prometheus reads.
+pub(crate) fn counters(text: String) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()
 }

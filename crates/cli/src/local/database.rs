@@ -1,0 +1,186 @@
+//! `bursar admin backup` and `restore` of a store in PostgreSQL. The form of a backup is the same as of a
+//! data folder, so that one can be restored into the other.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bursar_audit::Report;
+use bursar_engine::cut::check_marks;
+use bursar_engine::replay_from_genesis;
+use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
+use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
+use bursar_journal::{Head, Journal};
+use bursar_server::codec::DirectoryCodec;
+use bursar_server::store::{DIRECTORY, LEDGER, Manifest, make_folder};
+
+use super::Bar;
+use super::backup::{self, Heads, KEY, LOGS, Making};
+use crate::exit::{Exit, Failure};
+
+/// How a machine's journal in the database is opened.
+pub(super) type OptionsOf<'a> = &'a dyn Fn(&str) -> PostgresOptions;
+
+/// Copies the journals of a PostgreSQL store into the form of every backup.
+pub(super) fn backup(
+    options: OptionsOf<'_>,
+    key: Option<&Path>,
+    target: &Path,
+    bar: &Bar,
+) -> Result<Report, Failure> {
+    let store = PostgresStore::open(options("store"))?;
+    let making = Making::begin(target)?;
+    let copy = |machine: &str| -> Result<PathBuf, Failure> {
+        let journal = PostgresJournal::open_to_read(options(machine))?;
+        let file = Manifest::file(making.path(), machine);
+        let batches = journal.read(Head::genesis(journal.id()))?;
+        sqlite::import(&file, journal.id(), batches)?;
+        Ok(file)
+    };
+    let directory = SqliteJournal::open(&copy(DIRECTORY)?, SqliteOptions::default())?;
+    let known = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
+    drop(directory);
+    for region in known.regions() {
+        copy(&format!("cell-{region}"))?;
+    }
+    copy(LEDGER)?;
+    match key {
+        Some(key) => backup::copy_key(key, making.path())?,
+        None => eprintln!(
+            "the key that signs checkpoints is not in this backup: give --checkpoint-key FILE, the \
+             file beside the root key"
+        ),
+    }
+    let mut manifest = Manifest::new()?;
+    manifest.incarnation_base = store.incarnation_base();
+    backup::conclude(making, Some(manifest), bar)
+}
+
+/// Where the parts of a backup go that a database does not keep.
+pub(super) struct Beside<'a> {
+    /// The key that signs checkpoints.
+    pub(super) key: Option<&'a Path>,
+    /// The folder of `bursar serve --state`.
+    pub(super) state: Option<&'a Path>,
+}
+
+/// Unpacks a backup into an empty database, as a store of its own that no agent knows yet.
+pub(super) fn restore(
+    backup: &Path,
+    options: OptionsOf<'_>,
+    beside: &Beside<'_>,
+    bar: &Bar,
+) -> Result<Report, Failure> {
+    let (manifest, known) = backup::read_backup(backup)?;
+    let (key, logs) = beside.check(backup)?;
+    // The journals are verified in a copy: opening one leaves files beside it.
+    let folder = tempfile::tempdir()?;
+    backup::copy_machines(backup, &known, folder.path())?;
+    let (report, heads) = backup::check(folder.path(), bar)?;
+    let mut journals = Vec::new();
+    for (machine, _, _) in &heads {
+        journals.push((machine.as_str(), backup::open(folder.path(), machine)?));
+    }
+    let journals: Vec<(&str, &dyn Journal)> =
+        journals.iter().map(|(machine, journal)| (*machine, journal as &dyn Journal)).collect();
+    let base = backup::next_base(manifest.incarnation_base);
+    PostgresStore::restore(&options("store"), &journals, base)?;
+    read_again(options, &heads)?;
+    if let Some((key, bytes)) = key {
+        write_key(key, &bytes)?;
+    }
+    if let Some(logs) = logs {
+        backup::copy_folder(&backup.join(LOGS), &logs)?;
+    }
+    Ok(report)
+}
+
+/// Reads what was stored, every batch of it, and compares it with what was verified.
+fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), Failure> {
+    let wrong = |machine: &str, reason: String| {
+        let reason = format!("the database does not hold what was restored: {reason}");
+        Failure::because(Exit::Failed, format!("{machine}: {reason}"))
+            .with_next("drop the database, make an empty one and restore again")
+    };
+    let (mut ledger, mut cells) = (None, Vec::new());
+    for (machine, id, head) in heads {
+        let journal = PostgresJournal::open_to_read(options(machine))?;
+        let mut batches = journal.read(Head::genesis(*id))?;
+        for batch in batches.by_ref() {
+            batch.map_err(|error| wrong(machine, error.to_string()))?;
+        }
+        if batches.head() != *head {
+            return Err(wrong(machine, "it ends elsewhere".into()));
+        }
+        match machine.strip_prefix("cell-") {
+            Some(region) => cells.push((region, journal)),
+            None if machine == LEDGER => ledger = Some(journal),
+            None => {}
+        }
+    }
+    let cells: Vec<(&str, &dyn Journal)> =
+        cells.iter().map(|(region, journal)| (*region, journal as &dyn Journal)).collect();
+    match ledger {
+        Some(ledger) => {
+            check_marks(&ledger, &cells).map_err(|error| wrong("store", error.told("")))
+        }
+        None => Err(wrong(LEDGER, "it is missing".into())),
+    }
+}
+
+/// A file to write, and what goes into it.
+type NewFile<'a> = (&'a Path, Vec<u8>);
+
+impl Beside<'_> {
+    /// Looks, before anything is written, whether everything has a place. Says what is left out.
+    fn check(&self, backup: &Path) -> Result<(Option<NewFile<'_>>, Option<PathBuf>), Failure> {
+        let mut key = None;
+        if backup.join(KEY).is_file() {
+            let bytes = fs::read(backup.join(KEY))?;
+            match self.key {
+                None => eprintln!(
+                    "the key that signs checkpoints is not restored: give --checkpoint-key FILE, the \
+                     file beside the root key"
+                ),
+                Some(place) => match fs::read(place) {
+                    Ok(there) if there == bytes => {}
+                    Ok(_) => {
+                        let next = "move it away, or leave --checkpoint-key out to keep it";
+                        let reason = "there is another key in this file";
+                        return Err(Failure::new(place.display(), reason).with_next(next));
+                    }
+                    Err(_) => key = Some((place, bytes)),
+                },
+            }
+        }
+        let mut logs = None;
+        if backup.join(LOGS).is_dir() {
+            match self.state {
+                None => eprintln!(
+                    "what jobs printed is not restored: give --state DIR, the folder of `bursar serve \
+                     --state`"
+                ),
+                Some(state) => {
+                    let place = state.join(LOGS);
+                    if place.exists() {
+                        let next = "give an empty folder";
+                        return Err(
+                            Failure::new(place.display(), "it is there already").with_next(next)
+                        );
+                    }
+                    make_folder(state)?;
+                    logs = Some(place);
+                }
+            }
+        }
+        Ok((key, logs))
+    }
+}
+
+fn write_key(place: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(place)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! A whole store in one database: whether it is what it was, and how a backup becomes one.
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use super::links::{ask_within, open_session, runtime};
+use super::manifest::{self, Known};
+use super::session::{Session, stored};
+use super::{PostgresOptions, schema};
+use crate::chain::{Epoch, Head, JournalId, StoredBatch};
+use crate::error::JournalError;
+use crate::journal::Journal;
+
+/// How long the end of a restore may take: a standby has to take over all of it.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Batches that are restored by one statement, and the bytes that end it earlier.
+const ROWS: usize = 64;
+const BYTES: usize = 4 << 20;
+
+/// What a database holds. Must be used by ordinary threads, never inside an asynchronous runtime.
+pub struct PostgresStore {
+    options: PostgresOptions,
+    known: Option<Known>,
+}
+
+impl PostgresStore {
+    /// Looks at a store and refuses one that is not whole. Writes nothing.
+    ///
+    /// # Errors
+    /// Says which machine or table is missing, emptied, truncated, foreign or older than it was.
+    pub fn open(options: PostgresOptions) -> Result<PostgresStore, JournalError> {
+        let known = ask(&options, async |session| {
+            if !schema::look(session, &options).await? {
+                return Ok(None);
+            }
+            manifest::check(session, None).await.map(Some)
+        })?;
+        Ok(PostgresStore { options, known })
+    }
+
+    /// Whether the last server ended in order, so that the journals are known to fit together.
+    pub fn was_clean(&self) -> bool {
+        self.known.is_some_and(|known| known.clean)
+    }
+
+    /// What the numbers of agents' starts are counted from.
+    pub fn incarnation_base(&self) -> u32 {
+        self.known.map_or(0, |known| known.incarnation_base)
+    }
+
+    /// Notes that the leader begins to use the store, or that it ended in order. Changes nothing if
+    /// `holder` does not lead.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub fn note(&self, holder: &str, clean: bool) -> Result<(), JournalError> {
+        ask(&self.options, async |session| {
+            let sql = "UPDATE bursar_store SET clean = $2 WHERE holder = $1";
+            session.query("noting the end of the server", sql, &[&holder, &clean]).await.map(drop)
+        })
+    }
+
+    /// Makes a store of journals, each under its machine's name, in an empty database: all of it or
+    /// nothing.
+    ///
+    /// # Errors
+    /// Refuses a database that has tables already.
+    pub fn restore(
+        options: &PostgresOptions,
+        journals: &[(&str, &dyn Journal)],
+        incarnation_base: u32,
+    ) -> Result<(), JournalError> {
+        let runtime = runtime()?;
+        let session = open_session(&runtime, options)?;
+        let restoring = Restoring { runtime: &runtime, session: &session, options };
+        restoring.ask(async || {
+            schema::check_server(&session, options).await?;
+            schema::begin_alone(&session).await?;
+            check_empty(&session).await?;
+            schema::apply_missing(&session).await?;
+            let sql = "UPDATE bursar_store SET incarnation_base = $1, clean = true";
+            let base = i64::from(incarnation_base);
+            session.query("writing the manifest", sql, &[&base]).await.map(drop)
+        })?;
+        for (machine, journal) in journals {
+            restoring.copy(machine, *journal)?;
+        }
+        ask_within(&runtime, &session, RESTORE_TIMEOUT, async {
+            let whole = manifest::check(&session, None).await;
+            schema::end(&session, whole).await.map(drop)
+        })
+        .map_err(|error| match error {
+            JournalError::Storage { reason, .. } => JournalError::storage(
+                "ending the restore",
+                format!(
+                    "{reason}. Whether it took place is not known: look at the database, or restore \
+                     again, which refuses one that is not empty"
+                ),
+            ),
+            other => other,
+        })
+    }
+}
+
+/// Asks on a connection of its own.
+fn ask<T>(
+    options: &PostgresOptions,
+    work: impl AsyncFnOnce(&Session) -> Result<T, JournalError>,
+) -> Result<T, JournalError> {
+    let runtime = runtime()?;
+    let session = open_session(&runtime, options)?;
+    ask_within(&runtime, &session, options.query_deadline, work(&session))
+}
+
+/// Refuses a database in which there is anything. What an extension brought counts for nothing.
+async fn check_empty(session: &Session) -> Result<(), JournalError> {
+    let rows = session
+        .query(
+            "looking for tables",
+            "SELECT relname::text, current_database()::text FROM pg_class
+             WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
+               AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass
+                               AND objid = pg_class.oid AND deptype = 'e')
+             ORDER BY relname LIMIT 1",
+            &[],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (table, database): (&str, &str) = (row.get(0), row.get(1));
+    Err(JournalError::Refused(format!(
+        "the database {database} is not empty: it has the table {table}. Nothing was changed. Give an \
+         empty database"
+    )))
+}
+
+/// A restore under way, in one transaction.
+struct Restoring<'a> {
+    runtime: &'a Runtime,
+    session: &'a Session,
+    options: &'a PostgresOptions,
+}
+
+impl Restoring<'_> {
+    fn ask<T>(
+        &self,
+        work: impl AsyncFnOnce() -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        ask_within(self.runtime, self.session, self.options.query_deadline, work())
+    }
+
+    /// Copies one journal, page by page. Each page has the query deadline to itself.
+    fn copy(&self, machine: &str, journal: &dyn Journal) -> Result<(), JournalError> {
+        let id = journal.id();
+        self.ask(async || self.create(machine, id).await)?;
+        let (mut head, mut epoch) = (Head::genesis(id), Epoch(0));
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        for batch in journal.read(head)? {
+            let batch = batch?;
+            (head, epoch) = (batch.head(), epoch.max(batch.epoch));
+            bytes += batch.payload.len();
+            page.push(batch);
+            if page.len() >= ROWS || bytes >= BYTES {
+                self.ask(async || self.write(machine, &page).await)?;
+                page.clear();
+                bytes = 0;
+            }
+        }
+        self.ask(async || {
+            self.write(machine, &page).await?;
+            self.finish(machine, head, epoch).await
+        })
+    }
+
+    async fn create(&self, machine: &str, id: JournalId) -> Result<(), JournalError> {
+        let sql = "WITH made AS (INSERT INTO bursar_journal VALUES ($1, $2) RETURNING machine)
+             UPDATE bursar_store SET journals = journals + 1 FROM made";
+        self.session.query("restoring a journal", sql, &[&machine, &&id.0[..]]).await.map(drop)
+    }
+
+    async fn write(&self, machine: &str, page: &[StoredBatch]) -> Result<(), JournalError> {
+        let numbers = |of: fn(&StoredBatch) -> u64| -> Vec<i64> {
+            page.iter().map(|batch| stored(of(batch))).collect()
+        };
+        let records: Vec<i32> = page.iter().map(|batch| batch.records.cast_signed()).collect();
+        let times: Vec<i64> = page.iter().map(|batch| batch.time.millis()).collect();
+        let previous: Vec<&[u8]> = page.iter().map(|batch| &batch.previous.0[..]).collect();
+        let hashes: Vec<&[u8]> = page.iter().map(|batch| &batch.hash.0[..]).collect();
+        let payloads: Vec<&[u8]> = page.iter().map(|batch| &batch.payload[..]).collect();
+        let (sequences, positions, epochs) = (
+            numbers(|batch| batch.sequence),
+            numbers(|batch| batch.first_position),
+            numbers(|batch| batch.epoch.0),
+        );
+        let sql = "INSERT INTO bursar_batch
+               (machine, sequence, first_position, records, epoch, time, previous, hash, payload)
+             SELECT $1::text, * FROM unnest($2::bigint[], $3::bigint[], $4::integer[], $5::bigint[],
+               $6::bigint[], $7::bytea[], $8::bytea[], $9::bytea[])";
+        self.session
+            .query(
+                "restoring batches",
+                sql,
+                &[
+                    &machine, &sequences, &positions, &records, &epochs, &times, &previous,
+                    &hashes, &payloads,
+                ],
+            )
+            .await
+            .map(drop)
+    }
+
+    /// Gives a journal its head, its free lease and its place in the manifest.
+    async fn finish(&self, machine: &str, head: Head, epoch: Epoch) -> Result<(), JournalError> {
+        let (sequence, position) = (stored(head.sequence), stored(head.position));
+        let (hash, epoch) = (&head.hash.0[..], stored(epoch.0));
+        let doing = "restoring a journal";
+        let head = "INSERT INTO bursar_head (machine, sequence, position, hash, epoch)
+             VALUES ($1, $2, $3, $4, $5)";
+        self.session.query(doing, head, &[&machine, &sequence, &position, &hash, &epoch]).await?;
+        let lease = "INSERT INTO bursar_lease (machine, epoch, holder, until)
+             VALUES ($1, $2, '', '-infinity')";
+        self.session.query(doing, lease, &[&machine, &epoch]).await?;
+        let listed =
+            "INSERT INTO bursar_machine (machine, store, journal, sequence, position, hash)
+             SELECT machine, store, journal, $2::bigint, $3::bigint, $4::bytea
+             FROM bursar_store, bursar_journal WHERE machine = $1";
+        self.session.query(doing, listed, &[&machine, &sequence, &position, &hash]).await.map(drop)
+    }
+}
