@@ -250,10 +250,10 @@ fn parts_of_snapshots_that_failed_do_not_pile_up() {
     let server = TestPostgres::start();
     let (journal, epoch, mut head) = open(options(&server, "ledger"));
     server.sql(
-        "CREATE FUNCTION full() RETURNS trigger LANGUAGE plpgsql AS
+        "CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS
          $$ BEGIN RAISE EXCEPTION 'there is no space'; END $$;
-         CREATE TRIGGER full BEFORE INSERT ON bursar_snapshot FOR EACH ROW
-         WHEN (NEW.chunk = 0) EXECUTE FUNCTION full()",
+         CREATE TRIGGER no_space BEFORE INSERT ON bursar_snapshot FOR EACH ROW
+         WHEN (NEW.chunk = 0) EXECUTE FUNCTION no_space()",
     );
     let parts = "SELECT count(*) FROM bursar_snapshot";
     for number in 1..4 {
@@ -263,7 +263,7 @@ fn parts_of_snapshots_that_failed_do_not_pile_up() {
         assert!(refused.to_string().contains("there is no space"), "{refused}");
         assert_eq!(server.sql(parts), "2", "those of the one before are gone");
     }
-    server.sql("DROP TRIGGER full ON bursar_snapshot");
+    server.sql("DROP TRIGGER no_space ON bursar_snapshot");
     head = journal.append(epoch, head, sample(4)).expect("the server is up");
     let snapshot = Snapshot { head, state: vec![8; 2 << 20] };
     journal.put_snapshot(&snapshot).expect("there is space");

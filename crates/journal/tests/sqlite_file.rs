@@ -4,8 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalError, StoredBatch, Untidiness};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions, import};
+use bursar_journal::{Head, Journal, JournalError, StoredBatch, Untidiness};
 use support::{TempDir, read_all, sample};
 
 fn open(path: &std::path::Path) -> Result<SqliteJournal, JournalError> {
@@ -163,4 +163,26 @@ fn a_damaged_snapshot_is_refused_and_the_older_one_is_still_there() {
         Err(JournalError::Damaged { part: "snapshot", .. })
     ));
     assert_eq!(journal.get_snapshot(marks[1]).expect("whole").state, [1; 9]);
+}
+
+#[test]
+fn a_copy_from_elsewhere_goes_on_behind_the_owners_that_it_never_had() {
+    let folder = TempDir::new();
+    let source = open(&folder.path().join("source.db")).expect("it is new");
+    let ttl = Duration::from_secs(1);
+    for number in 1..=5 {
+        let lease = source.acquire_lease("owner", ttl).expect("it is ours");
+        let head = source.head().expect("it is open");
+        source.append(lease.epoch, head, sample(number)).expect("there is space");
+    }
+    let copy = folder.path().join("copy.db");
+    let genesis = Head::genesis(source.id());
+    let batches = source.read(genesis).expect("it is open");
+    let head = import(&copy, source.id(), batches).expect("there is space");
+    let copy = open(&copy).expect("it is whole");
+    let lease = copy.acquire_lease("next", ttl).expect("it is ours");
+    copy.append(lease.epoch, head, sample(6)).expect("there is space");
+    let read = read_all(&copy, genesis);
+    assert_eq!(read.len(), 6, "it can be read with what was appended");
+    assert!(read[5].epoch > read[4].epoch);
 }

@@ -262,7 +262,9 @@ pub(super) async fn check_running(
 /// Which migrations were applied; nothing if there is no table that says so.
 async fn version(session: &Session) -> Result<Option<usize>, JournalError> {
     let doing = "reading the version of the tables";
-    let there = "SELECT to_regclass('bursar_schema') IS NOT NULL";
+    // Not `to_regclass`: inside of a transaction it may remember that there was no such table.
+    let there = "SELECT count(*) > 0 FROM pg_class
+         WHERE relname = 'bursar_schema' AND pg_table_is_visible(oid)";
     let rows = session.query(doing, there, &[]).await?;
     if !rows.first().is_some_and(|row| row.get(0)) {
         return Ok(None);

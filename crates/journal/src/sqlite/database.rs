@@ -101,7 +101,10 @@ impl Database {
     /// Makes `holder` the owner; says of which epoch.
     pub(super) fn take_over(&mut self, id: JournalId, holder: &str) -> Result<Epoch, Trouble> {
         self.run(|connection| {
-            let next = schema::read_ownership(connection)?.taken_by(holder);
+            let mut last = schema::read_ownership(connection)?;
+            // A copy of a journal from elsewhere has batches of owners that it never had.
+            last.epoch = last.epoch.max(schema::last_epoch(connection)?);
+            let next = last.taken_by(holder);
             schema::write_ownership(connection, id, &next)?;
             Ok(next.epoch)
         })

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bursar_core::digest::Digest;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params,
+};
 
 use super::{SqliteOptions, failure};
 use crate::chain::{Epoch, Head, JournalId, StoredBatch};
@@ -270,6 +272,13 @@ pub(super) fn read_ownership(connection: &Connection) -> rusqlite::Result<Owners
             checksum: row.get(2)?,
         })
     })
+}
+
+/// The epoch of the last batch in the database.
+pub(super) fn last_epoch(connection: &Connection) -> rusqlite::Result<Epoch> {
+    let sql = "SELECT epoch FROM batch ORDER BY sequence DESC LIMIT 1";
+    let found = connection.query_row(sql, [], |row| unsigned(row, 0)).optional()?;
+    Ok(Epoch(found.unwrap_or(0)))
 }
 
 pub(super) fn write_ownership(
