@@ -154,7 +154,8 @@ pub(super) fn open_session(
     let deadline = CONNECT_TIMEOUT.min(options.query_deadline);
     runtime.block_on(async {
         let opened = tokio::time::timeout(deadline, Session::open(options)).await;
-        opened.unwrap_or_else(|_| Err(late("connecting to PostgreSQL")))
+        let late = || JournalError::storage("connecting to PostgreSQL", "no answer in time");
+        opened.unwrap_or_else(|_| Err(late()))
     })
 }
 
@@ -169,11 +170,9 @@ pub(super) fn ask_within<T>(
     runtime.block_on(async {
         tokio::time::timeout(deadline, work).await.unwrap_or_else(|_| {
             session.abandon();
-            Err(late("waiting for PostgreSQL"))
+            let reason =
+                "no answer in time; while a synchronous standby is gone, commits wait for it";
+            Err(JournalError::storage("waiting for PostgreSQL", reason))
         })
     })
-}
-
-fn late(doing: &'static str) -> JournalError {
-    JournalError::storage(doing, "no answer in time")
 }
