@@ -6,7 +6,7 @@ use bursar_core::cell::ids::{AttemptId, ClassRank};
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
-    AccountKind, AccountSettings, GrantKind, IssueGrant, SubmitJob,
+    AccountKind, AccountSettings, GrantKind, IssueGrant, Restriction, SubmitJob,
 };
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::ledger::job::{
@@ -278,4 +278,41 @@ fn the_generator_makes_jobs_that_run_short_owe_and_are_warned() {
         warned += world.warned.len();
     }
     assert!(short > 20 && owing > 20 && warned > 20, "{short} short, {owing} owe, {warned} warned");
+}
+
+#[test]
+fn one_report_keeps_each_hold_to_its_share_of_a_limited_grant() {
+    let mut world = World::new([None; 3]);
+    let expires_at = Some(world.now.plus_millis(30 * 24 * 3_600_000));
+    world.run(&Command::IssueGrant(IssueGrant {
+        id: "promo".into(),
+        account: PATHS[0].0.into(),
+        amount: Credits::from_length(100_000_000).expect("small"),
+        kind: GrantKind::Promotion,
+        effective_at: None,
+        expires_at,
+        priority: 100,
+        restriction: Some(Restriction { max_share_micro: Some(500_000), ..Restriction::default() }),
+        reference: None,
+        metadata: None,
+    }));
+    world.grant(0, 100_000_000);
+    for _ in 0..2 {
+        world.start(0, 1_000_000, 2, 3_600_000, false);
+    }
+    let running: Vec<JobNo> = world.running().map(|(number, ..)| number).collect();
+    assert_eq!(running.len(), 2, "each holds two credits, one of them of the promotion");
+    let six_hours = |job: &JobNo| (AttemptId { job: job.in_cell(0), number: 1 }, 6 * 3_600_000);
+    let usage = running.iter().map(six_hours).collect();
+    let events = world.hear(ToLedger::UsageMetered(usage));
+    let mut drawn: Vec<Vec<u64>> = Vec::new();
+    for event in &events {
+        if let Event::HoldExtended { pieces, .. } = event
+            && !pieces.is_empty()
+        {
+            drawn.push(pieces.iter().map(|piece| piece.span.len()).collect());
+        }
+    }
+    let half = [2_000_000, 2_000_000];
+    assert_eq!(drawn, [half, half], "three of six credits come from the promotion in all");
 }

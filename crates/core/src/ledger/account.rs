@@ -1,48 +1,17 @@
 //! Accounts: a tree of at most eight levels, whose first level is the tenant.
 
-use fefo::SmallMap;
 use smallvec::SmallVec;
 
 use super::answer::{AccountReply, Reply};
-use super::bucket::{Bucket, Rank};
 use super::budget::Budget;
 use super::command::{AccountKind, AccountSettings, ClearedSettings, Envelope};
 use super::event::Event;
-use super::id::{AccountNo, BucketNo, MAX_DEPTH, Name};
+use super::id::{AccountNo, MAX_DEPTH, Name};
 use super::quota::{PolicyChange, Quota};
 use super::refusal::{Blocker, Refusal, Resource};
+use super::spend_order::{BucketOrder, Front};
 use super::state::{Ledger, short_fingerprint};
 use super::undo::Undo;
-
-/// Buckets in the order in which they are spent.
-pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
-
-/// The bucket that an account spends first, where nothing has to be looked at to know it: it is
-/// restricted in no way, and no other has its rank. Kept beside the order itself, which is another
-/// place in memory.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Front(u32);
-
-impl Front {
-    /// There is none, or it takes a look.
-    pub const UNKNOWN: Front = Front(u32::MAX);
-
-    /// The front of these buckets.
-    pub(super) fn of(open: &BucketOrder, buckets: &[Bucket]) -> Front {
-        let mut entries = open.iter().map(|((rank, bucket), ())| (*rank, *bucket));
-        let Some((rank, first)) = entries.next() else { return Front::UNKNOWN };
-        let rivalled = entries.next().is_some_and(|(next, _)| next == rank);
-        if rivalled || buckets[first.index()].restriction.is_some() {
-            return Front::UNKNOWN;
-        }
-        Front(first.0)
-    }
-
-    /// The bucket, if it is known.
-    pub fn bucket(self) -> Option<BucketNo> {
-        (self != Front::UNKNOWN).then_some(BucketNo(self.0))
-    }
-}
 
 /// One account.
 #[derive(Clone, Debug)]

@@ -1,59 +1,10 @@
-//! Buckets: grants of equal rank on one line, and the order in which buckets are spent.
+//! Buckets: grants of equal rank on one line, and what their credits may be spent on.
 
 use fefo::Line;
 
-use super::command::{Context, GrantKind, Restriction};
+use super::command::{Context, Restriction};
 use super::id::{AccountNo, GrantNo, Name};
-use crate::time::Timestamp;
-
-/// What orders buckets before the distance of their account: see [`Rank::cmp`].
-///
-/// Compared field by field, in this order: priority, expiry (never is last), narrowness (more
-/// restricted dimensions first, then fewer listed values), kind.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rank {
-    /// Lower is spent first.
-    pub priority: u8,
-    /// The last instant at which it can be spent, in milliseconds; `i64::MAX` for never.
-    expires: i64,
-    /// Three minus the number of restricted dimensions.
-    open_dimensions: u8,
-    /// How many values the restriction lists.
-    values: u32,
-    /// Where the credits come from.
-    pub kind: GrantKind,
-}
-
-impl Rank {
-    /// The rank of a grant.
-    pub fn new(
-        priority: u8,
-        expires_at: Option<Timestamp>,
-        restriction: Option<&Restriction>,
-        kind: GrantKind,
-    ) -> Rank {
-        let lists = restriction.map_or([None, None, None], Restriction::lists);
-        let open = lists.iter().filter(|list| list.is_none()).count();
-        let values: usize = lists.iter().flatten().map(|list| list.len()).sum();
-        Rank {
-            priority,
-            expires: expires_at.map_or(i64::MAX, Timestamp::millis),
-            open_dimensions: u8::try_from(open).unwrap_or(3),
-            values: u32::try_from(values).unwrap_or(u32::MAX),
-            kind,
-        }
-    }
-
-    /// The last instant at which it can be spent; `None` for never.
-    pub fn expires_at(&self) -> Option<Timestamp> {
-        (self.expires != i64::MAX).then(|| Timestamp::from_millis(self.expires))
-    }
-
-    /// Whether it can be spent at `at`, as far as its expiry goes. Both ends count.
-    pub fn is_unexpired_at(&self, at: Timestamp) -> bool {
-        at.millis() <= self.expires
-    }
-}
+use super::spend_order::Rank;
 
 impl Restriction {
     /// The three lists.
@@ -142,36 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_orders_by_priority_expiry_narrowness_and_kind() {
-        let at = |ms| Some(Timestamp::from_millis(ms));
-        let one = Restriction { gpu_types: names(&["H100"]), ..Restriction::default() };
-        let two = Restriction { gpu_types: names(&["A100", "H100"]), ..Restriction::default() };
-        let dims = Restriction { regions: names(&["eu", "us"]), ..two.clone() };
-        let ranks = [
-            Rank::new(1, None, None, GrantKind::Purchase),
-            Rank::new(2, at(5), None, GrantKind::Purchase),
-            Rank::new(2, at(6), Some(&dims), GrantKind::Purchase),
-            Rank::new(2, at(6), Some(&one), GrantKind::Purchase),
-            Rank::new(2, at(6), Some(&two), GrantKind::Purchase),
-            Rank::new(2, at(6), None, GrantKind::Promotion),
-            Rank::new(2, at(6), None, GrantKind::Compensation),
-            Rank::new(2, at(6), None, GrantKind::Grant),
-            Rank::new(2, at(6), None, GrantKind::Purchase),
-            Rank::new(2, None, Some(&dims), GrantKind::Promotion),
-        ];
-        assert!(ranks.is_sorted());
-    }
-
-    #[test]
     fn a_bucket_takes_eight_words() {
         assert_eq!(size_of::<Bucket>(), 64);
-    }
-
-    #[test]
-    fn both_ends_of_validity_count() {
-        let rank = Rank::new(0, Some(Timestamp::from_millis(100)), None, GrantKind::Grant);
-        assert!(rank.is_unexpired_at(Timestamp::from_millis(99)));
-        assert!(rank.is_unexpired_at(Timestamp::from_millis(100)));
-        assert!(!rank.is_unexpired_at(Timestamp::from_millis(101)));
     }
 }

@@ -3,11 +3,11 @@
 use fefo::{Part, Span};
 
 use super::answer::Reply;
-use super::bucket::Rank;
 use super::command::{Envelope, IssueGrant, Restriction};
 use super::event::{Event, GrantIssued, GrantOrigin, Piece, Pieces};
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
 use super::refusal::{Refusal, Resource};
+use super::spend_order::Rank;
 use super::state::{Ledger, short_fingerprint};
 use super::undo::Undo;
 use crate::credits::Credits;

@@ -6,9 +6,9 @@ use std::fmt;
 
 use fefo::Part;
 
-use super::account::Front;
 use super::hold::HoldState;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
+use super::spend_order::Front;
 use super::state::Ledger;
 
 /// A law that does not hold, and where.

@@ -4,22 +4,50 @@
 
 use fefo::{Part, Span};
 
-use super::bucket::{Rank, share_of};
 use super::command::Charge;
-use super::draw::{Request, largest_feasible};
+use super::draw::{Request, Stock};
 use super::event::{Piece, Pieces};
 use super::grant::push_joined;
-use super::id::{BucketNo, GrantNo};
+use super::id::{AccountNo, BucketNo};
 use super::refusal::{Blocker, Refusal};
+use super::spend_order::{Rank, Supply};
 use super::state::Ledger;
 use crate::time::Timestamp;
 
-/// Units that were valid at a past instant and that nobody has taken.
-struct Supply {
-    order: (Rank, u8, Timestamp, GrantNo),
-    piece: Piece,
-    part: Part,
-    share_micro: Option<u32>,
+/// What was valid at a past instant and is free, or expired unspent.
+#[derive(Copy, Clone, Debug)]
+struct ValidAt(Timestamp);
+
+impl Supply for ValidAt {
+    fn buckets<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        account: AccountNo,
+    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a {
+        let account = ledger.account(account);
+        let expired = account.rare.iter().flat_map(|rare| rare.expired.iter());
+        let all = account.open.iter().chain(expired).map(|(key, ())| *key);
+        let mut buckets: Vec<(Rank, BucketNo)> =
+            all.filter(|(rank, _)| rank.is_unexpired_at(self.0)).collect();
+        buckets.sort_unstable();
+        buckets.into_iter()
+    }
+
+    fn units<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        bucket: BucketNo,
+    ) -> impl Iterator<Item = Span> + 'a {
+        let line = &ledger.bucket(bucket).line;
+        let runs = line.runs_in(Span::new(0, line.end()));
+        let unspent = runs.filter(|(_, part)| matches!(part, Part::Free | Part::Expired));
+        let packs = unspent.flat_map(|(run, _)| line.packs_in(run));
+        let valid = packs.filter(|(_, grant)| {
+            let grant = ledger.grant(*grant);
+            grant.effective_at <= self.0 && !grant.revoked
+        });
+        valid.map(|(span, _)| span)
+    }
 }
 
 impl Ledger {
@@ -31,130 +59,50 @@ impl Ledger {
         request: Request<'_>,
         command: &Charge,
     ) -> Result<(Pieces, Pieces), Refusal> {
-        let supply = self.late_supply(at, request);
-        let wanted = u128::from(command.amount.length());
-        let largest = |wanted| largest_late(&supply, wanted);
-        let amount = if command.allow_partial {
-            u128::from(self.partial_amount(now, request, command, largest)?)
+        let supply = ValidAt(at);
+        let largest = |wanted| self.largest_late(&supply, request, wanted);
+        let pieces = if command.allow_partial {
+            let amount = self.partial_amount(now, request, command, largest)?;
+            self.draw_from(&supply, request, amount).unwrap_or_default()
         } else {
             let requested = command.amount.micros().into();
             let mut blockers = self.blocking_budgets(now, request.path, requested, 0);
-            if walk(&supply, wanted, |_, _| {}) > 0 {
-                let spendable = largest(u128::MAX);
+            let Some(pieces) = self.draw_from(&supply, request, command.amount.length()) else {
+                let spendable = i128::try_from(largest(u128::MAX)).unwrap_or(i128::MAX);
                 let account = self.account(request.path[0]).path.clone();
-                let spendable = i128::try_from(spendable).unwrap_or(i128::MAX);
                 let credits = Blocker::Credits { account, requested: command.amount, spendable };
                 blockers.insert(0, credits);
                 return Err(Refusal::InsufficientCredits { blockers });
-            }
+            };
             if !blockers.is_empty() {
                 return Err(Refusal::BudgetExceeded { blockers });
             }
-            wanted
+            pieces
         };
-        Ok(take_late(&supply, amount))
+        let reversed = self.expired_among(&pieces);
+        Ok((pieces, reversed))
     }
 
-    /// All that was valid at `at` and is free, or expired unspent, in the order of spending.
-    fn late_supply(&self, at: Timestamp, request: Request<'_>) -> Vec<Supply> {
-        let mut supply = Vec::new();
-        for (level, account) in (0u8..).zip(request.path) {
-            let account = self.account(*account);
-            let expired = account.rare.iter().flat_map(|rare| rare.expired.iter());
-            for ((rank, bucket), ()) in account.open.iter().chain(expired) {
-                let admitted = self.bucket(*bucket).admits(request.context);
-                if admitted && rank.is_unexpired_at(at) {
-                    self.late_supply_of(at, (*rank, level), *bucket, &mut supply);
-                }
+    /// The largest charge up to `wanted` that the supply can pay.
+    fn largest_late(&self, supply: &ValidAt, request: Request<'_>, wanted: u128) -> u128 {
+        let mut stock = Stock::default();
+        for candidate in self.spend_order(supply, request) {
+            let units = supply.units(self, candidate.bucket).map(|span| u128::from(span.len()));
+            let drawn = request.drawn_from(candidate.bucket);
+            stock.add(self.bucket(candidate.bucket).max_share(), units.sum(), drawn);
+        }
+        stock.largest(wanted, request.drawn())
+    }
+
+    /// The units among these that have expired.
+    fn expired_among(&self, pieces: &[Piece]) -> Pieces {
+        let mut expired = Pieces::new();
+        for Piece { bucket, span } in pieces {
+            let runs = self.bucket(*bucket).line.runs_in(*span);
+            for (span, _) in runs.filter(|(_, part)| *part == Part::Expired) {
+                push_joined(&mut expired, Piece { bucket: *bucket, span });
             }
         }
-        supply.sort_by_key(|part| (part.order, part.piece.span.start));
-        supply
+        expired
     }
-
-    fn late_supply_of(
-        &self,
-        at: Timestamp,
-        (rank, level): (Rank, u8),
-        bucket: BucketNo,
-        supply: &mut Vec<Supply>,
-    ) {
-        let line = &self.bucket(bucket).line;
-        for (run, part) in line.runs_in(Span::new(0, line.end())) {
-            if !matches!(part, Part::Free | Part::Expired) {
-                continue;
-            }
-            for (span, grant) in line.packs_in(run) {
-                let granted = self.grant(grant);
-                if granted.effective_at <= at && !granted.revoked {
-                    supply.push(Supply {
-                        order: (rank, level, granted.spendable_from(), grant),
-                        piece: Piece { bucket, span },
-                        part,
-                        share_micro: self.bucket(bucket).max_share(),
-                    });
-                }
-            }
-        }
-    }
-}
-
-/// What one part may give to a charge of `amount` in all, after `taken` from the same bucket.
-fn allowed(part: &Supply, amount: u128, taken: u128) -> u64 {
-    let length = part.piece.span.len();
-    match part.share_micro {
-        None => length,
-        Some(share) => {
-            let left = share_of(share, amount).saturating_sub(taken);
-            u64::try_from(left).unwrap_or(u64::MAX).min(length)
-        }
-    }
-}
-
-/// Walks the supply for a charge of `amount` and hands each part what it gives.
-fn walk(supply: &[Supply], amount: u128, mut give: impl FnMut(&Supply, u64)) -> u128 {
-    let mut left = amount;
-    let mut taken: Vec<(BucketNo, u128)> = Vec::new();
-    for part in supply {
-        if left == 0 {
-            break;
-        }
-        let at = taken.iter().position(|(bucket, _)| *bucket == part.piece.bucket);
-        let before = at.map_or(0, |at| taken[at].1);
-        let given = u64::try_from(left).unwrap_or(u64::MAX).min(allowed(part, amount, before));
-        if given == 0 {
-            continue;
-        }
-        left -= u128::from(given);
-        if part.share_micro.is_some() {
-            match at {
-                Some(at) => taken[at].1 += u128::from(given),
-                None => taken.push((part.piece.bucket, given.into())),
-            }
-        }
-        give(part, given);
-    }
-    left
-}
-
-/// The largest charge up to `wanted` that the supply can pay.
-fn largest_late(supply: &[Supply], wanted: u128) -> u128 {
-    let all: u128 = supply.iter().map(|part| u128::from(part.piece.span.len())).sum();
-    if supply.iter().all(|part| part.share_micro.is_none()) {
-        return wanted.min(all);
-    }
-    largest_feasible(wanted.min(all), |amount| amount - walk(supply, amount, |_, _| {}))
-}
-
-fn take_late(supply: &[Supply], amount: u128) -> (Pieces, Pieces) {
-    let (mut pieces, mut reversed) = (Pieces::new(), Pieces::new());
-    walk(supply, amount, |part, given| {
-        let start = part.piece.span.start;
-        let piece = Piece { span: Span::new(start, start + given), ..part.piece };
-        push_joined(&mut pieces, piece);
-        if part.part == Part::Expired {
-            push_joined(&mut reversed, piece);
-        }
-    });
-    (pieces, reversed)
 }

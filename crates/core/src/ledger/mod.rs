@@ -2,9 +2,9 @@
 //!
 //! Read in this order: [`command`], [`event`], [`refusal`] and [`answer`] (what can be asked, what
 //! can happen, what can be answered); [`machine`] (dispatch); [`account`], [`grant`], [`bucket`],
-//! [`draw`] (where credits are and in which order they are spent); [`hold`], [`capture`],
-//! [`close`], [`charge`], [`refund`], [`transfer`] (how they move); [`budget`]; [`job`], [`region`]
-//! and [`quota`] (what runs, and what cells are told and tell); [`retention`] and
+//! [`spend_order`], [`draw`] (where credits are and in which order they are spent); [`hold`],
+//! [`capture`], [`close`], [`charge`], [`refund`], [`transfer`] (how they move); [`budget`]; [`job`],
+//! [`region`] and [`quota`] (what runs, and what cells are told and tell); [`retention`] and
 //! [`archive`] (what is forgotten); [`invariant`] (what must always hold).
 //!
 //! Every credit is a unit on the [`fefo::Line`] of its bucket, and is at every instant exactly one
@@ -47,6 +47,7 @@ pub mod refusal;
 pub mod region;
 pub mod retention;
 pub mod slab;
+pub mod spend_order;
 pub mod state;
 pub mod timer;
 pub mod transfer;

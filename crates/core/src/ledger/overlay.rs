@@ -5,11 +5,11 @@ use fefo::Span;
 use smallvec::SmallVec;
 
 use super::account::Path;
-use super::bucket::Rank;
 use super::draw::Request;
 use super::event::{Piece, Pieces};
 use super::grant::push_joined;
-use super::id::{BucketNo, GrantNo};
+use super::id::{AccountNo, BucketNo};
+use super::spend_order::{Rank, Supply};
 use super::state::Ledger;
 use crate::time::Timestamp;
 
@@ -42,8 +42,40 @@ impl Overlay {
     }
 }
 
-/// A bucket that may be drawn from: rank, distance of its account, number.
-type Candidate = (Rank, u8, BucketNo);
+impl Supply for Overlay {
+    fn buckets<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        account: AccountNo,
+    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a {
+        let open = ledger.account(account).open.iter();
+        let mut buckets: Vec<(Rank, BucketNo)> = open.map(|(key, ())| *key).collect();
+        for piece in &self.returned {
+            let bucket = ledger.bucket(piece.bucket);
+            if bucket.account == account && !bucket.expired {
+                buckets.push((bucket.rank, piece.bucket));
+            }
+        }
+        buckets.sort_unstable();
+        buckets.dedup();
+        buckets.into_iter()
+    }
+
+    fn units<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        bucket: BucketNo,
+    ) -> impl Iterator<Item = Span> + 'a {
+        let of_it = |piece: &&Piece| piece.bucket == bucket;
+        let mut free: Vec<Span> = ledger.bucket(bucket).line.free_spans(0).collect();
+        free.extend(self.returned.iter().filter(of_it).map(|piece| piece.span));
+        free.sort_unstable_by_key(|span| span.start);
+        for gone in self.drawn.iter().filter(of_it) {
+            free = free.iter().flat_map(|span| without(*span, gone.span)).collect();
+        }
+        free.into_iter()
+    }
+}
 
 impl Ledger {
     /// Draws `amount` as [`Ledger::draw`] would after the decision so far, all or nothing.
@@ -56,105 +88,7 @@ impl Ledger {
         if overlay.returned.is_empty() && overlay.drawn.is_empty() {
             return self.draw(request, amount);
         }
-        let candidates = self.candidates_after(overlay, request);
-        let total = u128::from(amount);
-        let mut pieces = Pieces::new();
-        let mut left = amount;
-        for equals in candidates.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            let parts = match equals {
-                // One bucket alone is drawn along its line, as it lies there.
-                [(_, _, bucket)] => self.parts_of_one(overlay, request, *bucket, (total, left)),
-                _ => self.parts_of_equals(overlay, request, equals, (total, left)),
-            };
-            for Piece { bucket, span } in parts {
-                let taken = span.len().min(left);
-                if taken > 0 {
-                    left -= taken;
-                    let span = Span::new(span.start, span.start + taken);
-                    push_joined(&mut pieces, Piece { bucket, span });
-                }
-            }
-            if left == 0 {
-                return Some(pieces);
-            }
-        }
-        (left == 0).then_some(pieces)
-    }
-
-    fn parts_of_one(
-        &self,
-        overlay: &Overlay,
-        request: Request<'_>,
-        bucket: BucketNo,
-        (total, left): (u128, u64),
-    ) -> Vec<Piece> {
-        let mut limit = self.limit(request, bucket, total).min(u128::from(left));
-        let mut parts = Vec::new();
-        for free in self.free_after(overlay, bucket) {
-            let taken = u64::try_from(limit).unwrap_or(u64::MAX).min(free.len());
-            limit -= u128::from(taken);
-            if taken == 0 {
-                break;
-            }
-            parts.push(Piece { bucket, span: Span::new(free.start, free.start + taken) });
-        }
-        parts
-    }
-
-    /// Parts of buckets of equal order, grant by grant.
-    fn parts_of_equals(
-        &self,
-        overlay: &Overlay,
-        request: Request<'_>,
-        equals: &[Candidate],
-        (total, left): (u128, u64),
-    ) -> Vec<Piece> {
-        let mut parts: Vec<((Timestamp, GrantNo), Piece)> = Vec::new();
-        for (_, _, bucket) in equals {
-            for Piece { bucket, span } in
-                self.parts_of_one(overlay, request, *bucket, (total, left))
-            {
-                for (span, grant) in self.bucket(bucket).line.packs_in(span) {
-                    let order = (self.grant(grant).spendable_from(), grant);
-                    parts.push((order, Piece { bucket, span }));
-                }
-            }
-        }
-        parts.sort_unstable();
-        parts.into_iter().map(|(_, piece)| piece).collect()
-    }
-
-    /// The buckets that a draw may take from, in order.
-    fn candidates_after(&self, overlay: &Overlay, request: Request<'_>) -> Vec<Candidate> {
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for (level, account) in (0u8..).zip(request.path) {
-            let open = self.account(*account).open.iter();
-            candidates.extend(open.map(|((rank, bucket), ())| (*rank, level, *bucket)));
-            for piece in &overlay.returned {
-                let bucket = self.bucket(piece.bucket);
-                if bucket.account == *account && !bucket.expired {
-                    candidates.push((bucket.rank, level, piece.bucket));
-                }
-            }
-        }
-        candidates.retain(|(_, _, bucket)| {
-            request.unrestricted || self.bucket(*bucket).admits(request.context)
-        });
-        candidates.sort_unstable();
-        candidates.dedup();
-        candidates
-    }
-
-    /// The free units of a bucket, lowest first.
-    fn free_after(&self, overlay: &Overlay, bucket: BucketNo) -> Vec<Span> {
-        let of_it = |piece: &&Piece| piece.bucket == bucket;
-        let mut free: Vec<Span> = self.bucket(bucket).line.free_spans(0).collect();
-        free.extend(overlay.returned.iter().filter(of_it).map(|piece| piece.span));
-        free.sort_unstable_by_key(|span| span.start);
-        for gone in overlay.drawn.iter().filter(of_it) {
-            free = free.iter().flat_map(|span| without(*span, gone.span)).collect();
-        }
-        free
+        self.draw_from(overlay, request, amount)
     }
 }
 

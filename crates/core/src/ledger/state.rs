@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fefo::{Line, Part};
 
-use super::account::{Account, Front};
+use super::account::Account;
 use super::answers::Answers;
 use super::aside::Aside;
-use super::bucket::{Bucket, Rank};
+use super::bucket::Bucket;
 use super::command::{Policy, Restriction};
 use super::event::{Event, NamedMovement, Piece};
 use super::grant::Grant;
@@ -20,6 +20,7 @@ use super::numbers::Numbers;
 use super::refusal::Resource;
 use super::region::CellBook;
 use super::slab::Slab;
+use super::spend_order::{Front, Rank};
 use super::timer::Timers;
 use super::undo::Undo;
 use crate::time::Timestamp;

@@ -103,7 +103,7 @@ struct Later {
 fn later(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp) -> Later {
     let mut later = Later::default();
     let mut open: i128 = 0;
-    let mut add = |rank: bursar_core::ledger::bucket::Rank, admitted: bool, amount: i128| {
+    let mut add = |rank: bursar_core::ledger::spend_order::Rank, admitted: bool, amount: i128| {
         later.by_kind[rank.kind as usize] += amount;
         later.spendable += if admitted { amount } else { 0 };
         if let Some(expires_at) = rank.expires_at() {

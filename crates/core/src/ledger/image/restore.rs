@@ -4,7 +4,7 @@ use fefo::{Line, Part, Span};
 use smallvec::SmallVec;
 
 use super::{AccountImage, AnswerImage, BucketImage, GrantImage, Image, ImageError};
-use crate::ledger::account::{Account, AccountRare, BucketOrder, Front};
+use crate::ledger::account::{Account, AccountRare};
 use crate::ledger::answers::{Entry, KeptAnswer};
 use crate::ledger::bucket::Bucket;
 use crate::ledger::event::{NamedMovement, Pieces};
@@ -14,6 +14,7 @@ use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo, Name};
 use crate::ledger::job::Job;
 use crate::ledger::refusal::Resource;
 use crate::ledger::slab::Slab;
+use crate::ledger::spend_order::{BucketOrder, Front};
 use crate::ledger::state::{Ledger, Movement};
 use crate::time::Timestamp;
 
