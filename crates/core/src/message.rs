@@ -14,6 +14,15 @@ use crate::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use crate::cell::ids::{AttemptId, JobId};
 use crate::time::Timestamp;
 
+/// The last message that a receiver has taken from one sender.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Its number; 0 before the first.
+    pub number: u64,
+    /// The record of the sender's journal that it came from; 0 before the first.
+    pub position: u64,
+}
+
 /// What a ledger tells a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToCell {

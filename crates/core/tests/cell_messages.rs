@@ -8,8 +8,8 @@ use bursar_core::cell::command::{
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
 use bursar_core::cell::order::{OrderKind, StartOrder};
 use bursar_core::cell::shape::GpuDemand;
-use bursar_core::cell::{AttemptId, JobId, Mark, Origin};
-use bursar_core::message::{ProposedMember, ToCell, ToLedger};
+use bursar_core::cell::{AttemptId, JobId, Origin};
+use bursar_core::message::{Mark, ProposedMember, ToCell, ToLedger};
 use cell_world::*;
 
 /// All messages to a shard, and that their numbers are dense from 1.

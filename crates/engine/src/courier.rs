@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bursar_core::machine::Machine;
+use bursar_core::message::Mark;
 use bursar_journal::{Head, Journal, JournalError};
 use thiserror::Error;
 
@@ -39,15 +40,6 @@ pub struct Letter<T> {
     pub position: u64,
     /// What it says.
     pub message: T,
-}
-
-/// The last letter that a receiver has taken from one sender.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// Its number; 0 before the first.
-    pub number: u64,
-    /// Its position in the sender's journal; 0 before the first.
-    pub position: u64,
 }
 
 /// Finds the messages to one receiver among the sender's events.

@@ -3,11 +3,11 @@
 
 use bursar_core::cell::{self, Cell};
 use bursar_core::ledger::command::Envelope;
-use bursar_core::ledger::id::CellNo;
+use bursar_core::ledger::id::{CellNo, Name};
 use bursar_core::ledger::{self, Ledger};
-use bursar_core::message::{ToCell, ToLedger};
+use bursar_core::message::{Mark, ToCell, ToLedger};
 
-use crate::courier::{Addressed, EngineInbox, Inbox, Letter, Mark, Outbox};
+use crate::courier::{Addressed, EngineInbox, Inbox, Letter, Outbox};
 use crate::handle::Handle;
 
 /// What a cell tells one ledger.
@@ -41,10 +41,7 @@ pub fn cell_inbox(handle: Handle<Cell>, shard: u16) -> impl Inbox<ToCell> {
     EngineInbox::new(
         handle,
         move |letter| to_cell(shard, letter),
-        move |cell: &Cell| {
-            let cell::Mark { number, position } = cell.mark(shard);
-            Mark { number, position }
-        },
+        move |cell: &Cell| cell.mark(shard),
     )
 }
 
@@ -68,22 +65,38 @@ impl Outbox<Ledger> for LedgerToCell {
     }
 }
 
-/// The command that a letter from a cell is to a ledger.
-pub fn to_ledger(cell: CellNo, letter: Letter<ToLedger>) -> Addressed<Ledger> {
+/// The command that a letter from the cell of a region is to a ledger. The region is its actor.
+pub fn to_ledger(cell: CellNo, region: Name, letter: Letter<ToLedger>) -> Addressed<Ledger> {
     let Letter { number, position, message } = letter;
-    let envelope = Envelope { actor: "cell".into(), ..Envelope::default() };
+    let envelope = Envelope { actor: region, ..Envelope::default() };
     let message = Box::new(message);
     (envelope, ledger::Command::Receive { cell, number, position, message })
 }
 
-/// The receiving end of what one cell tells a ledger.
-pub fn ledger_inbox(handle: Handle<Ledger>, cell: CellNo) -> impl Inbox<ToLedger> {
+/// The receiving end of what the cell of a region tells a ledger.
+pub fn ledger_inbox(handle: Handle<Ledger>, cell: CellNo, region: Name) -> impl Inbox<ToLedger> {
     EngineInbox::new(
         handle,
-        move |letter| to_ledger(cell, letter),
-        move |ledger: &Ledger| {
-            let mark = ledger.cell(cell).map(|book| book.mark).unwrap_or_default();
-            Mark { number: mark.number, position: mark.position }
-        },
+        move |letter| to_ledger(cell, region.clone(), letter),
+        move |ledger: &Ledger| ledger.cell(cell).map_or(Mark::default(), |book| book.mark),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_core::cell::ids::{AttemptId, JobId};
+
+    use super::*;
+
+    #[test]
+    fn a_letter_from_a_cell_is_recorded_under_its_region() {
+        let attempt = AttemptId { job: JobId::new(0, 7), number: 1 };
+        let message = ToLedger::AttemptStarted { attempt };
+        let letter = Letter { number: 3, position: 9, message: message.clone() };
+        let (envelope, command) = to_ledger(CellNo(1), "eu".into(), letter);
+        assert_eq!(envelope, Envelope { actor: "eu".into(), ..Envelope::default() });
+        let message = Box::new(message);
+        let receive = ledger::Command::Receive { cell: CellNo(1), number: 3, position: 9, message };
+        assert_eq!(command, receive);
+    }
 }

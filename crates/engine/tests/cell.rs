@@ -9,8 +9,8 @@ use bursar_core::cell::command::{Command, Heartbeat, JobSpec, NodeOffer, Report,
 use bursar_core::cell::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, JobId, Origin};
 use bursar_core::machine::Machine;
-use bursar_core::message::{ToCell, ToLedger};
-use bursar_engine::courier::{Courier, Inbox, Letter, Mark};
+use bursar_core::message::{Mark, ToCell, ToLedger};
+use bursar_engine::courier::{Courier, Inbox, Letter};
 use bursar_engine::{
     CellCodec, CellToLedger, Engine, EngineError, Snapshotter, cell_inbox, replay,
     replay_from_genesis,

@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use bursar_core::machine::Machine;
-use bursar_engine::courier::{Courier, CourierError, EngineInbox, Inbox, Letter, Mark};
+use bursar_core::message::Mark;
+use bursar_engine::courier::{Courier, CourierError, EngineInbox, Inbox, Letter};
 use bursar_engine::{Engine, EngineError, Status, replay_from_genesis};
 use bursar_journal::Journal;
 use bursar_journal::memory::{Fault, MemoryJournal, Survivors};

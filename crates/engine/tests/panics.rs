@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use bursar_core::machine::Machine;
-use bursar_engine::courier::{Courier, EngineInbox, Mark};
+use bursar_core::message::Mark;
+use bursar_engine::courier::{Courier, EngineInbox};
 use bursar_engine::{Engine, EngineError, Status, attempt, replay_from_genesis};
 use bursar_journal::memory::MemoryJournal;
 use support::parcel::{Parcel, ParcelCodec, SET_ASIDE, Take};

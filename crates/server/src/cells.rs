@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bursar_api::Code;
-use bursar_core::cell::{Cell, NodeKey, Origin};
-use bursar_core::ledger::command::Command;
+use bursar_core::cell::{Cell, NodeKey};
+use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{CellNo, Name};
-use bursar_core::ledger::{self, Envelope, Ledger};
-use bursar_core::message::{ToCell, ToLedger};
-use bursar_engine::courier::{Courier, CourierError, Inbox, Letter, Mark, Outbox};
+use bursar_engine::courier::{Courier, CourierError};
 use bursar_engine::follower::Follower;
 use bursar_engine::{
-    CellCodec, Clock, Engine, EngineError, EngineOptions, Handle, LedgerCodec, Stats, Status, Vital,
+    CellCodec, CellToLedger, Clock, Engine, EngineOptions, Handle, LedgerCodec, LedgerToCell,
+    Stats, Status, Vital, cell_inbox, ledger_inbox,
 };
 use bursar_journal::Journal;
 use tokio::sync::watch;
@@ -246,14 +244,14 @@ impl CellService {
         let to_cell = Courier::new(
             Arc::clone(ledger),
             Arc::new(LedgerCodec),
-            LedgerOutbox(self.number),
-            CellInbox(self.engine.handle()),
+            LedgerToCell { cell: self.number },
+            cell_inbox(self.engine.handle(), SHARD),
         );
         let from_cell = Courier::new(
             Arc::clone(&self.journal),
             Arc::new(CellCodec),
-            CellOutbox,
-            LedgerInbox { handle: handle.clone(), cell: self.number, region: self.region.clone() },
+            CellToLedger { shard: SHARD },
+            ledger_inbox(handle.clone(), self.number, self.region.clone()),
         );
         [to_cell.start(durable), from_cell.start(self.engine.durable())]
     }
@@ -297,99 +295,5 @@ impl Cells {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "a courier panicked".to_owned(),
         })
-    }
-}
-
-/// Finds what the ledger tells one cell.
-struct LedgerOutbox(CellNo);
-
-impl Outbox<Ledger> for LedgerOutbox {
-    type Message = ToCell;
-
-    fn letter(&self, event: &ledger::Event) -> Option<(u64, ToCell)> {
-        match event {
-            ledger::Event::CellTold { cell, number, message } if *cell == self.0 => {
-                Some((*number, (**message).clone()))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Finds what a cell tells the ledger.
-struct CellOutbox;
-
-impl Outbox<Cell> for CellOutbox {
-    type Message = ToLedger;
-
-    fn letter(&self, event: &bursar_core::cell::Event) -> Option<(u64, ToLedger)> {
-        match event {
-            bursar_core::cell::Event::LedgerTold { shard: SHARD, number, message } => {
-                Some((*number, (**message).clone()))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The cell's end of the line.
-struct CellInbox(Handle<Cell>);
-
-impl Inbox<ToCell> for CellInbox {
-    fn mark(&mut self) -> Result<Mark, EngineError> {
-        let read = |cell: &Cell| {
-            let mark = cell.mark(SHARD);
-            Mark { number: mark.number, position: mark.position }
-        };
-        self.0.read(read).map(|seen| seen.value)
-    }
-
-    fn deliver(&mut self, letters: Vec<Letter<ToCell>>) -> Result<Mark, EngineError> {
-        let (done, answers) = channel();
-        for Letter { number, position, message } in letters {
-            let origin = Origin::Ledger { shard: SHARD, number, position };
-            let done = done.clone();
-            // Whether it was taken shows in the mark.
-            self.0.submit(origin, message.into(), move |answer| drop(done.send(answer.err())));
-        }
-        drop(done);
-        match answers.into_iter().flatten().next() {
-            Some(error) => Err(error),
-            None => self.mark(),
-        }
-    }
-}
-
-/// The ledger's end of the line from one cell.
-struct LedgerInbox {
-    handle: Handle<Ledger>,
-    cell: CellNo,
-    region: Name,
-}
-
-impl Inbox<ToLedger> for LedgerInbox {
-    fn mark(&mut self) -> Result<Mark, EngineError> {
-        let cell = self.cell;
-        let read = move |ledger: &Ledger| {
-            let mark = ledger.cell(cell).map(|book| book.mark).unwrap_or_default();
-            Mark { number: mark.number, position: mark.position }
-        };
-        self.handle.read(read).map(|seen| seen.value)
-    }
-
-    fn deliver(&mut self, letters: Vec<Letter<ToLedger>>) -> Result<Mark, EngineError> {
-        let (done, answers) = channel();
-        for Letter { number, position, message } in letters {
-            let envelope = Envelope { actor: self.region.clone(), ..Envelope::default() };
-            let (cell, message) = (self.cell, Box::new(message));
-            let command = Command::Receive { cell, number, position, message };
-            let done = done.clone();
-            self.handle.submit(envelope, command, move |answer| drop(done.send(answer.err())));
-        }
-        drop(done);
-        match answers.into_iter().flatten().next() {
-            Some(error) => Err(error),
-            None => self.mark(),
-        }
     }
 }

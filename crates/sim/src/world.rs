@@ -292,7 +292,7 @@ impl World {
         let number = self.pick_number(before);
         let letters = &self.to_ledgers[&(cell, ledger)].letters;
         let Some(letter) = letters.get(index_of(number)).cloned() else { return };
-        let (envelope, command) = to_ledger(no, letter);
+        let (envelope, command) = to_ledger(no, REGIONS[cell].into(), letter);
         let answer = self.ask_ledger(ledger, &envelope, &command);
         let taken = answer.is_some() && number == before + 1;
         let after = mark(self);

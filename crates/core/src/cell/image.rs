@@ -20,13 +20,13 @@ pub use super::job::{EndedAttempt, Job, Occupancy, Phase, Request, Waiting};
 pub use super::maintenance::Window;
 use super::node::{NodeId, RackId};
 pub use super::once::DoneRequest;
-use super::post::Mark;
 pub use super::quota::Quota;
 use super::shape::{LabelId, ModelId, Shape};
 use super::share::ScaledUsage;
 use super::state::Cell;
 pub use super::stopping::Stop;
 pub use super::timer::Timer;
+use crate::message::Mark;
 use crate::time::Timestamp;
 
 /// A whole cell as plain data. Lists without another order are in the order of their numbers.

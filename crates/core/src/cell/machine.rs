@@ -6,11 +6,12 @@ use super::ids::AttemptId;
 use super::job::{EndedAttempt, Phase, Waiting, check_path};
 use super::maintenance::Window;
 use super::node::NodeId;
-use super::post::{Mark, Receipt};
+use super::post::Receipt;
 use super::state::Cell;
 use super::timer::Timer;
 use crate::digest::Digest;
 use crate::machine::{Machine, Stuck};
+use crate::message::Mark;
 use crate::time::Timestamp;
 
 impl Machine for Cell {

@@ -79,5 +79,4 @@ pub use event::Event;
 pub use ids::{AttemptId, ClassRank, JobId};
 pub use order::{Order, OrderKind, StartOrder};
 pub use owner::NodeKey;
-pub use post::Mark;
 pub use state::Cell;

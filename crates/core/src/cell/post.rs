@@ -13,16 +13,7 @@ use super::ids::{AttemptId, JobId};
 use super::node::NodeId;
 use super::owner::NodeKey;
 use super::state::Cell;
-use crate::message::{ProposedMember, ToCell, ToLedger};
-
-/// The last message taken from a ledger.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// Its number; 0 before the first.
-    pub number: u64,
-    /// Its position in the ledger's journal; 0 before the first.
-    pub position: u64,
-}
+use crate::message::{Mark, ProposedMember, ToCell, ToLedger};
 
 impl From<ToCell> for Command {
     fn from(message: ToCell) -> Command {

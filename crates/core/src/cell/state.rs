@@ -19,7 +19,6 @@ use super::jobs::Jobs;
 use super::maintenance::Window;
 use super::node::{NodeId, RackId, Room};
 use super::once::Done;
-use super::post::Mark;
 use super::queue::Ticket;
 use super::quota::Quota;
 use super::reservation::Reservation;
@@ -27,6 +26,7 @@ use super::shape::{LabelId, ModelId, Shapes};
 use super::share::Decay;
 use super::timer::{Timer, Timers};
 use super::used_names::UsedNames;
+use crate::message::Mark;
 use crate::time::Timestamp;
 
 /// Micro-credits per GPU-hour of a model that has no price.

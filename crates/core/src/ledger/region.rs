@@ -11,17 +11,8 @@ use super::id::{AccountNo, CellNo, JobNo, Name};
 use super::refusal::{Conflict, Refusal, Resource};
 use super::state::Ledger;
 use super::undo::Undo;
-use crate::message::{ToCell, ToLedger};
+use crate::message::{Mark, ToCell, ToLedger};
 use crate::time::Timestamp;
-
-/// The last message that was taken from a cell.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
-    /// Its number; 0 before the first.
-    pub number: u64,
-    /// The record of the cell's journal that it came from; 0 before the first.
-    pub position: u64,
-}
 
 /// A cell as the ledger knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

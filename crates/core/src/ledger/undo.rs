@@ -12,8 +12,8 @@ use super::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::job::Job;
 use super::job::table::Review;
-use super::region::Mark;
 use super::state::Ledger;
+use crate::message::Mark;
 use crate::time::Timestamp;
 
 /// One step back.

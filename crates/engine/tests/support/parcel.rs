@@ -2,8 +2,9 @@
 
 use bursar_core::digest::{Digest, Digester};
 use bursar_core::machine::{Machine, Stuck};
+use bursar_core::message::Mark;
 use bursar_core::time::Timestamp;
-use bursar_engine::courier::{Letter, Mark};
+use bursar_engine::courier::Letter;
 use bursar_engine::{Codec, CodecError, Origin};
 
 use super::{numbers, put, signed};

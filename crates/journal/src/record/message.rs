@@ -3,9 +3,9 @@
 //! reused.
 
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
-use bursar_core::message::ToLedger;
+use bursar_core::message::{Mark, ToLedger};
 
-use super::ledger::wire::{stored_choice, stored_enum};
+use super::ledger::wire::{stored_choice, stored_enum, stored_struct};
 
 /// The stored form of small lists: an array, as for any list.
 macro_rules! stored_small_list {
@@ -25,6 +25,8 @@ macro_rules! stored_small_list {
     )* };
 }
 pub(super) use stored_small_list;
+
+stored_struct!(Mark { 0 number, 1 position });
 
 stored_enum!(StopReason {
     0 Cancelled {};

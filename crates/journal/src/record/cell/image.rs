@@ -8,7 +8,6 @@ use bursar_core::cell::image::{
     NodeImage, Quota, Request, ReservationImage, Timer, Window,
 };
 use bursar_core::cell::node::RackId;
-use bursar_core::cell::post::Mark;
 use bursar_core::cell::shape::{LabelId, ModelId, Shape, ShapeId};
 use smallvec::SmallVec;
 
@@ -63,8 +62,6 @@ stored_struct!(Image {
 });
 
 stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });
-
-stored_struct!(Mark { 0 number, 1 position });
 
 stored_struct!(Shape {
     0 gpu,

@@ -11,8 +11,8 @@ use bursar_core::ledger::job::{
     Standing, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::quota::Quota;
-use bursar_core::ledger::region::{CellBook, Mark};
-use bursar_core::message::ProposedMember;
+use bursar_core::ledger::region::CellBook;
+use bursar_core::message::{Mark, ProposedMember};
 use smallvec::SmallVec;
 
 use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct};
@@ -146,11 +146,6 @@ stored_struct!(CellBook {
     1 shard = 0,
     2 told = 0,
     3 mark = Mark::default(),
-});
-
-stored_struct!(Mark {
-    0 number,
-    1 position,
 });
 
 /// Limits by GPU type as a list of pairs, in the order of the names.
