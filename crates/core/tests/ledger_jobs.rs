@@ -13,8 +13,9 @@ use bursar_core::ledger::command::{
     IssueGrant, SubmitJob, Usage, UsageOf,
 };
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::ledger::job::{EndReason, JobState, JobTerms, Offer, OnExhausted, Reserve};
+use bursar_core::ledger::job::{EndReason, Job, JobState, JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::quota::Quota;
+use bursar_core::ledger::subject::Subject;
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::message::{ProposedMember, ToCell, ToLedger};
@@ -451,6 +452,27 @@ impl World {
     }
 }
 
+/// A job, made of the events that are about it or a hold alone. Where it stands in its cells is not
+/// among them.
+fn replayed(journal: &[(Timestamp, Event)], number: JobNo) -> Option<Job> {
+    let mut replayed: Option<Job> = None;
+    for (at, event) in journal {
+        let own = match event.subject() {
+            Subject::Job(job) => job == number,
+            Subject::Hold(_) => true,
+            Subject::Other => false,
+        };
+        match (event, &mut replayed) {
+            (Event::JobSubmitted { order, after, .. }, None) if own => {
+                replayed = Some(Job::submitted(*at, order, after));
+            }
+            (_, Some(job)) if own => job.apply(*at, event),
+            _ => {}
+        }
+    }
+    replayed
+}
+
 fn print(command: &Command) -> u128 {
     let hash = blake3::hash(format!("{command:?}").as_bytes());
     u128::from_le_bytes(hash.as_bytes()[..16].try_into().expect("16 bytes"))
@@ -471,6 +493,11 @@ proptest! {
         let mut again = Ledger::new();
         world.journal.iter().for_each(|(at, event)| again.apply(*at, event));
         prop_assert_eq!(again.digest(), world.ledger.digest(), "replay ends elsewhere");
+        for (number, job) in world.ledger.jobs_before(None) {
+            let alone = replayed(&world.journal, number).expect("it was submitted");
+            let (standings, highest) = (job.standings.clone(), job.highest);
+            prop_assert_eq!(&Job { standings, highest, ..alone }, job, "{} replayed alone", number);
+        }
         let restored = Ledger::from_image(world.ledger.image()).expect("its own image");
         prop_assert_eq!(restored.digest(), world.ledger.digest(), "the image differs");
         invariant::check(&restored).expect("a restored ledger obeys the laws");

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bursar_api::job::Job;
-use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::event::{AttemptConfirmed, Event, total};
+use bursar_core::ledger::event::Event;
 use bursar_core::ledger::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, JobNo, Name};
 use bursar_core::ledger::job as core;
+use bursar_core::ledger::subject::Subject;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::Seen;
@@ -87,77 +87,19 @@ fn restore(
 fn replay(number: JobNo, told: Vec<(Timestamp, Event)>) -> Option<core::Job> {
     let mut replayed: Option<core::Job> = None;
     for (at, event) in told {
-        if let Event::JobSubmitted { job, order, .. } = &event
-            && *job == number
-        {
-            replayed = Some(core::Job {
-                order: Arc::clone(order),
-                state: core::JobState::Queued,
-                submitted_at: at,
-                ended_at: None,
-                reserved: Credits::ZERO,
-                hold: None,
-                hold_name: None,
-                holds: 0,
-                after: Vec::new(),
-                standings: Default::default(),
-                attempts: Vec::new(),
-                highest: 0,
-                cancel_asked: false,
-            });
-        }
-        if let Some(job) = &mut replayed {
-            note(number, job, at, event);
+        let job = replayed.as_mut();
+        match (event.subject(), job) {
+            (Subject::Job(of), None) if of == number => {
+                if let Event::JobSubmitted { job: _, order, after } = &event {
+                    replayed = Some(core::Job::submitted(at, order, after));
+                }
+            }
+            (Subject::Job(of), Some(job)) if of == number => job.apply(at, &event),
+            (Subject::Hold(_), Some(job)) => job.apply(at, &event),
+            (Subject::Job(_) | Subject::Hold(_) | Subject::Other, _) => {}
         }
     }
     replayed.filter(|job| job.ended_at.is_some())
-}
-
-fn note(number: JobNo, job: &mut core::Job, at: Timestamp, event: Event) {
-    if let Event::HoldPlaced(placed) = event {
-        if placed.job == Some(number) {
-            if job.holds == 0 {
-                job.reserved = Credits::from_length(total(&placed.pieces)).unwrap_or(Credits::MAX);
-            }
-            job.holds += 1;
-            job.hold_name = Some(placed.id);
-        }
-    } else if let Event::AttemptConfirmed(confirmed) = event {
-        if confirmed.job == number {
-            job.attempts.push(attempt(*confirmed, job.hold_name.clone(), at));
-        }
-    } else if let Event::AttemptStarted { job: of } = event
-        && let Some(last) = job.attempts.last_mut().filter(|_| of == number)
-    {
-        last.started_at = Some(at);
-    } else if let Event::AttemptEnded { job: of, end } = event
-        && let Some(last) = job.attempts.last_mut().filter(|_| of == number)
-    {
-        last.end = Some(end);
-    } else if let Event::JobEnded { job: of, state } = event
-        && of == number
-    {
-        (job.state, job.ended_at) = (state, Some(at));
-    }
-}
-
-fn attempt(confirmed: AttemptConfirmed, hold: Option<Name>, at: Timestamp) -> core::Attempt {
-    core::Attempt {
-        cell: confirmed.cell,
-        number: confirmed.number,
-        gpu_type: confirmed.gpu_type,
-        members: confirmed.members,
-        per_gpu_hour: confirmed.per_gpu_hour,
-        hold,
-        confirmed_at: at,
-        started_at: None,
-        funded_ms: confirmed.funded_ms,
-        overdraft: 0,
-        short: false,
-        credits_ms: None,
-        warned: None,
-        end: None,
-    }
 }
 
 fn show(ids: &AttemptIds, ledger: &Ledger, restored: &Restored) -> Job {

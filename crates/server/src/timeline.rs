@@ -7,6 +7,7 @@ use bursar_core::cell;
 use bursar_core::cell::ids::JobId;
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::{HoldNo, JobNo};
+use bursar_core::ledger::subject::Subject;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{CellCodec, Codec, LedgerCodec};
@@ -207,54 +208,15 @@ pub(crate) fn of_ledger(journal: &dyn Journal, job: JobNo, span: &Span) -> Resul
 /// Whether an event of the ledger is about a job or one of its holds.
 fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
     match event {
-        Event::JobSubmitted { job: of, .. }
-        | Event::AttemptStarted { job: of }
-        | Event::AttemptFunded { job: of, .. }
-        | Event::ExhaustionWarned { job: of, .. }
-        | Event::AttemptStopping { job: of }
-        | Event::AttemptEnded { job: of, .. }
-        | Event::CancelAsked { job: of }
-        | Event::DependenciesMet { job: of, .. }
-        | Event::JobEnded { job: of, .. } => *of == job,
-        Event::AttemptConfirmed(confirmed) => confirmed.job == job,
-        Event::HoldPlaced(placed) => placed.job == Some(job),
-        Event::HoldExtended { hold, .. }
-        | Event::HoldPinned { hold, .. }
-        | Event::HoldCaptured { hold, .. }
-        | Event::HoldCut { hold, .. }
-        | Event::HoldClosed { hold, .. }
-        | Event::ReturnExpired { hold, .. }
-        | Event::ReturnRevoked { hold, .. }
-        | Event::Refunded { hold, .. } => holds.contains(hold),
         // What expired on its way back is issued again in the same record.
         Event::GrantIssued(_) => closes,
-        Event::PolicySet(_)
-        | Event::AccountOpened { .. }
-        | Event::AccountChanged { .. }
-        | Event::AccountFrozen { .. }
-        | Event::AccountUnfrozen { .. }
-        | Event::GrantActivated { .. }
-        | Event::GrantRevoked { .. }
-        | Event::BucketExpired { .. }
-        | Event::ExpiryReversed { .. }
-        | Event::Charged(_)
-        | Event::CreditsMoved { .. }
-        | Event::UncollectedCollected { .. }
-        | Event::BudgetSet { .. }
-        | Event::BudgetRemoved { .. }
-        | Event::BudgetThresholdReached { .. }
-        | Event::CreditsDenied { .. }
-        | Event::HoldRevived { .. }
-        | Event::Answered { .. }
-        | Event::Forgotten { .. }
-        | Event::RegionOpened { .. }
-        | Event::RegionBriefed { .. }
-        | Event::SetAside { .. }
-        | Event::QuotaSet { .. }
-        | Event::QuotaRemoved { .. }
-        | Event::HeldUpReviewed { .. }
-        | Event::CellTold { .. }
-        | Event::MessageReceived { .. } => false,
+        // Another hold: it takes a number that is free.
+        Event::HoldRevived { .. } => false,
+        _ => match event.subject() {
+            Subject::Job(of) => of == job,
+            Subject::Hold(hold) => holds.contains(&hold),
+            Subject::Other => false,
+        },
     }
 }
 

@@ -83,10 +83,7 @@ impl Ledger {
     }
 
     pub(super) fn apply_revived(&mut self, at: Timestamp, number: HoldNo, record: &ArchivedHold) {
-        let mut hold = record.hold.clone();
-        hold.moved_at = at;
-        hold.rare.get_or_insert_default().revived = true;
-        self.insert_hold(number, hold);
+        self.insert_hold(number, Hold::revived(at, record));
         self.aging.holds.push_back((at, number));
         self.remember(|| Undo::HoldAged);
     }

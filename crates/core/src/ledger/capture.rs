@@ -1,6 +1,6 @@
 //! Captures: usage so far becomes spent credits.
 
-use fefo::{Part, Span};
+use fefo::Part;
 use smallvec::SmallVec;
 
 use super::answer::{HoldReply, Reply};
@@ -8,8 +8,9 @@ use super::bucket::share_of;
 use super::budget::Change;
 use super::command::{Context, Usage};
 use super::draw::Request;
-use super::event::{Event, Piece, Pieces, SliceAmount, total as total_of};
+use super::event::{Event, Pieces, SliceAmount, total as total_of};
 use super::hold::{Hold, Slice, gpu_time, slices_of};
+use super::hold_record::{Capture, Captured};
 use super::id::{AccountNo, HoldNo};
 use super::overlay::Overlay;
 use super::price::Rounding;
@@ -211,37 +212,13 @@ impl Ledger {
         taken
     }
 
-    pub(super) fn apply_captured(
-        &mut self,
-        at: Timestamp,
-        number: HoldNo,
-        report: (Option<u64>, Credits, u64),
-        taken: &[SliceAmount],
-        uncollected: u64,
-    ) {
+    pub(super) fn apply_captured(&mut self, at: Timestamp, number: HoldNo, capture: &Capture<'_>) {
         self.remember_hold(number);
-        let (seq, total, gpu_ms) = report;
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
         let account = hold.account;
-        let mut spent: SmallVec<[(Piece, Timestamp); 2]> = SmallVec::new();
-        for SliceAmount { slice, amount } in taken {
-            let drawn_at = hold.drawn_at(&hold.slices[*slice as usize]);
-            let slice = &mut hold.slices[*slice as usize];
-            let start = slice.span.start + slice.captured;
-            slice.captured += amount;
-            hold.captured += amount;
-            let span = Span::new(start, start + amount);
-            spent.push((Piece { bucket: slice.bucket, span }, drawn_at));
-        }
-        // A report of more GPU time can be worth less than an earlier report in credits.
-        hold.metered = hold.metered.max(total.length());
-        if let Some(seq) = seq {
-            hold.rare.get_or_insert_default().last_report = Some((seq, total));
-        }
-        if uncollected > 0 {
-            hold.rare.get_or_insert_default().uncollected.push((at, uncollected));
-        }
-        let gpu = hold.spend_gpu_time(gpu_ms);
+        let captured = hold.apply_captured(at, capture);
+        let Captured { spent, gpu, gpu_ms: _ } = captured.expect("only what is held is captured");
+        let uncollected = capture.uncollected;
         for (piece, drawn_at) in spent {
             self.retag(piece, Part::Held, Part::Spent);
             self.change_budgets(account, drawn_at, Change::captured(piece.span.len().into()));
@@ -269,27 +246,6 @@ impl Hold {
     pub(super) fn grows_by(&self, metered: Metered) -> bool {
         let seen = self.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
         metered.total > self.metered || metered.gpu_ms > seen
-    }
-
-    /// Counts GPU time as spent, first drawn first. Returns how much of each draw.
-    fn spend_gpu_time(&mut self, gpu_ms: u64) -> SmallVec<[(Timestamp, i128); 1]> {
-        let share = self.share_milli();
-        let mut changes = SmallVec::new();
-        let Some(rare) = &mut self.rare else { return changes };
-        rare.gpu_ms = rare.gpu_ms.max(gpu_ms);
-        let mut before = rare.gpu_spent;
-        let mut left = gpu_time(rare.gpu_ms, share) - before;
-        for (at, held) in &rare.draws {
-            let skipped = before.min(*held);
-            before -= skipped;
-            let spent = left.min(held - skipped);
-            if spent > 0 {
-                left -= spent;
-                rare.gpu_spent += spent;
-                changes.push((*at, spent));
-            }
-        }
-        changes
     }
 
     /// GPU time that was held and never used, by draw.

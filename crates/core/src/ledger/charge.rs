@@ -7,10 +7,10 @@ use super::budget::Change;
 use super::command::{Charge, Envelope};
 use super::draw::Request;
 use super::event::{Charged, Event, Pieces, total};
-use super::hold::{ChargeTerms, Hold, HoldKind, HoldState, slices_of};
+use super::hold::{Hold, HoldKind};
 use super::id::HoldNo;
 use super::refusal::{Blocker, Refusal, Resource};
-use super::state::{Ledger, short_fingerprint};
+use super::state::Ledger;
 use super::undo::Undo;
 use crate::credits::Credits;
 use crate::time::Timestamp;
@@ -139,39 +139,12 @@ impl Ledger {
     }
 
     pub(super) fn apply_charged(&mut self, at: Timestamp, charged: &Charged) {
-        let mut slices = slices_of(&charged.pieces, 0);
-        for slice in &mut slices {
-            slice.captured = slice.span.len();
-        }
         for piece in &charged.pieces {
             self.retag(*piece, Part::Free, Part::Spent);
         }
-        let amount = total(&charged.pieces);
-        self.insert_hold(
-            charged.hold,
-            Hold {
-                id: charged.id.clone(),
-                account: charged.account,
-                kind: HoldKind::Charge,
-                state: HoldState::Settled,
-                fingerprint: short_fingerprint(charged.fingerprint),
-                amount,
-                captured: amount,
-                metered: amount,
-                refunded: 0,
-                placed_at: at,
-                expires_at: None,
-                closed_at: at,
-                moved_at: at,
-                slices,
-                rare: None,
-                charge: Some(Box::new(ChargeTerms {
-                    requested: charged.requested,
-                    spendable_after: charged.spendable_after,
-                    late_for: charged.late_for,
-                })),
-            },
-        );
+        let hold = Hold::charged(at, charged);
+        let amount = hold.amount;
+        self.insert_hold(charged.hold, hold);
         let change = Change { spent: amount.into(), ..Change::default() };
         self.change_budgets(charged.account, at, change);
         self.aging.holds.push_back((at, charged.hold));

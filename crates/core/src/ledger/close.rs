@@ -1,7 +1,6 @@
 //! The one way in which a hold ends. Finish, cancel, preemption and lapse all come here.
 
 use fefo::Part;
-use smallvec::SmallVec;
 
 use super::answer::Reply;
 use super::budget::Change;
@@ -9,6 +8,7 @@ use super::capture::Projected;
 use super::command::{Cause, Usage};
 use super::event::{Event, Pieces, SliceAmount, total};
 use super::hold::HoldState;
+use super::hold_record::Closed;
 use super::id::{BucketNo, HoldNo};
 use super::overlay::Overlay;
 use super::price::Rounding;
@@ -110,17 +110,8 @@ impl Ledger {
         self.remember_hold(number);
         self.forget_hold_indexes(number);
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
-        hold.state = state;
-        hold.closed_at = at;
-        hold.moved_at = at;
-        if cause != Cause::default() {
-            hold.rare.get_or_insert_default().cause = cause;
-        }
         let (account, job) = (hold.account, hold.job());
-        let open = hold.slices.iter().rev().filter(|slice| slice.room() > 0);
-        let rest: SmallVec<[_; 2]> =
-            open.map(|slice| (slice.rest(), hold.drawn_at(slice))).collect();
-        let gpu = hold.unused_gpu_time();
+        let Closed { rest, gpu } = hold.apply_closed(at, state, cause);
         for (piece, drawn_at) in rest {
             self.retag(piece, Part::Held, Part::Free);
             let change = Change { held: -i128::from(piece.span.len()), ..Change::default() };
@@ -188,17 +179,9 @@ impl Ledger {
     pub(super) fn apply_hold_cut(&mut self, number: HoldNo, cut: &[SliceAmount]) {
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
         let account = hold.account;
-        let mut gone: SmallVec<[_; 2]> = SmallVec::new();
-        for SliceAmount { slice, amount } in cut {
-            let slice = &mut hold.slices[*slice as usize];
-            let rest = slice.rest();
-            slice.cut = true;
-            let slice = *slice;
-            hold.amount -= amount;
-            gone.push((rest, hold.drawn_at(&slice)));
-            self.cuts.remove(&(slice.bucket, number));
-        }
+        let gone = hold.apply_cut(cut).expect("only what is held is cut off");
         for (piece, drawn_at) in gone {
+            self.cuts.remove(&(piece.bucket, number));
             self.retag(piece, Part::Held, Part::Expired);
             let change = Change { held: -i128::from(piece.span.len()), ..Change::default() };
             self.change_budgets(account, drawn_at, change);

@@ -11,7 +11,7 @@ use super::event::{Event, HoldPlaced, Piece, Pieces, total};
 use super::id::{AccountNo, BucketNo, HoldNo, JobNo, Name};
 use super::price::{Rate, WHOLE_GPU};
 use super::refusal::{Blocker, Conflict, Refusal, Resource};
-use super::state::{Ledger, short_fingerprint};
+use super::state::Ledger;
 use super::undo::Undo;
 use crate::credits::Credits;
 use crate::time::Timestamp;
@@ -377,43 +377,8 @@ impl Ledger {
     }
 
     pub(super) fn apply_hold_placed(&mut self, at: Timestamp, placed: &HoldPlaced) {
-        let share = placed.rate.map_or(WHOLE_GPU, |rate| rate.share_milli);
-        let gpu = gpu_time(placed.gpu_ms, share);
-        let plain = placed.context == Context::default()
-            && placed.on_expiry == OnExpiry::HonorHold
-            && placed.rate.is_none()
-            && placed.reference.is_none()
-            && placed.job.is_none()
-            && gpu == 0;
-        let rare = (!plain).then(|| {
-            Box::new(HoldRare {
-                context: placed.context.clone(),
-                on_expiry: placed.on_expiry,
-                rate: placed.rate,
-                reference: placed.reference.clone(),
-                job: placed.job,
-                draws: SmallVec::from_elem((at, gpu), 1),
-                ..HoldRare::default()
-            })
-        });
-        let hold = Hold {
-            id: placed.id.clone(),
-            account: placed.account,
-            kind: HoldKind::Hold,
-            state: HoldState::Open,
-            fingerprint: short_fingerprint(placed.fingerprint),
-            amount: total(&placed.pieces),
-            captured: 0,
-            metered: 0,
-            refunded: 0,
-            placed_at: at,
-            expires_at: placed.expires_at,
-            closed_at: at,
-            moved_at: at,
-            slices: slices_of(&placed.pieces, 0),
-            rare,
-            charge: None,
-        };
+        let hold = Hold::placed(at, placed);
+        let gpu = gpu_time(placed.gpu_ms, hold.share_milli());
         for piece in &placed.pieces {
             self.retag(*piece, Part::Free, Part::Held);
         }
@@ -421,7 +386,7 @@ impl Ledger {
         self.change_budgets(placed.account, at, change);
         self.insert_hold(placed.hold, hold);
         if let Some(job) = placed.job {
-            self.apply_job_held(job, placed);
+            self.change_job(job, |job| job.held(placed));
         }
     }
 
@@ -436,20 +401,8 @@ impl Ledger {
         self.remember_hold(number);
         self.forget_hold_indexes(number);
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
-        hold.expires_at = expires_at;
-        let gpu = gpu_time(gpu_ms, hold.share_milli());
         let (account, drawn) = (hold.account, total(pieces));
-        if !pieces.is_empty() || gpu != 0 {
-            let placed_at = hold.placed_at;
-            let rare = hold.rare.get_or_insert_default();
-            if rare.draws.is_empty() {
-                rare.draws.push((placed_at, 0));
-            }
-            rare.draws.push((at, gpu));
-            let draw = u32::try_from(rare.draws.len() - 1).unwrap_or(u32::MAX);
-            hold.slices.extend(slices_of(pieces, draw));
-            hold.amount += drawn;
-        }
+        let gpu = hold.apply_extended(at, pieces, gpu_ms, expires_at);
         for piece in pieces {
             self.retag(*piece, Part::Free, Part::Held);
         }

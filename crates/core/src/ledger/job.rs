@@ -7,6 +7,7 @@
 //! looks again at jobs that were held up, [`external`] takes usage that others measured, [`table`]
 //! keeps the indexes, [`view`] reads, `laws` says what must always be true.
 
+pub mod apply;
 pub mod end;
 pub mod external;
 pub mod fund;

@@ -7,6 +7,7 @@ use super::answers::{Entry, KeptAnswer};
 use super::aside::{Aside, STEP_EVENTS};
 use super::command::{Command, Envelope};
 use super::event::Event;
+use super::hold_record::Capture;
 use super::id::AccountNo;
 use super::job::external::Report;
 use super::refusal::Refusal;
@@ -376,7 +377,9 @@ impl Ledger {
                 self.apply_hold_extended(at, *hold, pieces, *gpu_ms, *expires_at);
             }
             Event::HoldCaptured { hold, seq, total, gpu_ms, taken, uncollected } => {
-                self.apply_captured(at, *hold, (*seq, *total, *gpu_ms), taken, *uncollected);
+                let (seq, total, gpu_ms, uncollected) = (*seq, *total, *gpu_ms, *uncollected);
+                let capture = Capture { seq, total, gpu_ms, taken, uncollected };
+                self.apply_captured(at, *hold, &capture);
             }
             Event::HoldCut { hold, cut } => self.apply_hold_cut(*hold, cut),
             Event::HoldClosed { hold, state, cause, returned: _ } => {
@@ -425,23 +428,24 @@ impl Ledger {
             Event::HoldPinned { hold, rate, returned, expires_at } => {
                 self.apply_hold_pinned(*hold, *rate, returned, *expires_at);
             }
-            Event::AttemptConfirmed(confirmed) => self.apply_attempt_confirmed(at, confirmed),
-            Event::AttemptStarted { job } => self.apply_attempt_started(at, *job),
-            Event::AttemptFunded { job, funded_ms, overdraft, short, credits_ms } => {
-                let funded = (*funded_ms, *overdraft);
-                self.apply_attempt_funded(at, *job, funded, (*short, *credits_ms));
+            Event::AttemptConfirmed(confirmed) => {
+                self.change_job(confirmed.job, |job| job.apply(at, event));
             }
-            Event::AttemptStopping { job } => self.apply_stopping(*job),
-            Event::AttemptEnded { job, end } => self.apply_attempt_ended(*job, *end),
-            Event::CancelAsked { job } => self.apply_cancel_asked(*job),
-            Event::DependenciesMet { job, met } => self.apply_dependencies_met(*job, met),
-            Event::JobEnded { job, state } => self.apply_job_ended(at, *job, *state),
+            Event::AttemptStarted { job: of }
+            | Event::AttemptFunded { job: of, .. }
+            | Event::ExhaustionWarned { job: of, .. }
+            | Event::AttemptStopping { job: of }
+            | Event::AttemptEnded { job: of, .. }
+            | Event::CancelAsked { job: of }
+            | Event::DependenciesMet { job: of, .. } => {
+                self.change_job(*of, |job| job.apply(at, event));
+            }
+            Event::JobEnded { job, state: _ } => self.apply_job_ended(at, *job, event),
             Event::HeldUpReviewed { tenant, next } => self.set_review(*tenant, *next),
             Event::CellTold { cell, number, message } => self.apply_told(*cell, *number, message),
             Event::MessageReceived { cell, number, position } => {
                 self.apply_message_received(*cell, *number, *position);
             }
-            Event::ExhaustionWarned { job, ends_at: _, then } => self.apply_warned(*job, *then),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Read in this order: [`command`], [`event`], [`refusal`] and [`answer`] (what can be asked, what
 //! can happen, what can be answered); [`machine`] (dispatch); [`account`], [`grant`], [`bucket`],
 //! [`spend_order`], [`draw`] (where credits are and in which order they are spent); [`hold`],
-//! [`capture`], [`close`], [`charge`], [`refund`], [`transfer`] (how they move); [`budget`]; [`job`],
+//! [`hold_record`], [`capture`], [`close`], [`charge`], [`refund`], [`transfer`] (how they move); [`budget`]; [`job`],
 //! [`region`] and [`quota`] (what runs, and what cells are told and tell); [`retention`] and
 //! [`archive`] (what is forgotten); [`invariant`] (what must always hold).
 //!
@@ -29,6 +29,7 @@ mod fingerprint;
 mod foresight;
 pub mod grant;
 pub mod hold;
+pub mod hold_record;
 mod holdings;
 pub mod id;
 pub mod image;
@@ -49,6 +50,7 @@ pub mod retention;
 pub mod slab;
 pub mod spend_order;
 pub mod state;
+pub mod subject;
 pub mod timer;
 pub mod transfer;
 pub mod undo;

@@ -286,13 +286,10 @@ impl Ledger {
         self.remember_hold(number);
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
         let account = hold.account;
-        hold.refunded += total(&movement.pieces);
-        hold.moved_at = at;
+        let drawn = hold.apply_refunded(at, &movement.pieces);
         // A budget that was set while this was forgotten never counted it, and must not be relieved
         // of what others spent: then hard limits would not hold.
         let counted = !hold.rare.as_ref().is_some_and(|rare| rare.revived);
-        let drawn: Vec<(Piece, Timestamp)> =
-            movement.pieces.iter().map(|piece| (*piece, hold.drawn_when(piece))).collect();
         for (piece, drawn_at) in drawn {
             self.retag(piece, Part::Spent, Part::Free);
             if !counted {
@@ -348,14 +345,5 @@ impl Hold {
             }
         }
         pieces
-    }
-
-    /// When units that it spent were drawn.
-    fn drawn_when(&self, piece: &Piece) -> Timestamp {
-        let slice = self.slices.iter().find(|slice| {
-            slice.bucket == piece.bucket
-                && (slice.span.start..slice.span.end).contains(&piece.span.start)
-        });
-        slice.map_or(self.placed_at, |slice| self.drawn_at(slice))
     }
 }

@@ -2,11 +2,11 @@
 
 use bursar_core::ledger::command::BudgetTerms;
 use bursar_core::ledger::event::{Event, NamedMovement, total};
+use bursar_core::ledger::hold_record::Capture;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::message::ToCell;
 
-use super::hold_record::Capture;
 use super::holds::Of;
 use super::live::HoldNumbers;
 use super::{History, Step};

@@ -3,12 +3,12 @@
 use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
 use bursar_core::ledger::hold::Hold;
+use bursar_core::ledger::hold_record::{Capture, Drawn, UnfitEvent};
 use bursar_core::ledger::price::Rate;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 
-use super::hold_record::{self, Capture, Drawn};
 use super::live::{HoldNumbers, LiveHold};
 use super::usage::Usage;
 use super::{History, Movement, Step};
@@ -93,10 +93,10 @@ impl<D: Database> History<D> {
     fn change_hold<T>(
         &mut self,
         number: u32,
-        change: impl FnOnce(&mut Hold) -> Result<T, HistoryError>,
+        change: impl FnOnce(&mut Hold) -> Result<T, UnfitEvent>,
     ) -> Result<(HoldNumbers, u32, T), HistoryError> {
         let live = self.live_hold(number)?;
-        let changed = change(&mut live.record)?;
+        let changed = change(&mut live.record).map_err(HistoryError::inconsistent)?;
         live.dirty = true;
         let hold = HoldNumbers { ledger: number, here: live.hold };
         Ok((hold, live.record.account.0, changed))
@@ -107,7 +107,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         placed: &HoldPlaced,
     ) -> Result<(), HistoryError> {
-        let hold = self.add_hold(placed.hold.0, hold_record::placed(step.at, placed))?;
+        let hold = self.add_hold(placed.hold.0, Hold::placed(step.at, placed))?;
         step.jobs.extend(placed.job);
         self.drew(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
     }
@@ -136,7 +136,7 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let at = step.at;
         let (hold, spender, ()) = self.change_hold(number, |record| {
-            hold_record::extend(record, at, pieces, gpu_ms, expires_at);
+            record.apply_extended(at, pieces, gpu_ms, expires_at);
             Ok(())
         })?;
         step.touched.insert(spender);
@@ -150,9 +150,10 @@ impl<D: Database> History<D> {
         capture: &Capture<'_>,
     ) -> Result<(), HistoryError> {
         let at = step.at;
-        let (hold, spender, (spent, gpu_ms)) =
-            self.change_hold(number, |record| hold_record::capture(record, at, capture))?;
-        let pieces: SmallVec<[Piece; 2]> = spent.iter().map(|(piece, _)| *piece).collect();
+        let (hold, spender, captured) =
+            self.change_hold(number, |record| record.apply_captured(at, capture))?;
+        let gpu_ms = captured.gpu_ms;
+        let pieces: SmallVec<[Piece; 2]> = captured.spent.iter().map(|(piece, _)| *piece).collect();
         let of = Of { kind: EntryType::Captured, hold: Some(hold), spender, name: None };
         self.enter_pieces(step, of, &pieces)?;
         step.touched.insert(spender);
@@ -191,8 +192,7 @@ impl<D: Database> History<D> {
         number: u32,
         cut: &[SliceAmount],
     ) -> Result<(), HistoryError> {
-        let (hold, spender, gone) =
-            self.change_hold(number, |record| hold_record::cut(record, cut))?;
+        let (hold, spender, gone) = self.change_hold(number, |record| record.apply_cut(cut))?;
         let of = Of { kind: EntryType::Cut, hold: Some(hold), spender, name: None };
         self.gave_up(step, of, &gone)
     }
@@ -213,10 +213,10 @@ impl<D: Database> History<D> {
         cause: bursar_core::ledger::command::Cause,
     ) -> Result<(), HistoryError> {
         let at = step.at;
-        let (hold, spender, rest) =
-            self.change_hold(number, |record| Ok(hold_record::close(record, at, state, cause)))?;
+        let (hold, spender, closed) =
+            self.change_hold(number, |record| Ok(record.apply_closed(at, state, cause)))?;
         let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
-        self.gave_up(step, of, &rest)
+        self.gave_up(step, of, &closed.rest)
     }
 
     pub(super) fn hold_pinned(
@@ -227,8 +227,8 @@ impl<D: Database> History<D> {
         returned: &[SliceAmount],
         expires_at: Option<Timestamp>,
     ) -> Result<(), HistoryError> {
-        let (hold, spender, back) = self
-            .change_hold(number, |record| hold_record::pin(record, rate, returned, expires_at))?;
+        let (hold, spender, back) =
+            self.change_hold(number, |record| record.apply_pinned(rate, returned, expires_at))?;
         let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
         self.gave_up(step, of, &back)
     }
@@ -238,7 +238,7 @@ impl<D: Database> History<D> {
         step: &mut Step,
         charged: &Charged,
     ) -> Result<(), HistoryError> {
-        let hold = self.add_hold(charged.hold.0, hold_record::charged(step.at, charged))?;
+        let hold = self.add_hold(charged.hold.0, Hold::charged(step.at, charged))?;
         let spender = charged.account.0;
         self.drew(step, EntryType::Charged, hold, spender, &charged.pieces)?;
         let total = charged.pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
@@ -252,8 +252,8 @@ impl<D: Database> History<D> {
         movement: &NamedMovement,
     ) -> Result<(), HistoryError> {
         let at = step.at;
-        let (hold, spender, units) = self
-            .change_hold(number, |record| Ok(hold_record::refund(record, at, &movement.pieces)))?;
+        let (hold, spender, units) =
+            self.change_hold(number, |record| Ok(record.apply_refunded(at, &movement.pieces)))?;
         self.name_movement(step, Resource::Refund, spender, movement)?;
         let name = Some(movement.id.as_str());
         let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
@@ -273,9 +273,7 @@ impl<D: Database> History<D> {
         number: u32,
         archived: &ArchivedHold,
     ) -> Result<(), HistoryError> {
-        let mut record = archived.hold.clone();
-        record.moved_at = step.at;
-        record.rare.get_or_insert_default().revived = true;
+        let record = Hold::revived(step.at, archived);
         let tenant = self.account(record.account.0)?.tenant;
         step.touched.insert(record.account.0);
         self.flush_holds()?;

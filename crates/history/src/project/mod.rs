@@ -5,7 +5,6 @@ mod cache;
 mod events;
 mod follow;
 mod grants;
-mod hold_record;
 mod holds;
 mod jobs;
 mod levels;
@@ -25,7 +24,6 @@ use crate::lists::{ListOf, decision};
 pub(crate) use accounts::decode_rest;
 use cache::Cache;
 use live::HoldNumbers;
-pub use numbered_holds::named_by_number;
 pub(crate) use numbered_holds::{decode_holds, encode_holds};
 pub(crate) use usage::{Usage, hour_of};
 
@@ -195,7 +193,7 @@ impl<D: Database> History<D> {
             let mut step = Step { position, item, at, touched, jobs, holds: SmallVec::new() };
             for event in &body.events {
                 self.apply_event(&mut step, event)?;
-                if let Some(hold) = named_by_number(event) {
+                if let Some(hold) = event.subject().hold() {
                     step.holds.push(self.live_hold(hold.0)?.hold);
                 }
             }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use bursar_api::Code;
 use bursar_api::audit::FeedEvent;
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
-use bursar_history::project::named_by_number;
 use bursar_history::query::Named;
 use bursar_history::{History, Sqlite};
 use bursar_journal::Record;
@@ -93,7 +92,7 @@ impl Feed {
     ) -> Result<(), String> {
         let words = |error: bursar_history::HistoryError| error.to_string();
         let with_holds =
-            |body: &LedgerBody| body.events.iter().any(|e| named_by_number(e).is_some());
+            |body: &LedgerBody| body.events.iter().any(|e| e.subject().hold().is_some());
         let decided: Vec<(u64, u32)> = (0..)
             .zip(bodies)
             .filter(|(_, body)| with_holds(body))
@@ -105,7 +104,7 @@ impl Feed {
             let own = if with_holds(body) { holds.next().unwrap_or_default() } else { Vec::new() };
             let mut own = own.into_iter();
             for event in &body.events {
-                let hold = named_by_number(event).and_then(|_| own.next());
+                let hold = event.subject().hold().and_then(|_| own.next());
                 let at = (record.position, number);
                 number += 1;
                 if at <= place {

@@ -407,34 +407,13 @@ impl Ledger {
         }
     }
 
-    pub(in crate::ledger) fn apply_attempt_ended(&mut self, job: JobNo, end: AttemptEnd) {
-        self.change_job(job, |job| {
-            job.state = JobState::Queued;
-            if let Some(attempt) = job.attempts.last_mut() {
-                attempt.end = Some(end);
-            }
-        });
-    }
-
-    pub(in crate::ledger) fn apply_cancel_asked(&mut self, job: JobNo) {
-        self.change_job(job, |job| {
-            job.state = JobState::Stopping;
-            job.cancel_asked = true;
-        });
-    }
-
     pub(in crate::ledger) fn apply_job_ended(
         &mut self,
         at: Timestamp,
         number: JobNo,
-        state: JobState,
+        event: &Event,
     ) {
-        self.change_job(number, |job| {
-            job.state = state;
-            job.ended_at = Some(at);
-            job.standings.clear();
-            job.after.clear();
-        });
+        self.change_job(number, |job| job.apply(at, event));
         let account = self.live_job(number).order.account;
         let tenant = self.account(account).tenant;
         if self.jobs.reviews.contains_key(&tenant) && !self.has_held_up(tenant) {

@@ -69,19 +69,4 @@ impl Ledger {
             events.push(Event::HoldExtended { hold: number, pieces, gpu_ms: 0, expires_at });
         }
     }
-
-    pub(in crate::ledger) fn apply_attempt_started(&mut self, at: Timestamp, job: JobNo) {
-        self.change_job(job, |job| {
-            if job.state == JobState::Starting {
-                job.state = JobState::Running;
-            }
-            if let Some(attempt) = job.attempts.last_mut() {
-                attempt.started_at = Some(at);
-            }
-        });
-    }
-
-    pub(in crate::ledger) fn apply_stopping(&mut self, job: JobNo) {
-        self.change_job(job, |job| job.state = JobState::Stopping);
-    }
 }

@@ -8,9 +8,7 @@ use crate::cell::ids::AttemptId;
 use crate::credits::Credits;
 use crate::ledger::budget::Change;
 use crate::ledger::capture::Projected;
-use crate::ledger::event::{
-    AttemptConfirmed, Event, HoldPlaced, Piece, Pieces, SliceAmount, total,
-};
+use crate::ledger::event::{AttemptConfirmed, Event, Piece, Pieces, SliceAmount};
 use crate::ledger::hold::Hold;
 use crate::ledger::id::{CellNo, HoldNo, JobNo, Name};
 use crate::ledger::price::Rate;
@@ -201,66 +199,15 @@ impl Ledger {
         self.remember_hold(number);
         self.forget_hold_indexes(number);
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
-        let back = hold.off_the_end(returned);
-        let drawn_at: SmallVec<[Timestamp; 2]> = returned
-            .iter()
-            .rev()
-            .map(|part| hold.drawn_at(&hold.slices[part.slice as usize]))
-            .collect();
-        for part in returned {
-            hold.slices[part.slice as usize].span.end -= part.amount;
-            hold.amount -= part.amount;
-        }
-        hold.slices.retain(|slice| !slice.span.is_empty());
-        hold.expires_at = expires_at;
-        hold.rare.get_or_insert_default().rate = Some(rate);
+        let back = hold.apply_pinned(rate, returned, expires_at);
+        let back = back.expect("only what is held comes back");
         let account = hold.account;
         self.note_hold_indexes(number);
-        for (piece, drawn_at) in back.iter().zip(drawn_at) {
-            self.retag(*piece, fefo::Part::Held, fefo::Part::Free);
+        for (piece, drawn_at) in back {
+            self.retag(piece, fefo::Part::Held, fefo::Part::Free);
             let change = Change { held: -i128::from(piece.span.len()), ..Change::default() };
             self.change_budgets(account, drawn_at, change);
         }
-    }
-
-    pub(in crate::ledger) fn apply_attempt_confirmed(
-        &mut self,
-        at: Timestamp,
-        confirmed: &AttemptConfirmed,
-    ) {
-        self.change_job(confirmed.job, |job| {
-            job.state = JobState::Starting;
-            job.highest = job.highest.max(confirmed.number);
-            job.attempts.push(Attempt {
-                cell: confirmed.cell,
-                number: confirmed.number,
-                gpu_type: confirmed.gpu_type.clone(),
-                members: confirmed.members.clone(),
-                per_gpu_hour: confirmed.per_gpu_hour,
-                hold: job.hold.and(job.hold_name.clone()),
-                confirmed_at: at,
-                started_at: None,
-                funded_ms: confirmed.funded_ms,
-                overdraft: 0,
-                short: false,
-                credits_ms: None,
-                warned: None,
-                end: None,
-            });
-        });
-    }
-
-    /// A job got a hold.
-    pub(in crate::ledger) fn apply_job_held(&mut self, job: JobNo, placed: &HoldPlaced) {
-        self.change_job(job, |job| {
-            if job.holds == 0 {
-                let amount = Credits::from_length(total(&placed.pieces));
-                job.reserved = amount.unwrap_or(Credits::MAX);
-            }
-            job.hold = Some(placed.hold);
-            job.hold_name = Some(placed.id.clone());
-            job.holds += 1;
-        });
     }
 
     /// All that keeps a waiting job from being paid for now: nothing, if it is.

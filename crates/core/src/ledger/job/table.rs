@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 
 use super::{Job, JobOrder, JobState, Standing};
 use crate::cell::command::Verdict;
-use crate::credits::Credits;
 use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
 use crate::ledger::state::Ledger;
 use crate::ledger::timer::earlier;
@@ -89,21 +88,7 @@ impl Ledger {
         after: &[JobNo],
     ) {
         assert_eq!(number.0, self.jobs.next, "jobs are numbered in order");
-        let job = Job {
-            order: Arc::clone(order),
-            state: JobState::Queued,
-            submitted_at: at,
-            ended_at: None,
-            reserved: Credits::ZERO,
-            hold: None,
-            hold_name: None,
-            holds: 0,
-            after: after.to_vec(),
-            standings: SmallVec::new(),
-            attempts: Vec::new(),
-            highest: 0,
-            cancel_asked: false,
-        };
+        let job = Job::submitted(at, order, after);
         self.jobs.next += 1;
         self.add_job(number, job);
         self.remember(|| Undo::JobSubmitted(number));

@@ -121,10 +121,6 @@ impl Ledger {
         Ok(())
     }
 
-    pub(in crate::ledger) fn apply_dependencies_met(&mut self, job: JobNo, met: &[JobNo]) {
-        self.change_job(job, |job| job.after.retain(|awaited| !met.contains(awaited)));
-    }
-
     /// Jobs that may run in a cell and that it has not been told of: they wait for credits or for
     /// other jobs. In the order of their submission.
     pub fn held_back_from(&self, cell: CellNo) -> Vec<JobNo> {

@@ -25,7 +25,7 @@ impl Attempt {
     }
 
     /// Forgets warnings of ends that are no longer near.
-    fn settle_warnings(&mut self, at: Timestamp, ahead_ms: i64) {
+    pub(super) fn settle_warnings(&mut self, at: Timestamp, ahead_ms: i64) {
         let near = |ms: Option<i64>| {
             let end = ms.and_then(|ms| self.ends_at(ms));
             end.is_some_and(|end| end.plus_millis(-ahead_ms) <= at)
@@ -95,32 +95,5 @@ impl Ledger {
             });
         }
         longer
-    }
-
-    pub(in crate::ledger) fn apply_attempt_funded(
-        &mut self,
-        at: Timestamp,
-        job: JobNo,
-        (funded_ms, overdraft): (Option<i64>, u64),
-        (short, credits_ms): (bool, Option<i64>),
-    ) {
-        self.change_job(job, |job| {
-            let ahead_ms = job.order.terms.warn_ahead_ms;
-            if let Some(attempt) = job.attempts.last_mut() {
-                attempt.funded_ms = funded_ms;
-                attempt.overdraft = overdraft;
-                attempt.short = short;
-                attempt.credits_ms = credits_ms;
-                attempt.settle_warnings(at, ahead_ms);
-            }
-        });
-    }
-
-    pub(in crate::ledger) fn apply_warned(&mut self, job: JobNo, then: OnExhausted) {
-        self.change_job(job, |job| {
-            if let Some(attempt) = job.attempts.last_mut() {
-                attempt.warned = Some(then);
-            }
-        });
     }
 }
