@@ -179,7 +179,16 @@ fn failure(error: HistoryError) -> Failure {
         HistoryError::BadCursor => {
             Failure::invalid("cursor", "pass the next_cursor of the page before")
         }
-        other => Failure::new(Code::Unavailable, other.to_string()),
+        HistoryError::Inconsistent(_) => {
+            tracing::error!(reason = %error, "history cannot answer");
+            Failure::new(Code::Unavailable, error.to_string())
+        }
+        HistoryError::Storage { .. }
+        | HistoryError::Gap { .. }
+        | HistoryError::Record { .. }
+        | HistoryError::Batch(_)
+        | HistoryError::Journal(_)
+        | HistoryError::Refused(_) => Failure::new(Code::Unavailable, error.to_string()),
     }
 }
 

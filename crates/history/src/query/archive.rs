@@ -23,6 +23,9 @@ pub struct Archived {
 
 impl<D: Database> History<D> {
     /// The last hold or charge of a tenant with this name.
+    ///
+    /// # Errors
+    /// Also if the record does not match its digest: it is not what the ledger had.
     pub fn archived(
         &self,
         tenant: u32,
@@ -42,7 +45,12 @@ impl<D: Database> History<D> {
             let wrong = |_| HistoryError::inconsistent("a digest has 32 bytes");
             bytes.try_into().map(Digest).map_err(wrong)
         });
-        Ok(Some(Archived { hold, record, digest: digest.transpose()? }))
+        let digest: Option<Digest> = digest.transpose()?;
+        if digest.is_some_and(|digest| digest != record.digest()) {
+            let what = format!("the record of `{name}` does not match its digest");
+            return Err(HistoryError::inconsistent(what));
+        }
+        Ok(Some(Archived { hold, record, digest }))
     }
 
     /// The record in which a tenant's last refund or transfer with this name was made.

@@ -20,7 +20,7 @@ use bursar_core::ledger::{Event, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AsOf, AuditFilter, EntriesOf, TopBy, TopJobsBy};
-use bursar_history::{Entry, EntryType, History, Sqlite};
+use bursar_history::{Entry, EntryType, History, HistoryError, Sqlite};
 use support::{ALWAYS, TempDir, accounts, all_entries, fed};
 use traffic::World;
 
@@ -221,6 +221,25 @@ fn archived_holds_are_what_the_ledger_had_and_it_takes_them_back() {
         compared += compare_with_live(&again, &world.ledger);
     }
     assert!(compared > 50 && revived > 50, "{compared} compared, {revived} revived");
+}
+
+#[test]
+fn an_archived_hold_that_does_not_match_its_digest_is_an_error() {
+    let directory = TempDir::new();
+    let world = World::after(9, 600);
+    let file = directory.file("changed.db");
+    let history = fed(&file, &world, 100);
+    let mut holds = (0..2000).filter_map(|number| world.ledger.hold(HoldNo(number)));
+    let hold = holds.find(|hold| !hold.is_open()).expect("some hold is closed");
+    let tenant = world.ledger.account(hold.account).tenant;
+    let look = || history.archived(tenant.0, hold.kind, &hold.id);
+    assert!(look().is_ok_and(|found| found.is_some_and(|found| found.digest.is_some())));
+    let other = rusqlite::Connection::open(&file).expect("the file is there");
+    let changed = "UPDATE holds SET digest = zeroblob(32) WHERE digest IS NOT NULL";
+    assert!(other.execute(changed, []).expect("the table is there") > 0);
+    let error = look().expect_err("the digest is another one");
+    let named = format!("the record of `{}` does not match its digest", hold.id);
+    assert_eq!(error, HistoryError::Inconsistent(named));
 }
 
 /// Every hold that the ledger still has must be in history, whole. Returns how many there are.
