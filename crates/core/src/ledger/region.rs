@@ -143,10 +143,8 @@ impl Ledger {
             }
             ToLedger::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued } => {
                 if let Some((job, _)) = self.live_attempt_of(cell, *attempt) {
-                    let live = self.live_job(job).live_attempt();
-                    let members = live.map_or([].as_slice(), |live| live.members.as_slice());
                     let ending = super::job::end::Ending {
-                        cause: super::job::end::cause_of(*outcome, members),
+                        cause: self.cause_of_end(cell, job, *outcome),
                         reason: super::job::EndReason::of(*outcome),
                         usage: super::command::Usage::GpuMs(*gpu_ms),
                         exit_code: *exit_code,

@@ -122,6 +122,9 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
     }
 }
 
+/// A job that no scenario has.
+const ANOTHERS: JobId = JobId(1 << 40);
+
 fn job_id(ledger: &Ledger, tenant: &Name, name: &str) -> JobId {
     let tenant = ledger.find_account(tenant).unwrap();
     let job = ledger.find_job(tenant, name).unwrap_or_else(|| panic!("there is no job {name}"));
@@ -136,6 +139,8 @@ fn receive(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Command {
     let number = words.value("number").map_or(mark + 1, |number| number.parse().unwrap());
     let job = || job_id(ledger, tenant, words.word(3));
     let attempt = || AttemptId { job: job(), number: words.word(4).parse().unwrap() };
+    // Who takes the place: a job of the same tenant if it is named, one of another tenant otherwise.
+    let taker = || words.value("by").map_or(ANOTHERS, |name| job_id(ledger, tenant, name));
     let message = match words.word(2) {
         "proposes" => ToLedger::PlacementProposed {
             attempt: attempt(),
@@ -145,10 +150,13 @@ fn receive(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Command {
         "started" => ToLedger::AttemptStarted { attempt: attempt() },
         "metered" => ToLedger::UsageMetered(metered(ledger, tenant, words)),
         "needs" => ToLedger::FundsNeeded { attempt: attempt() },
-        "stops" => ToLedger::StopOrdered { attempt: attempt(), reason: stop_reason(words.word(5)) },
+        "stops" => ToLedger::StopOrdered {
+            attempt: attempt(),
+            reason: stop_reason(words.word(5), taker()),
+        },
         "ended" => ToLedger::AttemptEnded {
             attempt: attempt(),
-            outcome: outcome(words.word(5)),
+            outcome: outcome(words.word(5), taker()),
             gpu_ms: words.value("gpu").map_or(0, |time| duration(time).unsigned_abs()),
             exit_code: words.value("exit").map(|code| code.parse().unwrap()),
             requeued: words.has("requeued").then_some(Timestamp::from_millis(0)),
@@ -183,10 +191,10 @@ fn metered(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Vec<(AttemptId,
     words.rest(3).chunks(3).map(usage).collect()
 }
 
-fn stop_reason(text: &str) -> StopReason {
+fn stop_reason(text: &str, by: JobId) -> StopReason {
     match text {
         "cancelled" => StopReason::Cancelled,
-        "preempted" => StopReason::Preempted { by: JobId(0), for_share: false },
+        "preempted" => StopReason::Preempted { by, for_share: false },
         "operator" => StopReason::Operator { by_platform: false },
         "drained" => StopReason::Drained,
         "timed_out" => StopReason::MaxRuntime,
@@ -195,12 +203,12 @@ fn stop_reason(text: &str) -> StopReason {
     }
 }
 
-fn outcome(text: &str) -> AttemptOutcome {
+fn outcome(text: &str, by: JobId) -> AttemptOutcome {
     match text {
         "succeeded" => AttemptOutcome::Succeeded,
         "failed" => AttemptOutcome::Failed,
         "lost" => AttemptOutcome::Lost,
-        reason => AttemptOutcome::Stopped(stop_reason(reason)),
+        reason => AttemptOutcome::Stopped(stop_reason(reason, by)),
     }
 }
 

@@ -4,6 +4,7 @@
 use super::table::Review;
 use super::{AttemptEnd, EndReason, Job, JobState};
 use crate::cell::event::{AttemptOutcome, JobOutcome, StopReason};
+use crate::cell::ids::JobId;
 use crate::cell::owner::is_platforms;
 use crate::credits::Credits;
 use crate::ledger::account::Path;
@@ -36,13 +37,19 @@ pub(in crate::ledger) struct Ending {
 }
 
 /// Who ended an attempt. If the platform took the place away, what expires on return is issued again.
-/// A tenant can empty and silence its own nodes, and preempt its own jobs: that is no reason.
-pub(in crate::ledger) fn cause_of(outcome: AttemptOutcome, members: &[ProposedMember]) -> Cause {
+/// A tenant can empty and silence its own nodes, and preempt its own jobs: that is no reason. `is_own`
+/// says whether a job that took the place is the same tenant's.
+fn cause_of(
+    outcome: AttemptOutcome,
+    members: &[ProposedMember],
+    is_own: impl FnOnce(JobId) -> bool,
+) -> Cause {
     let platform = match outcome {
         AttemptOutcome::Succeeded | AttemptOutcome::Failed => false,
         AttemptOutcome::Lost => on_platform(members),
         AttemptOutcome::Stopped(reason) => match reason {
-            StopReason::Preempted { .. } | StopReason::Drained => on_platform(members),
+            StopReason::Preempted { by, .. } => on_platform(members) && !is_own(by),
+            StopReason::Drained => on_platform(members),
             StopReason::Operator { by_platform } => by_platform,
             StopReason::Cancelled | StopReason::MaxRuntime | StopReason::OutOfCredits => false,
         },
@@ -65,6 +72,26 @@ struct Closed {
 }
 
 impl Ledger {
+    /// Who ended the live attempt of a job, which a cell speaks of.
+    pub(in crate::ledger) fn cause_of_end(
+        &self,
+        cell: CellNo,
+        job: JobNo,
+        outcome: AttemptOutcome,
+    ) -> Cause {
+        let job = self.live_job(job);
+        let members = job.live_attempt().map_or([].as_slice(), |live| live.members.as_slice());
+        // A tenant lives on one shard, so a job of another one is another tenant's.
+        let is_own = |by: JobId| {
+            let here = by.shard() == self.cells[cell.index()].shard;
+            let taker = self.jobs.all.get(&JobNo::of_cell(by)).filter(|_| here);
+            taker.is_some_and(|taker| {
+                self.account(taker.order.account).tenant == self.account(job.order.account).tenant
+            })
+        };
+        cause_of(outcome, members, is_own)
+    }
+
     /// Pushes the end of an attempt: its hold is settled, and the job waits again or ends with it.
     pub(in crate::ledger) fn push_attempt_end(
         &self,
@@ -440,7 +467,6 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::ids::JobId;
 
     #[test]
     fn what_a_tenant_can_do_itself_is_not_the_platforms_doing() {
@@ -454,13 +480,16 @@ mod tests {
             AttemptOutcome::Stopped(StopReason::Drained),
             AttemptOutcome::Stopped(preempted),
         ] {
-            assert_eq!(cause_of(outcome, &ours), Cause::Platform, "{outcome:?}");
-            assert_eq!(cause_of(outcome, &theirs), Cause::Holder, "{outcome:?}");
-            assert_eq!(cause_of(outcome, &mixed), Cause::Holder, "{outcome:?}");
+            let by_another = |members: &[ProposedMember]| cause_of(outcome, members, |_| false);
+            assert_eq!(by_another(&ours), Cause::Platform, "{outcome:?}");
+            assert_eq!(by_another(&theirs), Cause::Holder, "{outcome:?}");
+            assert_eq!(by_another(&mixed), Cause::Holder, "{outcome:?}");
         }
+        let by_itself = cause_of(AttemptOutcome::Stopped(preempted), &ours, |by| by == JobId(1));
+        assert_eq!(by_itself, Cause::Holder, "its own job took the place");
         for (by_platform, cause) in [(true, Cause::Platform), (false, Cause::Holder)] {
             let outcome = AttemptOutcome::Stopped(StopReason::Operator { by_platform });
-            assert_eq!(cause_of(outcome, &ours), cause);
+            assert_eq!(cause_of(outcome, &ours, |_| true), cause);
         }
     }
 }
