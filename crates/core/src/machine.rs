@@ -25,7 +25,7 @@ pub trait Machine {
     ///
     /// A refusal may push events too (the record that this request was refused, for its
     /// idempotency key); such an event never moves money or capacity. `now` is never earlier than
-    /// [`Machine::now`], and nothing is overdue: see [`execute`].
+    /// [`Machine::now`], and nothing that presses is overdue: see [`execute`].
     fn decide(
         &self,
         now: Timestamp,
@@ -51,6 +51,23 @@ pub trait Machine {
     /// Pushes the events that are due at `now`, for the earliest deadline only. Never empty while
     /// `next_deadline() <= now`.
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Self::Event>);
+
+    /// The earliest instant at which something is due that may wait while others have their turns:
+    /// no decision relies on it, and there may be much of it. [`Machine::next_deadline`] counts it.
+    fn next_patient_deadline(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// The earliest instant at which anything else is due.
+    fn next_pressing_deadline(&self) -> Option<Timestamp> {
+        self.next_deadline()
+    }
+
+    /// Like [`Machine::decide_due`], for what cannot wait. Never empty while
+    /// `next_pressing_deadline() <= now`.
+    fn decide_pressing_due(&self, now: Timestamp, events: &mut Vec<Self::Event>) {
+        self.decide_due(now, events);
+    }
 
     /// Like [`Machine::decide_due`], for the first thing alone. Asked for after a step failed: what
     /// fails then is the thing that [`Machine::decide_set_aside`] sets aside.
@@ -108,6 +125,35 @@ pub fn machine_time<M: Machine>(machine: &M, clock: Timestamp) -> Timestamp {
     machine.now().max(clock)
 }
 
+/// Which part of what is due a step decides.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum DuePart {
+    /// Whatever is due first.
+    First,
+    /// Whatever is due first and cannot wait.
+    Pressing,
+}
+
+/// The next step of what is due up to `now`: its deadline and its part. While something is due that can
+/// wait, each step takes one of `patience`; without any left only what presses happens.
+pub fn next_due<M: Machine>(
+    machine: &M,
+    now: Timestamp,
+    patience: &mut usize,
+) -> Option<(Timestamp, DuePart)> {
+    let is_due = |deadline: &Timestamp| *deadline <= now;
+    let first = machine.next_deadline().filter(is_due)?;
+    if machine.next_patient_deadline().filter(is_due).is_none() {
+        return Some((first, DuePart::First));
+    }
+    if let Some(left) = patience.checked_sub(1) {
+        *patience = left;
+        return Some((first, DuePart::First));
+    }
+    let pressing = machine.next_pressing_deadline().filter(is_due)?;
+    Some((pressing, DuePart::Pressing))
+}
+
 /// Applies all that is due up to `now`, in order of deadline, and hands each step's events to
 /// `journal`. Each step happens at its own deadline, not at `now`.
 pub fn advance<M: Machine>(
@@ -124,13 +170,27 @@ pub fn advance_from<M: Machine>(
     machine: &mut M,
     last: Timestamp,
     now: Timestamp,
+    journal: impl FnMut(Timestamp, &[M::Event]),
+) {
+    advance_some(machine, last, now, usize::MAX, journal);
+}
+
+/// The same with so much `patience` only: what can wait and is left over happens another time.
+pub fn advance_some<M: Machine>(
+    machine: &mut M,
+    last: Timestamp,
+    now: Timestamp,
+    mut patience: usize,
     mut journal: impl FnMut(Timestamp, &[M::Event]),
 ) {
     let mut events = Vec::new();
-    while let Some(deadline) = machine.next_deadline().filter(|deadline| *deadline <= now) {
+    while let Some((deadline, part)) = next_due(machine, now, &mut patience) {
         let at = machine_time(machine, deadline).max(last);
         events.clear();
-        machine.decide_due(at, &mut events);
+        match part {
+            DuePart::First => machine.decide_due(at, &mut events),
+            DuePart::Pressing => machine.decide_pressing_due(at, &mut events),
+        }
         assert!(!events.is_empty(), "a deadline that nothing meets would be due for ever");
         for event in &events {
             machine.apply(at, event);
@@ -141,7 +201,7 @@ pub fn advance_from<M: Machine>(
 
 /// Decides one command and applies what it decided, leaving the events in `events`.
 ///
-/// The caller has run [`advance`] to `now` first.
+/// The caller has run [`advance`] to `now` first, or [`advance_some`].
 pub fn execute<M: Machine>(
     machine: &mut M,
     now: Timestamp,
@@ -149,7 +209,7 @@ pub fn execute<M: Machine>(
     command: &M::Command,
     events: &mut Vec<M::Event>,
 ) -> Result<M::Reply, M::Refusal> {
-    debug_assert!(machine.next_deadline().is_none_or(|deadline| deadline > now));
+    debug_assert!(machine.next_pressing_deadline().is_none_or(|deadline| deadline > now));
     let first = events.len();
     let answer = machine.decide(now, envelope, command, events);
     for event in events.iter().skip(first) {

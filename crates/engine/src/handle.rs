@@ -226,7 +226,7 @@ impl<M: Hosted> Handle<M> {
     }
 
     /// Looks at the state. `respond` gets what `read` saw once that is durable. Everything that is
-    /// due by the clock has happened before.
+    /// due by the clock has happened before, but for what can wait: [`Handle::settle`] waits for that.
     pub fn query<T: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> T + Send + 'static,
@@ -356,9 +356,15 @@ impl<M: Hosted> Handle<M> {
         receiver.recv().unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Waits until everything that is due by the clock has happened and is durable.
+    /// Waits until everything that is due by the clock has happened and is durable, also what can wait.
+    /// Others have their turns meanwhile.
     pub fn settle(&self) -> Result<Seen<()>, EngineError> {
-        self.read(|_| ())
+        loop {
+            let Seen { value: due, position, at } = self.read(|machine| machine.next_deadline())?;
+            if due.is_none_or(|deadline| deadline > at) {
+                return Ok(Seen { value: (), position, at });
+            }
+        }
     }
 
     fn post(&self, message: Message<M>) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bursar_core::machine::{Machine, Stuck, machine_time};
+use bursar_core::machine::{DuePart, Machine, Stuck, machine_time, next_due};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
@@ -40,6 +40,8 @@ const AHEAD: usize = 16;
 const MAX_TURN_BYTES: usize = 256 << 10;
 /// How long one turn may take, looked at every eight messages.
 const MAX_TURN_TIME: Duration = Duration::from_millis(5);
+/// Steps of what is due and can wait, in one round of messages: others wait for no more of them.
+const PATIENT_STEPS: usize = 8;
 /// The largest record of one decision, of one group or of one step of what is due. A quarter of what
 /// a record may have to be read again.
 pub(crate) const MAX_DECISION_BYTES: usize = 16 << 20;
@@ -85,6 +87,8 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) hopeless: bool,
     /// Messages and steps that were handled.
     pub(crate) handled: u64,
+    /// Steps of what is due and can wait that are left in this round.
+    pub(crate) patience: usize,
     /// Loads that were handed over in the middle of a message.
     pub(crate) flushes: u64,
     /// How often the state was built before.
@@ -200,6 +204,7 @@ impl<C: Codec> Session<'_, C> {
     ) -> bool {
         let now = self.now();
         self.doubt_clock(load);
+        self.patience = PATIENT_STEPS;
         self.advance(now, load);
         let mut next = first;
         let (mut handled, mut foreseen) = (0, 0);
@@ -236,7 +241,22 @@ impl<C: Codec> Session<'_, C> {
         }
         // What the messages made due at once belongs to the same durable write as they do.
         self.advance(now, load);
+        self.use_quiet(now, load);
         false
+    }
+
+    /// Goes on with what is due and can wait, while no message and no answer waits for it.
+    fn use_quiet(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
+        let turn = TurnBudget::begin(load);
+        while !self.broken
+            && load.waiting.is_empty()
+            && self.machine.next_patient_deadline().is_some_and(|deadline| deadline <= now)
+            && self.mailbox.is_empty()
+            && !turn.is_spent(0, load)
+        {
+            self.patience = 1;
+            self.advance(now, load);
+        }
     }
 
     /// Lets the machine look ahead, at `next` and at what comes behind it. Says at how many messages.
@@ -359,15 +379,17 @@ impl<C: Codec> Session<'_, C> {
     }
 
     /// Lets happen what is due, each at its own instant or behind the barrier, each step as one record.
-    /// A step that fails is tried again for its first thing alone; what fails three times is set aside.
+    /// What can wait happens in so many steps as are left in this round. A step that fails is tried
+    /// again for its first thing alone; what fails three times is set aside.
     fn advance(&mut self, now: Timestamp, load: &mut Load<C::Machine>) {
         while !self.broken
-            && let Some(deadline) = self.machine.next_deadline().filter(|due| *due <= now)
+            && let Some((deadline, part)) = self.next_due(now)
         {
             let at = machine_time(&self.machine, deadline).max(self.since);
             let failed = self.strikes.of(Key::Due(deadline));
             let decided = self.write(load, RecordKind::Due, at, |machine, codec, events, body| {
                 match failed {
+                    0 if part == DuePart::Pressing => machine.decide_pressing_due(at, events),
                     0 => machine.decide_due(at, events),
                     1..MAX_STRIKES => machine.decide_one_due(at, events),
                     _ => machine.decide_set_aside(Stuck::Due, events),
@@ -392,6 +414,16 @@ impl<C: Codec> Session<'_, C> {
                 self.flush(load);
             }
         }
+    }
+
+    /// The next step of what is due. What failed is tried alone when it is the first thing of all: then
+    /// everything before it goes first, whether it can wait or not.
+    fn next_due(&mut self, now: Timestamp) -> Option<(Timestamp, DuePart)> {
+        let (deadline, part) = next_due(&self.machine, now, &mut self.patience)?;
+        if part == DuePart::Pressing && self.strikes.of(Key::Due(deadline)) > 0 {
+            return next_due(&self.machine, now, &mut 1);
+        }
+        Some((deadline, part))
     }
 
     /// Hands over what there is in the middle of a message: memory and records stay bounded.

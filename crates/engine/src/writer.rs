@@ -450,6 +450,7 @@ impl<C: Codec> Writer<C> {
             broken: false,
             hopeless: false,
             handled: 0,
+            patience: 0,
             flushes: 0,
             number: self.counters.rebuilds.load(Ordering::Relaxed),
         };

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use bursar_core::machine::Machine;
 use bursar_engine::{EngineError, replay_from_genesis};
-use support::till::{Command, Till, TillCodec};
-use support::{memory, till};
+use support::till::{Command, PATIENT, Till, TillCodec};
+use support::{at, memory, till};
 
 fn add(id: u64) -> Command {
     Command::Add { id, amount: 1 }
@@ -146,4 +146,64 @@ fn a_panic_in_a_later_turn_does_not_say_that_nothing_happened() {
     assert_eq!(answer.recv().expect("an answer"), Err(EngineError::OutcomeUnknown));
     let total = engine.handle().read(|till: &Till| till.total).expect("it serves").value;
     assert_eq!(total, 1, "the first turn stands");
+}
+
+/// Has `count` timers that can wait fall due in one message, and `ask` posted behind it.
+fn arm_patient(till: &mut dyn bursar_engine::Attended<Till>, count: u64, ask: impl FnOnce()) {
+    for id in PATIENT..PATIENT + count {
+        let armed = till.execute(&(), &Command::Arm { at: at(0), id });
+        assert!(armed.expect("it serves").is_ok());
+    }
+    ask();
+}
+
+#[test]
+fn another_sender_is_served_between_the_steps_of_what_can_wait() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine.handle().settle().expect("it serves");
+    let (sender, seen) = channel();
+    let other = engine.handle().with_sender(2);
+    let look = move |till: &Till| {
+        let patient = till.rang.iter().filter(|(_, id)| *id >= PATIENT).count();
+        let pressing = till.rang.len() - patient;
+        sender.send((patient, pressing)).expect("the test listens");
+    };
+    engine.handle().with_sender(1).attend(
+        move |till| {
+            arm_patient(till, 1000, || other.query(look, |_| {}));
+            let _ = till.execute(&(), &Command::Arm { at: at(0), id: 1 }).expect("it serves");
+        },
+        |_| {},
+    );
+    let (patient, pressing) = seen.recv().expect("it was served");
+    assert!(patient <= 16, "after {patient} of a thousand steps");
+    assert_eq!(pressing, 1, "what cannot wait has happened before");
+    let rang = |till: &Till| till.rang.len();
+    engine.handle().settle().expect("it serves");
+    assert_eq!(
+        engine.handle().read(rang).expect("it serves").value,
+        1001,
+        "all of it, once settled"
+    );
+    let again = replay_from_genesis(&journal, &TillCodec).expect("the journal is whole").machine;
+    assert_eq!(again.rang.len(), 1001);
+}
+
+#[test]
+fn what_can_wait_happens_by_itself_when_nothing_else_does() {
+    let engine = till(Arc::new(memory(1)));
+    let (sender, done) = channel();
+    engine.handle().attend(
+        |till| arm_patient(till, 1000, || {}),
+        move |armed| sender.send(armed.is_ok()).expect("the test listens"),
+    );
+    assert!(done.recv().expect("an answer"));
+    // Only looks at the journal, so that no message helps.
+    let durable = engine.durable();
+    support::wait_until("all have rung", || {
+        durable.head().is_some_and(|head| head.position >= 2001)
+    });
+    let rang = engine.handle().read(|till: &Till| till.rang.len());
+    assert_eq!(rang.expect("it serves").value, 1000);
 }

@@ -18,6 +18,11 @@ const STEP: Duration = Duration::from_millis(1);
 /// A cell as the ledger knows it: what it was told, and what was heard from it.
 type Correspondence = Vec<(CellNo, u64, u64)>;
 
+/// What the ledger told and heard, and when something is due there that was not done yet.
+fn progress(ledger: &Ledger) -> (Correspondence, Option<Timestamp>) {
+    (correspondence(ledger), ledger.next_deadline())
+}
+
 fn correspondence(ledger: &Ledger) -> Correspondence {
     ledger.cells().map(|(cell, book)| (cell, book.told, book.mark.number)).collect()
 }
@@ -33,10 +38,14 @@ impl App {
         }
     }
 
-    /// Whether no message is under way: the ledger did not move while every cell was found to have
-    /// received and to have been heard.
+    /// Whether no message is under way and nothing is due: the ledger did not move while every cell was
+    /// found to have received and to have been heard.
     async fn is_quiet(&self) -> Result<bool, Failure> {
-        let before = self.ledger.read(correspondence).await?.value;
+        let seen = self.ledger.read(progress).await?;
+        let (before, due) = seen.value;
+        if due.is_some_and(|deadline| deadline <= seen.at) {
+            return Ok(false);
+        }
         for cell in self.cells.iter() {
             let seen = cell.gateway.read(|cell| (cell.mark(SHARD).number, cell.last_told(SHARD)));
             let (received, said) = seen.await?.value;

@@ -51,6 +51,8 @@ pub struct AccountRare {
     pub settings: AccountSettings,
     /// Usage of its holds that no credits could be found for.
     pub uncollected: i128,
+    /// The same at and below it, worked out from the accounts themselves.
+    pub owed_below: i128,
     /// Budgets over its subtree, by name.
     pub budgets: Vec<Budget>,
     /// Its own buckets that have expired and that late usage can still reach.
@@ -65,7 +67,7 @@ pub struct AccountRare {
 pub type Path = SmallVec<[AccountNo; MAX_DEPTH]>;
 
 impl AccountRare {
-    /// Whether it says nothing that a plain account does not.
+    /// Whether it says nothing that a plain account does not. What is owed below it, others say.
     pub(super) fn is_idle(&self) -> bool {
         self.settings == AccountSettings::default()
             && self.uncollected == 0
@@ -380,6 +382,15 @@ impl Ledger {
         if let Some(rare) = &mut account.rare {
             rare.frozen_by_platform = false;
         }
+    }
+
+    /// Usage of an account's holds that no credits could be found for changes.
+    pub(super) fn change_owed(&mut self, account: AccountNo, by: i128) {
+        for above in self.path(account) {
+            self.remember_account(above);
+            self.rare_account(above).owed_below += by;
+        }
+        self.rare_account(account).uncollected += by;
     }
 
     pub(super) fn rare_account(&mut self, account: AccountNo) -> &mut AccountRare {

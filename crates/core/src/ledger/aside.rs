@@ -11,6 +11,7 @@ use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::state::Ledger;
 use super::timer::{due_after, earlier, is_due};
 use crate::digest::Digester;
+use crate::machine::DuePart;
 use crate::message::ToCell;
 use crate::time::Timestamp;
 
@@ -138,7 +139,7 @@ impl Ledger {
     }
 
     /// The next deadline when something is set aside or left over from a large step.
-    pub(super) fn next_deadline_in_full(&self) -> Option<Timestamp> {
+    pub(super) fn deadline_in_full(&self, part: DuePart) -> Option<Timestamp> {
         let activation = self.first_activation().map(|(at, _)| at);
         let expiry = self.first_expiry().and_then(|(last, _)| due_after(last));
         let lapse = self.first_lapse().and_then(|(last, _)| due_after(last));
@@ -148,18 +149,25 @@ impl Ledger {
             return timers;
         }
         let left = self.first_cut().is_some() || self.first_briefing().is_some();
-        earlier(earlier(timers, left.then_some(self.now)), self.next_job_deadline())
+        earlier(earlier(timers, left.then_some(self.now)), self.job_deadline(part))
     }
 
     /// When something of a job is due without being asked for.
-    pub(super) fn next_job_deadline(&self) -> Option<Timestamp> {
+    pub(super) fn job_deadline(&self, part: DuePart) -> Option<Timestamp> {
         if self.aside.is_empty() {
-            return self.jobs.next_deadline(self.now);
+            return self.jobs.deadline(self.now, part);
         }
-        let at_once = self.first_dependant().map(|_| self.now);
-        let review = self.first_review().map(|(at, _)| at);
         let warning = self.first_warning().map(|(at, _)| at);
-        earlier(at_once, earlier(review, warning))
+        match part {
+            DuePart::Pressing => warning,
+            DuePart::First => earlier(self.patient_deadline(), warning),
+        }
+    }
+
+    /// When jobs that wait here are due to be looked at. A tenant may have any number of them.
+    pub(super) fn patient_deadline(&self) -> Option<Timestamp> {
+        let at_once = self.first_dependant().map(|_| self.now);
+        earlier(at_once, self.first_review().map(|(at, _)| at))
     }
 
     /// What is due first, in the order in which it is decided.
@@ -235,7 +243,7 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) {
         let Some(region) = self.cell(cell).map(|book| &book.region) else { return };
-        let mut rest = self.accounts_with_policy().filter(|account| *account >= from);
+        let mut rest = self.accounts_with_policy(from);
         for account in rest.by_ref().take(most.min(STEP_EVENTS)) {
             let policy = self.policy_in(account, region, None);
             self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);

@@ -228,8 +228,7 @@ impl Ledger {
             self.change_budgets(account, drawn_at, change);
         }
         if uncollected > 0 {
-            self.remember_account(account);
-            self.rare_account(account).uncollected += i128::from(uncollected);
+            self.change_owed(account, i128::from(uncollected));
             let change = Change { spent: uncollected.into(), ..Change::default() };
             self.change_budgets(account, at, change);
         }

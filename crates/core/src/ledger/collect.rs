@@ -62,8 +62,7 @@ impl Ledger {
         for piece in &movement.pieces {
             self.retag(*piece, Part::Free, Part::Spent);
         }
-        self.remember_account(account);
-        self.rare_account(account).uncollected -= i128::from(total(&movement.pieces));
+        self.change_owed(account, -i128::from(total(&movement.pieces)));
         self.insert_movement(at, Resource::Collection, account, movement, None);
     }
 }

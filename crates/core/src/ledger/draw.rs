@@ -91,10 +91,15 @@ impl Stock {
 impl Ledger {
     /// Draws `amount` of what is free, all or nothing.
     pub(super) fn draw(&self, request: Request<'_>, amount: u64) -> Option<Pieces> {
-        match self.draw_from_first(request, amount) {
-            Some(pieces) => Some(pieces),
-            None => self.draw_from(&Free, request, amount),
+        if let Some(pieces) = self.draw_from_first(request, amount) {
+            return Some(pieces);
         }
+        // Where there is too little in all, nothing has to be walked through to know it.
+        let free: i128 = request.path.iter().map(|account| self.account(*account).available).sum();
+        if free < i128::from(amount) {
+            return None;
+        }
+        self.draw_from(&Free, request, amount)
     }
 
     /// The common case: the first bucket of all is plain, unrivalled, and has enough, mostly in one

@@ -129,6 +129,18 @@ fn check_accounts(ledger: &Ledger) -> Check {
         let found = ledger.find_account(&ledger.account(number).path);
         holds(found == Some(number), "index", None, || format!("account {number} is not found"))?;
     }
+    let mut owed: BTreeMap<AccountNo, i128> = BTreeMap::new();
+    for (number, account) in (0..).map(AccountNo).zip(&ledger.accounts) {
+        let above = ledger.path(number).into_iter().filter(|_| account.uncollected() != 0);
+        above.for_each(|above| *owed.entry(above).or_default() += account.uncollected());
+    }
+    for (number, account) in (0..).map(AccountNo).zip(&ledger.accounts) {
+        let sum = owed.get(&number).copied().unwrap_or(0);
+        let kept = account.rare.as_ref().map_or(0, |rare| rare.owed_below);
+        holds(sum == kept, "index", Some(account.tenant), || {
+            format!("{} says that {kept} is owed below it, not {sum}", account.path)
+        })?;
+    }
     let mut held: BTreeMap<AccountNo, i128> = BTreeMap::new();
     for (number, bucket) in (0..).map(BucketNo).zip(&ledger.buckets) {
         let units = ledger.bucket_sum(number, Part::Held);

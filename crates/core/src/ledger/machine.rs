@@ -15,7 +15,7 @@ use super::state::Ledger;
 use super::timer::{earlier, is_due};
 use super::undo::Undo;
 use crate::digest::Digest;
-use crate::machine::{Machine, Stuck};
+use crate::machine::{DuePart, Machine, Stuck};
 use crate::time::Timestamp;
 
 /// How many things of one kind that are due at one instant become one step.
@@ -103,22 +103,28 @@ impl Machine for Ledger {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        if !(self.aside.is_empty() && self.cuts.is_empty() && self.briefings.is_empty()) {
-            return self.next_deadline_in_full();
-        }
-        let timers = self.timers.next_deadline(self.policy.expiry_waits);
-        let timers = earlier(timers, self.next_forgetting());
+        self.deadline(DuePart::First)
+    }
+
+    fn next_patient_deadline(&self) -> Option<Timestamp> {
         // What a group makes due waits until the group is whole.
-        let jobs = if self.undo.is_none() { self.jobs.next_deadline(self.now) } else { None };
-        earlier(timers, jobs)
+        if self.undo.is_none() { self.patient_deadline() } else { None }
+    }
+
+    fn next_pressing_deadline(&self) -> Option<Timestamp> {
+        self.deadline(DuePart::Pressing)
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
-        self.push_due(now, STEP, events);
+        self.push_due(now, DuePart::First, STEP, events);
+    }
+
+    fn decide_pressing_due(&self, now: Timestamp, events: &mut Vec<Event>) {
+        self.push_due(now, DuePart::Pressing, STEP, events);
     }
 
     fn decide_one_due(&self, now: Timestamp, events: &mut Vec<Event>) {
-        self.push_due(now, 1, events);
+        self.push_due(now, DuePart::First, 1, events);
     }
 
     fn message_name(_envelope: &Envelope, command: &Command) -> Option<(u64, u64)> {
@@ -164,9 +170,21 @@ impl Machine for Ledger {
 }
 
 impl Ledger {
+    /// When something of this part is due.
+    fn deadline(&self, part: DuePart) -> Option<Timestamp> {
+        if !(self.aside.is_empty() && self.cuts.is_empty() && self.briefings.is_empty()) {
+            return self.deadline_in_full(part);
+        }
+        let timers = self.timers.next_deadline(self.policy.expiry_waits);
+        let timers = earlier(timers, self.next_forgetting());
+        // What a group makes due waits until the group is whole.
+        let jobs = if self.undo.is_none() { self.jobs.deadline(self.now, part) } else { None };
+        earlier(timers, jobs)
+    }
+
     /// Pushes what is due first, and up to `most` things of its kind.
-    fn push_due(&self, now: Timestamp, most: usize, events: &mut Vec<Event>) {
-        let Some(deadline) = self.next_deadline() else { return };
+    fn push_due(&self, now: Timestamp, part: DuePart, most: usize, events: &mut Vec<Event>) {
+        let Some(deadline) = self.deadline(part) else { return };
         if self.first_cut().is_some() {
             return self.push_left_cuts(most, events);
         }
@@ -210,8 +228,8 @@ impl Ledger {
         if !events.is_empty() {
             return;
         }
-        if self.next_job_deadline().is_some_and(|at| at <= deadline) {
-            return self.push_due_job(now, events);
+        if self.job_deadline(part).is_some_and(|at| at <= deadline) {
+            return self.push_due_job(now, part, events);
         }
         self.push_forgetting(now, events);
     }

@@ -152,9 +152,10 @@ impl Ledger {
         }
     }
 
-    /// Accounts whose policy is not the one that cells assume.
-    pub(super) fn accounts_with_policy(&self) -> impl Iterator<Item = AccountNo> {
-        let all = (0..).map(AccountNo).zip(&self.accounts);
+    /// Accounts from one on whose policy is not the one that cells assume.
+    pub(super) fn accounts_with_policy(&self, from: AccountNo) -> impl Iterator<Item = AccountNo> {
+        let rest = self.accounts.get(from.index()..).unwrap_or_default();
+        let all = (from.0..).map(AccountNo).zip(rest);
         let special = all.filter(|(_, account)| {
             let rare = account.rare.as_ref();
             let weight = rare.and_then(|rare| rare.settings.weight_milli);

@@ -63,7 +63,7 @@ impl Ledger {
             reason: "there are as many regions as one ledger can know",
         })?;
         events.push(Event::RegionOpened { cell, region: region.clone(), shard });
-        let mut special = self.accounts_with_policy();
+        let mut special = self.accounts_with_policy(AccountNo(0));
         for account in special.by_ref().take(STEP_EVENTS) {
             let policy = self.policy_in(account, region, None);
             self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);

@@ -33,6 +33,9 @@ pub const PANICS_APPLYING: u64 = 1_000_002;
 /// A timer with this id panics and cannot be set aside.
 pub const HOPELESS: u64 = 1_000_003;
 
+/// Timers from this id on can wait while others have their turns.
+pub const PATIENT: u64 = 2_000_000;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Added {
@@ -83,6 +86,10 @@ pub struct Till {
 }
 
 impl Till {
+    fn first_armed(&self, patient: bool) -> Option<(Timestamp, u64)> {
+        self.armed.iter().copied().find(|(_, id)| (*id >= PATIENT) == patient)
+    }
+
     pub fn applied_more_than_once(&self) -> Vec<u64> {
         self.applied.iter().filter(|(_, times)| **times != 1).map(|(id, _)| *id).collect()
     }
@@ -162,6 +169,19 @@ impl Machine for Till {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         self.armed.first().map(|(at, _)| *at)
+    }
+
+    fn next_patient_deadline(&self) -> Option<Timestamp> {
+        self.first_armed(true).map(|(at, _)| at)
+    }
+
+    fn next_pressing_deadline(&self) -> Option<Timestamp> {
+        self.first_armed(false).map(|(at, _)| at)
+    }
+
+    fn decide_pressing_due(&self, now: Timestamp, events: &mut Vec<Event>) {
+        let due = self.first_armed(false).filter(|(at, _)| *at <= now);
+        events.extend(due.map(|(at, id)| Event::Rang { at, id }));
     }
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {

@@ -173,7 +173,15 @@ fn held_back(
     room: usize,
     (places, passed): (u64, u64),
 ) -> (Vec<QueueEntry>, bool) {
-    let jobs = ledger.held_back_from(cell).into_iter().filter_map(|number| ledger.job(number));
+    let tenant = match principal.tenant() {
+        Some(name) => match ledger.find_account(name) {
+            Some(tenant) => Some(tenant),
+            None => return (Vec::new(), false),
+        },
+        None => None,
+    };
+    let jobs = ledger.held_back_from(cell, tenant, MOST_WAITING).into_iter();
+    let jobs = jobs.filter_map(|number| ledger.job(number));
     let path = |job: &ledger::job::Job| ledger.account(job.order.account).path.clone();
     let own = jobs.filter(|job| principal.sees(&path(job)));
     let mut own = own.skip(usize::try_from(passed).unwrap_or(usize::MAX));

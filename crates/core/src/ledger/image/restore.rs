@@ -33,6 +33,7 @@ impl Ledger {
         for account in image.accounts {
             ledger.restore_account(account)?;
         }
+        ledger.restore_owed();
         for grant in image.grants {
             ledger.restore_grant(grant)?;
         }
@@ -84,6 +85,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// Works out what is owed at and below each account.
+    fn restore_owed(&mut self) {
+        for number in (0..self.account_count()).map(AccountNo) {
+            let owed = self.account(number).uncollected();
+            if owed != 0 {
+                for above in self.path(number) {
+                    self.rare_account(above).owed_below += owed;
+                }
+            }
+        }
+    }
+
     fn restore_account(&mut self, image: AccountImage) -> Result<(), ImageError> {
         let number = AccountNo(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
         let AccountImage {
@@ -109,8 +122,15 @@ impl Ledger {
         let tenant = parent.map_or(number, |parent| self.account(parent).tenant);
         let quotas = quotas.into_iter().map(|image| (image.region, image.quota)).collect();
         let expired = BucketOrder::new();
-        let rare =
-            AccountRare { settings, uncollected, budgets, expired, quotas, frozen_by_platform };
+        let rare = AccountRare {
+            settings,
+            uncollected,
+            owed_below: 0,
+            budgets,
+            expired,
+            quotas,
+            frozen_by_platform,
+        };
         self.accounts.push(Account {
             path: path.clone(),
             parent,

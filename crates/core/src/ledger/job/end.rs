@@ -219,7 +219,8 @@ impl Ledger {
             // Everybody is, the earlier ones first: what came back may be theirs.
             let tenant = self.account(job.order.account).tenant;
             let retry_at = self.jobs.reviews.get(&tenant).map(|review| review.at);
-            let next = Some(Review { at: now, from: JobNo(0), retry_at });
+            let anew = Review { at: now, from: JobNo(0), retry_at };
+            let next = Some(self.review_under_way(now, tenant).unwrap_or(anew));
             events.push(Event::HeldUpReviewed { tenant, next });
             return;
         };

@@ -3,6 +3,8 @@
 //! A window that cannot be filled leaves its attempt short. A short attempt is looked at again
 //! whenever credits, budgets or limits change, like a job that waits, and shortly before its end.
 
+use smallvec::SmallVec;
+
 use super::{Attempt, CENTURY_MS, Job, JobTerms, OnExhausted};
 use crate::cell::ids::AttemptId;
 use crate::credits::Credits;
@@ -11,7 +13,7 @@ use crate::ledger::command::{BudgetMode, BudgetUnit, Context};
 use crate::ledger::draw::Request;
 use crate::ledger::event::{Event, Pieces, total};
 use crate::ledger::hold::gpu_time;
-use crate::ledger::id::{AccountNo, CellNo, JobNo};
+use crate::ledger::id::{AccountNo, CellNo, JobNo, MAX_DEPTH};
 use crate::ledger::job::place::RUNNING_LEASE_MS;
 use crate::ledger::job::table::Review;
 use crate::ledger::job::wait::next_period;
@@ -55,7 +57,7 @@ impl Ledger {
         let (portion, refusal) = self.next_portion(now, number, job, live, funded_ms);
         let found = portion.is_some();
         let short = refusal.is_some();
-        let retry_at = refusal.as_ref().and_then(|refusal| next_period(now, refusal));
+        let retry_at = refusal.as_ref().and_then(|refusal| next_period(now, refusal.blockers()));
         if let Some(refusal) = refusal {
             let account = job.order.account;
             events.push(Event::CreditsDenied { account, refusal: Box::new(refusal) });
@@ -84,7 +86,7 @@ impl Ledger {
         let live = job.live_attempt().ok_or(None)?;
         let (funded_ms, cell) = (live.funded_ms.ok_or(None)?, live.cell.ok_or(None)?);
         let (portion, refusal) = self.next_portion(now, number, job, live, funded_ms);
-        let retry_at = refusal.as_ref().and_then(|refusal| next_period(now, refusal));
+        let retry_at = refusal.as_ref().and_then(|refusal| next_period(now, refusal.blockers()));
         let portion = portion.ok_or(retry_at)?;
         let short = refusal.is_some();
         self.push_portion(now, number, job, portion, (true, short), events);
@@ -252,19 +254,20 @@ impl Ledger {
     /// that is owed, or may come to be owed, at and below it. None has one: nothing. What a job may
     /// owe counts in hard budgets too, beside what is `drawn` now.
     fn overdraft_room(&self, now: Timestamp, number: JobNo, path: &Path, drawn: u64) -> u64 {
-        let mut room = None;
-        for account in path {
-            let own = self.account(*account);
-            let others = self.may_come_to_be_owed(*account, number);
-            let limit = own.rare.as_ref().and_then(|rare| rare.settings.overdraft_limit);
-            if let Some(limit) = limit {
-                let left = i128::from(limit.micros()) - self.owed_below(*account) - others;
-                room = Some(room.map_or(left, |room: i128| room.min(left)));
+        let rare = |account: &AccountNo| self.account(*account).rare.as_ref();
+        let limit = |account: &AccountNo| rare(account).and_then(|r| r.settings.overdraft_limit);
+        if path.iter().all(|account| limit(account).is_none()) {
+            return 0;
+        }
+        let others = self.may_come_to_be_owed(path, number);
+        let mut room = i128::MAX;
+        for (account, others) in path.iter().zip(&others) {
+            if let Some(limit) = limit(account) {
+                let owed = rare(account).map_or(0, |rare| rare.owed_below);
+                room = room.min(i128::from(limit.micros()) - owed - others);
             }
         }
-        let Some(mut room) = room else { return 0 };
-        for account in path {
-            let others = self.may_come_to_be_owed(*account, number);
+        for (account, others) in path.iter().zip(&others) {
             for budget in self.account(*account).budgets() {
                 let hard = budget.terms.mode == BudgetMode::Hard;
                 if hard && budget.terms.unit == BudgetUnit::Credits {
@@ -276,22 +279,23 @@ impl Ledger {
         u64::try_from(room).unwrap_or(0)
     }
 
-    /// What is owed at and below an account. Looks at every account of the shard: a job that lives on
-    /// an overdraft asks this once in half a window.
-    fn owed_below(&self, account: AccountNo) -> i128 {
-        let owing = (0u32..).zip(&self.accounts).filter(|(_, owing)| owing.uncollected() > 0);
-        let below = owing.filter(|(no, _)| self.is_at_or_below(AccountNo(*no), account));
-        below.map(|(_, owing)| owing.uncollected()).sum()
-    }
-
-    /// What running jobs at and below an account, but one, may still come to owe.
-    fn may_come_to_be_owed(&self, account: AccountNo, but: JobNo) -> i128 {
-        let tenant = self.account(account).tenant;
-        let of_tenant = (tenant, JobNo(0))..=(tenant, JobNo(u64::MAX));
+    /// What running jobs at and below each account of a path, but one job, may still come to owe. Looks
+    /// once at the tenant's running jobs that live on an overdraft: its GPUs bound them.
+    fn may_come_to_be_owed(&self, path: &Path, but: JobNo) -> SmallVec<[i128; MAX_DEPTH]> {
+        let mut sums: SmallVec<[i128; MAX_DEPTH]> = SmallVec::from_elem(0, path.len());
+        let Some(tenant) = path.last() else { return sums };
+        let of_tenant = (*tenant, JobNo(0))..=(*tenant, JobNo(u64::MAX));
         let others = self.jobs.index.owing.range(of_tenant).filter(|(_, job)| *job != but);
-        let below = others.map(|(_, job)| self.live_job(*job));
-        let below = below.filter(|job| self.is_at_or_below(job.order.account, account));
-        below.map(|job| i128::from(self.unused_overdraft(job))).sum()
+        for (_, number) in others {
+            let job = self.live_job(*number);
+            let unused = i128::from(self.unused_overdraft(job));
+            let above = self.path(job.order.account);
+            // Both paths end at the tenant: what they share is their ends.
+            let shared = path.iter().rev().zip(above.iter().rev()).take_while(|(a, b)| a == b);
+            let shared = shared.count();
+            sums.iter_mut().rev().take(shared).for_each(|sum| *sum += unused);
+        }
+        sums
     }
 
     /// What a running job may still come to owe.
@@ -303,7 +307,7 @@ impl Ledger {
     /// Whether a running attempt of a tenant is short.
     pub(in crate::ledger) fn has_short(&self, tenant: AccountNo) -> bool {
         let all = (tenant, JobNo(0))..=(tenant, JobNo(u64::MAX));
-        self.jobs.index.held_up.range(all).any(|(_, job)| self.live_job(*job).is_short())
+        self.jobs.index.short.range(all).next().is_some()
     }
 }
 

@@ -117,10 +117,11 @@ fn check_reason(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<Accoun
     }
     let competes = job.standings.iter().any(|standing| !standing.waits);
     let due = ledger.jobs.index.due.contains(&number)
-        || tenant
-            .and_then(|tenant| ledger.jobs.reviews.get(&tenant))
-            .is_some_and(|review| review.at <= ledger.now && review.from <= number);
-    let reason = competes || due || !ledger.job_blockers(job).is_empty();
+        || tenant.and_then(|tenant| ledger.jobs.reviews.get(&tenant)).is_some_and(|review| {
+            let again = review.retry_at.is_some_and(|at| at <= ledger.now);
+            review.at <= ledger.now && (review.from <= number || again)
+        });
+    let reason = competes || due || !ledger.standing_blockers(job).is_empty();
     holds(reason, "L14", tenant, || format!("job {number} waits for no reason"))
 }
 
@@ -141,6 +142,12 @@ fn check_index(ledger: &Ledger) -> Check {
         }
         if job.is_held_up() {
             index.held_up.insert((tenant, *number));
+        }
+        if job.is_short() {
+            index.short.insert((tenant, *number));
+        }
+        if !job.after.is_empty() && !job.state.is_ended() {
+            index.awaiting.insert((tenant, *number));
         }
         if job.live_attempt().is_some_and(|live| live.overdraft > 0) {
             index.owing.insert((tenant, *number));

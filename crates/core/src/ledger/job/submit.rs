@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use fefo::Span;
+
 use super::{Job, JobOrder, JobState};
 use crate::credits::Credits;
 use crate::ledger::account::Path;
 use crate::ledger::answer::Reply;
 use crate::ledger::command::{Envelope, OnExpiry, SubmitJob};
 use crate::ledger::draw::Request;
-use crate::ledger::event::{Event, HoldPlaced, Pieces};
+use crate::ledger::event::{Event, HoldPlaced, Piece, Pieces};
 use crate::ledger::hold::{HoldKind, gpu_time};
 use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo, Name};
 use crate::ledger::overlay::Overlay;
@@ -224,19 +226,38 @@ impl Ledger {
         if plan.count == 1 {
             return self.draw_within_budgets(now, request, all, gpu).map(|pieces| vec![pieces]);
         }
-        let mut overlay = Overlay::default();
-        let mut draws = Vec::new();
-        for _ in 0..plan.count {
-            match self.draw_after(&overlay, request, plan.need.length()) {
-                Some(pieces) => {
-                    overlay.take(&pieces);
-                    draws.push(pieces);
-                }
-                None => return Err(self.denied(now, request, all, gpu)),
-            }
-        }
+        let draws = if self.draws_add_up(request) {
+            self.draw(request, all.length()).map(|pieces| split(&pieces, plan.need.length()))
+        } else {
+            self.draw_one_by_one(request, plan.need.length(), plan.count)
+        };
+        let Some(draws) = draws else { return Err(self.denied(now, request, all, gpu)) };
         let blockers = self.blocking_budgets(now, &plan.path, all.micros().into(), gpu);
         if blockers.is_empty() { Ok(draws) } else { Err(Refusal::BudgetExceeded { blockers }) }
+    }
+
+    /// Whether several draws take what one draw of their sum takes. Only shares limit a draw by its size.
+    fn draws_add_up(&self, request: Request<'_>) -> bool {
+        request.path.iter().all(|account| {
+            let own = self.account(*account);
+            own.restricted_open == 0
+                || own
+                    .open
+                    .iter()
+                    .all(|((_, bucket), ())| self.bucket(*bucket).max_share().is_none())
+        })
+    }
+
+    /// Draws the same amount so many times, each after the one before. For grants with a limited share:
+    /// walks the free pieces of all buckets once for each job, and an array has at most 1000.
+    fn draw_one_by_one(&self, request: Request<'_>, each: u64, count: u32) -> Option<Vec<Pieces>> {
+        let mut overlay = Overlay::default();
+        let draws = (0..count).map(|_| {
+            let pieces = self.draw_after(&overlay, request, each)?;
+            overlay.take(&pieces);
+            Some(pieces)
+        });
+        draws.collect()
     }
 
     #[allow(clippy::too_many_arguments, reason = "one place tells the whole story of a submission")]
@@ -327,6 +348,24 @@ const MAX_DEPENDENCIES: usize = 50_000;
 /// what each cell is told of it.
 const MAX_SUBMISSION_TEXT: u64 = 8 << 20;
 
+/// Divides what was drawn into draws of `each`, in order.
+fn split(pieces: &[Piece], each: u64) -> Vec<Pieces> {
+    let (mut draws, mut draw, mut left) = (Vec::new(), Pieces::new(), each);
+    for Piece { bucket, mut span } in pieces.iter().copied() {
+        while !span.is_empty() {
+            let end = span.start + span.len().min(left);
+            left -= end - span.start;
+            draw.push(Piece { bucket, span: Span::new(span.start, end) });
+            span.start = end;
+            if left == 0 {
+                draws.push(std::mem::take(&mut draw));
+                left = each;
+            }
+        }
+    }
+    draws
+}
+
 /// Refuses an array whose jobs together have more text than one decision should write.
 fn require_small(command: &SubmitJob, cells: usize) -> Result<(), Refusal> {
     let (payload, shown) = (command.payload.len() as u64, command.shown.len() as u64);
@@ -366,4 +405,110 @@ pub(in crate::ledger) fn hold_for(
         fingerprint: 0,
         job: Some(job),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ledger::command::{
+        AccountKind, AccountSettings, Cause, Command, Context, GrantKind, IssueGrant, PlaceHold,
+        Restriction,
+    };
+    use crate::machine::execute;
+
+    fn run(ledger: &mut Ledger, command: &Command) {
+        let now = Timestamp::from_millis(1_577_836_800_000);
+        let answer = execute(ledger, now, &Envelope::default(), command, &mut Vec::new());
+        answer.expect("it is accepted");
+    }
+
+    fn credits(micros: u64) -> Credits {
+        Credits::from_length(micros).expect("a small amount")
+    }
+
+    fn context() -> Context {
+        let (types, regions) = (vec!["H100".into()], vec!["eu".into()]);
+        Context { gpu_types: Some(types), regions: Some(regions), class: None }
+    }
+
+    /// Two accounts with grants of equal and of different order, full of holes.
+    fn fragmented(amounts: &[(u8, u64)]) -> Ledger {
+        let mut ledger = Ledger::new();
+        for (path, kind) in [("acme", AccountKind::Org), ("acme:nlp", AccountKind::Team)] {
+            let settings = AccountSettings::default();
+            run(&mut ledger, &Command::OpenAccount { path: path.into(), kind, settings });
+        }
+        for (number, (kind, amount)) in amounts.iter().enumerate() {
+            let restriction = match kind % 3 {
+                0 => None,
+                1 => Some(Restriction {
+                    gpu_types: Some(vec!["H100".into()]),
+                    ..Restriction::default()
+                }),
+                _ => {
+                    Some(Restriction { regions: Some(vec!["eu".into()]), ..Restriction::default() })
+                }
+            };
+            run(
+                &mut ledger,
+                &Command::IssueGrant(IssueGrant {
+                    id: format!("g{number}").as_str().into(),
+                    account: if kind & 4 == 0 { "acme" } else { "acme:nlp" }.into(),
+                    amount: credits(*amount),
+                    kind: GrantKind::Purchase,
+                    effective_at: None,
+                    expires_at: None,
+                    priority: 100,
+                    restriction,
+                    reference: None,
+                    metadata: None,
+                }),
+            );
+        }
+        let total: u64 = amounts.iter().map(|(_, amount)| amount).sum();
+        let names = |number: u64| Name::from(format!("h{number}").as_str());
+        let count = total / 3;
+        for number in 0..count {
+            run(
+                &mut ledger,
+                &Command::PlaceHold(PlaceHold {
+                    id: names(number),
+                    account: "acme:nlp".into(),
+                    amount: credits(2),
+                    ttl_ms: None,
+                    context: context(),
+                    on_expiry: OnExpiry::HonorHold,
+                    rate: None,
+                    gpu_ms: 0,
+                    reference: None,
+                }),
+            );
+        }
+        for number in (0..count).filter(|number| number % 3 != 0) {
+            let (tenant, hold) = ("acme".into(), names(number));
+            run(&mut ledger, &Command::ReleaseHold { tenant, hold, cause: Cause::Holder });
+        }
+        ledger
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn an_array_draws_what_its_jobs_would_draw_one_after_the_other(
+            amounts in prop::collection::vec((any::<u8>(), 1u64..40), 1..12),
+            each in 1u64..30, count in 1u32..12,
+        ) {
+            let ledger = fragmented(&amounts);
+            let account = ledger.find_account("acme:nlp").expect("it is there");
+            let (path, context) = (ledger.path(account), context());
+            let request = Request::new(&path, &context);
+            prop_assert!(ledger.draws_add_up(request));
+            let at_once = ledger.draw(request, each * u64::from(count));
+            let at_once = at_once.map(|pieces| split(&pieces, each));
+            prop_assert_eq!(at_once, ledger.draw_one_by_one(request, each, count));
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
 use crate::ledger::state::Ledger;
 use crate::ledger::timer::earlier;
 use crate::ledger::undo::Undo;
+use crate::machine::DuePart;
 use crate::message::ToCell;
 use crate::time::Timestamp;
 
@@ -45,6 +46,10 @@ pub struct JobIndex {
     pub(in crate::ledger) waiting: BTreeMap<(AccountNo, CellNo), u32>,
     /// Jobs without a hold, or that a cell does not let compete, by tenant.
     pub(in crate::ledger) held_up: BTreeSet<(AccountNo, JobNo)>,
+    /// Running jobs among them whose last window could not be filled, by tenant.
+    pub(in crate::ledger) short: BTreeSet<(AccountNo, JobNo)>,
+    /// Jobs that wait for others, by tenant.
+    pub(in crate::ledger) awaiting: BTreeSet<(AccountNo, JobNo)>,
     /// Which jobs wait for which, the awaited one first.
     pub(in crate::ledger) dependants: BTreeSet<(JobNo, JobNo)>,
     /// Jobs that wait for one that has ended.
@@ -57,13 +62,14 @@ pub struct JobIndex {
 }
 
 impl Jobs {
-    /// When something is due without being asked for.
-    pub(in crate::ledger) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        if !self.index.due.is_empty() {
-            return Some(now);
+    /// When something is due without being asked for. Only warnings press.
+    pub(in crate::ledger) fn deadline(&self, now: Timestamp, part: DuePart) -> Option<Timestamp> {
+        let warning = self.index.warnings.first().map(|(at, _)| *at);
+        match part {
+            DuePart::Pressing => warning,
+            DuePart::First if !self.index.due.is_empty() => Some(now),
+            DuePart::First => earlier(self.index.review_times.first().map(|(at, _)| *at), warning),
         }
-        let review = self.index.review_times.first().map(|(at, _)| *at);
-        earlier(review, self.index.warnings.first().map(|(at, _)| *at))
     }
 }
 
@@ -101,6 +107,7 @@ impl Ledger {
         self.jobs.index.by_tenant.insert((tenant, number));
         self.jobs.all.insert(number, job);
         self.note_job(number);
+        self.refresh_dependants(number);
     }
 
     /// Takes a job out, as if it had never been there.
@@ -110,6 +117,8 @@ impl Ledger {
         let tenant = self.account(job.order.account).tenant;
         self.jobs.index.names.remove(&(tenant, job.order.id.clone()));
         self.jobs.index.by_tenant.remove(&(tenant, number));
+        self.refresh_due(number);
+        self.refresh_dependants(number);
     }
 
     /// Changes a job and everything that is derived from it.
@@ -120,20 +129,31 @@ impl Ledger {
         }
         self.unnote_job(number);
         let job = self.jobs.all.get_mut(&number);
-        change(job.expect("events speak only of jobs that are there"));
+        let job = job.expect("events speak only of jobs that are there");
+        let had_ended = job.state.is_ended();
+        change(job);
+        let has_ended = job.state.is_ended();
         self.note_job(number);
+        if has_ended != had_ended {
+            self.refresh_dependants(number);
+        }
     }
 
     /// Puts a job back as it was.
     pub(in crate::ledger) fn restore_job(&mut self, number: JobNo, before: Job) {
         self.unnote_job(number);
-        self.jobs.all.insert(number, before);
+        let has_ended = before.state.is_ended();
+        let changed = self.jobs.all.insert(number, before);
         self.note_job(number);
+        if changed.is_none_or(|changed| changed.state.is_ended() != has_ended) {
+            self.refresh_dependants(number);
+        }
     }
 
     /// Enters what is derived from a job that may change.
     fn note_job(&mut self, number: JobNo) {
         self.index_job(number, true);
+        self.refresh_due(number);
     }
 
     /// Takes out what [`Ledger::note_job`] entered.
@@ -156,13 +176,18 @@ impl Ledger {
         let job = self.live_job(number);
         let (held_up, ended) = (job.is_held_up(), job.state.is_ended());
         let owing = job.live_attempt().is_some_and(|live| live.overdraft > 0);
+        let (short, awaiting) = (job.is_short(), !ended && !job.after.is_empty());
         let warning = job.next_warning().map(|(at, _)| (at, number));
         let after = job.after.clone();
         let index = &mut self.jobs.index;
-        if owing && enter {
-            index.owing.insert((tenant, number));
-        } else {
-            index.owing.remove(&(tenant, number));
+        for (tenants, is_one) in
+            [(&mut index.owing, owing), (&mut index.short, short), (&mut index.awaiting, awaiting)]
+        {
+            if is_one && enter {
+                tenants.insert((tenant, number));
+            } else if is_one {
+                tenants.remove(&(tenant, number));
+            }
         }
         if let Some(warning) = warning {
             if enter {
@@ -183,7 +208,11 @@ impl Ledger {
                 index.dependants.remove(&(awaited, number));
             }
         }
-        self.refresh_due(number);
+    }
+
+    /// Notes which jobs have one less to wait for, now that this one has ended: any number of them may
+    /// wait for it, so they are looked at only then.
+    fn refresh_dependants(&mut self, number: JobNo) {
         let waiting = (number, JobNo(0))..=(number, JobNo(u64::MAX));
         let dependants: SmallVec<[JobNo; 2]> =
             self.jobs.index.dependants.range(waiting).map(|(_, waits)| *waits).collect();
@@ -232,8 +261,23 @@ impl Ledger {
     pub(in crate::ledger) fn stir(&mut self, at: Timestamp, account: AccountNo) {
         let tenant = self.account(account).tenant;
         if self.has_held_up(tenant) {
-            self.set_review(tenant, Some(Review { at, from: JobNo(0), retry_at: None }));
+            let review = self.review_under_way(at, tenant);
+            let next = review.unwrap_or(Review { at, from: JobNo(0), retry_at: None });
+            self.set_review(tenant, Some(next));
         }
+    }
+
+    /// The review that has looked at some of a tenant's held-up jobs, to be made again from the first
+    /// one when it is through. It does not begin anew: changes that follow each other closely would
+    /// keep it from ever reaching the last ones.
+    pub(in crate::ledger) fn review_under_way(
+        &self,
+        now: Timestamp,
+        tenant: AccountNo,
+    ) -> Option<Review> {
+        let review = self.jobs.reviews.get(&tenant)?;
+        let under_way = review.at <= now && review.from > JobNo(0);
+        under_way.then(|| Review { retry_at: earlier(review.retry_at, Some(now)), ..*review })
     }
 
     /// How a job stands in a cell is what that cell was told of it.
