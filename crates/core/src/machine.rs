@@ -34,6 +34,13 @@ pub trait Machine {
         events: &mut Vec<Self::Event>,
     ) -> Result<Self::Reply, Self::Refusal>;
 
+    /// Does a bounded part of what deciding this command at `now` needs, where that is much. Says whether
+    /// there is no more to do: then it is decided, best at once. Whether it is called never matters to
+    /// any decision, and nothing of it is in the digest.
+    fn prepare(&mut self, _now: Timestamp, _command: &Self::Command) -> bool {
+        true
+    }
+
     /// Looks at what deciding these commands will look at, so that it is at hand by then. Changes
     /// nothing and says nothing: whether it is called, and whether the commands come, never matters to
     /// any decision.

@@ -75,6 +75,10 @@ pub trait Attended<M: Machine> {
         command: &M::Command,
     ) -> Result<Result<M::Reply, M::Refusal>, EngineError>;
 
+    /// Does a bounded part of what a command needs before it is decided: see [`Machine::prepare`]. Says
+    /// whether there is no more to do. Otherwise others have their turns before the next part.
+    fn prepare(&mut self, command: &M::Command) -> bool;
+
     /// Bytes of records that wait to be written. What a message adds to them is what it costs others.
     fn written(&self) -> usize;
 

@@ -700,6 +700,11 @@ impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
         Ok(answer)
     }
 
+    fn prepare(&mut self, command: &CommandOf<C>) -> bool {
+        // Half a decision is shown to nothing, and prepares nothing: the work ends where it looks.
+        self.session.broken || self.session.machine.prepare(self.now, command)
+    }
+
     fn written(&self) -> usize {
         self.load.records.bytes()
     }

@@ -47,6 +47,8 @@ pub struct Plan {
     pub shape: Shape,
     /// What it creates, and whether the caller chose the id.
     pub creates: Option<(Resource, Name, bool)>,
+    /// The command, where much may have to be counted before it is decided.
+    pub counts: Option<Box<Command>>,
 }
 
 /// A hash over parts, each with its length.
@@ -123,7 +125,27 @@ impl Order {
         // Settlements and metering free credits and must not wait behind what takes them.
         let first = ["capture_hold", "settle_hold", "release_hold"].contains(&self.plan.operation);
         let urgency = if first { Urgency::Urgent } else { Urgency::Ordinary };
-        app.ledger.with_urgency(urgency).attend(|ledger| self.decide(ledger))
+        let ledger = app.ledger.with_urgency(urgency);
+        if self.plan.counts.is_none() {
+            return ledger.attend(|ledger| self.decide(ledger));
+        }
+        let mut order = Some(self);
+        ledger.attend_in_turns(move |ledger| {
+            order.as_ref().is_none_or(|order| order.prepare(ledger)).then_some(())?;
+            Some(order.take()?.decide(ledger))
+        })
+    }
+
+    /// Does a part of what has to be counted before it is decided. Says whether that is all. Nothing is
+    /// counted for a caller that may not ask.
+    pub fn prepare(&self, ledger: &mut dyn Attended<Ledger>) -> bool {
+        let Some(command) = self.plan.counts.as_deref() else { return true };
+        let principal = &self.caller.principal;
+        let seen = match &self.plan.target {
+            Target::Account(path) => principal.sees(path),
+            Target::Named(..) => false,
+        };
+        !seen || self.plan.permit(principal).is_err() || ledger.prepare(command)
     }
 
     /// Decides it and puts the answer into words, all at one instant.

@@ -222,3 +222,47 @@ async fn an_account_has_at_most_sixteen_budgets_and_a_refusal_says_so() {
     server.call("DELETE", "/v1/accounts/acme/budgets/b3", Value::Null).await;
     server.call("PUT", "/v1/accounts/acme/budgets/more", terms).await.expect(200);
 }
+
+#[tokio::test]
+async fn budgets_of_a_tenant_with_many_holds_are_counted_in_turns_and_are_right() {
+    let server = Server::start();
+    server.tree().await;
+    server.grant("g", "acme", "1000000").await;
+    for part in 0..5 {
+        let hold = |number: u32| {
+            let id = format!("h{}", part * 1000 + number);
+            let account = if number % 2 == 0 { "acme" } else { "acme:nlp:x" };
+            operation("/v1/holds", json!({ "id": id, "account": account, "amount": "2" }))
+        };
+        let holds: Vec<Value> = (0..1000).map(hold).collect();
+        server.call("POST", "/v1/batch", json!({ "operations": holds })).await.expect(200);
+    }
+    let terms = |period: &str| json!({ "limit": "20000", "period": period, "mode": "hard" });
+    let total = server.call("PUT", "/v1/accounts/acme/budgets/total", terms("total")).await;
+    assert_eq!(total.expect(200)["held"], "10000", "all five thousand");
+    let budgets = |count: u32, account: &str| -> Vec<Value> {
+        let path = |number: u32| format!("/v1/accounts/{account}/budgets/b{number}");
+        let set =
+            |number: u32| json!({ "method": "PUT", "path": path(number), "body": terms("month") });
+        (0..count).map(set).collect()
+    };
+    let many = json!({ "operations": budgets(10, "acme") });
+    let many = server.call("POST", "/v1/batch", many).await.expect(200);
+    for result in many["results"].as_array().expect("a list") {
+        assert_eq!(result["body"]["held"], "10000", "{result}");
+    }
+    let few = json!({ "atomic": true, "operations": budgets(16, "acme:nlp") });
+    let few = server.call("POST", "/v1/batch", few).await.expect(200);
+    assert_eq!(few["results"][15]["body"]["held"], "5000", "every other one");
+    let more = [budgets(9, "acme:nlp:x"), budgets(8, "acme:vision")].concat();
+    let more = json!({ "atomic": true, "operations": more });
+    let problem = server.call("POST", "/v1/batch", more).await.problem("invalid_field");
+    assert!(problem["detail"].as_str().is_some_and(|d| d.contains("16 new budgets")), "{problem}");
+    // What is there already is not counted again.
+    let again = [budgets(10, "acme"), budgets(16, "acme:nlp")].concat();
+    let again = json!({ "atomic": true, "operations": again });
+    server.call("POST", "/v1/batch", again).await.expect(200);
+    let over = json!({ "id": "over", "account": "acme", "amount": "10001" });
+    server.call("POST", "/v1/holds", over).await.problem("budget_exceeded");
+    assert_all_serve(&server).await;
+}

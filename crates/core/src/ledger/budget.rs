@@ -13,6 +13,7 @@ use super::id::{AccountNo, Name};
 use super::price::{HOUR_MS, WHOLE_GPU};
 use super::refusal::{Blocker, Refusal, Resource};
 use super::state::Ledger;
+use super::undo::Undo;
 use crate::time::{DAY_MS, Timestamp, days_from_civil};
 
 /// The most budgets of one account. A draw looks at all of them on its path, and a refusal may name
@@ -297,7 +298,9 @@ impl Ledger {
         }
         let (spent, held) = match present {
             Some(present) if present.terms.counts_like(terms) => present.numbers(now),
-            Some(_) | None => self.count_usage(now, account, terms),
+            Some(_) | None => self
+                .counted(now, account, terms)
+                .unwrap_or_else(|| self.count_usage(now, account, terms)),
         };
         if present.is_none_or(|present| present.terms != *terms) {
             events.push(Event::BudgetSet {
@@ -327,10 +330,17 @@ impl Ledger {
         Ok(Reply::Done)
     }
 
+    /// Whether a budget cannot be set without counting what its subtree uses.
+    pub(super) fn must_count(&self, account: AccountNo, name: &Name, terms: &BudgetTerms) -> bool {
+        let mut present = self.account(account).budgets().iter().filter(|b| b.name == *name);
+        !present.any(|present| present.terms.counts_like(terms))
+    }
+
     /// What the holds and charges of a subtree spend and hold in the period that contains `now`.
     ///
     /// Walks what the tenant has and what is not forgotten: for a budget that is new or counts
-    /// differently, and for checking the numbers of one that is not.
+    /// differently, and for checking the numbers of one that is not. Where a tenant has many,
+    /// [`Ledger::count_some`] has counted before, and this is not asked.
     pub(super) fn count_usage(
         &self,
         now: Timestamp,
@@ -339,20 +349,30 @@ impl Ledger {
     ) -> (i128, i128) {
         let (start, _) = terms.period_of(now);
         let (mut spent, mut held) = (0, 0);
-        for hold in self.holdings.of(self.account(account).tenant) {
+        let tenant = self.account(account).tenant;
+        for hold in self.holdings.of(tenant).take(self.holds_at_or_below(account)) {
             #[cfg(test)]
             tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
             let hold = self.live_hold(hold);
             if self.is_at_or_below(hold.account, account) {
-                let (more_spent, more_held) = match terms.unit {
-                    BudgetUnit::Credits => hold.credits_since(start),
-                    BudgetUnit::GpuHours => hold.gpu_time_since(start),
-                };
+                let (more_spent, more_held) = hold.usage_since(start, terms.unit);
                 spent += more_spent;
                 held += more_held;
             }
         }
         (spent, held)
+    }
+
+    /// At most so many of the tenant's last holds are at or below an account: one that the current group
+    /// has opened has none of before.
+    fn holds_at_or_below(&self, account: AccountNo) -> usize {
+        let Some(steps) = &self.undo else { return usize::MAX };
+        let count = |of: fn(&Undo) -> bool| steps.iter().filter(|step| of(step)).count();
+        let opened = count(|step| matches!(step, Undo::AccountOpened));
+        if account.index() + opened < self.accounts.len() {
+            return usize::MAX;
+        }
+        count(|step| matches!(step, Undo::HoldPlaced(..)))
     }
 
     pub(super) fn apply_budget_set(
@@ -363,6 +383,7 @@ impl Ledger {
         numbers: (Timestamp, i128, i128),
     ) {
         self.remember_account(account);
+        self.tallies.note_set(account, self.undo.is_some());
         let (period_start, spent, held) = numbers;
         let budgets = &mut self.rare_account(account).budgets;
         let place = budgets.binary_search_by(|budget| budget.name.cmp(name));
@@ -413,6 +434,14 @@ fn is_pushed(events: &[Event], number: AccountNo, name: &Name, threshold: u16) -
 }
 
 impl Hold {
+    /// What it spent and holds of what it drew at or after `start`.
+    pub(super) fn usage_since(&self, start: Timestamp, unit: BudgetUnit) -> (i128, i128) {
+        match unit {
+            BudgetUnit::Credits => self.credits_since(start),
+            BudgetUnit::GpuHours => self.gpu_time_since(start),
+        }
+    }
+
     /// What it spent and holds of what it drew at or after `start`, in micro-credits.
     fn credits_since(&self, start: Timestamp) -> (i128, i128) {
         let (mut spent, mut held) = (0, 0);
@@ -448,17 +477,18 @@ impl Hold {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::Cell;
 
     use super::*;
     use crate::credits::Credits;
     use crate::ledger::command::{
-        AccountKind, AccountSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry,
-        PlaceHold,
+        AccountKind, AccountSettings, Cause, Command, Context, Envelope, GrantKind, IssueGrant,
+        OnExpiry, PlaceHold, Policy, Usage,
     };
     use crate::ledger::invariant;
-    use crate::machine::execute;
+    use crate::ledger::tally::COUNT_STEP;
+    use crate::machine::{Machine, execute};
 
     thread_local! {
         /// How many holds counts of usage looked at.
@@ -569,5 +599,154 @@ mod tests {
             assert_eq!(LOOKED_AT.get(), 6, "the tenant's own holds and no other");
             invariant::check(&ledger).expect("all laws hold");
         }
+    }
+
+    fn budget_of(path: &str, unit: BudgetUnit, period: BudgetPeriod) -> (Command, BudgetTerms) {
+        let terms = BudgetTerms {
+            limit: credits(1_000_000),
+            unit,
+            period,
+            mode: BudgetMode::Hard,
+            thresholds: [100].into_iter().collect(),
+            utc_offset_minutes: 0,
+        };
+        let (path, budget) = (path.into(), "b".into());
+        (Command::SetBudget { path, budget, terms: terms.clone() }, terms)
+    }
+
+    fn change(ledger: &mut Ledger, now: Timestamp, number: u32) {
+        let (tenant, hold): (Name, Name) = ("acme".into(), format!("h{number}").as_str().into());
+        let usage = |micros| Usage::Total(credits(micros));
+        let cause = Cause::Holder;
+        let new = PlaceHold {
+            id: format!("new-{number}").as_str().into(),
+            account: if number.is_multiple_of(2) { "acme" } else { "acme:nlp" }.into(),
+            amount: credits(3),
+            ttl_ms: None,
+            context: Context::default(),
+            on_expiry: OnExpiry::HonorHold,
+            rate: None,
+            gpu_ms: 7,
+            reference: None,
+        };
+        let command = match number % 4 {
+            0 => Command::CaptureHold { tenant, hold, usage: usage(4), seq: None },
+            1 => Command::SettleHold { tenant, hold, usage: usage(6), cause },
+            2 => Command::ReleaseHold { tenant, hold, cause },
+            _ => Command::PlaceHold(new),
+        };
+        // Every third one is taken back.
+        let undone = number.is_multiple_of(3);
+        if undone {
+            ledger.begin_group();
+        }
+        let events = &mut Vec::new();
+        execute(ledger, now, &Envelope::default(), &command, events).expect("it is accepted");
+        if undone {
+            ledger.rollback_group();
+        }
+    }
+
+    #[test]
+    fn a_new_budget_of_a_tenant_with_many_holds_is_counted_in_bounded_steps() {
+        const HOLDS: u32 = 20_000;
+        for (unit, period) in [
+            (BudgetUnit::Credits, BudgetPeriod::Month),
+            (BudgetUnit::Credits, BudgetPeriod::Total),
+            (BudgetUnit::GpuHours, BudgetPeriod::Day),
+        ] {
+            let mut ledger = Ledger::new();
+            tenant_with_holds(&mut ledger, "acme", HOLDS);
+            tenant_with_holds(&mut ledger, "umbra", 2_000);
+            let (set, terms) = budget_of("acme:nlp", unit, period);
+            let now = ledger.now;
+            let (mut steps, mut changed) = (0, 0);
+            loop {
+                LOOKED_AT.set(0);
+                let done = ledger.prepare(now, &set);
+                let looked_at = LOOKED_AT.get();
+                assert!(looked_at <= COUNT_STEP + 100, "{looked_at} holds in one step");
+                steps += 1;
+                if done {
+                    break;
+                }
+                for _ in 0..50 {
+                    change(&mut ledger, now, changed);
+                    // Some that were counted, and some that were not.
+                    changed = (changed + 397) % HOLDS;
+                }
+            }
+            assert!(steps >= HOLDS as usize / COUNT_STEP, "{steps} steps");
+            let account = ledger.find_account("acme:nlp").expect("it is there");
+            let counted = ledger.count_usage(now, account, &terms);
+            LOOKED_AT.set(0);
+            let Reply::Budget(budget) = run(&mut ledger, &set) else { panic!("a budget") };
+            assert_eq!(LOOKED_AT.get(), 0, "the decision itself looks at none");
+            assert_eq!((budget.spent, budget.held), counted);
+            assert!(ledger.tallies.is_empty(), "it is not needed any more");
+            invariant::check(&ledger).expect("all laws hold");
+        }
+    }
+
+    #[test]
+    fn a_count_follows_what_is_forgotten_and_what_changes_before_it_is_used() {
+        let mut ledger = Ledger::new();
+        let policy =
+            Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
+        run(&mut ledger, &Command::SetPolicy(policy));
+        tenant_with_holds(&mut ledger, "acme", 10_000);
+        let (set, terms) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
+        for number in (1..4_000).step_by(4) {
+            change(&mut ledger, Timestamp::from_millis(1_577_836_800_000), number);
+        }
+        assert!(!ledger.prepare(ledger.now, &set), "there is more to count");
+        let later = ledger.now.plus_millis(600_000);
+        crate::machine::advance(&mut ledger, later, |_, _| {});
+        assert!(ledger.aging.forgotten_until.is_some(), "settled holds were forgotten");
+        let account = ledger.find_account("acme").expect("it is there");
+        for number in (5_001..5_400).step_by(4) {
+            while !ledger.prepare(later, &set) {}
+            change(&mut ledger, later, number);
+            let counted = ledger.counted(later, account, &terms);
+            assert_eq!(counted, Some(ledger.count_usage(later, account, &terms)));
+        }
+    }
+
+    #[test]
+    fn all_budgets_of_a_group_use_what_was_counted_for_them() {
+        let mut ledger = Ledger::new();
+        tenant_with_holds(&mut ledger, "acme", 5_000);
+        let (set, terms) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Month);
+        let second = Command::SetBudget { path: "acme".into(), budget: "c".into(), terms };
+        while !ledger.prepare(ledger.now, &set) {}
+        LOOKED_AT.set(0);
+        ledger.begin_group();
+        for command in [&set, &second] {
+            let Reply::Budget(budget) = run(&mut ledger, command) else { panic!("a budget") };
+            assert_eq!((budget.spent, budget.held), (0, 50_000));
+        }
+        ledger.commit_group();
+        assert_eq!(LOOKED_AT.get(), 0, "none is looked at again");
+        assert!(ledger.tallies.is_empty(), "it is not needed any more");
+        invariant::check(&ledger).expect("all laws hold");
+    }
+
+    #[test]
+    fn a_budget_of_an_account_that_the_same_group_opens_looks_at_no_older_hold() {
+        let mut ledger = Ledger::new();
+        tenant_with_holds(&mut ledger, "acme", 5_000);
+        let (set, _) = budget_of("acme:new", BudgetUnit::Credits, BudgetPeriod::Total);
+        ledger.begin_group();
+        let settings = AccountSettings::default();
+        let (path, kind) = ("acme:new".into(), AccountKind::Team);
+        run(&mut ledger, &Command::OpenAccount { path, kind, settings });
+        let now = ledger.now;
+        change(&mut ledger, now, 7);
+        LOOKED_AT.set(0);
+        let Reply::Budget(budget) = run(&mut ledger, &set) else { panic!("a budget") };
+        assert_eq!((budget.spent, budget.held), (0, 0));
+        assert!(LOOKED_AT.get() <= 1, "only what this group has placed");
+        ledger.commit_group();
+        invariant::check(&ledger).expect("all laws hold");
     }
 }

@@ -177,6 +177,7 @@ impl Ledger {
     }
 
     pub(super) fn apply_hold_cut(&mut self, number: HoldNo, cut: &[SliceAmount]) {
+        self.touch_tallies(number);
         let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
         let account = hold.account;
         let gone = hold.apply_cut(cut).expect("only what is held is cut off");

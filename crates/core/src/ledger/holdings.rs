@@ -21,6 +21,8 @@ struct Links {
 pub(super) struct Holdings {
     /// By tenant.
     first: Vec<u32>,
+    /// How many each has.
+    counts: Vec<u32>,
     /// By hold.
     links: Vec<Links>,
 }
@@ -31,7 +33,9 @@ impl Holdings {
         let (owner, place) = (tenant.index(), hold.0 as usize);
         if owner >= self.first.len() {
             self.first.resize(owner + 1, NONE);
+            self.counts.resize(owner + 1, 0);
         }
+        self.counts[owner] += 1;
         if place >= self.links.len() {
             self.links.resize(place + 1, Links { before: NONE, behind: NONE });
         }
@@ -42,11 +46,12 @@ impl Holdings {
         }
     }
 
-    /// Takes a hold out that is there. Its tenant is asked for only where it is the first.
-    pub(super) fn remove(&mut self, hold: HoldNo, tenant: impl FnOnce() -> AccountNo) {
+    /// Takes a hold of a tenant out.
+    pub(super) fn remove(&mut self, hold: HoldNo, tenant: AccountNo) {
         let Links { before, behind } = self.links[hold.0 as usize];
+        self.counts[tenant.index()] -= 1;
         if before == NONE {
-            self.first[tenant().index()] = behind;
+            self.first[tenant.index()] = behind;
         } else {
             self.links[before as usize].behind = behind;
         }
@@ -55,13 +60,29 @@ impl Holdings {
         }
     }
 
-    /// The holds of a tenant.
-    pub(super) fn of(&self, tenant: AccountNo) -> impl Iterator<Item = HoldNo> {
-        let some = |hold: u32| (hold != NONE).then_some(hold);
-        let first = self.first.get(tenant.index()).copied().and_then(some);
-        let next = move |hold: &u32| some(self.links[*hold as usize].behind);
-        std::iter::successors(first, next).map(HoldNo)
+    /// How many holds a tenant has.
+    pub(super) fn count(&self, tenant: AccountNo) -> usize {
+        self.counts.get(tenant.index()).map_or(0, |count| *count as usize)
     }
+
+    /// The hold of a tenant that was entered last.
+    pub(super) fn first(&self, tenant: AccountNo) -> Option<HoldNo> {
+        self.first.get(tenant.index()).copied().and_then(some)
+    }
+
+    /// The hold of the same tenant that was entered before a hold.
+    pub(super) fn behind(&self, hold: HoldNo) -> Option<HoldNo> {
+        some(self.links[hold.0 as usize].behind)
+    }
+
+    /// The holds of a tenant, the last entered first.
+    pub(super) fn of(&self, tenant: AccountNo) -> impl Iterator<Item = HoldNo> {
+        std::iter::successors(self.first(tenant), |hold| self.behind(*hold))
+    }
+}
+
+fn some(hold: u32) -> Option<HoldNo> {
+    (hold != NONE).then_some(HoldNo(hold))
 }
 
 impl Ledger {
@@ -88,7 +109,7 @@ mod tests {
             let mut owners = [None; 12];
             for (tenant, hold) in steps {
                 match owners[hold as usize].take() {
-                    Some(owner) => holdings.remove(HoldNo(hold), || owner),
+                    Some(owner) => holdings.remove(HoldNo(hold), owner),
                     None => {
                         holdings.insert(AccountNo(tenant), HoldNo(hold));
                         owners[hold as usize] = Some(AccountNo(tenant));
@@ -99,6 +120,7 @@ mod tests {
                     let listed: Vec<u32> = holdings.of(tenant).map(|hold| hold.0).collect();
                     let found: BTreeSet<u32> = listed.iter().copied().collect();
                     prop_assert_eq!(found.len(), listed.len());
+                    prop_assert_eq!(holdings.count(tenant), found.len());
                     prop_assert_eq!(found, all.collect());
                 }
             }

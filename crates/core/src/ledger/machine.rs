@@ -80,6 +80,14 @@ impl Machine for Ledger {
         }
     }
 
+    fn prepare(&mut self, now: Timestamp, command: &Command) -> bool {
+        if !self.must_count_in_steps(command) {
+            return true;
+        }
+        let Command::SetBudget { path, terms, .. } = command else { return true };
+        self.count_some(now, path, terms)
+    }
+
     fn foresee(&self, coming: &[(&Envelope, &Command)]) {
         self.look_ahead(coming);
     }
@@ -158,10 +166,12 @@ impl Machine for Ledger {
 
     fn commit_group(&mut self) {
         self.undo = None;
+        self.tallies.end_group(true);
     }
 
     fn rollback_group(&mut self) {
         self.undo_all();
+        self.tallies.end_group(false);
     }
 
     fn digest(&self) -> Digest {

@@ -51,6 +51,7 @@ pub mod slab;
 pub mod spend_order;
 pub mod state;
 pub mod subject;
+pub mod tally;
 pub mod timer;
 pub mod transfer;
 pub mod undo;

@@ -102,11 +102,9 @@ impl Ledger {
             return;
         }
         self.aging.forgotten_until = self.aging.forgotten_until.max(Some(moved_at));
-        let (holds, accounts) = (&self.holds, &self.accounts);
-        self.holdings.remove(number, || {
-            let hold = holds.get(number.0).expect("it is forgotten only here");
-            accounts[hold.account.index()].tenant
-        });
+        self.leave_tallies(number);
+        let tenant = self.tenant_of_hold(number);
+        self.holdings.remove(number, tenant);
         self.holds.discard(number.0);
         self.hold_names.remove(number.0);
     }

@@ -21,6 +21,7 @@ use super::refusal::Resource;
 use super::region::CellBook;
 use super::slab::Slab;
 use super::spend_order::{Front, Rank};
+use super::tally::Tallies;
 use super::timer::Timers;
 use super::undo::Undo;
 use crate::time::Timestamp;
@@ -40,6 +41,8 @@ pub struct Ledger {
     pub(super) holds: Slab<Hold>,
     pub(super) hold_names: HashedIndex,
     pub(super) holdings: Holdings,
+    /// What is being counted for new budgets. No part of the state.
+    pub(super) tallies: Tallies,
     pub(super) movements: Slab<Movement>,
     pub(super) movement_names: NameIndex,
     pub(super) answers: Answers,

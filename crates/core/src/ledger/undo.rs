@@ -98,6 +98,7 @@ impl Ledger {
 
     /// Notes what a hold is before it changes.
     pub(super) fn remember_hold(&mut self, hold: HoldNo) {
+        self.touch_tallies(hold);
         if self.undo.is_some() {
             let step = Undo::Hold(hold, Box::new(self.live_hold(hold).clone()));
             self.remember(|| step);
@@ -144,6 +145,7 @@ impl Ledger {
             Undo::Retagged { piece, from, to } => self.retag(piece, to, from),
             Undo::HoldPlaced(hold, fresh) => self.undo_hold_placed(hold, fresh),
             Undo::Hold(number, before) => {
+                self.touch_tallies(number);
                 self.forget_hold_indexes(number);
                 *self.holds.get_mut(number.0).expect("it was there before") = *before;
                 self.note_hold_indexes(number);

@@ -71,6 +71,7 @@ pub(super) fn plan_open(_: &App, body: Value) -> Result<Plan, Failure> {
         authority: authority(&path, &settings, ClearedSettings::default()),
         target: Target::Account(path.clone()),
         creates: Some((Resource::Account, path.clone(), true)),
+        counts: None,
         build: Box::new(move |_| Command::OpenAccount { path, kind, settings }),
         shape: Shape::Account,
     })
@@ -93,6 +94,7 @@ pub(super) fn plan_change(_: &App, id: String, body: Value) -> Result<Plan, Fail
         authority: authority(&path, &settings, cleared),
         target: Target::Account(path.clone()),
         creates: None,
+        counts: None,
         build: Box::new(move |_| Command::ChangeAccount { path, settings, cleared }),
         shape: Shape::Account,
     })
@@ -106,6 +108,7 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan,
         authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: None,
+        counts: None,
         build: Box::new(move |_| {
             // Who asks is added when it is known.
             let by_platform = false;
@@ -128,6 +131,7 @@ pub(super) fn plan_collect(app: &App, id: String, body: Value) -> Result<Plan, F
         authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: Some(creates),
+        counts: None,
         shape: Shape::Collection { account: path.clone() },
         build: Box::new(move |_| Command::CollectUncollected { path, id }),
     })

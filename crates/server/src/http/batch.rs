@@ -424,7 +424,12 @@ async fn decide_all(
             return Some(Err(failure));
         }
         let (begun, mut changed) = (ledger.written(), BTreeSet::new());
-        for known in left.by_ref().take(AT_ONCE) {
+        for _ in 0..AT_ONCE {
+            let next = left.as_slice().first().and_then(|known| known.as_ref().ok());
+            if next.is_some_and(|order| !order.prepare(ledger)) {
+                break;
+            }
+            let Some(known) = left.next() else { break };
             decided.push(decide_one(ledger, known, key.as_ref(), &mut changed));
             let written = ledger.written();
             if written < begun || written - begun >= MAX_TURN_BYTES {

@@ -28,12 +28,14 @@ pub(super) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Fa
     let path = account_path(id)?;
     let budget = new_name(name)?;
     let terms = budget_terms(set)?;
+    let set = Command::SetBudget { path: path.clone(), budget, terms };
     Ok(Plan {
         operation: "set_budget",
         authority: Authority::Role,
-        target: Target::Account(path.clone()),
+        target: Target::Account(path),
         creates: None,
-        build: Box::new(move |_| Command::SetBudget { path, budget, terms }),
+        counts: Some(Box::new(set.clone())),
+        build: Box::new(move |_| set),
         shape: Shape::Budget,
     })
 }
@@ -47,6 +49,7 @@ pub(super) fn plan_remove(id: String, name: String, body: Value) -> Result<Plan,
         authority: Authority::Role,
         target: Target::Account(path.clone()),
         creates: None,
+        counts: None,
         build: Box::new(move |_| Command::RemoveBudget { path, budget }),
         shape: Shape::Nothing,
     })

@@ -40,6 +40,7 @@ pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failu
         authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
+        counts: None,
         build: Box::new(move |_| Command::Charge(command)),
         shape: Shape::Charge,
     })
@@ -67,6 +68,7 @@ pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
         authority: if compensate { Authority::Issue } else { Authority::Role },
         target: Target::Named(resource, name),
         creates: Some(creates),
+        counts: None,
         build: Box::new(move |tenant| {
             let recalled = Vec::new();
             Command::Refund(command::Refund { id, tenant, of, amount, compensate, recalled })
@@ -90,6 +92,7 @@ pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<P
         authority: Authority::Role,
         target: Target::Account(from.clone()),
         creates: Some(creates),
+        counts: None,
         build: Box::new(move |_| Command::Transfer(command::Transfer { id, from, to, amount })),
         shape,
     })

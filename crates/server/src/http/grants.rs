@@ -46,6 +46,7 @@ pub(super) fn plan_issue(app: &App, body: Value) -> Result<Plan, Failure> {
         authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
+        counts: None,
         build: Box::new(move |_| Command::IssueGrant(command)),
         shape: Shape::Grant { revoked: false },
     })
@@ -59,6 +60,7 @@ pub(super) fn plan_revoke(id: String, body: Value) -> Result<Plan, Failure> {
         authority: Authority::Role,
         target: Target::Named(Resource::Grant, grant.clone()),
         creates: None,
+        counts: None,
         build: Box::new(move |tenant| Command::RevokeGrant { tenant, grant }),
         shape: Shape::Grant { revoked: true },
     })

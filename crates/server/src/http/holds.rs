@@ -48,6 +48,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
         authority: Authority::Role,
         target: Target::Account(account),
         creates: Some(creates),
+        counts: None,
         build: Box::new(move |_| Command::PlaceHold(command)),
         shape: Shape::Hold { closing: false },
     })
@@ -65,6 +66,7 @@ fn plan(
         authority: Authority::Role,
         target: Target::Named(Resource::Hold, hold.clone()),
         creates: None,
+        counts: None,
         build: Box::new(build),
         shape: Shape::Hold { closing },
     }

@@ -41,6 +41,7 @@ pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
         authority: Authority::Role,
         target: Target::Account(command.account.clone()),
         creates: Some(submission.creates),
+        counts: None,
         build: Box::new(move |_| Command::SubmitJob(Box::new(command))),
         shape: Shape::Job(app.attempt_ids),
     })
@@ -55,6 +56,7 @@ pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Fa
         authority: Authority::Role,
         target: Target::Named(Resource::Job, id),
         creates: None,
+        counts: None,
         build: Box::new(move |tenant| Command::CancelJob { tenant, job }),
         shape: Shape::Job(app.attempt_ids),
     })

@@ -58,6 +58,7 @@ pub(super) fn plan_set(id: String, body: Value) -> Result<Plan, Failure> {
         authority: quota_authority(&path),
         target: Target::Account(path.clone()),
         creates: None,
+        counts: None,
         build: Box::new(move |_| Command::SetQuota { path, region, quota }),
         shape,
     })
@@ -76,6 +77,7 @@ pub(super) fn plan_remove(
         authority: quota_authority(&path),
         target: Target::Account(path.clone()),
         creates: None,
+        counts: None,
         build: Box::new(move |_| Command::RemoveQuota { path, region }),
         shape: Shape::Nothing,
     })

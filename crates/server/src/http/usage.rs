@@ -50,6 +50,7 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
         authority: Authority::Role,
         target: Target::Named(resource, name),
         creates: None,
+        counts: None,
         build: Box::new(move |tenant| Command::ReportUsage { tenant, of, seq, usage, ended }),
         shape,
     })

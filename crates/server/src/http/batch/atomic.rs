@@ -87,6 +87,11 @@ async fn attempt(
     if let Some(envelope) = &lead {
         items.insert(0, (envelope.clone(), Command::KeepBatch { aborted: None }));
     }
+    let is_budget = |command: &&Command| matches!(command, Command::SetBudget { .. });
+    let budgets = items.iter().map(|(_, command)| command).filter(is_budget).cloned();
+    if let Err(failure) = count_budgets(app, budgets.collect()).await {
+        return Some(Err(failure));
+    }
     let seen = match app.ledger.group(items).await {
         Ok(seen) => seen,
         Err(failure) => return Some(Err(failure)),
@@ -104,6 +109,27 @@ async fn attempt(
             None => Some(Err(kept(stopped.refusal, count))),
         },
     }
+}
+
+/// Budgets of one atomic batch that are counted for a tenant with many holds.
+const MAX_COUNTED: usize = 16;
+
+/// Counts what the new budgets of a batch need to know, in turns with others.
+async fn count_budgets(app: &App, budgets: Vec<Command>) -> Result<(), Failure> {
+    if budgets.is_empty() {
+        return Ok(());
+    }
+    let posted = app.ledger.attend_in_turns(move |ledger| {
+        let machine = ledger.machine();
+        let large = budgets.iter().filter(|budget| machine.must_count_in_steps(budget));
+        if large.count() > MAX_COUNTED {
+            let reason = "a tenant with many holds sets at most 16 new budgets in one atomic batch; \
+                          set fewer, or without atomic";
+            return Some(Err(Failure::invalid("operations", reason)));
+        }
+        budgets.iter().all(|budget| ledger.prepare(budget)).then_some(Ok(()))
+    });
+    posted.answer().await?.value
 }
 
 /// What was done so long ago that only history knows it cannot be done together with anything.

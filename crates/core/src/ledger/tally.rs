@@ -1,0 +1,244 @@
+//! Counting what a subtree uses, a bounded step at a time, for a budget of a tenant with many holds.
+//!
+//! A count follows what happens between its steps: a hold that was counted and changes is taken off and
+//! counted again later. So a finished count is what one look at all holds comes to. It is no part of
+//! the state: no image and no digest has it, and whether there is one never matters to a decision.
+
+use std::collections::BTreeSet;
+
+use super::command::{BudgetTerms, BudgetUnit, Command};
+use super::id::{AccountNo, HoldNo, Name};
+use super::state::Ledger;
+use crate::time::Timestamp;
+
+/// Holds that one decision may look at. A tenant with more is counted in steps.
+pub const MAX_COUNTED_AT_ONCE: usize = 1024;
+/// Holds that one step looks at, besides those that changed since the step before.
+pub const COUNT_STEP: usize = 4096;
+/// Counts that are under way or wait to be used.
+const MAX_TALLIES: usize = 64;
+/// A count that was not continued while so many others were is forgotten when its place is needed.
+const STALE_AFTER: u64 = 256;
+/// Changes that a count keeps up with between two steps. One that is not continued is forgotten.
+const MAX_TOUCHED: usize = 65_536;
+
+/// What a count is of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    account: AccountNo,
+    unit: BudgetUnit,
+    /// Draws count from here on.
+    start: Timestamp,
+}
+
+/// A count under way.
+#[derive(Clone, Debug)]
+struct Tally {
+    of: Counted,
+    tenant: AccountNo,
+    /// The hold to be looked at next; none when all were.
+    next: Option<HoldNo>,
+    /// Which holds the sums contain, by number.
+    counted: Vec<u64>,
+    spent: i128,
+    held: i128,
+    /// Holds that are new or have changed: the sums do not contain them.
+    touched: BTreeSet<HoldNo>,
+    /// When it was continued last, in requests for counts.
+    continued: u64,
+}
+
+/// The counts under way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tallies {
+    all: Vec<Tally>,
+    /// How often a count was asked for.
+    asked: u64,
+    /// Accounts whose budgets the current group has set.
+    set: Vec<AccountNo>,
+}
+
+impl Tallies {
+    /// Whether nothing has to be followed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// A budget of an account was set. What was counted for it is not needed any more, or only by the
+    /// rest of a group.
+    pub(super) fn note_set(&mut self, account: AccountNo, in_group: bool) {
+        if in_group {
+            self.set.push(account);
+        } else {
+            self.all.retain(|tally| tally.of.account != account);
+        }
+    }
+
+    /// A group has happened, or was taken back.
+    pub(super) fn end_group(&mut self, happened: bool) {
+        for account in std::mem::take(&mut self.set) {
+            if happened {
+                self.note_set(account, false);
+            }
+        }
+    }
+
+    /// Makes room for one more. Says whether there is any.
+    fn make_room(&mut self) -> bool {
+        if self.all.len() >= MAX_TALLIES {
+            let asked = self.asked;
+            let stale = |tally: &Tally| tally.continued + STALE_AFTER < asked;
+            match self.all.iter().position(stale) {
+                Some(at) => drop(self.all.swap_remove(at)),
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Tally {
+    fn contains(&self, hold: HoldNo) -> bool {
+        let word = self.counted.get(hold.0 as usize / 64).copied().unwrap_or(0);
+        word >> (hold.0 % 64) & 1 == 1
+    }
+
+    fn note(&mut self, hold: HoldNo, contained: bool) {
+        let place = hold.0 as usize / 64;
+        if place >= self.counted.len() {
+            self.counted.resize(place + 1, 0);
+        }
+        let bit = 1 << (hold.0 % 64);
+        if contained {
+            self.counted[place] |= bit;
+        } else {
+            self.counted[place] &= !bit;
+        }
+    }
+
+    /// What a hold adds.
+    fn share_of(&self, ledger: &Ledger, hold: HoldNo) -> Option<(i128, i128)> {
+        #[cfg(test)]
+        super::budget::tests::LOOKED_AT.set(super::budget::tests::LOOKED_AT.get() + 1);
+        let hold = ledger.hold(hold)?;
+        let below = ledger.is_at_or_below(hold.account, self.of.account);
+        below.then(|| hold.usage_since(self.of.start, self.of.unit))
+    }
+
+    /// Adds a hold to the sums, or takes it off.
+    fn count(&mut self, ledger: &Ledger, hold: HoldNo, sign: i128) {
+        if let Some((spent, held)) = self.share_of(ledger, hold) {
+            self.spent += sign * spent;
+            self.held += sign * held;
+        }
+        self.note(hold, sign > 0);
+    }
+
+    /// Counts what has changed, and some of what was never looked at.
+    fn go_on(&mut self, ledger: &Ledger) {
+        for hold in std::mem::take(&mut self.touched) {
+            // A number may have become another tenant's, or be free.
+            let own = ledger.hold(hold).map(|found| ledger.account(found.account).tenant);
+            if own == Some(self.tenant) {
+                self.count(ledger, hold, 1);
+            }
+        }
+        for _ in 0..COUNT_STEP {
+            let Some(hold) = self.next else { return };
+            self.next = ledger.holdings.behind(hold);
+            if !self.contains(hold) {
+                self.count(ledger, hold, 1);
+            }
+        }
+    }
+}
+
+impl Ledger {
+    /// Whether a command needs a count that takes several steps.
+    pub fn must_count_in_steps(&self, command: &Command) -> bool {
+        let Command::SetBudget { path, budget, terms } = command else { return false };
+        self.find_account(path).is_some_and(|account| {
+            let tenant = self.account(account).tenant;
+            self.holdings.count(tenant) > MAX_COUNTED_AT_ONCE
+                && self.must_count(account, budget, terms)
+        })
+    }
+
+    /// Counts some of what a budget needs to be set. Says whether that is all.
+    pub(super) fn count_some(&mut self, now: Timestamp, path: &Name, terms: &BudgetTerms) -> bool {
+        let Some(account) = self.find_account(path) else { return true };
+        let tenant = self.account(account).tenant;
+        let of = Counted { account, unit: terms.unit, start: terms.period_of(now).0 };
+        self.tallies.asked += 1;
+        let present = self.tallies.all.iter().position(|tally| tally.of == of);
+        let mut tally = match present {
+            Some(at) => self.tallies.all.swap_remove(at),
+            None if self.tallies.make_room() => Tally {
+                of,
+                tenant,
+                next: self.holdings.first(tenant),
+                counted: Vec::new(),
+                spent: 0,
+                held: 0,
+                touched: BTreeSet::new(),
+                continued: 0,
+            },
+            None => return false,
+        };
+        tally.go_on(self);
+        tally.continued = self.tallies.asked;
+        let done = tally.next.is_none();
+        self.tallies.all.push(tally);
+        done
+    }
+
+    /// What a finished count comes to: spent and held.
+    pub(super) fn counted(
+        &self,
+        now: Timestamp,
+        account: AccountNo,
+        terms: &BudgetTerms,
+    ) -> Option<(i128, i128)> {
+        let of = Counted { account, unit: terms.unit, start: terms.period_of(now).0 };
+        let finished = |tally: &&Tally| tally.of == of && tally.next.is_none();
+        let tally = self.tallies.all.iter().find(finished)?;
+        let changed = tally.touched.iter().filter_map(|hold| tally.share_of(self, *hold));
+        let sums = (tally.spent, tally.held);
+        Some(changed.fold(sums, |sums, share| (sums.0 + share.0, sums.1 + share.1)))
+    }
+
+    /// A hold is about to change: counts that contain it count it again.
+    pub(super) fn touch_tallies(&mut self, hold: HoldNo) {
+        if self.tallies.is_empty() {
+            return;
+        }
+        let mut tallies = std::mem::take(&mut self.tallies.all);
+        for tally in &mut tallies {
+            if tally.contains(hold) {
+                tally.count(self, hold, -1);
+                tally.touched.insert(hold);
+            }
+        }
+        tallies.retain(|tally| tally.touched.len() <= MAX_TOUCHED);
+        self.tallies.all = tallies;
+    }
+
+    /// A hold of a tenant is new.
+    pub(super) fn enter_tallies(&mut self, tenant: AccountNo, hold: HoldNo) {
+        for tally in self.tallies.all.iter_mut().filter(|tally| tally.tenant == tenant) {
+            tally.touched.insert(hold);
+        }
+    }
+
+    /// A hold is about to be forgotten.
+    pub(super) fn leave_tallies(&mut self, hold: HoldNo) {
+        if self.tallies.is_empty() {
+            return;
+        }
+        self.touch_tallies(hold);
+        let behind = self.holdings.behind(hold);
+        for tally in self.tallies.all.iter_mut().filter(|tally| tally.next == Some(hold)) {
+            tally.next = behind;
+        }
+    }
+}
