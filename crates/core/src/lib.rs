@@ -21,4 +21,5 @@ pub mod ledger;
 pub mod machine;
 pub mod message;
 mod name_hash;
+mod shared_map;
 pub mod time;

@@ -37,6 +37,8 @@ enum Kind {
         id: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tenant: Option<String>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_platform: bool,
     },
     PriceSet {
         gpu_type: String,
@@ -139,9 +141,11 @@ impl StoredEvent {
                 Kind::OrgAssigned { org: org.to_string(), shard: *shard }
             }
             Event::KeyCreated { id, key } => Kind::KeyCreated(Box::new(store_key(id, key))),
-            Event::KeyRevoked { id, tenant } => {
-                Kind::KeyRevoked { id: id.to_string(), tenant: text(tenant.as_ref()) }
-            }
+            Event::KeyRevoked { id, tenant, by_platform } => Kind::KeyRevoked {
+                id: id.to_string(),
+                tenant: text(tenant.as_ref()),
+                by_platform: *by_platform,
+            },
             Event::PriceSet { gpu_type, region, per_gpu_hour, effective_at } => Kind::PriceSet {
                 gpu_type: gpu_type.to_string(),
                 region: text(region.as_ref()),
@@ -193,8 +197,8 @@ impl StoredEvent {
                 let (id, key) = read_key(*stored)?;
                 Event::KeyCreated { id, key: Box::new(key) }
             }
-            Kind::KeyRevoked { id, tenant } => {
-                Event::KeyRevoked { id: id.into(), tenant: name(tenant) }
+            Kind::KeyRevoked { id, tenant, by_platform } => {
+                Event::KeyRevoked { id: id.into(), tenant: name(tenant), by_platform }
             }
             Kind::PriceSet { gpu_type, region, micros, effective_ms } => Event::PriceSet {
                 gpu_type: gpu_type.into(),
@@ -369,11 +373,16 @@ mod tests {
             request,
         };
         let answer = |answer| told(answer, 0);
+        let revoked = |by_platform| Event::KeyRevoked {
+            id: "k".into(),
+            tenant: Some("acme".into()),
+            by_platform,
+        };
         vec![
             Event::RegionAdded { region: "eu".into() },
             Event::OrgAssigned { org: "acme".into(), shard: 2 },
             Event::KeyCreated { id: "k".into(), key: Box::new(key) },
-            Event::KeyRevoked { id: "k".into(), tenant: None },
+            Event::KeyRevoked { id: "k".into(), tenant: None, by_platform: false },
             Event::PriceSet {
                 gpu_type: "H100".into(),
                 region: None,
@@ -390,10 +399,11 @@ mod tests {
             answer(Err(Refusal::AlreadyExists)),
             Event::AnswersForgotten { answers: 8 },
             answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
-            Event::KeyRevoked { id: "k".into(), tenant: Some("acme".into()) },
+            revoked(false),
             told(Err(Refusal::AlreadyExists), 7),
             Event::AttemptSecretSet { secret: Secret([0xcd; 32]) },
             Event::KeyCreated { id: "k".into(), key: Box::new(issuing) },
+            revoked(true),
         ]
     }
 

@@ -71,8 +71,36 @@ async fn a_key_works_through_its_last_instant() {
     let key = made["key"].as_str().expect("shown once");
     server.advance(10).await;
     server.send("GET", "/v1/accounts/acme", Value::Null, key, &[]).await.expect(200);
-    server.advance(1).await;
+    let next = json!({ "now": "2020-01-01T00:00:10.001Z" });
+    server.call("POST", "/v1/clock", next).await.expect(200);
     server.send("GET", "/v1/accounts/acme", Value::Null, key, &[]).await.problem("unauthenticated");
+}
+
+#[tokio::test]
+async fn a_key_that_is_made_and_revoked_within_a_millisecond_works_no_more() {
+    // The manual clock stands still: all of it happens at one instant.
+    let mut server = Server::start();
+    server.tree().await;
+    let look = async |server: &Server, key: &str| {
+        server.send("GET", "/v1/accounts/acme", Value::Null, key, &[]).await.status
+    };
+    let mut ended = Vec::new();
+    for round in 0..3 {
+        let body = json!({ "id": format!("k{round}"), "role": "viewer", "scope": "acme",
+            "name": "n", "expires_at": "2020-01-01T00:00:00Z" });
+        let made = server.call("POST", "/v1/keys", body.clone()).await.expect(201);
+        let key = made["key"].as_str().expect("shown once").to_owned();
+        assert_eq!(look(&server, &key).await, 200, "through its last instant");
+        let path = format!("/v1/keys/k{round}");
+        server.call("DELETE", &path, Value::Null).await.expect(204);
+        assert_eq!(look(&server, &key).await, 401);
+        server.call("POST", "/v1/keys", body).await.problem("already_exists");
+        ended.push(key);
+    }
+    server.crash_and_restart(&["--clock", "manual"]);
+    for key in &ended {
+        assert_eq!(look(&server, key).await, 401);
+    }
 }
 
 #[tokio::test]
@@ -161,18 +189,33 @@ async fn ids_and_idempotency_keys_of_keys_belong_to_their_tenant() {
         async move { server.send("GET", "/v1/accounts", Value::Null, &secret, &[]).await.status }
     };
     assert_eq!((look(&secrets[0]).await, look(&secrets[1]).await), (401, 200));
-    // A repeat does not reach for the other one.
-    for admin in [&admins[0], &root] {
-        let again = server.send("DELETE", path, Value::Null, admin, &gone).await;
+    // A repeat does not reach for the other one, and what a tenant has asked for is no answer to a
+    // request that could mean the other one.
+    let of_acme = [("Idempotency-Key", "gone"), ("Bursar-Tenant", "acme")];
+    for (admin, headers) in [(&admins[0], &gone[..]), (&root, &of_acme[..])] {
+        let again = server.send("DELETE", path, Value::Null, admin, headers).await;
         assert!(again.is_replayed());
         again.expect(204);
     }
+    server.send("DELETE", path, Value::Null, &root, &gone).await.problem("ambiguous_id");
     assert_eq!(look(&secrets[1]).await, 200);
     server.send("DELETE", path, Value::Null, &admins[0], &[]).await.problem("not_found");
     let foreign = [("Bursar-Tenant", "acme")];
     server.send("DELETE", path, Value::Null, &root, &foreign).await.problem("not_found");
-    server.call("DELETE", path, Value::Null).await.expect(204);
+    // Said whose it is, the key that a tenant has used ends that one.
+    let of_umbra = [("Idempotency-Key", "gone"), ("Bursar-Tenant", "umbra")];
+    let ended = server.send("DELETE", path, Value::Null, &root, &of_umbra).await;
+    assert!(!ended.is_replayed(), "acme's deletion is not umbra's");
+    ended.expect(204);
     assert_eq!(look(&secrets[1]).await, 401);
+    // With none left the platform's own request is known again, also when a new one is there.
+    assert!(server.send("DELETE", path, Value::Null, &root, &gone).await.is_replayed());
+    let body = json!({ "id": "my-key", "role": "viewer", "scope": "zeta", "name": "n" });
+    server.open("zeta", "org").await;
+    let other = server.call("POST", "/v1/keys", body).await.expect(201)["key"].clone();
+    assert!(server.send("DELETE", path, Value::Null, &root, &gone).await.is_replayed());
+    assert_eq!(look(other.as_str().expect("shown once")).await, 200);
+    server.call("DELETE", path, Value::Null).await.expect(204);
 }
 
 #[tokio::test]

@@ -33,6 +33,8 @@ pub enum Command {
         id: Name,
         /// The tenant whose key it is; none for keys of the platform.
         tenant: Option<Name>,
+        /// Whether a key of the platform asks.
+        by_platform: bool,
     },
     /// Adds a version of a price.
     SetPrice {
@@ -58,7 +60,8 @@ pub enum Command {
         secret: Secret,
     },
     /// Fixes where a manual clock is to be moved, before it moves: under one key always to the same
-    /// instant, so that repeating the move changes nothing.
+    /// instant, so that repeating the move changes nothing. Also keeps at which instant the wall clock
+    /// was accepted.
     AimClock {
         /// The instant.
         target: Timestamp,

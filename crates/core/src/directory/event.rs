@@ -38,6 +38,8 @@ pub enum Event {
         /// The tenant whose key it is, or [`PLATFORM_KEYS`]. Absent in journals of when ids were
         /// unique over all tenants.
         tenant: Option<Name>,
+        /// Whether a key of the platform asked. False in journals of before this was noted.
+        by_platform: bool,
     },
     /// A version of a price was added.
     PriceSet {

@@ -2,7 +2,7 @@
 
 use super::command::{Accepted, Command, Refusal, Refused, Reply};
 use super::event::{Event, PLATFORM_KEYS};
-use super::price::PriceVersion;
+use super::price::Versions;
 use super::state::{ApiKey, Class, Directory, KeptAnswer};
 use crate::digest::Digest;
 use crate::ledger::command::Envelope;
@@ -15,6 +15,12 @@ const ANSWER_TTL_MS: i64 = 7 * 24 * 3_600_000;
 /// Forgetting happens in steps of a minute, so that it costs one record for many answers.
 const STEP_MS: i64 = 60_000;
 const MOST_AT_ONCE: usize = 1024;
+/// The most prices: pairs of a GPU type and a region.
+const MAX_PRICES: usize = 4096;
+/// The most versions of one price.
+const MAX_PRICE_VERSIONS: usize = 10_000;
+/// The most priority classes.
+const MAX_CLASSES: usize = 256;
 
 const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
 
@@ -54,15 +60,15 @@ impl Machine for Directory {
         self.now = self.now.max(at);
         match event {
             Event::RegionAdded { region } => {
-                self.regions.insert(region.clone());
+                self.regions.insert(region.clone(), ());
             }
             Event::OrgAssigned { org, shard } => {
                 self.shards.insert(org.clone(), *shard);
             }
             Event::KeyCreated { id, key } => {
-                self.keys.insert((id.clone(), key.tenant()), (**key).clone());
+                self.keys.add(id, key, at);
             }
-            Event::KeyRevoked { id, tenant } => {
+            Event::KeyRevoked { id, tenant, by_platform } => {
                 let tenants = match tenant {
                     Some(tenant) if tenant == PLATFORM_KEYS => vec![None],
                     Some(tenant) => vec![Some(tenant.clone())],
@@ -70,15 +76,14 @@ impl Machine for Directory {
                     None => self.keys_named(id).map(ApiKey::tenant).collect(),
                 };
                 for tenant in tenants {
-                    let name = (id.clone(), tenant);
-                    self.keys.remove(&name);
-                    self.revoked.insert(name);
+                    self.keys.end(id, tenant.as_ref(), *by_platform);
                 }
             }
             Event::PriceSet { gpu_type, region, per_gpu_hour, effective_at } => {
-                let versions = self.prices.entry((gpu_type.clone(), region.clone())).or_default();
-                let (per_gpu_hour, effective_at) = (*per_gpu_hour, *effective_at);
-                versions.push(PriceVersion { per_gpu_hour, effective_at });
+                let price = (gpu_type.clone(), region.clone());
+                let mut versions = self.prices.get(&price).cloned().unwrap_or_default();
+                versions.insert((*effective_at, next_version(&versions)), *per_gpu_hour);
+                self.prices.insert(price, versions);
             }
             Event::ClassSet { name, class } => {
                 self.classes.insert(name.clone(), (**class).clone());
@@ -98,10 +103,14 @@ impl Machine for Directory {
                 let (fingerprint, request) = (*fingerprint, *request);
                 let kept = KeptAnswer { fingerprint, answer: (**answer).clone(), request };
                 self.answers.insert(*key, kept);
-                self.aging.push_back((at, *key));
+                self.aging.insert(self.answers_so_far, (at, *key));
+                self.answers_so_far += 1;
             }
             Event::AnswersForgotten { answers } => {
-                for (_, key) in self.aging.drain(..*answers as usize) {
+                for _ in 0..*answers {
+                    let Some((number, (_, key))) = self.aging.iter().next() else { break };
+                    let (number, key) = (*number, *key);
+                    self.aging.remove(&number);
                     self.answers.remove(&key);
                 }
             }
@@ -113,7 +122,8 @@ impl Machine for Directory {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let due = self.aging.front()?.0.millis() + ANSWER_TTL_MS + 1;
+        let (_, (answered_at, _)) = self.aging.iter().next()?;
+        let due = answered_at.millis() + ANSWER_TTL_MS + 1;
         let past_minute = due.rem_euclid(STEP_MS);
         let deadline = due + (STEP_MS - past_minute) % STEP_MS;
         // An answer that would be kept beyond the end of time is never forgotten.
@@ -122,7 +132,8 @@ impl Machine for Directory {
 
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Event>) {
         let kept_from = now.plus_millis(-ANSWER_TTL_MS);
-        let due = self.aging.iter().take(MOST_AT_ONCE).take_while(|(at, _)| *at < kept_from);
+        let due = self.aging.iter().take(MOST_AT_ONCE);
+        let due = due.take_while(|(_, (at, _))| *at < kept_from);
         let answers = u32::try_from(due.count()).unwrap_or(u32::MAX);
         events.push(Event::AnswersForgotten { answers });
     }
@@ -173,7 +184,7 @@ impl Directory {
     ) -> Result<Reply, Refusal> {
         match command {
             Command::AddRegion { region } => {
-                if !self.regions.contains(region) {
+                if !self.regions.contains_key(region) {
                     events.push(Event::RegionAdded { region: region.clone() });
                 }
                 Ok(Reply::Done)
@@ -195,10 +206,11 @@ impl Directory {
             Command::CreateKey { id, key } => {
                 self.decide_create_key(now, envelope, id, key, events)
             }
-            Command::RevokeKey { id, tenant } => {
+            Command::RevokeKey { id, tenant, by_platform } => {
                 if self.key(id, tenant.as_deref()).is_some() {
-                    let tenant = tenant.clone().unwrap_or_else(|| PLATFORM_KEYS.into());
-                    events.push(Event::KeyRevoked { id: id.clone(), tenant: Some(tenant) });
+                    let tenant = Some(tenant.clone().unwrap_or_else(|| PLATFORM_KEYS.into()));
+                    let (id, by_platform) = (id.clone(), *by_platform);
+                    events.push(Event::KeyRevoked { id, tenant, by_platform });
                     Ok(Reply::Done)
                 } else {
                     Err(Refusal::NotFound)
@@ -207,14 +219,19 @@ impl Directory {
             Command::SetPrice { gpu_type, region, per_gpu_hour, effective_at } => {
                 let effective_at = effective_at.unwrap_or(now);
                 let present = self.prices.get(&(gpu_type.clone(), region.clone()));
-                let versions = present.map_or(0, Vec::len);
+                let room = present.is_some() || self.prices.len() < MAX_PRICES;
+                let reason = "there are as many prices as may be, 4096; set one that is there";
+                require(room, "gpu_type", reason)?;
+                let room = present.is_none_or(|versions| versions.len() < MAX_PRICE_VERSIONS);
+                let reason = "the price has as many versions as may be, 10000";
+                require(room, "per_gpu_hour", reason)?;
                 events.push(Event::PriceSet {
                     gpu_type: gpu_type.clone(),
                     region: region.clone(),
                     per_gpu_hour: *per_gpu_hour,
                     effective_at,
                 });
-                let version = u32::try_from(versions).unwrap_or(u32::MAX).saturating_add(1);
+                let version = present.map_or(1, next_version);
                 Ok(Reply::Price { version, effective_at })
             }
             Command::SetClass { name, class } => {
@@ -224,7 +241,10 @@ impl Directory {
                 };
                 let reason = "must be classes that are there and of a lower rank";
                 require(class.preempts.iter().all(lower), "preempts", reason)?;
-                if self.classes.get(name) != Some(class) {
+                let room = self.classes.contains_key(name) || self.classes.len() < MAX_CLASSES;
+                let reason = "there are as many classes as may be, 256; change one that is there";
+                require(room, "name", reason)?;
+                if self.classes.get(name) != Some(&**class) {
                     events.push(Event::ClassSet { name: name.clone(), class: class.clone() });
                 }
                 Ok(Reply::Done)
@@ -253,15 +273,27 @@ impl Directory {
                 Err(Refusal::AlreadyExists)
             };
         }
-        if self.revoked.contains(&(id.clone(), tenant)) {
+        if self.keys.was_used(id, tenant.as_ref()) {
             return Err(Refusal::AlreadyExists);
         }
+        let reason = match tenant {
+            Some(_) => {
+                "the tenant has 5000 keys, and no more may be; revoke some, or let them expire"
+            }
+            None => "the platform has 100000 keys, and no more may be; revoke some",
+        };
+        require(self.keys.has_room(tenant.as_ref(), now), "scope", reason)?;
         let mut key = key.clone();
         key.created_at = now;
         key.fingerprint = envelope.fingerprint;
         events.push(Event::KeyCreated { id: id.clone(), key: Box::new(key) });
         Ok(Reply::Key { id: id.clone(), created: true })
     }
+}
+
+/// The number of the version that comes after these.
+fn next_version(versions: &Versions) -> u32 {
+    u32::try_from(versions.len()).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 fn require(holds: bool, field: &'static str, reason: &'static str) -> Result<(), Refusal> {
@@ -284,7 +316,7 @@ impl Command {
                 require(is_valid_name(id), "id", NAME_FORM)?;
                 validate_key(key)
             }
-            Command::RevokeKey { id, tenant: _ } => require(is_valid_name(id), "id", NAME_FORM),
+            Command::RevokeKey { id, .. } => require(is_valid_name(id), "id", NAME_FORM),
             Command::SetPrice { gpu_type, region, per_gpu_hour: _, effective_at: _ } => {
                 require(is_valid_name(gpu_type), "gpu_type", NAME_FORM)?;
                 optional_name(region.as_ref(), "region")
@@ -321,183 +353,4 @@ fn validate_class(class: &Class) -> Result<(), Refusal> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::state::{Role, Secret};
-    use super::*;
-    use crate::credits::Credits;
-    use crate::machine::{advance, execute};
-
-    fn at(millis: i64) -> Timestamp {
-        Timestamp::from_millis(millis)
-    }
-
-    fn envelope(fingerprint: u128, key: Option<u128>) -> Envelope {
-        Envelope { actor: "test".into(), fingerprint, key, batch: None, request: 0 }
-    }
-
-    fn run(
-        directory: &mut Directory,
-        now: i64,
-        envelope: &Envelope,
-        command: &Command,
-    ) -> Result<Accepted, Refused> {
-        advance(directory, at(now), |_, _| {});
-        execute(directory, at(now), envelope, command, &mut Vec::new())
-    }
-
-    fn key_command(id: &str) -> Command {
-        let key = ApiKey {
-            secret_hash: [7; 32],
-            role: Role::Viewer,
-            scope: Some("acme".into()),
-            name: "ci".into(),
-            expires_at: None,
-            region: None,
-            node: None,
-            capabilities: Vec::new(),
-            created_at: Timestamp::MIN,
-            fingerprint: 0,
-        };
-        Command::CreateKey { id: id.into(), key: Box::new(key) }
-    }
-
-    fn revoke_command(id: &str, tenant: &str) -> Command {
-        Command::RevokeKey { id: id.into(), tenant: Some(tenant.into()) }
-    }
-
-    fn price(credits: i64, from: Option<i64>) -> Command {
-        Command::SetPrice {
-            gpu_type: "H100".into(),
-            region: None,
-            per_gpu_hour: Credits::from_whole(credits).expect("small"),
-            effective_at: from.map(at),
-        }
-    }
-
-    #[test]
-    fn a_key_is_made_once_and_its_id_is_never_given_out_again() {
-        let mut directory = Directory::new();
-        let first = run(&mut directory, 1, &envelope(1, None), &key_command("k"));
-        let made = Reply::Key { id: "k".into(), created: true };
-        assert_eq!(first.map(|accepted| accepted.reply), Ok(made));
-        let again = run(&mut directory, 2, &envelope(1, None), &key_command("k"));
-        let found = Reply::Key { id: "k".into(), created: false };
-        assert_eq!(again.map(|accepted| accepted.reply), Ok(found));
-        let other = run(&mut directory, 2, &envelope(2, None), &key_command("k"));
-        assert_eq!(other.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
-        run(&mut directory, 3, &envelope(3, None), &revoke_command("k", "acme"))
-            .expect("it is there");
-        assert!(directory.key("k", Some("acme")).is_none());
-        let reborn = run(&mut directory, 4, &envelope(1, None), &key_command("k"));
-        assert_eq!(reborn.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
-    }
-
-    #[test]
-    fn the_secret_of_attempts_is_set_once_and_never_shown() {
-        let mut directory = Directory::new();
-        let set = |byte| Command::SetAttemptSecret { secret: Secret([byte; 32]) };
-        for (now, byte) in [(5, 7), (6, 8)] {
-            run(&mut directory, now, &envelope(0, None), &set(byte)).expect("it is fine");
-            let known = directory.attempt_secret();
-            assert_eq!(known, Some((&Secret([7; 32]), at(5))));
-        }
-        assert!(!format!("{:?} {directory:?}", set(7)).contains("7, 7"));
-        assert_ne!(directory.digest(), Directory::new().digest());
-    }
-
-    #[test]
-    fn ids_of_keys_are_unique_per_tenant() {
-        let mut directory = Directory::new();
-        let scoped = |scope: Option<&str>| {
-            let Command::CreateKey { id, mut key } = key_command("k") else {
-                unreachable!("it makes a key")
-            };
-            key.scope = scope.map(Into::into);
-            Command::CreateKey { id, key }
-        };
-        for (print, scope) in [(1, Some("acme:nlp")), (2, Some("umbra")), (3, None)] {
-            let made = run(&mut directory, 1, &envelope(print, None), &scoped(scope));
-            let reply = Reply::Key { id: "k".into(), created: true };
-            assert_eq!(made.map(|accepted| accepted.reply), Ok(reply), "{scope:?}");
-        }
-        let taken = run(&mut directory, 2, &envelope(4, None), &scoped(Some("acme")));
-        assert_eq!(taken.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
-        assert_eq!(directory.keys_named("k").count(), 3);
-        run(&mut directory, 3, &envelope(5, None), &revoke_command("k", "acme")).expect("there");
-        assert!(directory.key("k", Some("acme")).is_none());
-        let everybody = Command::RevokeKey { id: "k".into(), tenant: None };
-        run(&mut directory, 3, &envelope(6, None), &everybody).expect("there");
-        assert!(directory.key("k", Some("umbra")).is_some());
-        assert_eq!(directory.keys_named("k").count(), 1);
-        let tenants: Vec<Option<&str>> =
-            directory.revoked_in("k").map(|tenant| tenant.map(Name::as_str)).collect();
-        assert_eq!(tenants, [None, Some("acme")]);
-        // As journals of before ids were unique per tenant have it.
-        directory.apply(at(4), &Event::KeyRevoked { id: "k".into(), tenant: None });
-        assert_eq!(directory.keys_named("k").count(), 0);
-    }
-
-    #[test]
-    fn the_latest_price_that_has_begun_counts_and_a_region_beats_the_general_one() {
-        let mut directory = Directory::new();
-        for (now, command) in
-            [(10, price(1, None)), (11, price(9, Some(100))), (12, price(2, None))]
-        {
-            run(&mut directory, now, &envelope(0, None), &command).expect("a valid price");
-        }
-        let whole = |credits: i64| Credits::from_whole(credits);
-        assert_eq!(directory.price("H100", "eu", at(9)), None);
-        assert_eq!(directory.price("H100", "eu", at(10)), whole(1));
-        assert_eq!(directory.price("H100", "eu", at(99)), whole(2));
-        assert_eq!(directory.price("H100", "eu", at(100)), whole(9));
-        let own = Command::SetPrice {
-            gpu_type: "H100".into(),
-            region: Some("eu".into()),
-            per_gpu_hour: whole(3).expect("small"),
-            effective_at: None,
-        };
-        run(&mut directory, 20, &envelope(0, None), &own).expect("a valid price");
-        assert_eq!(directory.price("H100", "eu", at(100)), whole(3));
-        assert_eq!(directory.price("H100", "us", at(100)), whole(9));
-        assert_eq!(directory.prices_at(at(100)).len(), 2);
-    }
-
-    #[test]
-    fn an_idempotency_key_has_one_effect_until_it_is_forgotten() {
-        let mut directory = Directory::new();
-        let keyed = envelope(5, Some(77));
-        let first = run(&mut directory, 1, &keyed, &price(1, None)).expect("valid");
-        assert!(!first.replayed);
-        let again = run(&mut directory, 2, &keyed, &price(1, None)).expect("kept");
-        assert_eq!((again.reply, again.replayed), (first.reply, true));
-        let reused = run(&mut directory, 2, &envelope(6, Some(77)), &price(2, None));
-        assert_eq!(reused.map_err(|r| r.refusal), Err(Refusal::IdempotencyKeyReused));
-        let later = ANSWER_TTL_MS + 2 * STEP_MS;
-        let fresh = run(&mut directory, later, &keyed, &price(1, None)).expect("valid");
-        assert!(!fresh.replayed);
-    }
-
-    #[test]
-    fn time_may_end_without_anything_being_due_for_ever() {
-        let mut directory = Directory::new();
-        let end = Timestamp::MAX.millis();
-        run(&mut directory, end, &envelope(5, Some(77)), &price(1, None)).expect("valid");
-        assert_eq!(directory.next_deadline(), None);
-        let again = run(&mut directory, end, &envelope(5, Some(77)), &price(1, None));
-        assert!(again.expect("kept").replayed);
-    }
-
-    #[test]
-    fn a_group_that_is_rolled_back_leaves_no_trace() {
-        let mut directory = Directory::new();
-        run(&mut directory, 1, &envelope(1, None), &key_command("k")).expect("valid");
-        let before = directory.digest();
-        directory.begin_group();
-        run(&mut directory, 2, &envelope(2, None), &price(4, None)).expect("valid");
-        run(&mut directory, 2, &envelope(2, None), &revoke_command("k", "acme"))
-            .expect("it is there");
-        assert_ne!(directory.digest(), before);
-        directory.rollback_group();
-        assert_eq!(directory.digest(), before);
-    }
-}
+mod tests;

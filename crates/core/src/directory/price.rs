@@ -3,6 +3,7 @@
 use super::state::Directory;
 use crate::credits::Credits;
 use crate::ledger::id::Name;
+use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
 /// One version of a price. Of several that count from the same instant the latest wins.
@@ -27,17 +28,21 @@ pub struct CurrentPrice {
     pub version: u32,
 }
 
+/// The versions of one price, by when they begin and their number, from 1.
+pub(super) type Versions = SharedMap<(Timestamp, u32), Credits>;
+
 /// The version that counts at an instant, and its number.
-fn current(versions: &[PriceVersion], at: Timestamp) -> Option<(PriceVersion, u32)> {
-    let counting = (1u32..).zip(versions).filter(|(_, version)| version.effective_at <= at);
-    counting.max_by_key(|(number, version)| (version.effective_at, *number)).map(|(n, v)| (*v, n))
+fn current(versions: &Versions, at: Timestamp) -> Option<(PriceVersion, u32)> {
+    let ((effective_at, number), per_gpu_hour) = versions.last_until(&(at, u32::MAX))?;
+    let (effective_at, per_gpu_hour) = (*effective_at, *per_gpu_hour);
+    Some((PriceVersion { per_gpu_hour, effective_at }, *number))
 }
 
 impl Directory {
     /// Every price that counts at an instant, by GPU type and region.
     pub fn prices_at(&self, at: Timestamp) -> Vec<CurrentPrice> {
         let mut prices = Vec::new();
-        for ((gpu_type, region), versions) in &self.prices {
+        for ((gpu_type, region), versions) in self.prices.iter() {
             if let Some((price, version)) = current(versions, at) {
                 let (gpu_type, region) = (gpu_type.clone(), region.clone());
                 prices.push(CurrentPrice { gpu_type, region, price, version });
@@ -48,8 +53,11 @@ impl Directory {
 
     /// The first instant after `at` at which a price that is known already begins to count.
     pub fn next_price_change(&self, at: Timestamp) -> Option<Timestamp> {
-        let versions = self.prices.values().flatten();
-        versions.map(|version| version.effective_at).filter(|effective| *effective > at).min()
+        // No price has the last number, so those that begin at `at` come before this.
+        let from = (at, u32::MAX);
+        let next =
+            |versions: &Versions| versions.from(&from).next().map(|((begins, _), _)| *begins);
+        self.prices.iter().filter_map(|(_, versions)| next(versions)).min()
     }
 
     /// The price of a GPU type in a region at an instant: the region's own, or the general one.

@@ -1,12 +1,14 @@
 //! The state of the directory.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use super::command::{Refusal, Reply};
-use super::price::PriceVersion;
+use super::key_ring::KeyRing;
+use super::price::Versions;
 use crate::digest::{Digest, Digester};
 use crate::ledger::id::Name;
 pub use crate::ledger::quota::Quota;
+use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
 /// What a key may do.
@@ -104,24 +106,23 @@ pub struct KeptAnswer {
     pub request: u128,
 }
 
-/// Keys, prices, classes, regions, quotas, shards.
+/// Keys, prices, classes, regions, quotas, shards. A copy shares what did not change.
 #[derive(Clone, Debug)]
 pub struct Directory {
     pub(super) now: Timestamp,
-    pub(super) regions: BTreeSet<Name>,
-    pub(super) shards: BTreeMap<Name, u16>,
-    /// By id and tenant; those of the platform have none.
-    pub(super) keys: BTreeMap<(Name, Option<Name>), ApiKey>,
-    /// Ids of ended keys: they are never given out again.
-    pub(super) revoked: BTreeSet<(Name, Option<Name>)>,
-    pub(super) prices: BTreeMap<(Name, Option<Name>), Vec<PriceVersion>>,
-    pub(super) classes: BTreeMap<Name, Class>,
-    pub(super) quotas: BTreeMap<(Name, Option<Name>), Quota>,
+    pub(super) regions: SharedMap<Name, ()>,
+    pub(super) shards: SharedMap<Name, u16>,
+    pub(super) keys: KeyRing,
+    pub(super) prices: SharedMap<(Name, Option<Name>), Versions>,
+    pub(super) classes: SharedMap<Name, Class>,
+    pub(super) quotas: SharedMap<(Name, Option<Name>), Quota>,
     /// The secret under which ids of attempts are written, and since when.
     pub(super) attempt_secret: Option<(Secret, Timestamp)>,
-    pub(super) answers: BTreeMap<u128, KeptAnswer>,
-    pub(super) aging: VecDeque<(Timestamp, u128)>,
-    /// The state before the current group. The whole of it: it is small, and groups are rare here.
+    pub(super) answers: SharedMap<u128, KeptAnswer>,
+    /// The kept answers in the order in which they were given, by a number that grows.
+    pub(super) aging: SharedMap<u64, (Timestamp, u128)>,
+    pub(super) answers_so_far: u64,
+    /// The state before the current group.
     pub(super) before_group: Option<Box<Directory>>,
 }
 
@@ -156,52 +157,54 @@ impl Directory {
     pub fn new() -> Directory {
         Directory {
             now: Timestamp::default(),
-            regions: BTreeSet::new(),
-            shards: BTreeMap::new(),
-            keys: BTreeMap::new(),
-            revoked: BTreeSet::new(),
-            prices: BTreeMap::new(),
-            classes: built_in_classes(),
-            quotas: BTreeMap::new(),
+            regions: SharedMap::default(),
+            shards: SharedMap::default(),
+            keys: KeyRing::default(),
+            prices: SharedMap::default(),
+            classes: built_in_classes().into_iter().collect(),
+            quotas: SharedMap::default(),
             attempt_secret: None,
-            answers: BTreeMap::new(),
-            aging: VecDeque::new(),
+            answers: SharedMap::default(),
+            aging: SharedMap::default(),
+            answers_so_far: 0,
             before_group: None,
         }
     }
 
     /// The regions, in order.
     pub fn regions(&self) -> impl Iterator<Item = &Name> {
-        self.regions.iter()
+        self.regions.iter().map(|(region, ())| region)
     }
 
     /// The shard of an org; the first one until it is told otherwise.
     pub fn shard(&self, org: &str) -> u16 {
-        self.shards.get(org).copied().unwrap_or(0)
+        self.shards.get(&org.into()).copied().unwrap_or(0)
     }
 
     /// A tenant's key that was not revoked. Whether it has expired is for the caller to see.
     pub fn key(&self, id: &str, tenant: Option<&str>) -> Option<&ApiKey> {
-        self.keys.get(&(id.into(), tenant.map(Name::from)))
+        self.keys.get(id, tenant)
     }
 
     /// The keys of all tenants with this id that were not revoked.
     pub fn keys_named(&self, id: &str) -> impl Iterator<Item = &ApiKey> {
-        let first = (Name::from(id), None);
-        let named = self.keys.range(first.clone()..);
-        named.take_while(move |((id, _), _)| *id == first.0).map(|(_, key)| key)
+        self.keys.named(id)
     }
 
-    /// The tenants in which a key with this id was revoked; none for the platform.
-    pub fn revoked_in(&self, id: &str) -> impl Iterator<Item = Option<&Name>> {
-        let first = (Name::from(id), None);
-        let named = self.revoked.range(first.clone()..);
-        named.take_while(move |(id, _)| *id == first.0).map(|(_, tenant)| tenant.as_ref())
+    /// The tenants, none for the platform, in which a key with this id ended, and whether a key of the
+    /// platform ended it.
+    pub fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&Name>, bool)> {
+        self.keys.ended_in(id)
     }
 
     /// All keys that were not revoked, by id.
-    pub fn keys(&self) -> impl DoubleEndedIterator<Item = (&Name, &ApiKey)> {
-        self.keys.iter().map(|((id, _), key)| (id, key))
+    pub fn keys(&self) -> impl Iterator<Item = (&Name, &ApiKey)> {
+        self.keys.iter()
+    }
+
+    /// The keys of a tenant that were not revoked, by id.
+    pub fn keys_of(&self, tenant: &str) -> impl Iterator<Item = (&Name, &ApiKey)> {
+        self.keys.of(tenant)
     }
 
     /// The secret under which ids of attempts are written, and since when.
@@ -211,13 +214,13 @@ impl Directory {
 
     /// A priority class.
     pub fn class(&self, name: &str) -> Option<&Class> {
-        self.classes.get(name)
+        self.classes.get(&name.into())
     }
 
     /// The classes whose jobs may be stopped for those of a class. `None`: every lower one, as it is
     /// with a built-in class until it is set anew.
     pub fn preempted_by(&self, name: &str) -> Option<&[Name]> {
-        let class = self.classes.get(name)?;
+        let class = self.classes.get(&name.into())?;
         (built_in_classes().get(name) != Some(class)).then_some(&class.preempts)
     }
 
@@ -233,7 +236,7 @@ impl Directory {
         let form = format!(
             "{:?}",
             (
-                (&self.regions, &self.shards, &self.keys, &self.revoked),
+                (&self.regions, &self.shards, &self.keys),
                 (&self.prices, &self.classes, &self.quotas, &self.answers, &self.aging),
             )
         );

@@ -10,7 +10,6 @@ use bursar_api::json::convert;
 use bursar_api::key::{Capability, CreateKey, Key};
 use bursar_api::list::{List, Page};
 use bursar_core::directory::{self, ApiKey, Command, Directory, Reply};
-use bursar_core::ledger::Envelope;
 use bursar_core::ledger::id::{Name, is_valid_name, is_valid_path};
 use bursar_core::time::Timestamp;
 
@@ -168,8 +167,11 @@ pub(super) async fn list(
     caller.principal.require("list_keys")?;
     let size = page_size(asked.limit)?;
     let current = app.directory.current();
+    let own = caller.principal.tenant().map(|tenant| current.keys_of(tenant));
+    let all = own.is_none().then(|| current.keys());
+    let keys = own.into_iter().flatten().chain(all.into_iter().flatten());
     let mut keys: Vec<(&Name, &ApiKey)> =
-        current.keys().filter(|(_, key)| covers(&caller, key.scope.as_ref())).collect();
+        keys.filter(|(_, key)| covers(&caller, key.scope.as_ref())).collect();
     let order = |(id, key): &(&Name, &ApiKey)| (key.created_at, (*id).clone(), key.tenant());
     keys.sort_by_key(|key| std::cmp::Reverse(order(key)));
     let first = match &asked.cursor {
@@ -205,43 +207,63 @@ pub(super) async fn revoke(
     let envelope = |tenant: Option<&str>| {
         tenant.map_or_else(|| of_platform.clone(), |tenant| envelope(&caller, tenant, &body))
     };
-    let tenant = match repeated(&known, &caller, &id, envelope) {
+    let is_answered =
+        |tenant: Option<&str>| known.answered(&envelope(tenant)).is_some_and(|kept| kept.is_ok());
+    let tenant = match ended_before(&known, &caller, &id, is_answered) {
         Some(tenant) => tenant,
-        None => {
-            let mut keys = known.keys_named(&id).filter(|key| {
-                let tenant = key.tenant();
-                let foreign =
-                    caller.tenant.as_ref().is_some_and(|own| Some(own) != tenant.as_ref());
-                !foreign && covers(&caller, key.scope.as_ref())
-            });
-            let key = keys.next().ok_or_else(|| Failure::not_found("key", &id))?;
-            let others: Vec<&ApiKey> = keys.collect();
-            // One of the platform comes first and is meant: no header could name it.
-            if key.scope.is_some() && !others.is_empty() {
-                let scopes = std::iter::once(&key).chain(&others);
-                return Err(ambiguous(&id, scopes.filter_map(|key| key.scope.as_ref())));
-            }
-            key.tenant()
-        }
+        None => meant(&known, &caller, &id, is_answered)?,
     };
     caller.principal.require("revoke_key")?;
     let envelope = envelope(tenant.as_deref());
-    let accepted = app.directory.submit(envelope, Command::RevokeKey { id, tenant }).await?;
+    let by_platform = caller.principal.is_of_platform();
+    let command = Command::RevokeKey { id, tenant, by_platform };
+    let accepted = app.directory.submit(envelope, command).await?;
     Ok(mark(StatusCode::NO_CONTENT.into_response(), accepted.replayed))
 }
 
 /// The tenant of a key that the same request has ended before: it is gone, and another tenant may
-/// have one with the same id by now. The directory knows the answer.
-fn repeated(
+/// have one with the same id by now. The directory knows the answer. A caller that could mean any
+/// tenant's is not answered with what a tenant has asked for itself.
+fn ended_before(
     known: &Directory,
     caller: &Caller,
     id: &Name,
-    envelope: impl Fn(Option<&str>) -> Envelope,
+    is_answered: impl Fn(Option<&str>) -> bool,
 ) -> Option<Option<Name>> {
-    let own = caller.principal.tenant();
-    let ended = known.revoked_in(id).map(|tenant| tenant.map(Name::as_str));
-    let mut ended = ended.filter(|tenant| own.is_none() || own == *tenant);
-    let tenant = ended
-        .find(|tenant| known.answered(&envelope(*tenant)).is_some_and(|answer| answer.is_ok()))?;
-    Some(tenant.map(Name::from))
+    if let Some(tenant) = caller.principal.tenant().or(caller.tenant.as_deref()) {
+        return is_answered(Some(tenant)).then(|| Some(tenant.into()));
+    }
+    let mut ended = known.ended_in(id).filter(|(_, by_platform)| *by_platform);
+    let (tenant, _) = ended.find(|(tenant, _)| is_answered(tenant.map(Name::as_str)))?;
+    Some(tenant.cloned())
+}
+
+/// The tenant of the key that a caller means. One that could mean any tenant's is asked which, where a
+/// tenant has ended one under the same idempotency key and another tenant has one.
+fn meant(
+    known: &Directory,
+    caller: &Caller,
+    id: &Name,
+    is_answered: impl Fn(Option<&str>) -> bool,
+) -> Result<Option<Name>, Failure> {
+    let mut keys = known.keys_named(id).filter(|key| {
+        let tenant = key.tenant();
+        let foreign = caller.tenant.as_ref().is_some_and(|own| Some(own) != tenant.as_ref());
+        !foreign && covers(caller, key.scope.as_ref())
+    });
+    let any = caller.principal.is_of_platform() && caller.tenant.is_none();
+    let mut ended = known.ended_in(id).filter(|_| any).map(|(tenant, _)| tenant);
+    let ended = ended.find(|tenant| is_answered(tenant.map(Name::as_str)));
+    let Some(key) = keys.next() else {
+        // Nothing else can be meant than what a tenant has asked for before under this key.
+        let ended = ended.ok_or_else(|| Failure::not_found("key", id))?;
+        return Ok(ended.cloned());
+    };
+    let others: Vec<&ApiKey> = keys.collect();
+    // One of the platform comes first and is meant: no header could name it.
+    if key.scope.is_some() && !(others.is_empty() && ended.is_none()) {
+        let scopes = std::iter::once(&key).chain(&others).filter_map(|key| key.scope.as_ref());
+        return Err(ambiguous(id, ended.flatten().into_iter().chain(scopes)));
+    }
+    Ok(key.tenant())
 }

@@ -1,0 +1,194 @@
+//! The API keys: those that are there, and the ids of those that were.
+//!
+//! A tenant has so many keys and no more. One that has expired gives its place to a new one. Ids of
+//! ended keys are not given out again; of each tenant the last ones are remembered. The secret of an
+//! ended key is gone with it, so it never proves another key of the same id.
+
+use std::sync::Arc;
+
+use super::state::ApiKey;
+use crate::ledger::id::Name;
+use crate::shared_map::SharedMap;
+use crate::time::Timestamp;
+
+/// The most keys of one tenant: each of its nodes may have one, and programs and people too.
+pub const MAX_TENANT_KEYS: usize = 5_000;
+/// The most keys of the platform.
+pub const MAX_PLATFORM_KEYS: usize = 100_000;
+/// Of so many ended keys of a tenant the ids are remembered, the latest ones.
+pub const MAX_ENDED_KEYS: usize = 10_000;
+
+/// A key's id, and the tenant in which it is unique; none for those of the platform.
+type KeyName = (Name, Option<Name>);
+
+#[derive(Copy, Clone, Debug)]
+struct Ended {
+    /// Whether a key of the platform ended it.
+    by_platform: bool,
+}
+
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    present: usize,
+    ended: usize,
+}
+
+/// The keys of all tenants.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KeyRing {
+    keys: SharedMap<KeyName, Arc<ApiKey>>,
+    /// The keys of each tenant.
+    owned: SharedMap<(Option<Name>, Name), ()>,
+    /// The keys of each tenant that expire, by when.
+    expiring: SharedMap<(Option<Name>, Timestamp, Name), ()>,
+    ended: SharedMap<KeyName, Ended>,
+    /// The ended keys of each tenant, in the order in which they ended.
+    ended_order: SharedMap<(Option<Name>, u64), Name>,
+    counts: SharedMap<Option<Name>, Counts>,
+    ended_so_far: u64,
+}
+
+/// The most keys of a tenant, or of the platform.
+fn most_of(tenant: Option<&Name>) -> usize {
+    if tenant.is_some() { MAX_TENANT_KEYS } else { MAX_PLATFORM_KEYS }
+}
+
+impl KeyRing {
+    pub(super) fn get(&self, id: &str, tenant: Option<&str>) -> Option<&ApiKey> {
+        self.keys.get(&(id.into(), tenant.map(Name::from))).map(|key| &**key)
+    }
+
+    /// The keys of all tenants with an id.
+    pub(super) fn named(&self, id: &str) -> impl Iterator<Item = &ApiKey> {
+        let first = (Name::from(id), None);
+        let named = self.keys.from(&first);
+        named.take_while(move |((id, _), _)| *id == first.0).map(|(_, key)| &**key)
+    }
+
+    /// All keys, by id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Name, &ApiKey)> {
+        self.keys.iter().map(|((id, _), key)| (id, &**key))
+    }
+
+    /// The keys of a tenant, by id.
+    pub(super) fn of(&self, tenant: &str) -> impl Iterator<Item = (&Name, &ApiKey)> {
+        let tenant = Some(Name::from(tenant));
+        let owned = self.owned.from(&(tenant.clone(), Name::default()));
+        let owned = owned.map(|(name, ())| name).take_while(move |(of, _)| *of == tenant);
+        owned.filter_map(|(of, id)| Some((id, &**self.keys.get(&(id.clone(), of.clone()))?)))
+    }
+
+    /// The tenants in which a key with this id ended, and whether the platform ended it.
+    pub(super) fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&Name>, bool)> {
+        let first = (Name::from(id), None);
+        let named = self.ended.from(&first).take_while(move |((id, _), _)| *id == first.0);
+        named.map(|((_, tenant), ended)| (tenant.as_ref(), ended.by_platform))
+    }
+
+    /// Whether an id was given to a key that has ended.
+    pub(super) fn was_used(&self, id: &Name, tenant: Option<&Name>) -> bool {
+        self.ended.contains_key(&(id.clone(), tenant.cloned()))
+    }
+
+    fn counts(&self, tenant: Option<&Name>) -> Counts {
+        self.counts.get(&tenant.cloned()).copied().unwrap_or_default()
+    }
+
+    fn count(&mut self, tenant: Option<&Name>, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts(tenant);
+        change(&mut counts);
+        if counts == Counts::default() {
+            self.counts.remove(&tenant.cloned());
+        } else {
+            self.counts.insert(tenant.cloned(), counts);
+        }
+    }
+
+    /// The key of a tenant that expired first, if one has.
+    fn expired(&self, tenant: Option<&Name>, now: Timestamp) -> Option<Name> {
+        let tenant = tenant.cloned();
+        let from = (tenant.clone(), Timestamp::MIN, Name::default());
+        let ((of, expires_at, id), ()) = self.expiring.from(&from).next()?;
+        (*of == tenant && *expires_at < now).then(|| id.clone())
+    }
+
+    /// Whether a tenant may have one more key.
+    pub(super) fn has_room(&self, tenant: Option<&Name>, now: Timestamp) -> bool {
+        self.counts(tenant).present < most_of(tenant) || self.expired(tenant, now).is_some()
+    }
+
+    /// Adds a key. Where all places are taken it gets that of one that has expired.
+    pub(super) fn add(&mut self, id: &Name, key: &ApiKey, now: Timestamp) {
+        let tenant = key.tenant();
+        if self.counts(tenant.as_ref()).present >= most_of(tenant.as_ref())
+            && let Some(expired) = self.expired(tenant.as_ref(), now)
+        {
+            self.end(&expired, tenant.as_ref(), false);
+        }
+        let before = self.keys.insert((id.clone(), tenant.clone()), Arc::new(key.clone()));
+        if let Some(end) = before.as_ref().and_then(|before| before.expires_at) {
+            self.expiring.remove(&(tenant.clone(), end, id.clone()));
+        }
+        if let Some(end) = key.expires_at {
+            self.expiring.insert((tenant.clone(), end, id.clone()), ());
+        }
+        self.owned.insert((tenant.clone(), id.clone()), ());
+        if before.is_none() {
+            self.count(tenant.as_ref(), |counts| counts.present += 1);
+        }
+    }
+
+    /// Ends a key, and remembers its id. The oldest that is remembered of the tenant may go for it.
+    pub(super) fn end(&mut self, id: &Name, tenant: Option<&Name>, by_platform: bool) {
+        let name = (id.clone(), tenant.cloned());
+        if let Some(key) = self.keys.remove(&name) {
+            if let Some(end) = key.expires_at {
+                self.expiring.remove(&(tenant.cloned(), end, id.clone()));
+            }
+            self.owned.remove(&(tenant.cloned(), id.clone()));
+            self.count(tenant, |counts| counts.present -= 1);
+        }
+        if self.ended.contains_key(&name) {
+            return;
+        }
+        let number = self.ended_so_far;
+        self.ended_so_far += 1;
+        self.ended.insert(name, Ended { by_platform });
+        self.ended_order.insert((tenant.cloned(), number), id.clone());
+        self.count(tenant, |counts| counts.ended += 1);
+        if self.counts(tenant).ended > MAX_ENDED_KEYS {
+            self.forget_oldest(tenant);
+        }
+    }
+
+    fn forget_oldest(&mut self, tenant: Option<&Name>) {
+        let mut ended = self.ended_order.from(&(tenant.cloned(), 0));
+        let oldest = ended.next().filter(|((of, _), _)| of.as_ref() == tenant);
+        let Some(((of, number), id)) = oldest.map(|(place, id)| (place.clone(), id.clone())) else {
+            return;
+        };
+        self.ended_order.remove(&(of.clone(), number));
+        self.ended.remove(&(id, of));
+        self.count(tenant, |counts| counts.ended -= 1);
+    }
+
+    /// How many nodes of the tables are not shared with another ring.
+    #[cfg(test)]
+    pub(super) fn unshared(&self, other: &KeyRing) -> usize {
+        self.keys.unshared(&other.keys)
+            + self.owned.unshared(&other.owned)
+            + self.expiring.unshared(&other.expiring)
+            + self.ended.unshared(&other.ended)
+            + self.ended_order.unshared(&other.ended_order)
+            + self.counts.unshared(&other.counts)
+    }
+
+    /// How many entries the tables have for a tenant: keys, and ids of ended ones.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        assert_eq!(self.keys.len(), self.owned.len());
+        assert_eq!(self.ended.len(), self.ended_order.len());
+        assert!(self.expiring.len() <= self.keys.len());
+        (self.keys.len(), self.ended.len())
+    }
+}
