@@ -1,8 +1,9 @@
 //! The cells of this server: one engine for each region, and the couriers between it and the ledger.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use bursar_api::Code;
@@ -29,8 +30,44 @@ pub const SHARD: u16 = 0;
 /// the other.
 const MAX_QUESTIONS: usize = 64;
 
-/// What a node was told last: the number of its agent's start, and a print of the orders.
-type Told = (u32, Vec<String>);
+/// What a node was told last: the number of its agent's start, and a hash of the orders.
+type Told = (u32, u64);
+
+/// Of so many nodes it is known what they were told. One that is not known may hear the same orders
+/// again at once.
+const MAX_TOLD: usize = 1 << 16;
+
+/// What each node was told last, so that a long poll answers at once only with news.
+#[derive(Default)]
+struct ToldNodes {
+    nodes: Mutex<BTreeMap<NodeKey, Told>>,
+    /// Orders name attempts of callers: none can choose two sets that look the same.
+    hasher: RandomState,
+}
+
+impl ToldNodes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeKey, Told>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a node is about to be told; says whether that is news to it.
+    fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
+        let mut told = self.lock();
+        let now = (incarnation, self.hasher.hash_one(orders));
+        let before = told.get(node).copied();
+        let news = before != Some(now);
+        if orders.is_empty() {
+            // The same as never having been told anything.
+            told.remove(node);
+            return false;
+        }
+        if before.is_none() && told.len() >= MAX_TOLD {
+            told.pop_first();
+        }
+        told.insert(node.clone(), now);
+        news
+    }
+}
 
 /// One region's cell.
 pub struct CellService {
@@ -44,16 +81,12 @@ pub struct CellService {
     pub journal: Arc<dyn Journal>,
     /// Changes whenever something became durable.
     moved: watch::Receiver<u64>,
-    /// What each node was told last, so that a long poll answers at once only with news.
-    told: Mutex<BTreeMap<NodeKey, Told>>,
+    told: ToldNodes,
     /// What the numbers of agents' starts are counted from: higher after each restore.
     incarnation_base: u32,
     engine: Engine<CellCodec>,
     copy: CellCopy,
-    /// One question at a time may have a copy of its own.
-    questions: Arc<tokio::sync::Semaphore>,
-    /// How many of them there are.
-    asked: Arc<AtomicUsize>,
+    questions: Questions,
     _follower: Follower,
 }
 
@@ -116,6 +149,40 @@ impl Drop for Asked {
     }
 }
 
+/// Questions about what would become of a cell: so many at once, and one at a time has a copy.
+struct Questions {
+    turns: Arc<tokio::sync::Semaphore>,
+    /// How many of them there are.
+    asked: Arc<AtomicUsize>,
+}
+
+impl Questions {
+    fn new() -> Questions {
+        Questions { turns: Arc::new(tokio::sync::Semaphore::new(1)), asked: Arc::default() }
+    }
+
+    /// Does the work of one question when its turn has come and what it needs is there. Its place is
+    /// free when the work is done; before the work begins, as soon as its caller is gone.
+    async fn answer<A: Send + 'static>(
+        &self,
+        ready: impl Future<Output = Result<(), Failure>>,
+        work: impl FnOnce() -> A + Send + 'static,
+    ) -> Result<A, Failure> {
+        let internal = |detail: String| Failure::new(Code::Internal, detail);
+        let asked = Asked::enter(&self.asked)?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = turn.map_err(|error| internal(error.to_string()))?;
+        ready.await?;
+        let work = move || {
+            // Kept until the work is done, even if the caller goes away meanwhile.
+            let _kept = (asked, turn);
+            work()
+        };
+        let answer = tokio::task::spawn_blocking(work).await;
+        answer.map_err(|error| internal(error.to_string()))
+    }
+}
+
 impl CellService {
     /// The cell under the number that the ledger gave it.
     pub fn new(
@@ -145,12 +212,11 @@ impl CellService {
             gateway: Gateway::new(engine.handle()),
             journal,
             moved,
-            told: Mutex::default(),
+            told: ToldNodes::default(),
             incarnation_base,
             engine,
             copy,
-            questions: Arc::new(tokio::sync::Semaphore::new(1)),
-            asked: Arc::default(),
+            questions: Questions::new(),
             _follower: follower,
         })
     }
@@ -162,22 +228,17 @@ impl CellService {
         questions: Vec<Q>,
         ask: impl Fn(&mut Cell, Q) -> A + Send + 'static,
     ) -> Result<Vec<A>, Failure> {
-        let internal = |detail: String| Failure::new(Code::Internal, detail);
-        let asked = Asked::enter(&self.asked)?;
-        let position = self.gateway.read(|_| ()).await?.position;
-        let turn = Arc::clone(&self.questions).acquire_owned().await;
-        let turn = turn.map_err(|error| internal(error.to_string()))?;
-        self.copy.reach(position).await?;
+        let ready = async {
+            let position = self.gateway.read(|_| ()).await?.position;
+            self.copy.reach(position).await
+        };
         let copy = self.copy.clone();
         let work = move || {
-            // The place is kept until the work is done, even if the caller goes away meanwhile.
-            let _kept = (asked, turn);
             let copy = copy.taken();
             let answers = questions.into_iter().map(|question| ask(&mut copy.clone(), question));
             answers.collect()
         };
-        let answers = tokio::task::spawn_blocking(work).await;
-        answers.map_err(|error| internal(error.to_string()))
+        self.questions.answer(ready, work).await
     }
 
     /// The number of an agent's start as the agent is told it. After a restore none is told a number
@@ -222,16 +283,12 @@ impl CellService {
 
     /// Notes what a node is about to be told; says whether that is news to it.
     pub fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = (incarnation, orders.to_vec());
-        let news = told.get(node).map_or(!orders.is_empty(), |before| *before != now);
-        told.insert(node.clone(), now);
-        news && !orders.is_empty()
+        self.told.is_news(node, incarnation, orders)
     }
 
     /// Forgets what a node was told that is gone.
     pub fn forget_told(&self, node: &NodeKey) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
+        self.told.lock().remove(node);
     }
 
     /// Starts the couriers between this cell and the ledger.
@@ -295,5 +352,79 @@ impl Cells {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "a courier panicked".to_owned(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_that_is_abandoned_gives_its_place_back_when_nothing_is_done_for_it() {
+        let questions = Arc::new(Questions::new());
+        let count = || questions.asked.load(Ordering::SeqCst);
+        let ready = || std::future::ready(Ok(()));
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (go, may_end) = channel::<()>();
+        let first = tokio::spawn({
+            let questions = Arc::clone(&questions);
+            async move {
+                let work = move || {
+                    begun.send(()).expect("it is waited for");
+                    may_end.recv().expect("it is let go");
+                };
+                questions.answer(std::future::ready(Ok(())), work).await
+            }
+        });
+        has_begun.await.expect("it works");
+        // As many as may wait for their turn, and one more.
+        let mut waiting: Vec<_> =
+            (1..MAX_QUESTIONS).map(|_| Box::pin(questions.answer(ready(), || ()))).collect();
+        for one in &mut waiting {
+            let look = |context: &mut Context<'_>| Poll::Ready(one.as_mut().poll(context));
+            assert!(std::future::poll_fn(look).await.is_pending());
+        }
+        assert_eq!(count(), MAX_QUESTIONS);
+        let refused = questions.answer(ready(), || ()).await;
+        assert_eq!(refused.err().map(|failure| failure.problem.code), Some(Code::Unavailable));
+        assert_eq!(count(), MAX_QUESTIONS, "one that is refused has no place");
+        drop(waiting);
+        assert_eq!(count(), 1, "those that only waited have left");
+        // What is worked on keeps its place, or callers that go away could start work without end.
+        first.abort();
+        assert!(first.await.is_err_and(|end| end.is_cancelled()));
+        assert_eq!(count(), 1);
+        go.send(()).expect("it listens");
+        questions.answer(ready(), || ()).await.expect("its turn comes");
+        assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn only_other_orders_are_news_and_a_node_without_orders_is_not_remembered() {
+        let told = ToldNodes::default();
+        let node = NodeKey::from("n1");
+        let orders = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (one, two) = (orders(&["start a"]), orders(&["start a", "stop b"]));
+        assert!(!told.is_news(&node, 1, &[]));
+        assert!(told.is_news(&node, 1, &one));
+        assert!(!told.is_news(&node, 1, &one));
+        assert!(told.is_news(&node, 1, &two));
+        assert!(told.is_news(&node, 2, &two), "another start of the agent knows nothing");
+        assert!(!told.is_news(&node, 2, &[]));
+        assert!(told.lock().is_empty());
+        assert!(told.is_news(&node, 2, &two), "they are there again");
+    }
+
+    #[test]
+    fn what_nodes_were_told_is_bounded() {
+        let told = ToldNodes::default();
+        let orders = ["start a".to_owned()];
+        for number in 0..MAX_TOLD + 100 {
+            assert!(told.is_news(&NodeKey::from(format!("n{number:06}")), 1, &orders));
+        }
+        assert_eq!(told.lock().len(), MAX_TOLD);
     }
 }

@@ -23,6 +23,15 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 async fn the_auditor_reads_a_journal_in_postgresql_and_finds_a_changed_record() {
     let postgres = aside(TestPostgres::start).await;
     let store = postgres.url();
+    // Nothing is there yet: the auditor says so, and makes nothing.
+    let nothing = verify(&store);
+    assert_eq!(nothing.status.code(), Some(1));
+    let words = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert!(words.contains("there is no store in this database"), "{words}");
+    postgres.sql(
+        "DO $$ BEGIN IF EXISTS (SELECT FROM pg_tables WHERE tablename LIKE 'bursar%') THEN
+           RAISE EXCEPTION 'a table was created'; END IF; END $$",
+    );
     let server = {
         let store = store.clone();
         aside(move || Server::on_postgres(&store)).await

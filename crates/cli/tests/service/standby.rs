@@ -143,6 +143,10 @@ async fn a_key_that_was_revoked_elsewhere_and_an_old_price_are_gone_after_fail_b
     first.send("GET", path, Value::Null, &key, &[]).await.expect(200);
     first.call("PUT", "/v1/prices/H100", price("2")).await.expect(200);
 
+    let stream = first.client.get(format!("{}/v1/events", first.url)).bearer_auth(ROOT_KEY);
+    let mut stream = stream.send().await.expect("the server is there");
+    assert_eq!(stream.status(), 200);
+
     first.signal("-STOP");
     assert_eq!(second.hear(), None, "the lead of the paused server ran out");
     let second = second.server;
@@ -154,6 +158,9 @@ async fn a_key_that_was_revoked_elsewhere_and_an_old_price_are_gone_after_fail_b
     late.problem("unavailable");
     // Once it has asked, it knows the leader.
     while first.until_status("/readyz", 503).await["owner"] != second.url.as_str() {}
+    // What happens is told elsewhere now: a stream must not wait here for what never comes.
+    let ended = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    tokio::time::timeout(PATIENCE, ended).await.expect("the stream ends");
 
     assert_eq!(second.terminate().code(), Some(0));
     first.until_status("/readyz", 200).await;

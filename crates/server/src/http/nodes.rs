@@ -286,7 +286,15 @@ pub(super) async fn delete(
         Begun::Answered(answer) => return Ok(answer),
         Begun::Open(once) => once,
     };
-    let removed = command(&app, &caller, &once, &id, |node| Command::RemoveNode { node });
+    let mut gone = None;
+    let removed = command(&app, &caller, &once, &id, |node| {
+        gone = Some(node.clone());
+        Command::RemoveNode { node }
+    });
     let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
+    if let Some(node) = gone.filter(|_| answer.is_ok()) {
+        // A name is one owner's in all regions.
+        app.cells.iter().for_each(|cell| cell.forget_told(&node));
+    }
     once.finish(answer).await
 }
