@@ -17,8 +17,8 @@ use crate::http::extract::Caller;
 use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::{self, Shape, Shown};
-pub(crate) use find::ambiguous;
-use find::{exists, find_in};
+use find::exists;
+pub(crate) use find::{ambiguous, find_in};
 pub use find::{find, only_forgotten};
 pub use recall::Recalled;
 

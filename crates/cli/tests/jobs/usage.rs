@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::agent::Agent;
 use crate::world::{H100, job, micros, price_of, priced, small, state, submit, verify};
 
 async fn report(server: &crate::server::Server, records: Value) -> Vec<Value> {
@@ -112,4 +113,57 @@ async fn usage_under_a_key_is_answered_as_it_was_the_first_time() {
     let charge = json!({ "account": "acme", "amount": "1" });
     let other = server.send("POST", "/v1/charges", charge, &server.root, &key).await;
     other.problem("idempotency_key_reused");
+}
+
+#[tokio::test]
+async fn usage_of_an_attempt_counts_for_that_attempt_alone() {
+    let server = priced(&[]).await;
+    let hold = json!({ "id": "h", "account": "acme:nlp", "amount": "5" });
+    server.call("POST", "/v1/holds", hold).await.expect(201);
+    submit(&server, small("j")).await;
+    report(&server, json!([{ "job": "j", "seq": 1, "gpu_ms_total": 60_000 }])).await;
+    let attempt = job(&server, "j").await["attempts"][0]["id"].clone();
+    let results = report(
+        &server,
+        json!([
+            { "job": "j", "attempt": "att_nobody", "seq": 2, "gpu_ms_total": 100_000 },
+            { "hold": "h", "attempt": attempt, "seq": 1, "amount_total": "1" },
+            { "job": "nobody", "attempt": attempt, "seq": 1, "gpu_ms_total": 1 },
+            { "job": "j", "attempt": attempt, "seq": 2, "gpu_ms_total": 70_000 },
+        ]),
+    )
+    .await;
+    let shown = |place: usize| (&results[place]["status"], &results[place]["body"]["code"]);
+    assert_eq!(shown(0), (&json!(404), &json!("not_found")));
+    assert_eq!(shown(1), (&json!(422), &json!("invalid_field")));
+    assert_eq!(shown(2), (&json!(404), &json!("not_found")));
+    assert_eq!(shown(3).0, 200);
+    assert_eq!(micros(&job(&server, "j").await["charged"]), price_of(H100, 70_000));
+    assert_eq!(server.get("/v1/holds/h").await["captured"], "0");
+    verify(&server);
+}
+
+#[tokio::test]
+async fn usage_of_an_attempt_that_is_over_is_not_charged_to_the_next() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    let first = job(&server, "j").await["attempts"][0]["id"].clone();
+    // The node is silent: the attempt is lost, and the job waits for another node, or runs elsewhere.
+    server.advance(120).await;
+    assert_eq!(job(&server, "j").await["attempts"][0]["end_reason"], "lost");
+    let of = |attempt: &Value, seq: u64| {
+        let record = json!({ "job": "j", "attempt": attempt, "seq": seq, "gpu_ms_total": 60_000 });
+        json!([record])
+    };
+    report(&server, json!([{ "job": "j", "seq": 1, "gpu_ms_total": 1_000 }])).await;
+    let attempts = job(&server, "j").await["attempts"].clone();
+    let second = attempts.as_array().and_then(|all| all.last()).expect("attempts")["id"].clone();
+    assert_ne!(first, second);
+    let late = report(&server, of(&first, 2)).await[0].clone();
+    assert_eq!((&late["status"], &late["body"]["code"]), (&json!(409), &json!("conflict")));
+    assert_eq!(report(&server, of(&second, 2)).await[0]["status"], 200);
+    verify(&server);
 }

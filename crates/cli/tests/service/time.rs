@@ -77,8 +77,18 @@ async fn a_clock_far_ahead_at_a_start_expires_nothing_until_it_is_accepted() {
     let viewer = server.key("viewer", "*").await;
     let denied = server.send("POST", "/v1/clock/accept", Value::Null, &viewer, &[]).await;
     assert_eq!(denied.status, 403, "{}", denied.body);
-    server.call("POST", "/v1/clock/accept", Value::Null).await.expect(200);
+    let key = [("Idempotency-Key", "looked")];
+    let path = "/v1/clock/accept";
+    let accepted = server.send("POST", path, Value::Null, &server.root, &key).await;
+    assert!(!accepted.is_replayed());
+    let accepted = accepted.expect(200);
     assert_eq!(available(&server).await, "0");
+    // A repeat is answered, and accepts nothing that came later.
+    let again = server.send("POST", path, Value::Null, &server.root, &key).await;
+    assert!(again.is_replayed());
+    assert_eq!(again.expect(200), accepted);
+    let other = json!({ "advance_seconds": 1 });
+    server.send("POST", path, other, &server.root, &key).await.problem("invalid_field");
     let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
     assert_eq!(ready["time"], Value::Null, "{ready}");
     server.until_metric("bursar_clock_expiry_waits", |waits| waits == 0.0).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use bursar_api::clock::{Clock, MoveClock};
+use bursar_api::hold::Release;
 use bursar_api::json::convert;
 use bursar_core::directory::{Command, Reply};
 use bursar_core::ledger::Envelope;
@@ -72,10 +73,32 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
 /// expires. To be sent by an operator who has looked at the clock.
 #[utoipa::path(post, path = "/v1/clock/accept", tag = "operations", operation_id = "accept_clock",
     responses((status = 200, description = "The instant that is believed", body = Clock)))]
-pub(super) async fn accept(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+pub(super) async fn accept(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body.clone())?;
     caller.principal.require("accept_clock")?;
-    let now = app.accept_clock(&caller.principal.id).await?;
-    Ok(json(StatusCode::OK, &Clock { now: time(now) }))
+    let _one_at_a_time = app.moving.lock().await;
+    let envelope = platform_envelope(&app, &caller, &body).await?;
+    // A repeat must not accept a later jump, which no operator has looked at.
+    let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
+    let accepted = match known {
+        Some(accepted) => accepted,
+        None => {
+            let target = app.accept_clock(&caller.principal.id).await?;
+            if envelope.key.is_none() {
+                return Ok(json(StatusCode::OK, &Clock { now: time(target) }));
+            }
+            // Afterwards, so that an answer that is kept is one of something that happened.
+            app.directory.submit(envelope, Command::AimClock { target }).await?
+        }
+    };
+    let Reply::Clock { target } = accepted.reply else {
+        unreachable!("an instant is answered with itself")
+    };
+    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
 }
 
 /// Where the clock is asked to go.

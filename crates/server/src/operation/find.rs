@@ -44,7 +44,7 @@ pub async fn find(
 }
 
 /// The same, by whoever has the ledger.
-pub(super) fn find_in(
+pub(crate) fn find_in(
     ledger: &Ledger,
     caller: &Caller,
     resource: Resource,
