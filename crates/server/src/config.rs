@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::limits::LimitOptions;
+use crate::logs::LogLimits;
 
 /// Where time comes from.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +86,8 @@ pub struct Config {
     pub limits: LimitOptions,
     /// How long a client may take.
     pub timeouts: Timeouts,
+    /// How much of the output of jobs is kept.
+    pub logs: LogLimits,
     /// Records between two snapshots at least; more when there is much to write.
     pub snapshot_every: u64,
     /// How far the wall clock may be ahead of the last record at a start. Beyond it no grant expires
@@ -118,6 +121,7 @@ impl Default for Config {
             otlp_endpoint: None,
             limits: LimitOptions::default(),
             timeouts: Timeouts::default(),
+            logs: LogLimits::default(),
             snapshot_every: 200_000,
             max_clock_gap_seconds: 7 * 24 * 3600,
             accept_clock: false,
@@ -206,6 +210,22 @@ impl Config {
                  report would end jobs",
             );
         }
+        let logs = &self.logs;
+        if logs.attempt_bytes == 0 || logs.node_rate == 0 || logs.node_burst < (1 << 20) {
+            return wrong(
+                "[logs] attempt_bytes and node_rate must not be 0, and node_burst at least 1048576, or \
+                 no output could be sent",
+            );
+        }
+        if logs.node_bytes < logs.attempt_bytes || logs.total_bytes < logs.attempt_bytes {
+            return wrong(
+                "[logs] node_bytes and total_bytes must be at least attempt_bytes, or no output of a \
+                 job would stay whole",
+            );
+        }
+        if logs.files < 8 {
+            return wrong("[logs] files must be at least 8");
+        }
         for region in self.region_names() {
             if !bursar_core::ledger::id::is_valid_name(&region) {
                 let reason = format!("`{region}` is not a name for a region");
@@ -260,6 +280,13 @@ mod tests {
         assert_eq!(rhythm(30, 90), Ok(()));
         assert!(rhythm(30, 89).is_err());
         assert!(rhythm(0, 90).is_err());
+        let logs = |change: fn(&mut LogLimits)| with(|config| change(&mut config.logs));
+        assert_eq!(logs(|logs| logs.total_bytes = logs.attempt_bytes), Ok(()));
+        assert!(logs(|logs| logs.total_bytes = logs.attempt_bytes - 1).is_err());
+        assert!(logs(|logs| logs.node_bytes = logs.attempt_bytes - 1).is_err());
+        assert!(logs(|logs| logs.files = 7).is_err());
+        assert!(logs(|logs| logs.node_burst = 1000).is_err());
+        assert!(logs(|logs| logs.attempt_bytes = 0).is_err());
     }
 
     #[test]

@@ -13,7 +13,9 @@ use bursar_core::ledger::price::Rate;
 
 use crate::app::App;
 use crate::attempt_ids::{AttemptIds, stored};
+use crate::auth::tenant_of;
 use crate::cells::SHARD;
+use crate::logs::TenantTag;
 use crate::problem::blocker;
 use crate::render::time;
 
@@ -262,8 +264,9 @@ pub(crate) fn submitted(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Opt
 
 /// Adds what agents had to say about the ends of attempts.
 pub(crate) fn add_messages(app: &App, job: &mut Job) {
+    let tenant = TenantTag::of(tenant_of(&job.account));
     for attempt in job.attempts.iter_mut().filter(|attempt| attempt.ended_at.is_some()) {
         let place = app.attempt_ids.read(&attempt.id);
-        attempt.message = place.and_then(|(cell, id)| app.logs.message(&stored(cell, id)));
+        attempt.message = place.and_then(|(cell, id)| app.logs.message(&stored(cell, id), tenant));
     }
 }

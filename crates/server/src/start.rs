@@ -41,7 +41,7 @@ use crate::http::front::Front;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::leader::{Candidate, Leader, Role};
 use crate::limits::{Limits, Load};
-use crate::logs::{LogLimits, LogStore};
+use crate::logs::LogStore;
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::shed::Shed;
@@ -612,7 +612,7 @@ impl Started {
             if let Some(leader) = &identity.leader {
                 tokio::spawn(end_streams(leader.role(), streams));
             }
-            let logs = LogStore::start(storage.logs.clone(), LogLimits::default());
+            let logs = LogStore::start(storage.logs.clone(), config.logs);
             let logs = logs.map_err(|error| StartError::Other(error.to_string()))?;
             let app = Arc::new(App {
                 ledger: ledger_gateway,

@@ -14,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::logs::LogStatus;
+
 /// Which route was asked for, and what came of it.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
@@ -77,6 +79,11 @@ pub struct Metrics {
     problems: Family<Refused, Counter>,
     in_flight: Gauge,
     only_waiting: Gauge,
+    log_bytes: Gauge,
+    log_files: Gauge,
+    log_no_room: Gauge,
+    log_pieces_refused: Gauge,
+    log_files_removed: Gauge,
     waiting: Family<Machine, Gauge>,
     batches: Family<Machine, Gauge>,
     records: Family<Machine, Gauge>,
@@ -136,6 +143,11 @@ impl Metrics {
             problems: Family::default(),
             in_flight: Gauge::default(),
             only_waiting: Gauge::default(),
+            log_bytes: Gauge::default(),
+            log_files: Gauge::default(),
+            log_no_room: Gauge::default(),
+            log_pieces_refused: Gauge::default(),
+            log_files_removed: Gauge::default(),
             waiting: Family::default(),
             batches: Family::default(),
             records: Family::default(),
@@ -183,6 +195,14 @@ impl Metrics {
         all.register("http_in_flight", "Requests being handled", self.in_flight.clone());
         let help = "Long polls, streams and reads that wait for a position";
         all.register("http_waiting", help, self.only_waiting.clone());
+        all.register("log_bytes", "Bytes of output of jobs that are kept", self.log_bytes.clone());
+        all.register("log_files", "Files of output of jobs", self.log_files.clone());
+        let help = "1 if no output of jobs is taken, because the file system has too little room";
+        all.register("log_no_room", help, self.log_no_room.clone());
+        let help = "Pieces of output that were not taken for lack of room, since the start";
+        all.register("log_pieces_refused", help, self.log_pieces_refused.clone());
+        let help = "Files of output that were removed for newer ones, since the start";
+        all.register("log_files_removed", help, self.log_files_removed.clone());
         all.register("mailbox_waiting", "Messages waiting for answers", self.waiting.clone());
         all.register("nodes", "Nodes that are registered", self.nodes.clone());
         all.register("nodes_ready", "Nodes that take work", self.nodes_ready.clone());
@@ -366,6 +386,16 @@ impl Metrics {
     /// Notes how many requests only wait.
     pub fn only_waiting(&self, count: usize) {
         self.only_waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// How much output of jobs is kept.
+    pub fn logs(&self, logs: LogStatus) {
+        let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        self.log_bytes.set(shown(logs.bytes));
+        self.log_files.set(shown(logs.files));
+        self.log_no_room.set(i64::from(logs.no_room));
+        self.log_pieces_refused.set(shown(logs.refused));
+        self.log_files_removed.set(shown(logs.removed));
     }
 
     /// Everything, in the text form that Prometheus reads.

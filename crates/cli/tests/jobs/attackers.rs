@@ -283,3 +283,32 @@ async fn types_that_tenants_make_up_are_no_metrics() {
         assert_eq!(text.contains(&format!("gpu_type=\"{gpu_type}")), named, "{gpu_type}: {text}");
     }
 }
+
+#[tokio::test]
+async fn without_room_for_output_agents_keep_it_and_everything_else_goes_on() {
+    // No file system has this much free.
+    let lines = "[logs]\nmin_free_bytes = 4611686018427387904\n";
+    let server = Server::configured(lines, &["--clock", "manual"]);
+    furnish(&server).await;
+    let mut node = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("a")).await;
+    node.beat(&server).await;
+    let attempt = node.attempt_of("a");
+    let chunk = json!({ "incarnation": 1, "attempt": attempt, "offset": 0, "data": "eHh4" });
+    let refused = server.call("POST", "/v1/nodes/n1/logs", chunk).await;
+    assert!(refused.headers.contains_key("retry-after"));
+    let refused = refused.problem("storage_full");
+    assert!(refused["detail"].as_str().is_some_and(|said| said.contains("keep it")), "{refused}");
+    // A reader sees why nothing is there, and an operator sees it too.
+    let read = server.call("GET", "/v1/jobs/a/logs", Value::Null).await;
+    assert!(read.body.to_string().contains("too little room"), "{}", read.body);
+    let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
+    assert!(ready["logs"].as_str().is_some_and(|said| said.contains("make room")), "{ready}");
+    server.until_metric("bursar_log_no_room", |value| value == 1.0).await;
+    server.until_metric("bursar_log_pieces_refused", |value| value >= 1.0).await;
+    // Reports, meters and money go on.
+    node.run(&server, 60).await;
+    node.finish(&server, "a", 0).await;
+    assert_eq!(state(&server, "a").await, "succeeded");
+    verify(&server);
+}

@@ -21,8 +21,9 @@ use super::extract::{Caller, Path, Tree};
 use super::node_names::{Resolve, owned};
 use crate::app::App;
 use crate::attempt_ids::{read_stored, stored};
+use crate::auth::tenant_of;
 use crate::cells::CellService;
-use crate::logs::{LogError, MAX_PIECE_BYTES, NodeTag, Output};
+use crate::logs::{FULL_RETRY_SECONDS, LogError, MAX_PIECE_BYTES, NodeTag, Output, TenantTag};
 use crate::problem::Failure;
 
 /// Attempts of a cell by the ids that an agent says.
@@ -56,6 +57,15 @@ pub(super) async fn known_attempts<'a>(
     Ok(known)
 }
 
+/// A node's part in an attempt.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Part {
+    /// The place of the node among those of the attempt.
+    rank: u32,
+    /// Whose job it is.
+    tenant: TenantTag,
+}
+
 /// The place of a node, by its name with its owner, among those that an attempt has or had.
 pub(super) fn rank_in(
     ledger: &Ledger,
@@ -70,35 +80,41 @@ pub(super) fn rank_in(
     u32::try_from(rank).ok()
 }
 
-/// Those of some attempts in which a node has or had a part, and its place there.
-pub(super) async fn ranks(
+/// Those of some attempts in which a node has or had a part, and which.
+pub(super) async fn parts(
     app: &App,
     cell: &CellService,
     node: &NodeKey,
     attempts: Vec<AttemptId>,
-) -> Result<BTreeMap<AttemptId, u32>, Failure> {
+) -> Result<BTreeMap<AttemptId, Part>, Failure> {
     if attempts.is_empty() {
         return Ok(BTreeMap::new());
     }
     let (own, asked) = (node.clone(), attempts.clone());
     // The cell knows what is not over, the ledger what is.
     let look = move |all: &Cell| {
-        let ranked = asked.into_iter().filter_map(|id| Some((id, all.rank_of(id, &own)?)));
-        ranked.collect::<BTreeMap<_, _>>()
+        let parts = asked.into_iter().filter_map(|id| {
+            let tenant = TenantTag::of(tenant_of(&all.job_spec(id.job)?.account));
+            Some((id, Part { rank: all.rank_of(id, &own)?, tenant }))
+        });
+        parts.collect::<BTreeMap<_, _>>()
     };
-    let mut ranks = cell.gateway.read(look).await?.value;
+    let mut parts = cell.gateway.read(look).await?.value;
     let rest: Vec<AttemptId> =
-        attempts.into_iter().filter(|attempt| !ranks.contains_key(attempt)).collect();
+        attempts.into_iter().filter(|attempt| !parts.contains_key(attempt)).collect();
     if !rest.is_empty() {
         let (number, full) = (cell.number, node.full());
         let look = move |ledger: &Ledger| {
-            let ranked = rest.into_iter();
-            let ranked = ranked.filter_map(|id| Some((id, rank_in(ledger, number, id, &full)?)));
-            ranked.collect::<Vec<_>>()
+            let parts = rest.into_iter().filter_map(|id| {
+                let account = ledger.job(JobNo::of_cell(id.job))?.order.account;
+                let tenant = TenantTag::of(tenant_of(&ledger.account(account).path));
+                Some((id, Part { rank: rank_in(ledger, number, id, &full)?, tenant }))
+            });
+            parts.collect::<Vec<_>>()
         };
-        ranks.extend(app.ledger.read(look).await?.value);
+        parts.extend(app.ledger.read(look).await?.value);
     }
-    Ok(ranks)
+    Ok(parts)
 }
 
 /// The attempts of a report of which something is to be kept beside what the cell keeps.
@@ -114,21 +130,22 @@ pub(super) fn keep_words(
     cell: &CellService,
     node: &NodeKey,
     (beat, known): (&Heartbeat, &Known),
-    ranks: &BTreeMap<AttemptId, u32>,
+    parts: &BTreeMap<AttemptId, Part>,
 ) {
-    let tag = NodeTag::of(&cell.region, node);
+    let node = NodeTag::of(&cell.region, node);
     for said in &beat.attempts {
         let attempt = known.get(&said.id).copied();
-        let Some((attempt, rank)) = attempt.and_then(|id| Some((id, *ranks.get(&id)?))) else {
+        let Some((attempt, part)) = attempt.and_then(|id| Some((id, *parts.get(&id)?))) else {
             continue;
         };
+        let Part { rank, tenant } = part;
         let stored = stored(cell.number.0, attempt);
         let noted = match said.message.as_deref() {
-            Some(text) => app.logs.note(tag.clone(), &stored, text),
+            Some(text) => app.logs.note(node, tenant, &stored, text),
             None => Ok(()),
         };
         let kept = match said.log_tail.as_deref() {
-            Some(tail) => app.logs.tail(Output { attempt: stored, rank, node: tag.clone() }, tail),
+            Some(tail) => app.logs.tail(Output { attempt: stored, rank, node, tenant }, tail),
             None => Ok(()),
         };
         if let Err(error) = noted.and(kept) {
@@ -168,10 +185,10 @@ pub(super) async fn logs(
         let detail = format!("the node's agent started again as {current}; register again");
         return Err(Failure::new(Code::StaleIncarnation, detail));
     }
-    let ranks = ranks(&app, cell, &node, vec![attempt]).await?;
-    let rank = *ranks.get(&attempt).ok_or_else(missing)?;
-    let stored = stored(cell.number.0, attempt);
-    let output = Output { attempt: stored, rank, node: NodeTag::of(&cell.region, &node) };
+    let parts = parts(&app, cell, &node, vec![attempt]).await?;
+    let Part { rank, tenant } = *parts.get(&attempt).ok_or_else(missing)?;
+    let (attempt, node) = (stored(cell.number.0, attempt), NodeTag::of(&cell.region, &node));
+    let output = Output { attempt, rank, node, tenant };
     let next_offset = app.logs.append(output, chunk.offset, data).await.map_err(refused)?;
     Ok(json(StatusCode::OK, &LogKept { next_offset }))
 }
@@ -181,11 +198,12 @@ fn refused(error: LogError) -> Failure {
     let code = match &error {
         LogError::TooFast(_) => Code::RateLimited,
         LogError::Busy => Code::Unavailable,
-        LogError::Disk(_) => Code::StorageFull,
+        LogError::NoRoom | LogError::Disk(_) => Code::StorageFull,
     };
     let failure = Failure::new(code, error.to_string());
     match error {
         LogError::TooFast(seconds) => failure.retry_after(seconds),
+        LogError::NoRoom => failure.retry_after(FULL_RETRY_SECONDS),
         LogError::Busy | LogError::Disk(_) => failure,
     }
 }

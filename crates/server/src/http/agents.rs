@@ -14,7 +14,7 @@ use bursar_core::cell::command::{self, NodeOffer, Report, ReportState};
 use bursar_core::cell::{AttemptId, Cell, Command, NodeKey, Reply};
 use bursar_core::ledger::id::{Name, is_valid_name};
 
-use super::agent_logs::{Known, keep_words, known_attempts, ranks, with_words};
+use super::agent_logs::{Known, keep_words, known_attempts, parts, with_words};
 use super::agent_orders::{forget, wait_for_orders};
 use super::change::{Answer, json, named};
 use super::extract::{Caller, Params, Path, Tree};
@@ -278,14 +278,14 @@ pub(super) async fn heartbeat(
     let watch = Stopwatch::start();
     let before = observed(cell, &said).await?;
     // What the report ends is still known as the node's own.
-    let ranks = ranks(&app, cell, &node, with_words(&known, &beat)).await?;
+    let parts = parts(&app, cell, &node, with_words(&known, &beat)).await?;
     let command = Command::Heartbeat(said.clone());
     let seen = cell.gateway.post(origin(&caller), command).answer().await?;
     let Reply::Reported { lease_until } = seen.value? else {
         unreachable!("a report is answered with the lease")
     };
     app.metrics.heartbeat(&cell.region, watch.elapsed(), before);
-    keep_words(&app, cell, &node, (&beat, &known), &ranks);
+    keep_words(&app, cell, &node, (&beat, &known), &parts);
     app.settle_if_manual().await?;
     let wait = Duration::from_secs(query.wait_seconds.unwrap_or(0).into());
     let wait = if foreign.is_empty() { wait } else { Duration::ZERO };

@@ -19,7 +19,7 @@ use super::extract::{Caller, Params, Path};
 use crate::app::App;
 use crate::attempt_ids::stored;
 use crate::auth::{Principal, tenant_of};
-use crate::logs::{NodeTag, Output};
+use crate::logs::{NodeTag, Output, TenantTag};
 use crate::operation::find;
 use crate::problem::Failure;
 use crate::render_job::{attempt_name, place_of};
@@ -41,8 +41,10 @@ fn output(ledger: &Ledger, job: JobNo, attempt: &Attempt, rank: u32) -> Output {
     let region = region.map_or("", |book| book.region.as_str());
     let member = usize::try_from(rank).ok().and_then(|rank| attempt.members.get(rank));
     let node = member.map_or("", |member| member.node.as_str());
+    let account = ledger.job(job).map(|own| &ledger.account(own.order.account).path);
+    let tenant = TenantTag::of(account.map_or("", |path| tenant_of(path)));
     let (cell, id) = place_of(job, attempt);
-    Output { attempt: stored(cell, id), rank, node: NodeTag::of_full(region, node) }
+    Output { attempt: stored(cell, id), rank, node: NodeTag::of_full(region, node), tenant }
 }
 
 async fn source(
@@ -88,6 +90,8 @@ struct Reading {
     offset: u64,
     follow: bool,
     principal: Principal,
+    /// Whether it was said why the output ends where it does.
+    noted: bool,
     /// Kept while it follows.
     _place: Option<WaitPlace>,
 }
@@ -118,6 +122,17 @@ impl Reading {
         self.source.output.clone()
     }
 
+    /// Why the output ends where it does, once, if it was cut off.
+    async fn note(&mut self) -> Option<Vec<u8>> {
+        let output = self.source.output.clone()?;
+        if std::mem::replace(&mut self.noted, true) {
+            return None;
+        }
+        let app = Arc::clone(&self.app);
+        let note = tokio::task::spawn_blocking(move || app.logs.cut(&output)).await.ok()??;
+        Some(format!("\n[{note}]\n").into_bytes())
+    }
+
     /// The next piece; nothing at the end.
     async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
@@ -137,7 +152,7 @@ impl Reading {
                 }
             }
             if ended {
-                return Ok(None);
+                return Ok(self.note().await);
             }
             let mut stopped = self.app.stopped.clone();
             tokio::select! {
@@ -168,7 +183,8 @@ pub(super) async fn get(
     let follow = query.follow.unwrap_or(false);
     let place = follow.then(|| app.waits.enter(&caller.principal, Wait::Stream)).transpose()?;
     let principal = caller.principal;
-    let reading = Reading { app, source, offset: 0, follow, principal, _place: place };
+    let reading =
+        Reading { app, source, offset: 0, follow, principal, noted: false, _place: place };
     let pieces = stream::try_unfold(reading, |mut reading| async move {
         Ok::<_, std::io::Error>(reading.next().await?.map(|piece| (piece, reading)))
     });

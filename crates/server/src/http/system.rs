@@ -7,11 +7,12 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use bursar_api::Code;
 use bursar_engine::{Status, vital_failure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::extract::Path;
 use super::router::description;
 use crate::app::App;
+use crate::logs::LogStatus;
 use crate::pages;
 use crate::problem::Failure;
 
@@ -66,10 +67,20 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let body = json!({
         "ready": ready, "machines": machines, "clock_ahead_ms": alarm,
         "broken_laws": app.metrics.violations(), "set_aside": set_aside,
-        "time": app.time_trouble().shown(),
+        "time": app.time_trouble().shown(), "logs": log_trouble(app.logs.status()),
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, axum::Json(body)).into_response()
+}
+
+/// What is wrong with keeping the output of jobs. It is no reason not to be ready.
+fn log_trouble(logs: LogStatus) -> Value {
+    if !logs.no_room {
+        return Value::Null;
+    }
+    "output of jobs is not taken: the file system of the logs has less free than [logs] \
+     min_free_bytes; make room, agents send it then"
+        .into()
 }
 
 /// Every counter, as Prometheus reads it.
@@ -78,6 +89,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.measure_time();
     app.measure_regions().await;
     app.metrics.only_waiting(app.waits.count());
+    app.metrics.logs(app.logs.status());
     counters(app.metrics.text(app.load.in_flight(), app.history.position()))
 }
 

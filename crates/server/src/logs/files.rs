@@ -1,20 +1,27 @@
-//! The files: `ATTEMPT.RANK.NODE.log` for output, `ATTEMPT.message` for last words.
+//! The files: `ATTEMPT.RANK.NODE.TENANT.log` for output, the same with `.cut` for why it ends there,
+//! and `ATTEMPT.TENANT.message` for last words.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use bursar_core::ledger::id::is_valid_name;
 
-use super::{LogLimits, NodeTag, Output};
+use super::index::Owner;
+use super::{NodeTag, Output, TenantTag};
 
 /// The most that is read at once.
 const PIECE: u64 = 64 << 10;
 
-/// Bytes that are kept of each node.
-pub(super) type Totals = BTreeMap<NodeTag, u64>;
+/// A file that is there.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) owner: Owner,
+    pub(super) bytes: u64,
+    pub(super) changed: SystemTime,
+}
 
 /// The folder.
 #[derive(Debug)]
@@ -22,122 +29,133 @@ pub(super) struct Files {
     folder: PathBuf,
 }
 
+fn read_tag(digits: &str) -> Option<u64> {
+    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// Whose a file is, by its name; `None` if it is none of ours.
+fn owner(name: &str) -> Option<Owner> {
+    let mut parts = name.split('.');
+    parts.next().filter(|attempt| attempt.starts_with("att_"))?;
+    let parts: Vec<&str> = parts.collect();
+    let (kind, parts) = parts.split_last()?;
+    let (tenant, node) = match (*kind, parts) {
+        ("log" | "cut", [_, node, tenant]) => (Some(*tenant), Some(*node)),
+        // Earlier versions left the tenant out, and before that the node.
+        ("log", [_, node]) => (None, Some(*node)),
+        ("message", [tenant]) => (Some(*tenant), None),
+        ("log", [] | [_]) | ("message", []) => (None, None),
+        _ => return None,
+    };
+    let tenant = tenant.and_then(read_tag).map(TenantTag);
+    Some(Owner { tenant, node: node.and_then(read_tag).map(NodeTag) })
+}
+
 impl Files {
     pub(super) fn new(folder: PathBuf) -> Files {
         Files { folder }
     }
 
-    fn path(&self, attempt: &str, ending: &str) -> std::io::Result<PathBuf> {
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn name(attempt: &str, ending: &str) -> std::io::Result<String> {
         // Ids of attempts are made here; what is not one must not name a file.
         let plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_valid_name(attempt) || !attempt.strip_prefix("att_").is_some_and(plain) {
             return Err(std::io::Error::other("not the id of an attempt"));
         }
-        Ok(self.folder.join(format!("{attempt}.{ending}")))
+        Ok(format!("{attempt}.{ending}"))
     }
 
-    /// The file of an output. Earlier versions left the node out; such a file stays what it is.
-    fn output(&self, output: &Output) -> std::io::Result<PathBuf> {
-        let Output { attempt, rank, node } = output;
-        let earlier = match rank {
-            0 => self.path(attempt, "log")?,
-            rank => self.path(attempt, &format!("{rank}.log"))?,
+    /// The file of an output. Earlier versions left the tenant out, and before that the node; such a
+    /// file stays what it is.
+    pub(super) fn output(&self, output: &Output) -> std::io::Result<String> {
+        let Output { attempt, rank, node: NodeTag(node), tenant: TenantTag(tenant) } = output;
+        let first = match rank {
+            0 => Files::name(attempt, "log")?,
+            rank => Files::name(attempt, &format!("{rank}.log"))?,
         };
-        if earlier.exists() {
-            return Ok(earlier);
-        }
-        self.path(attempt, &format!("{rank}.{}.log", node.0))
-    }
-
-    /// Adds to an output: see [`super::LogStore::append`].
-    pub(super) fn append(
-        &self,
-        output: &Output,
-        offset: u64,
-        data: &[u8],
-        limits: &LogLimits,
-        totals: &mut Option<Totals>,
-    ) -> std::io::Result<u64> {
-        let path = self.output(output)?;
-        let kept = self.len(output);
-        let end = offset.saturating_add(data.len() as u64);
-        if offset > kept && kept < limits.attempt_bytes {
-            return Ok(kept);
-        }
-        let skip = usize::try_from(kept.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let room = usize::try_from(limits.attempt_bytes.saturating_sub(kept)).unwrap_or(usize::MAX);
-        let fresh = data.get(skip..).unwrap_or_default();
-        let fresh = &fresh[..fresh.len().min(room)];
-        if !fresh.is_empty() {
-            std::fs::create_dir_all(&self.folder)?;
-            let totals = match totals {
-                Some(totals) => totals,
-                None => totals.insert(self.totals()?),
-            };
-            OpenOptions::new().create(true).append(true).open(&path)?.write_all(fresh)?;
-            let total = totals.entry(output.node.clone()).or_default();
-            *total += fresh.len() as u64;
-            if *total > limits.node_bytes {
-                *total = self.shed(&output.node, &path, limits.node_bytes)?;
+        let second = Files::name(attempt, &format!("{rank}.{node:016x}.log"))?;
+        for earlier in [first, second] {
+            if self.path(&earlier).exists() {
+                return Ok(earlier);
             }
         }
-        Ok(end.max(kept))
+        Files::name(attempt, &format!("{rank}.{node:016x}.{tenant:016x}.log"))
     }
 
-    /// Files of nodes: the node, the path, the length and the last change.
-    fn all(&self) -> std::io::Result<Vec<(NodeTag, PathBuf, u64, SystemTime)>> {
+    /// The note beside an output.
+    pub(super) fn note_of(output: &Output) -> std::io::Result<String> {
+        let Output { attempt, rank, node: NodeTag(node), tenant: TenantTag(tenant) } = output;
+        Files::name(attempt, &format!("{rank}.{node:016x}.{tenant:016x}.cut"))
+    }
+
+    /// The last words of an attempt.
+    pub(super) fn message_of(
+        attempt: &str,
+        TenantTag(tenant): TenantTag,
+    ) -> std::io::Result<String> {
+        Files::name(attempt, &format!("{tenant:016x}.message"))
+    }
+
+    /// All files, those that changed last at the end.
+    pub(super) fn all(&self) -> std::io::Result<Vec<Found>> {
+        let entries = match std::fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(&self.folder)? {
+        for entry in entries {
             let entry = entry?;
-            let name = entry.file_name();
-            let parts = name.to_str().and_then(|name| name.strip_suffix(".log"));
-            let tag = parts.and_then(|parts| parts.splitn(3, '.').nth(2));
-            if let Some(tag) = tag {
-                let about = entry.metadata()?;
-                let changed = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                found.push((NodeTag(tag.to_owned()), entry.path(), about.len(), changed));
-            }
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let Some(owner) = owner(&name) else { continue };
+            let about = entry.metadata()?;
+            let changed = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            found.push(Found { name, owner, bytes: about.len(), changed });
         }
+        found.sort_by(|a, b| (a.changed, &a.name).cmp(&(b.changed, &b.name)));
         Ok(found)
     }
 
-    /// What is kept of each node, when the first piece is written.
-    fn totals(&self) -> std::io::Result<Totals> {
-        let mut totals = Totals::new();
-        for (node, _, length, _) in self.all()? {
-            *totals.entry(node).or_default() += length;
-        }
-        Ok(totals)
+    /// Adds to the end of a file.
+    pub(super) fn append(&self, name: &str, data: &[u8]) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        OpenOptions::new().create(true).append(true).open(self.path(name))?.write_all(data)
     }
 
-    /// Removes the oldest files of a node, but not the one that is being written, until an eighth of
-    /// the bound is free. Says what is left.
-    fn shed(&self, node: &NodeTag, current: &PathBuf, bound: u64) -> std::io::Result<u64> {
-        let mut files = self.all()?;
-        files.retain(|(of, ..)| of == node);
-        files.sort_by(|a, b| (a.3, &a.1).cmp(&(b.3, &b.1)));
-        let mut total: u64 = files.iter().map(|(_, _, length, _)| length).sum();
-        let target = bound - bound / 8;
-        for (_, path, length, _) in files.iter().filter(|(_, path, ..)| path != current) {
-            if total <= target {
-                break;
-            }
-            std::fs::remove_file(path)?;
-            total -= length;
+    /// Writes a file unless it is there; says whether it was not.
+    pub(super) fn create(&self, name: &str, text: &str) -> std::io::Result<bool> {
+        std::fs::create_dir_all(&self.folder)?;
+        match OpenOptions::new().create_new(true).write(true).open(self.path(name)) {
+            Ok(mut file) => file.write_all(text.as_bytes()).map(|()| true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(total)
     }
 
-    /// How much output is kept.
-    pub(super) fn len(&self, output: &Output) -> u64 {
-        let length = self.output(output).and_then(std::fs::metadata);
-        length.map_or(0, |metadata| metadata.len())
+    /// Removes a file, if it is there.
+    pub(super) fn remove(&self, name: &str) -> std::io::Result<()> {
+        match std::fs::remove_file(self.path(name)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// The length of a file, 0 if it is not there.
+    pub(super) fn len(&self, name: &str) -> u64 {
+        std::fs::metadata(self.path(name)).map_or(0, |metadata| metadata.len())
     }
 
     pub(super) fn read(&self, output: &Output, offset: u64) -> std::io::Result<Vec<u8>> {
-        let mut file = match File::open(self.output(output)?) {
+        let mut file = match File::open(self.path(&self.output(output)?)) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
         file.seek(SeekFrom::Start(offset))?;
@@ -146,70 +164,40 @@ impl Files {
         Ok(piece)
     }
 
-    pub(super) fn note(&self, attempt: &str, message: &str) -> std::io::Result<()> {
-        let path = self.path(attempt, "message")?;
-        std::fs::create_dir_all(&self.folder)?;
-        match OpenOptions::new().create_new(true).write(true).open(path) {
-            Ok(mut file) => file.write_all(message.as_bytes()),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
-        }
+    pub(super) fn cut(&self, output: &Output) -> Option<String> {
+        std::fs::read_to_string(self.path(&Files::note_of(output).ok()?)).ok()
     }
 
-    pub(super) fn message(&self, attempt: &str) -> Option<String> {
-        std::fs::read_to_string(self.path(attempt, "message").ok()?).ok()
+    pub(super) fn message(&self, attempt: &str, tenant: TenantTag) -> Option<String> {
+        let name = Files::message_of(attempt, tenant).ok()?;
+        let earlier = || Files::name(attempt, "message").ok();
+        let read = |name: String| std::fs::read_to_string(self.path(&name)).ok();
+        read(name).or_else(|| read(earlier()?))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bursar_core::cell::NodeKey;
-
     use super::*;
 
-    fn output(attempt: usize, node: &str) -> Output {
-        let node = NodeTag::of("eu", &NodeKey::from(node));
-        Output { attempt: format!("att_{attempt:04}"), rank: 0, node }
-    }
-
     #[test]
-    fn a_node_keeps_so_much_and_its_oldest_files_go_first() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let files = Files::new(folder.path().join("logs"));
-        let limits = LogLimits { node_bytes: 1000, ..LogLimits::default() };
-        let kept = |node: &str| -> u64 {
-            let all = (0..40).map(|attempt| output(attempt, node));
-            all.map(|output| files.len(&output)).sum()
+    fn a_name_says_whose_a_file_is() {
+        let of = |tenant, node| {
+            Some(Owner { tenant: Option::map(tenant, TenantTag), node: Option::map(node, NodeTag) })
         };
-        let mut totals = None;
-        for attempt in 0..20 {
-            for node in ["n1", "n2"] {
-                let written =
-                    files.append(&output(attempt, node), 0, &[b'x'; 100], &limits, &mut totals);
-                written.expect("written");
-                assert!(kept(node) <= 1000, "{attempt}");
-            }
-            // As after a new start of the server.
-            if attempt % 7 == 0 {
-                totals = None;
-            }
+        for (name, expected) in [
+            ("att_1.0.000000000000000a.000000000000000b.log", of(Some(11), Some(10))),
+            ("att_1.0.000000000000000a.000000000000000b.cut", of(Some(11), Some(10))),
+            ("att_1.000000000000000b.message", of(Some(11), None)),
+            ("att_1.2.000000000000000a.log", of(None, Some(10))),
+            ("att_1.2.log", of(None, None)),
+            ("att_1.log", of(None, None)),
+            ("att_1.message", of(None, None)),
+            ("notes.txt", None),
+            ("att_1", None),
+            ("att_1.tmp", None),
+        ] {
+            assert_eq!(owner(name), expected, "{name}");
         }
-        for node in ["n1", "n2"] {
-            assert!(kept(node) >= 700);
-            assert_eq!(files.len(&output(19, node)), 100, "the newest is there");
-            assert_eq!(files.len(&output(0, node)), 0, "the oldest is gone");
-        }
-    }
-
-    #[test]
-    fn the_file_of_an_earlier_version_goes_on() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let files = Files::new(folder.path().to_owned());
-        std::fs::write(folder.path().join("att_0001.log"), "before ").expect("written");
-        let own = output(1, "n1");
-        let end = files.append(&own, 7, b"and after", &LogLimits::default(), &mut None);
-        assert_eq!(end.expect("written"), 16);
-        assert_eq!(files.read(&own, 0).expect("read"), b"before and after");
-        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
 }

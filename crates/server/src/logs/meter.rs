@@ -43,19 +43,19 @@ impl Meters {
     /// Counts bytes of a node, unless it has to wait.
     pub(super) fn take(
         &mut self,
-        node: &NodeTag,
+        node: NodeTag,
         bytes: usize,
         now: Duration,
     ) -> Result<(), LogError> {
         let limits = self.limits;
-        if self.nodes.len() >= MAX_METERS && !self.nodes.contains_key(node) {
+        if self.nodes.len() >= MAX_METERS && !self.nodes.contains_key(&node) {
             self.nodes.retain(|_, meter| {
                 meter.refill(&limits, now);
                 meter.room < limits.node_burst
             });
         }
         let fresh = || Meter { room: limits.node_burst, since: now };
-        let meter = self.nodes.entry(node.clone()).or_insert_with(fresh);
+        let meter = self.nodes.entry(node).or_insert_with(fresh);
         meter.refill(&limits, now);
         let bytes = bytes as u64;
         match meter.room.checked_sub(bytes) {
@@ -80,14 +80,14 @@ mod tests {
         let mut meters = Meters::new(limits);
         let (node, start) = (NodeTag::of("eu", &NodeKey::from("n1")), Duration::ZERO);
         let after = |ms| start + Duration::from_millis(ms);
-        meters.take(&node, 1000, after(0)).expect("a burst");
-        let refused = meters.take(&node, 250, after(0));
+        meters.take(node, 1000, after(0)).expect("a burst");
+        let refused = meters.take(node, 250, after(0));
         assert!(matches!(refused, Err(LogError::TooFast(3))), "{refused:?}");
-        assert!(meters.take(&node, 250, after(2400)).is_err());
-        meters.take(&node, 250, after(2500)).expect("it was earned");
-        assert!(meters.take(&node, 1, after(2500)).is_err());
-        meters.take(&node, 1000, after(100_000)).expect("a burst, and not more");
-        assert!(meters.take(&node, 1, after(100_000)).is_err());
+        assert!(meters.take(node, 250, after(2400)).is_err());
+        meters.take(node, 250, after(2500)).expect("it was earned");
+        assert!(meters.take(node, 1, after(2500)).is_err());
+        meters.take(node, 1000, after(100_000)).expect("a burst, and not more");
+        assert!(meters.take(node, 1, after(100_000)).is_err());
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
         for index in 0..5 * MAX_METERS {
             let node = NodeTag::of("eu", &NodeKey::from(format!("n{index}")));
             let at = start + Duration::from_secs(index as u64);
-            meters.take(&node, 1 << 20, at).expect("far below the burst");
+            meters.take(node, 1 << 20, at).expect("far below the burst");
             assert!(meters.nodes.len() <= MAX_METERS);
         }
     }

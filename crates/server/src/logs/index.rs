@@ -1,0 +1,203 @@
+//! What is kept, of which tenant and node, and what goes first when it is too much.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{LogLimits, NodeTag, TenantTag};
+
+/// The name of a file.
+pub(super) type FileName = Arc<str>;
+
+/// Whose a file is. Files of earlier versions do not say it.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) tenant: Option<TenantTag>,
+    pub(super) node: Option<NodeTag>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Grows with each change of a file.
+    order: u64,
+    owner: Owner,
+    bytes: u64,
+}
+
+/// The files of a tenant or node, the one that was silent longest first.
+#[derive(Debug, Default)]
+struct Group {
+    bytes: u64,
+    order: BTreeMap<u64, FileName>,
+}
+
+impl Group {
+    /// The file that was silent longest, but not this one.
+    fn oldest(&self, but: &str) -> Option<&FileName> {
+        self.order.values().find(|name| &***name != but)
+    }
+}
+
+/// All files, and what they add up to.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    files: BTreeMap<FileName, Entry>,
+    tenants: BTreeMap<Option<TenantTag>, Group>,
+    nodes: BTreeMap<NodeTag, Group>,
+    bytes: u64,
+    changes: u64,
+}
+
+impl Index {
+    /// Bytes in all.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many files there are.
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether a file is there.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    /// A file has so many bytes now, and is the one that changed last.
+    pub(super) fn set(&mut self, name: &str, owner: Owner, bytes: u64) {
+        self.remove(name);
+        let name = FileName::from(name);
+        let order = self.changes;
+        self.changes += 1;
+        let tenant = self.tenants.entry(owner.tenant).or_default();
+        let node = owner.node.map(|node| self.nodes.entry(node).or_default());
+        for group in std::iter::once(tenant).chain(node) {
+            group.bytes += bytes;
+            group.order.insert(order, FileName::clone(&name));
+        }
+        self.bytes += bytes;
+        self.files.insert(name, Entry { order, owner, bytes });
+    }
+
+    /// A file is gone.
+    pub(super) fn remove(&mut self, name: &str) {
+        let Some(Entry { order, owner, bytes }) = self.files.remove(name) else { return };
+        self.bytes -= bytes;
+        take_out(&mut self.tenants, &owner.tenant, order, bytes);
+        if let Some(node) = owner.node {
+            take_out(&mut self.nodes, &node, order, bytes);
+        }
+    }
+
+    /// A file that has to go because a node has too much. An eighth of the bound is freed at once.
+    pub(super) fn node_victim(
+        &self,
+        node: NodeTag,
+        limits: &LogLimits,
+        shedding: bool,
+        current: &str,
+    ) -> Option<FileName> {
+        let group = self.nodes.get(&node)?;
+        let is_over = group.bytes > target(limits.node_bytes, shedding);
+        is_over.then(|| group.oldest(current).cloned()).flatten()
+    }
+
+    /// A file that has to go because there is too much in all: of the tenant that has most, the one
+    /// that was silent longest.
+    pub(super) fn victim(
+        &self,
+        limits: &LogLimits,
+        shedding: bool,
+        current: &str,
+    ) -> Option<FileName> {
+        let heaviest = |weight: &dyn Fn(&Group) -> u64| {
+            let mut groups: Vec<&Group> = self.tenants.values().collect();
+            groups.sort_by_key(|group| std::cmp::Reverse(weight(group)));
+            groups.into_iter().find_map(|group| group.oldest(current).cloned())
+        };
+        let count = |group: &Group| group.order.len() as u64;
+        if self.bytes > target(limits.total_bytes, shedding) {
+            heaviest(&|group: &Group| group.bytes)
+        } else if self.files.len() as u64 > target(limits.files, shedding) {
+            heaviest(&count)
+        } else {
+            None
+        }
+    }
+}
+
+/// What a bound means: once something has to go, until an eighth is free.
+fn target(bound: u64, shedding: bool) -> u64 {
+    if shedding { bound - bound / 8 } else { bound }
+}
+
+fn take_out<K: Ord>(groups: &mut BTreeMap<K, Group>, of: &K, order: u64, bytes: u64) {
+    if let Some(group) = groups.get_mut(of) {
+        group.bytes -= bytes;
+        group.order.remove(&order);
+        if group.order.is_empty() {
+            groups.remove(of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(tenant: &str, node: u64) -> Owner {
+        Owner { tenant: Some(TenantTag::of(tenant)), node: Some(NodeTag(node)) }
+    }
+
+    fn shed(index: &mut Index, limits: &LogLimits, current: &str) -> Vec<String> {
+        let mut gone = Vec::new();
+        while let Some(name) = index.victim(limits, !gone.is_empty(), current) {
+            index.remove(&name);
+            gone.push(name.to_string());
+        }
+        gone
+    }
+
+    #[test]
+    fn the_tenant_that_has_most_gives_first_and_what_was_silent_longest_goes_first() {
+        let limits = LogLimits { total_bytes: 1000, ..LogLimits::default() };
+        let mut index = Index::default();
+        for number in 0..3 {
+            index.set(&format!("small{number}"), owner("small", 1), 50);
+        }
+        for number in 0..8 {
+            index.set(&format!("large{number}"), owner("large", 2), 100);
+        }
+        assert_eq!(shed(&mut index, &limits, "large7"), [""; 0]);
+        // It goes on, so it is not the oldest any more.
+        index.set("large0", owner("large", 2), 200);
+        assert_eq!(index.bytes(), 1050);
+        assert_eq!(shed(&mut index, &limits, "large0"), ["large1", "large2"]);
+        // A tenant that has less than an equal share loses nothing, and what is being written stays.
+        index.set("other", owner("other", 1), 500);
+        let gone = ["large3", "large4", "large5", "large6", "large7"];
+        assert_eq!(shed(&mut index, &limits, "other"), gone);
+        assert_eq!(index.bytes(), 850);
+        for number in 0..3 {
+            assert!(index.contains(&format!("small{number}")));
+        }
+    }
+
+    #[test]
+    fn so_many_files_are_kept_however_small() {
+        let limits = LogLimits { files: 80, ..LogLimits::default() };
+        let mut index = Index::default();
+        index.set("one", owner("one", 1), 1 << 20);
+        for number in 0..500 {
+            let name = format!("many{number:03}");
+            index.set(&name, owner("many", 1), 1);
+            shed(&mut index, &limits, &name);
+            assert!(index.len() <= 80);
+        }
+        assert!(index.contains("one") && index.contains("many499") && index.len() >= 70);
+        for name in index.files.keys().cloned().collect::<Vec<_>>() {
+            index.remove(&name);
+        }
+        assert!(index.tenants.is_empty() && index.nodes.is_empty() && index.bytes == 0);
+    }
+}
