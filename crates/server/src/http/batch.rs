@@ -516,7 +516,7 @@ pub(super) async fn separate(
 
 /// Renders the answer. That of a long batch can be megabytes: it is rendered where it keeps no other
 /// request from being answered.
-pub(super) async fn rendered(results: Vec<Outcome>, replayed: bool) -> Answer {
+async fn rendered(results: Vec<Outcome>, replayed: bool) -> Answer {
     if results.len() <= AT_ONCE {
         return Ok(finished(results, replayed));
     }
