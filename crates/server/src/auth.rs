@@ -40,6 +40,16 @@ pub fn make_key(id: &str) -> String {
     text + &checksum
 }
 
+/// Whether a text begins as the keys of this program do.
+pub(crate) fn looks_like_key(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
+
+/// Whether a text is a whole key: form and checksum are right.
+pub(crate) fn is_key(text: &str) -> bool {
+    key_id(text).is_some()
+}
+
 /// The id in a key, if its form and checksum are right.
 fn key_id(key: &str) -> Option<&str> {
     let text = key.get(..key.len().checked_sub(CHECKSUM)?)?;

@@ -74,6 +74,27 @@ async fn a_missing_or_emptied_file_is_refused_by_name_and_nothing_is_written() {
 }
 
 #[tokio::test]
+async fn a_root_key_file_that_holds_no_key_is_refused_before_anything_is_written() {
+    let mut server = store(true).await;
+    let data = server.data().to_owned();
+    let root = std::fs::read_to_string(data.join("root.key")).expect("it is there");
+    let (half, mistyped) = (&root[..root.len() / 2], root.replace("bur_", "bur_x"));
+    let texts = ["", "x", "bur_", "two words", half, &mistyped, "short-secret"];
+    let file = data.join("root.key");
+    for text in texts {
+        std::fs::write(&file, text).expect("it is ours");
+        let before = content(&data);
+        let said = refused(&data, &MANUAL);
+        assert!(said.contains(&file.display().to_string()), "{text:?}: {said}");
+        assert!(said.contains("Nothing was changed") && said.contains("move"), "{said}");
+        assert!(content(&data) == before, "{text:?}: something was written");
+    }
+    std::fs::write(&file, &root).expect("it is ours");
+    server.restart(&MANUAL);
+    assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "10");
+}
+
+#[tokio::test]
 async fn an_older_copy_of_one_file_is_noticed() {
     let mut server = store(true).await;
     let data = server.data().to_owned();

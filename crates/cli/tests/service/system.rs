@@ -122,11 +122,11 @@ fn an_unsafe_or_mistyped_set_up_is_refused_with_what_to_do() {
 async fn the_root_key_is_read_from_its_file() {
     let folder = tempfile::TempDir::new().expect("a temporary folder");
     let file = folder.path().join("root");
-    std::fs::write(&file, "an-old-secret-of-mine\n").expect("written");
+    std::fs::write(&file, "an-old-secret-of-mine-that-is-long-enough\n").expect("written");
     let server = Server::with(&["--root-key-file", file.to_str().expect("a plain path")]);
-    assert_eq!(server.root, "an-old-secret-of-mine");
+    assert_eq!(server.root, "an-old-secret-of-mine-that-is-long-enough");
     server.open("acme", "org").await;
-    let wrong = "an-old-secret-of-minf";
+    let wrong = "an-old-secret-of-mine-that-is-long-enougi";
     let answer = server.send("GET", "/v1/accounts/acme", Value::Null, wrong, &[]).await;
     answer.problem("unauthenticated");
 }
