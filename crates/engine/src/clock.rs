@@ -18,6 +18,8 @@ use bursar_core::time::Timestamp;
 const DIVERGENCE_MS: i64 = 2_000;
 /// How long one comparison of the clocks lasts; slow drift is forgiven after that.
 const ANCHOR_MS: i64 = 60_000;
+/// How far answers may be ahead of the last record once the wall clock was found wrong.
+const MARK_MS: i64 = 2_000;
 /// How fast time goes on while the wall clock is behind, as a fraction of the monotonic clock.
 const SLOW: (i64, i64) = (9, 10);
 
@@ -34,6 +36,13 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Never tells an earlier instant from now on: this one was journaled.
     fn at_least(&self, _journaled: Timestamp) {}
+
+    /// How many milliseconds what was answered may be ahead of the last record before the time is
+    /// journaled, so that a restart does not answer as of an earlier instant. At a clean stop it always
+    /// is. `None`: never, since this clock goes on from the last record by contract.
+    fn mark_after(&self) -> Option<i64> {
+        None
+    }
 
     /// Takes the wall clock's word: an operator has looked at it.
     ///
@@ -72,6 +81,8 @@ struct Watch {
     /// How time goes on by the monotonic clock, while it does.
     alone: Option<Alone>,
     alarm: Option<ClockAlarm>,
+    /// Whether the wall clock was found wrong since the start: the next start may find it earlier.
+    was_wrong: bool,
 }
 
 /// Time that goes on by the monotonic clock alone, from an instant on.
@@ -109,6 +120,7 @@ impl Watch {
             let behind = self.told - read.wall;
             let ahead_ms = if jumped { jump } else { -behind };
             self.alarm = (jumped || behind > DIVERGENCE_MS).then_some(ClockAlarm { ahead_ms });
+            self.was_wrong |= self.alarm.is_some();
         } else {
             self.alone = None;
             self.alarm = None;
@@ -186,7 +198,8 @@ impl WallClock {
         let start = monotonic_start();
         let anchor = read(start);
         let (told, told_at) = (anchor.wall, anchor.monotonic);
-        let watch = Mutex::new(Watch { anchor, told, told_at, alone: None, alarm: None });
+        let (alone, alarm, was_wrong) = (None, None, false);
+        let watch = Mutex::new(Watch { anchor, told, told_at, alone, alarm, was_wrong });
         WallClock { start, read, watch }
     }
 
@@ -229,6 +242,10 @@ impl Clock for WallClock {
         if watch.told < journaled.millis() {
             (watch.told, watch.told_at, watch.alone) = (journaled.millis(), read.monotonic, None);
         }
+    }
+
+    fn mark_after(&self) -> Option<i64> {
+        Some(if self.watch().was_wrong { MARK_MS } else { i64::MAX })
     }
 
     fn accept(&self) -> Result<(), i64> {

@@ -216,6 +216,7 @@ impl<C: Codec> Session<'_, C> {
                 return false;
             }
             if matches!(message, Message::Stop) {
+                self.mark_time(now, 0, load);
                 return true;
             }
             if handled == foreseen {
@@ -242,6 +243,9 @@ impl<C: Codec> Session<'_, C> {
         // What the messages made due at once belongs to the same durable write as they do.
         self.advance(now, load);
         self.use_quiet(now, load);
+        if handled > 0 {
+            self.mark_time(now, i64::MAX, load);
+        }
         false
     }
 
@@ -257,6 +261,21 @@ impl<C: Codec> Session<'_, C> {
             self.patience = 1;
             self.advance(now, load);
         }
+    }
+
+    /// Journals the time if answers are further ahead of the last record than may be, at most `ahead`
+    /// milliseconds: a restart then goes on from there.
+    fn mark_time(&mut self, now: Timestamp, ahead: i64, load: &mut Load<C::Machine>) {
+        let passed = now.millis_since(self.machine.now().max(self.since));
+        if self.broken || passed <= 0 {
+            return;
+        }
+        if self.clock.mark_after().is_none_or(|after| passed <= after.min(ahead)) {
+            return;
+        }
+        load.records.push(RecordKind::Barrier, now, |_| {});
+        self.position += 1;
+        self.since = now;
     }
 
     /// Lets the machine look ahead, at `next` and at what comes behind it. Says at how many messages.

@@ -2,15 +2,16 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
+use bursar_engine::clock::Readings;
 use bursar_engine::{
-    Aborted, Clock, Engine, EngineError, EngineOptions, ManualClock, Observer, Status, Written,
-    replay, replay_from_genesis,
+    Aborted, Clock, Engine, EngineError, EngineOptions, ManualClock, Observer, Status, WallClock,
+    Written, replay, replay_from_genesis,
 };
 use bursar_journal::memory::{Fault, MemoryJournal, Survivors};
 use bursar_journal::{Batch, BatchBuilder, Head, Journal, RecordKind};
@@ -249,6 +250,82 @@ fn a_due_timer_rings_by_itself_on_the_wall_clock() {
         .expect("accepted");
     wait_until("it rang", || !replayed(&journal).rang.is_empty());
     assert_eq!(replayed(&journal).rang, [(soon, 1)]);
+}
+
+/// A till on a wall clock whose readings the test sets, in milliseconds.
+fn rigged_till(
+    journal: &MemoryJournal,
+    readings: &Arc<Mutex<Readings>>,
+) -> (Engine<TillCodec>, Arc<WallClock>) {
+    let shared = Arc::clone(readings);
+    let read = move || *shared.lock().expect("no panic");
+    let clock = Arc::new(WallClock::with_readings(read));
+    let engine = Engine::start(
+        Arc::new(journal.clone()),
+        Arc::new(TillCodec),
+        Arc::clone(&clock) as Arc<dyn Clock>,
+        options("test"),
+    );
+    (engine, clock)
+}
+
+/// As of which instant the till answers.
+fn as_of(engine: &Engine<TillCodec>) -> i64 {
+    engine.handle().read(|till: &Till| till.total).expect("it serves").at.millis()
+}
+
+#[test]
+fn answers_never_run_back_over_a_restart_when_the_clock_was_set_back_meanwhile() {
+    const HOUR: i64 = 3_600_000;
+    let journal = memory(1);
+    let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000, monotonic: 0 }));
+    let tick = |wall: i64, monotonic: i64| {
+        let mut readings = readings.lock().expect("no panic");
+        readings.wall += wall;
+        readings.monotonic += monotonic;
+    };
+    let (engine, clock) = rigged_till(&journal, &readings);
+    engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
+    // It is an hour ahead, and an operator believes it: only reads follow.
+    tick(HOUR, 10);
+    as_of(&engine);
+    assert_eq!(clock.accept(), Ok(()));
+    assert_eq!(as_of(&engine), 1_000_000 + HOUR);
+    let last = || replay_times(&journal).last().copied().expect("there are records");
+    assert_eq!(last(), 1_000_000 + HOUR, "a kill now would lose nothing of the time");
+    tick(1_500 - HOUR, 1_500);
+    let shown = as_of(&engine);
+    assert!(shown > 1_000_000 + HOUR, "{shown}");
+    assert!(shown - last() <= 2_000, "bounded at a kill");
+    engine.stop();
+    assert_eq!(last(), shown, "a clean stop journals the time");
+    let (engine, _) = rigged_till(&journal, &readings);
+    let again = as_of(&engine);
+    assert!(again >= shown, "{again} is before {shown}");
+    engine.stop();
+    assert!(replay_times(&journal).is_sorted());
+    replayed(&journal);
+}
+
+/// The times of all records.
+fn replay_times(journal: &MemoryJournal) -> Vec<i64> {
+    let batches = journal.read(Head::genesis(journal.id())).expect("it can be read");
+    let mut times = Vec::new();
+    for batch in batches {
+        let batch = batch.expect("it is whole");
+        times.extend(batch.frames().map(|record| record.expect("it is whole").time.millis()));
+    }
+    times
+}
+
+#[test]
+fn a_stop_without_passed_time_and_a_manual_clock_leave_no_mark() {
+    let journal = memory(1);
+    let engine = till(Arc::new(journal.clone()));
+    engine.handle().settle().expect("it serves");
+    let before = replay_times(&journal);
+    engine.stop();
+    assert_eq!(replay_times(&journal), before);
 }
 
 #[test]
