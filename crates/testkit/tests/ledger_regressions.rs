@@ -252,3 +252,28 @@ fn a_later_refund_does_not_change_what_came_back_expired() {
         recalled: Vec::new(),
     }));
 }
+
+#[test]
+fn a_report_far_beyond_the_hold_is_refused_where_the_account_cannot_pay_it() {
+    let mut world = World::new();
+    world.grant("g", 2_100, None);
+    world.accept(Command::PlaceHold(hold("h", 1)));
+    let settle = |total| Command::SettleHold {
+        tenant: "a".into(),
+        hold: "h".into(),
+        usage: Usage::Total(micros(total)),
+        cause: Cause::Holder,
+    };
+    let capture = |total| Command::CaptureHold {
+        tenant: "a".into(),
+        hold: "h".into(),
+        usage: Usage::Total(micros(total)),
+        seq: None,
+    };
+    assert_eq!(world.code(settle(9_000_000_000_000)), "invalid_field");
+    assert_eq!(world.code(capture(3_101)), "invalid_field");
+    // What can be paid is, however much more than the hold it is.
+    world.accept(capture(2_050));
+    // The hold has drawn more since: it may owe more.
+    world.accept(settle(2_050_000));
+}

@@ -19,6 +19,10 @@ use super::state::Ledger;
 use crate::credits::Credits;
 use crate::time::Timestamp;
 
+/// How many times what a hold drew one holder may report without being able to pay it. What is owed
+/// counts in the budgets above the account: one wrong report must not use them up.
+const MAX_OVERRUN: u64 = 1_000;
+
 /// Cumulative usage, priced.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Metered {
@@ -94,10 +98,36 @@ impl Ledger {
         let projected = if stale || !hold.grows_by(metered) {
             Projected::of(number, hold)
         } else {
-            let mut overlay = Overlay::default();
-            self.push_capture(now, number, hold, metered, seq, &mut overlay, events)
+            self.push_reported(now, number, (usage, metered), seq, events)?
         };
         Ok(Reply::Hold(projected.reply))
+    }
+
+    /// Pushes the capture of usage that a holder reports, unless it is more than can be meant.
+    pub(super) fn push_reported(
+        &self,
+        now: Timestamp,
+        number: HoldNo,
+        (usage, metered): (Usage, Metered),
+        seq: Option<u64>,
+        events: &mut Vec<Event>,
+    ) -> Result<Projected, Refusal> {
+        let hold = self.live_hold(number);
+        let before = events.len();
+        let mut overlay = Overlay::default();
+        let projected = self.push_capture(now, number, hold, metered, seq, &mut overlay, events);
+        let owed = projected.reply.uncollected.length();
+        if owed > hold.uncollected().max(hold.most_owed()) {
+            events.truncate(before);
+            let field = match usage {
+                Usage::Total(_) => "total",
+                Usage::GpuMs(_) => "gpu_ms_total",
+            };
+            let reason =
+                "must be at most 1000 times what the hold drew where the account cannot pay it";
+            return Err(Refusal::InvalidField { field, reason });
+        }
+        Ok(projected)
     }
 
     /// Pushes the capture of usage that has grown, topping the hold up where it is too small. What
@@ -241,6 +271,13 @@ impl Ledger {
 }
 
 impl Hold {
+    /// The most that a holder's reports may leave uncollected.
+    fn most_owed(&self) -> u64 {
+        // As drawn: a strict hold may be cut off from all that it has.
+        let drawn: u64 = self.slices.iter().map(|slice| slice.span.len()).sum();
+        drawn.saturating_mul(MAX_OVERRUN)
+    }
+
     /// Whether a report says more than the reports before it.
     pub(super) fn grows_by(&self, metered: Metered) -> bool {
         let seen = self.rare.as_ref().map_or(0, |rare| rare.gpu_ms);

@@ -10,7 +10,6 @@ use super::event::{Event, Pieces, SliceAmount, total};
 use super::hold::HoldState;
 use super::hold_record::Closed;
 use super::id::{BucketNo, HoldNo};
-use super::overlay::Overlay;
 use super::price::Rounding;
 use super::refusal::{Conflict, Refusal};
 use super::state::Ledger;
@@ -43,8 +42,7 @@ impl Ledger {
             return Err(Refusal::Conflict(Conflict::SettleBelowCaptured { captured }));
         }
         let projected = if hold.grows_by(metered) {
-            let mut overlay = Overlay::default();
-            self.push_capture(now, number, hold, metered, None, &mut overlay, events)
+            self.push_reported(now, number, (usage, metered), None, events)?
         } else {
             Projected::of(number, hold)
         };

@@ -93,6 +93,10 @@ impl Generator {
         let total = match self.random.index(8) {
             0 => near(&mut self.random, hold.metered, self.scale),
             1 => near(&mut self.random, hold.amount, self.scale),
+            2 if self.random.chance(10) => {
+                let times = i128::from(self.random.between(990, 1_010));
+                i64::try_from(hold.amount.saturating_mul(times)).unwrap_or(i64::MAX)
+            }
             2 | 3 => near(&mut self.random, hold.amount + 1, self.scale),
             _ => {
                 let most = i64::try_from(hold.amount.clamp(0, i128::from(i64::MAX))).unwrap_or(0);

@@ -8,7 +8,7 @@ use bursar_core::ledger::refusal::{Conflict, Refusal, Resource};
 use super::Model;
 use super::answer::Reply;
 use super::check::invalid;
-use super::draw::{largest, plan};
+use super::draw::{Plan, largest, plan};
 use super::hold::credits;
 use super::price::{Round, cost};
 use super::state::{Hold, Micros, Shortfall};
@@ -37,6 +37,7 @@ impl Model {
             }
         }
         if says_more(hold, used, gpu_ms) {
+            self.refuse_if_beyond_means(number, used, usage)?;
             self.accept_usage(number, used, gpu_ms);
             if let Some(seq) = seq {
                 self.holds[number].last_report = Some((seq, used));
@@ -54,11 +55,7 @@ impl Model {
         let room = hold.amount() - hold.captured();
         let drawn_before = hold.amount();
         if increase > room && self.frozen_above(account).is_empty() {
-            let wanted = (increase - room).min(self.budget_room(account));
-            let sources = self.sources_now(account, &hold.context);
-            let amount = largest(&sources, wanted, Some(hold));
-            let plan = plan(&sources, amount, Some(hold)).unwrap_or_default();
-            self.hold_units(number, plan, 0);
+            self.hold_units(number, self.top_up(number, increase - room), 0);
         }
         let hold = &self.holds[number];
         let spent = increase.min(hold.amount() - hold.captured());
@@ -81,6 +78,43 @@ impl Model {
         }
         let grown = hold.amount() - drawn_before + uncollected;
         self.alert_budgets(account, grown, 0);
+    }
+
+    /// What can be drawn of `short` more for a hold.
+    fn top_up(&self, number: usize, short: Micros) -> Plan {
+        let hold = &self.holds[number];
+        let wanted = short.min(self.budget_room(hold.account));
+        let sources = self.sources_now(hold.account, &hold.context);
+        let amount = largest(&sources, wanted, Some(hold));
+        plan(&sources, amount, Some(hold)).unwrap_or_default()
+    }
+
+    /// A report that would leave a thousand times what the hold ever drew unpaid is no usage.
+    pub(super) fn refuse_if_beyond_means(
+        &self,
+        number: usize,
+        used: Micros,
+        usage: Usage,
+    ) -> Result<(), Refusal> {
+        let hold = &self.holds[number];
+        let drawn: Micros = hold.lots.iter().map(|lot| lot.drawn).sum();
+        let short = used - hold.metered - (hold.amount() - hold.captured());
+        if short <= 0 {
+            return Ok(());
+        }
+        let plan = if self.frozen_above(hold.account).is_empty() {
+            self.top_up(number, short)
+        } else {
+            Plan::new()
+        };
+        let drawable: Micros = plan.iter().map(|(_, units)| units).sum();
+        let (before, more) = (hold.metered - hold.captured(), short - drawable);
+        let field = match usage {
+            Usage::Total(_) => "total",
+            Usage::GpuMs(_) => "gpu_ms_total",
+        };
+        let beyond = more > 0 && before + more > 1_000 * drawn;
+        if beyond { Err(invalid(field)) } else { Ok(()) }
     }
 
     /// Spends `amount` of what a hold has drawn: first drawn first, but of a capped grant no more

@@ -131,6 +131,7 @@ impl Model {
             return Err(Refusal::Conflict(Conflict::SettleBelowCaptured { captured }));
         }
         if says_more(hold, used, gpu_ms) {
+            self.refuse_if_beyond_means(number, used, usage)?;
             self.accept_usage(number, used, gpu_ms);
         }
         self.close_hold(number, HoldState::Settled, cause);
