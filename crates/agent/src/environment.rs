@@ -33,7 +33,7 @@ pub fn of_machine(variable: impl Fn(&str) -> Option<String>) -> BTreeMap<String,
 pub fn check(variables: &BTreeMap<String, String>) -> io::Result<()> {
     for (name, value) in variables {
         let why = if name.is_empty() {
-            "a variable of the job has no name".to_owned()
+            "empty environment variable name".to_owned()
         } else if name.contains(['=', '\0']) {
             format!("{name:?} cannot be the name of a variable: it has `=` or NUL in it")
         } else if value.contains('\0') {

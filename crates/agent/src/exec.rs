@@ -59,11 +59,17 @@ fn prepare(folder: &Path) -> io::Result<Command> {
     let variables = environment::of_job(&launch, &folder, user.as_ref());
     let home =
         user.map(|user| user.dir).or_else(|| launch.machine_env.get("HOME").map(PathBuf::from));
-    let workdir = launch.workdir.or(home).unwrap_or_else(|| "/".into());
+    let workdir = start_folder(launch.workdir, home);
     enter(&workdir, launch.tmp_bytes.is_some())?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(variables);
     Ok(command)
+}
+
+/// Where a job starts: in the folder that it names, else at home, else in `/` where there is no home.
+fn start_folder(named: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
+    let home = home.filter(|home| home.is_dir());
+    named.or(home).unwrap_or_else(|| "/".into())
 }
 
 fn enter(workdir: &Path, has_own_tmp: bool) -> io::Result<()> {
@@ -84,4 +90,23 @@ fn explain(program: &str, error: io::Error) -> io::Error {
         _ => format!("`{program}` cannot be started: {error}"),
     };
     io::Error::new(kind, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_whose_user_has_no_home_starts_in_the_root_folder() {
+        let home = std::env::temp_dir();
+        let none = home.join("there-is-no-such-home");
+        assert_eq!(start_folder(None, Some(home.clone())), home);
+        assert_eq!(start_folder(None, Some(none.clone())), Path::new("/"));
+        assert_eq!(start_folder(None, None), Path::new("/"));
+        assert_eq!(
+            start_folder(Some(none.clone()), Some(home)),
+            none,
+            "what is named must be there"
+        );
+    }
 }

@@ -305,7 +305,7 @@ impl Agent {
     async fn obey(&mut self, answer: &Orders, observed: &[Observed]) -> Duration {
         for order in answer.orders.iter().filter(|order| !is_attempt_id(&order.attempt)) {
             let id: String = order.attempt.chars().take(MAX_SHOWN_ID).collect();
-            tracing::error!(id, "an order for what cannot be an attempt is left alone");
+            tracing::error!(id, "ignored an order with an invalid attempt id");
         }
         let orders = answer.orders.iter().filter(|order| is_attempt_id(&order.attempt));
         let wishes = orders.map(|order| (order.attempt.as_str(), wish(order)));

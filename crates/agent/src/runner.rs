@@ -124,7 +124,7 @@ impl Runner {
         }
         if let Err(error) = self.decline_place(place, "its supervisor did not start") {
             // It is tried again with the next look.
-            tracing::error!(attempt, %error, "that it did not start cannot be written down");
+            tracing::error!(attempt, %error, "cannot record that the attempt did not start");
             return Ok(None);
         }
         read_json(&place.record()).map(Some)
@@ -227,7 +227,7 @@ impl Runner {
         let line = format!("lease {} {}\n", lease.stop_at.as_millis(), lease.kill_at.as_millis());
         for (attempt, _) in self.folder.all_attempts()? {
             if let Err(error) = self.tell(&attempt, &line) {
-                tracing::error!(attempt, %error, "it was not told of the lease");
+                tracing::error!(attempt, %error, "cannot pass the lease to the supervisor");
             }
         }
         Ok(())

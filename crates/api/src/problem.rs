@@ -49,8 +49,8 @@ codes! {
     InsufficientCredits = "insufficient_credits", 402, "Not enough credits", true;
     /// A hard budget has no room.
     BudgetExceeded = "budget_exceeded", 402, "A budget has no room", true;
-    /// The key's role does not allow this.
-    Forbidden = "forbidden", 403, "The key's role does not allow this", false;
+    /// The key does not allow this.
+    Forbidden = "forbidden", 403, "The key does not allow this", false;
     /// There is no such thing, or the key cannot see it.
     NotFound = "not_found", 404, "Not found", false;
     /// The path exists, but not with this method.

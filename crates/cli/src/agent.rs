@@ -25,8 +25,8 @@ const MAX_ANSWER_BYTES: usize = 32 << 20;
 /// How to run an agent. The key is that of the connection: --key-file.
 #[derive(Args, Debug)]
 pub(crate) struct AgentArguments {
-    /// The region that this node belongs to.
-    #[arg(long)]
+    /// The region that this node belongs to: `default` where the server was given none.
+    #[arg(long, default_value = "default")]
     region: String,
     /// The node's name; the machine's own if not given.
     #[arg(long, value_name = "NAME")]
@@ -140,11 +140,28 @@ impl AgentArguments {
         Ok(())
     }
 
+    /// Says where jobs start that name no folder, if their user has no home.
+    fn look_for_home(&self) -> Result<(), Failure> {
+        let Some(name) = self.run_as.as_ref().filter(|_| self.workdir.is_none()) else {
+            return Ok(());
+        };
+        let home = privilege::job_user(name)?.dir;
+        if !home.is_dir() {
+            eprintln!(
+                "bursar: {name} has no home ({} is missing): jobs that name no folder start in /; make \
+                 it, or pass --workdir DIR",
+                home.display()
+            );
+        }
+        Ok(())
+    }
+
     fn into_options(self, connection: &ConnectionArguments) -> Result<AgentOptions, Failure> {
         let client = connect_with(connection, |builder| {
             builder.retry(RetryPolicy::never()).answer_limit(MAX_ANSWER_BYTES)
         })?;
         self.check_key(connection)?;
+        self.look_for_home()?;
         let node = match self.node {
             Some(node) => node,
             None => machine::host_name()?,

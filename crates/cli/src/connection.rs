@@ -120,6 +120,10 @@ fn target(
     Ok(target)
 }
 
+/// How a file with a key is made.
+const MAKE_KEY_FILE: &str =
+    "make it with bursar key create … --save FILE, which writes the key alone";
+
 /// The key in a file, or on standard input for `-`.
 pub(crate) fn read_key(file: &Path) -> Result<String, Failure> {
     let mut text = String::new();
@@ -134,7 +138,12 @@ pub(crate) fn read_key(file: &Path) -> Result<String, Failure> {
     let key = text.trim();
     if key.is_empty() {
         let why = format!("{} is empty, a key is expected", file.display());
-        return Err(Failure::because(Exit::Failed, why));
+        return Err(Failure::because(Exit::Failed, why).with_next(MAKE_KEY_FILE));
+    }
+    // A table or anything else of several words: a key is one word of visible characters.
+    if !key.chars().all(|letter| letter.is_ascii_graphic()) {
+        let why = format!("{} holds more than a key, or none", file.display());
+        return Err(Failure::because(Exit::Usage, why).with_next(MAKE_KEY_FILE));
     }
     Ok(key.to_owned())
 }
@@ -203,6 +212,19 @@ mod tests {
         let unknown =
             ConnectionArguments { use_context: Some("c".into()), ..ConnectionArguments::default() };
         assert!(target(&unknown, |_| None, &contexts()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_holds_no_key_is_named_with_what_to_do() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("agent.key");
+        for text in ["", "KEY   ROLE\nbur_a  agent\n", "two words", "ключ"] {
+            std::fs::write(&file, text).expect("written");
+            let failure = format!("{:?}", read_key(&file).expect_err(text));
+            assert!(failure.contains("agent.key") && failure.contains("--save"), "{failure}");
+        }
+        std::fs::write(&file, "bur_x_SECRET\n").expect("written");
+        assert_eq!(read_key(&file).ok().as_deref(), Some("bur_x_SECRET"));
     }
 
     #[test]

@@ -57,6 +57,12 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
             "pass --key-file FILE, set BURSAR_KEY_FILE, or keep it: bursar context add NAME \
              --server URL --key-file FILE"
         }
+        Code::Forbidden if problem.detail.contains("`issue`") => {
+            "no role is enough: ask the platform for the credits, or for a key with --capability issue"
+        }
+        Code::Forbidden if problem.detail.contains("\"*\"") => {
+            "no role is enough: ask the platform, whose keys have the scope *"
+        }
         Code::Forbidden => "use a key with a role that may: bursar key create --role ROLE …",
         Code::NotFound => {
             "check the name; bursar account ls, bursar ls and bursar node ls list what this key can \
@@ -68,7 +74,11 @@ fn next_step(problem: &Problem, again: Option<String>) -> Option<String> {
         Code::MalformedJson | Code::UnsupportedMediaType => "correct the body that you gave",
         Code::BodyTooLarge => "split it into several",
         Code::InvalidField => {
-            let param = problem.param.as_deref().unwrap_or("what is named above");
+            let param = match problem.param.as_deref() {
+                Some("max_runtime_seconds") => "--time (-t), such as -t 4h",
+                Some(param) => param,
+                None => "what is named above",
+            };
             return Some(format!("correct {param}; --help shows what is expected"));
         }
         Code::RateLimited | Code::Unavailable | Code::StorageFull | Code::OutcomeUnknown => {
@@ -97,7 +107,7 @@ pub(crate) fn fix(blocker: &Blocker) -> String {
         BlockerType::Credits => match (blocker.requested, blocker.spendable) {
             (Some(requested), Some(spendable)) if requested > spendable => {
                 let missing = Sum::from_micros(requested.micros() - spendable.micros());
-                format!("bursar grant add {account} {missing}")
+                format!("with a key that may issue credits: bursar grant add {account} {missing}")
             }
             _ => blocker.fix.clone(),
         },
@@ -106,10 +116,10 @@ pub(crate) fn fix(blocker: &Blocker) -> String {
             format!("raise it with bursar budget set {account} {budget} LIMIT, or ask for less")
         }
         BlockerType::Frozen => format!("bursar account unfreeze {account}"),
+        BlockerType::GpuType => blocker.fix.replace("GET /v1/prices", "bursar price ls"),
         BlockerType::Quota
         | BlockerType::Capacity
         | BlockerType::Gang
-        | BlockerType::GpuType
         | BlockerType::Memory
         | BlockerType::Group
         | BlockerType::Dependency
@@ -136,7 +146,10 @@ mod tests {
         blocker.requested = Some(Sum::from_micros(40_500_000));
         blocker.spendable = Some(Sum::from_micros(12_000_000));
         problem.blockers = Some(vec![blocker]);
-        assert_eq!(next(problem, None).as_deref(), Some("bursar grant add acme:nlp 28.5"));
+        assert_eq!(
+            next(problem, None).as_deref(),
+            Some("with a key that may issue credits: bursar grant add acme:nlp 28.5")
+        );
     }
 
     #[test]
@@ -156,6 +169,25 @@ mod tests {
     fn an_unknown_outcome_is_repeated_under_the_same_key() {
         let problem = Problem::new(Code::OutcomeUnknown, "perhaps");
         assert_eq!(next(problem, Some("k")).as_deref(), Some("--idempotency-key k"));
+    }
+
+    #[test]
+    fn what_no_role_allows_and_what_the_command_calls_otherwise_is_said_so() {
+        let next = |problem| next(problem, None).expect("a next step");
+        let issue =
+            "use a key whose scope is \"*\", or one that such a key gave the capability `issue`";
+        assert!(next(Problem::new(Code::Forbidden, issue)).contains("--capability issue"));
+        let platform = "this concerns the whole platform; use a key whose scope is \"*\"";
+        assert!(next(Problem::new(Code::Forbidden, platform)).contains("the scope *"));
+        let role = "the role viewer may not do this; use a key with one of: admin";
+        assert!(next(Problem::new(Code::Forbidden, role)).contains("--role ROLE"));
+        let time = Problem::new(Code::InvalidField, "is needed").with_param("max_runtime_seconds");
+        assert!(next(time).contains("--time (-t)"));
+        let fix = "name types that GET /v1/prices lists, or have the price set";
+        let blocker = Blocker::new(BlockerType::GpuType, "there is no price for any GPU", fix);
+        let mut unpriced = Problem::new(Code::Unsatisfiable, "no price");
+        unpriced.blockers = Some(vec![blocker]);
+        assert!(next(unpriced).contains("bursar price ls"));
     }
 
     #[test]

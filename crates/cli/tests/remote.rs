@@ -109,7 +109,7 @@ async fn a_refusal_ends_with_the_command_that_helps() {
           too few credits can be drawn
           - acme can spend 2 of 5
           request req_1
-        next: bursar grant add acme 3
+        next: with a key that may issue credits: bursar grant add acme 3
     "#]]
     .assert_eq(stderr(&refused));
     let machine = run(&server, &["charge", "acme", "5", "-o", "json"]).await;

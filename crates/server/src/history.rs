@@ -70,7 +70,7 @@ impl HistoryService {
         let words = |error: HistoryError| error.to_string();
         let mut history = open(path).map_err(words)?;
         if !is_of(&history, &*journal)? {
-            tracing::warn!("history is of another past than the journal; building it again");
+            tracing::warn!("history does not match the journal's hash; rebuilding");
             drop(history);
             remove(path);
             history = open(path).map_err(words)?;

@@ -54,7 +54,7 @@ impl Failure {
         Failure::new(Code::NotFound, detail)
     }
 
-    /// The key's role does not allow this.
+    /// The key does not allow this.
     pub fn forbidden(detail: impl Into<String>) -> Failure {
         Failure::new(Code::Forbidden, detail)
     }
@@ -395,7 +395,7 @@ impl From<cell::Refusal> for Failure {
                 Failure::new(Code::NotFound, "no maintenance is planned")
             }
             cell::Refusal::StaleIncarnation { current } => {
-                let detail = format!("the node's agent started again as {current}; register again");
+                let detail = format!("the current incarnation is {current}; register again");
                 Failure::new(Code::StaleIncarnation, detail)
             }
             cell::Refusal::KeyReused => reused(),

@@ -293,6 +293,20 @@ fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
     ))
 }
 
+/// Names the folder of a server that could not start because nothing more can be written there.
+fn naming_folder(folder: Option<&Path>, error: StartError) -> StartError {
+    match (folder, error) {
+        (Some(folder), StartError::Other(words)) if words.contains("disk is full") => {
+            StartError::Other(format!(
+                "{}: the disk is full, so the server cannot start. Nothing was lost. Free some space \
+                 and start again",
+                folder.display()
+            ))
+        }
+        (_, error) => error,
+    }
+}
+
 /// Says that the files of a folder are not of one store at one time.
 fn mixed(folder: &Path, error: &CutError) -> StartError {
     StartError::Other(format!(
@@ -380,6 +394,18 @@ impl Identity {
     }
 }
 
+/// Says of a port that another process has what to do.
+fn at_port_in_use(listen: SocketAddr, error: std::io::Error) -> StartError {
+    if error.kind() != std::io::ErrorKind::AddrInUse {
+        return StartError::Io { what: listen.to_string(), error };
+    }
+    StartError::Other(format!(
+        "{listen}: another process listens there. Stop it, or choose another port: --listen {}:PORT (0 \
+         takes a free one)",
+        listen.ip()
+    ))
+}
+
 /// A socket that listens, and how the server behind it is reached.
 struct Listening {
     listener: TcpListener,
@@ -390,8 +416,8 @@ struct Listening {
 
 impl Listening {
     async fn bind(config: &Config, encrypted: bool) -> Result<Listening, StartError> {
-        let listener =
-            TcpListener::bind(config.listen).await.map_err(io(config.listen.to_string()))?;
+        let listener = TcpListener::bind(config.listen).await;
+        let listener = listener.map_err(|error| at_port_in_use(config.listen, error))?;
         let address = listener.local_addr().map_err(io("the listener"))?;
         let scheme = if encrypted { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
@@ -457,6 +483,7 @@ pub fn run(
     ready: impl FnOnce(&Ready),
 ) -> Result<(), StartError> {
     config.check()?;
+    root_key::check(&config).map_err(io("the root key"))?;
     let tls = serve::tls(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -515,7 +542,7 @@ pub fn run(
             outcome
         }
         Err(StartError::Interrupted) => Ok(()),
-        Err(error) => Err(error),
+        Err(error) => Err(naming_folder(config.data.as_deref(), error)),
     };
     // Last, so that the next leader finds every machine free.
     if let Some(leader) = leader {
@@ -731,7 +758,7 @@ async fn follow_directory(app: Arc<App>) {
             app.tell_classes().await
         };
         if let Err(failure) = told.await {
-            tracing::warn!(detail = %failure.problem.detail, "prices and classes were not told");
+            tracing::warn!(detail = %failure.problem.detail, "prices and classes were not sent to the cells");
         }
     }
 }
@@ -875,7 +902,7 @@ async fn until_ended(app: &App) -> String {
         let aside: u64 = app.machines().iter().map(|(_, _, stats)| stats.set_aside).sum();
         if aside > known {
             known = aside;
-            tracing::error!(set_aside = aside, "a machine goes on without something; see /readyz");
+            tracing::error!(set_aside = aside, "a timer or message was set aside; see /readyz");
         }
         if let Some(reason) = app.ended() {
             tracing::error!(%reason, "this process cannot go on and ends");
@@ -912,5 +939,28 @@ async fn signal() {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_engine::EngineError;
+
+    use super::*;
+
+    #[test]
+    fn a_start_on_a_full_disk_or_a_port_in_use_says_what_to_do() {
+        let folder = Path::new("/srv/bursar");
+        let full = StartError::Other(EngineError::StorageFull.to_string());
+        let said = naming_folder(Some(folder), full).to_string();
+        assert!(said.starts_with("/srv/bursar: the disk is full"), "{said}");
+        let used = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+        let said = at_port_in_use(SocketAddr::from(([127, 0, 0, 1], 7070)), used).to_string();
+        assert!(
+            said.contains("127.0.0.1:7070") && said.contains("--listen 127.0.0.1:PORT"),
+            "{said}"
+        );
+        let other = StartError::Other("the cell refused its set-up".into());
+        assert_eq!(naming_folder(Some(folder), other).to_string(), "the cell refused its set-up");
     }
 }

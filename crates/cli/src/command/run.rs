@@ -89,8 +89,7 @@ fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::because(Exit::Usage, "nobody is there to say yes")
-            .with_next("repeat it with --yes"));
+        return Err(Failure::because(Exit::Usage, "confirmation needs a terminal; pass --yes"));
     }
     anstream::eprint!("submit it? [y/N] ");
     std::io::stderr().flush()?;

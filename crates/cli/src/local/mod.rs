@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bursar_audit::Progress;
 use bursar_audit::admin::Step;
-use bursar_server::store::Manifest;
+use bursar_server::store::{MANIFEST, Manifest};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::exit::Failure;
@@ -21,6 +21,10 @@ pub(crate) fn ledger_file(data: &Path) -> Result<PathBuf, Failure> {
     let file = data.join("ledger-0.db");
     if file.is_file() {
         Ok(file)
+    } else if data.join(MANIFEST).is_file() {
+        let next = "put it back as it was, or restore the last backup into an empty folder: bursar \
+                    admin restore BACKUP --data DIR";
+        Err(Failure::new(file.display(), "the file is missing").with_next(next))
     } else {
         let next = "give --data the folder that `bursar serve --data` was given";
         Err(Failure::new(data.display(), "there is no ledger in this folder").with_next(next))

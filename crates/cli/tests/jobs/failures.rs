@@ -89,7 +89,9 @@ async fn repeated_and_overtaken_reports_change_nothing() {
     let mut foreign = late;
     foreign["seq"] = json!(agent.seq + 1);
     foreign["incarnation"] = json!(agent.incarnation + 1);
-    agent.send(&server, foreign).await.problem("stale_incarnation");
+    let refused = agent.send(&server, foreign).await.problem("stale_incarnation");
+    let said = format!("the current incarnation is {}; register again", agent.incarnation);
+    assert_eq!(refused["detail"], said);
     agent.finish(&server, "j", 0).await;
     assert_eq!(micros(&job(&server, "j").await["charged"]), price_of(H100, 40_000));
     check_books(&server, GRANTED, &["j"]).await;

@@ -122,6 +122,10 @@ impl Lasting {
         let said = self.events.text().await.expect("it ends in order");
         let last = said.trim().rsplit("\n\n").next().expect("an event");
         assert!(last.contains("event: problem") && last.contains("unauthenticated"), "{said}");
+        assert!(
+            last.contains("\"request_id\":\"req_") && last.contains("\"type\":\"http"),
+            "{last}"
+        );
         assert!(!last.contains("id:"), "the last event stays the one to go on behind: {said}");
         self.logs.bytes().await.expect_err("the output is broken off, not complete");
         self.poll.await.expect("answered").problem("unauthenticated");

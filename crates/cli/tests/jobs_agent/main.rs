@@ -79,7 +79,7 @@ fn a_job_that_fails_passes_its_exit_code_on() {
     // Nobody is there to say yes: nothing is submitted.
     let asked = world.output(&["run", "--id", "unasked", "-a", "acme", "-t", "1m", "--", "true"]);
     assert_eq!(asked.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&asked.stderr).contains("next: repeat it with --yes"));
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("pass --yes"));
     assert_eq!(world.output(&["job", "show", "unasked"]).status.code(), Some(4));
     assert_eq!(ends(&world.job("bad")), ["failed"]);
     world.check_books(&["bad", "missing"]);

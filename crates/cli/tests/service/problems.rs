@@ -157,6 +157,24 @@ async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn whole_numbers_in_metadata_are_kept_exactly_or_refused() {
+    let server = Server::start();
+    server.open("acme", "org").await;
+    let path = "/v1/accounts/acme";
+    for number in
+        ["18446744073709551616", "-9223372036854775809", "340282366920938463463374607431768211455"]
+    {
+        let body = format!("{{\"metadata\":{{\"a\":[1,{{\"n\":{number}}}]}}}}");
+        let body: Value = serde_json::from_str(&body).expect("JSON");
+        let refused = server.call("PATCH", path, body).await.problem("invalid_field");
+        assert_eq!(refused["param"], "metadata.a[1].n", "{refused}");
+    }
+    let exact = json!({ "most": u64::MAX, "least": i64::MIN, "float": 1.5, "text": "18446744073709551616" });
+    server.call("PATCH", path, json!({ "metadata": exact })).await.expect(200);
+    assert_eq!(server.get(path).await["metadata"], exact);
+}
+
+#[tokio::test]
 async fn null_takes_a_setting_of_an_account_back() {
     let server = Server::start();
     server.tree().await;

@@ -182,7 +182,8 @@ pub(super) async fn logs(
     let current = cell.gateway.read(move |all: &Cell| all.node_named(&own).map(|n| n.incarnation));
     let current = current.await?.value.unwrap_or(0);
     if cell.known_incarnation(chunk.incarnation) != current {
-        let detail = format!("the node's agent started again as {current}; register again");
+        let shown = cell.shown_incarnation(current);
+        let detail = format!("the current incarnation is {shown}; register again");
         return Err(Failure::new(Code::StaleIncarnation, detail));
     }
     let parts = parts(&app, cell, &node, vec![attempt]).await?;

@@ -13,6 +13,7 @@ use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
 
 use super::agent_logs::{Known, rank_in};
+use super::agents::shown_refusal;
 use crate::app::App;
 use crate::auth::{Principal, no_longer_works};
 use crate::cells::CellService;
@@ -109,10 +110,11 @@ async fn orders(
 ) -> Result<Vec<Order>, Failure> {
     let asked = beat.clone();
     let seen = cell.gateway.read(move |all: &Cell| all.orders(&asked)).await?;
-    let orders = seen.value.inspect_err(|refusal| {
-        if *refusal == Refusal::UnknownNode {
+    let orders = seen.value.map_err(|refusal| {
+        if refusal == Refusal::UnknownNode {
             cell.forget_told(&beat.node);
         }
+        shown_refusal(cell, refusal)
     })?;
     if orders.is_empty() {
         return Ok(Vec::new());

@@ -11,7 +11,7 @@ use bursar_api::node::{
     AttemptState, Gpu, Heartbeat, HeartbeatQuery, Orders, RegisterNode, Registration,
 };
 use bursar_core::cell::command::{self, NodeOffer, Report, ReportState};
-use bursar_core::cell::{AttemptId, Cell, Command, NodeKey, Reply};
+use bursar_core::cell::{AttemptId, Cell, Command, NodeKey, Refusal, Reply};
 use bursar_core::ledger::id::{Name, is_valid_name};
 
 use super::agent_logs::{Known, keep_words, known_attempts, parts, with_words};
@@ -248,6 +248,16 @@ async fn observed(cell: &CellService, beat: &command::Heartbeat) -> Result<Optio
     Ok(seen.value.map(|end| end.millis_since(seen.at)))
 }
 
+/// A refusal with the number of the agent's start as the agent knows it.
+pub(super) fn shown_refusal(cell: &CellService, refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::StaleIncarnation { current } => {
+            Refusal::StaleIncarnation { current: cell.shown_incarnation(current) }
+        }
+        other => other,
+    }
+}
+
 /// Reports what a node runs, and asks what it must do.
 #[utoipa::path(post, path = "/v1/nodes/{id}/heartbeat", tag = "nodes",
     operation_id = "heartbeat_node",
@@ -281,7 +291,8 @@ pub(super) async fn heartbeat(
     let parts = parts(&app, cell, &node, with_words(&known, &beat)).await?;
     let command = Command::Heartbeat(said.clone());
     let seen = cell.gateway.post(origin(&caller), command).answer().await?;
-    let Reply::Reported { lease_until } = seen.value? else {
+    let reported = seen.value.map_err(|refusal| shown_refusal(cell, refusal))?;
+    let Reply::Reported { lease_until } = reported else {
         unreachable!("a report is answered with the lease")
     };
     app.metrics.heartbeat(&cell.region, watch.elapsed(), before);

@@ -66,12 +66,37 @@ pub(super) fn text(
 
 pub(super) fn metadata(map: Option<Map<String, Value>>) -> Result<Option<Box<str>>, Failure> {
     let Some(map) = map else { return Ok(None) };
-    let text = Value::Object(map).to_string();
+    let map = Value::Object(map);
+    if let Some(field) = inexact(&map, "metadata") {
+        let reason = "numbers without a fraction must fit in 64 bits; send larger ones as text";
+        return Err(Failure::invalid(field, reason));
+    }
+    let text = map.to_string();
     if text.len() > MOST_METADATA {
         let reason = format!("must have at most {MOST_METADATA} bytes");
         return Err(Failure::invalid("metadata", reason));
     }
     Ok(Some(text.into()))
+}
+
+/// The first whole number that would be kept as another one, if there is any. Deeper than
+/// [`MAX_DEPTH`](bursar_api::json::MAX_DEPTH) nothing is read.
+fn inexact(value: &Value, place: &str) -> Option<String> {
+    const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            (float.fract() == 0.0 && float.abs() >= TWO_POW_63).then(|| place.to_owned())
+        }
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| inexact(item, &format!("{place}[{index}]")))
+        }
+        Value::Object(map) => {
+            map.iter().find_map(|(name, value)| inexact(value, &format!("{place}.{name}")))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
 }
 
 /// Seconds as milliseconds; what does not fit is refused by the ledger as too long.

@@ -14,6 +14,7 @@ use futures_util::stream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::extract::{Caller, Params};
+use super::meta::Carried;
 use crate::app::App;
 use crate::auth::{self, Principal};
 use crate::feed::{Behind, Place, read_event_id};
@@ -51,10 +52,11 @@ pub(super) async fn follow(
     let (sender, receiver) = mpsc::channel(MAX_UNSENT);
     let (end, ended) = oneshot::channel();
     let following = Following { app, principal: caller.principal, after, sender };
+    let request = Carried::of_request();
     tokio::spawn(async move {
         if let Some(failure) = following.run().await.failure() {
             // A client that has gone need not be told.
-            let _ = end.send(failure.into_problem());
+            let _ = end.send(request.during(|| failure.into_problem()));
         }
         drop((listener, place));
     });

@@ -44,6 +44,24 @@ pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, O
     PROBLEM.scope(Cell::new(None), inner).await
 }
 
+/// What is known about a request, for what goes on after its answer has begun.
+pub(crate) struct Carried(Option<Meta>);
+
+impl Carried {
+    /// Of the request being handled.
+    pub(crate) fn of_request() -> Carried {
+        Carried(META.try_with(Meta::clone).ok())
+    }
+
+    /// Does something as if the request were still being handled.
+    pub(crate) fn during<T>(self, work: impl FnOnce() -> T) -> T {
+        match self.0 {
+            Some(meta) => META.sync_scope(meta, work),
+            None => work(),
+        }
+    }
+}
+
 /// Uses what is known, if a request is being handled.
 pub(crate) fn with(use_it: impl FnOnce(&Meta)) {
     // Outside of a request there is nothing to know.

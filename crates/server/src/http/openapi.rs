@@ -34,7 +34,7 @@ const TAGS: [(&str, &str); 8] = [
 /// The statuses that problems of every operation may have.
 const PROBLEMS: [(&str, &str); 4] = [
     ("401", "No key, or one that is unknown, expired or revoked"),
-    ("403", "The key's role does not allow this"),
+    ("403", "The key does not allow this"),
     ("429", "Too many requests"),
     ("503", "Not available now, or the outcome is unknown"),
 ];
