@@ -95,6 +95,25 @@ async fn a_root_key_file_that_holds_no_key_is_refused_before_anything_is_written
 }
 
 #[tokio::test]
+async fn a_missing_ledger_is_named_by_those_who_look_at_the_folder() {
+    let server = store(true).await;
+    let file = server.data().join("ledger-0.db");
+    std::fs::remove_file(&file).expect("it is ours");
+    for arguments in [["audit", "verify"], ["admin", "check"]] {
+        let said = Command::new(env!("CARGO_BIN_EXE_bursar"))
+            .args(arguments)
+            .arg("--data")
+            .arg(server.data())
+            .output()
+            .expect("the binary is there");
+        let words = String::from_utf8_lossy(&said.stderr);
+        assert!(!said.status.success(), "{words}");
+        assert!(words.contains("ledger-0.db: the file is missing"), "{words}");
+        assert!(words.contains("admin restore"), "{words}");
+    }
+}
+
+#[tokio::test]
 async fn an_older_copy_of_one_file_is_noticed() {
     let mut server = store(true).await;
     let data = server.data().to_owned();
