@@ -415,7 +415,6 @@ impl Ledger {
     pub(super) fn insert_hold(&mut self, number: HoldNo, hold: Hold) {
         let tenant = self.account(hold.account).tenant;
         self.hold_names.insert((tenant, hold.kind, hold.id.as_str()), number.0);
-        self.holdings.insert(tenant, number);
         self.enter_tallies(tenant, number);
         let fresh = self.holds.insert(number.0, hold);
         self.note_hold_indexes(number);
@@ -424,9 +423,7 @@ impl Ledger {
 
     pub(super) fn undo_hold_placed(&mut self, number: HoldNo, fresh: bool) {
         self.forget_hold_indexes(number);
-        let tenant = self.tenant_of_hold(number);
-        self.leave_tallies(number);
-        self.holdings.remove(number, tenant);
+        self.touch_tallies(number);
         self.holds.undo_insert(number.0, fresh).expect("it was placed in this group");
         self.hold_names.remove(number.0);
     }

@@ -30,7 +30,6 @@ mod foresight;
 pub mod grant;
 pub mod hold;
 pub mod hold_record;
-mod holdings;
 pub mod id;
 pub mod image;
 pub mod invariant;

@@ -102,9 +102,7 @@ impl Ledger {
             return;
         }
         self.aging.forgotten_until = self.aging.forgotten_until.max(Some(moved_at));
-        self.leave_tallies(number);
-        let tenant = self.tenant_of_hold(number);
-        self.holdings.remove(number, tenant);
+        self.touch_tallies(number);
         self.holds.discard(number.0);
         self.hold_names.remove(number.0);
     }

@@ -12,7 +12,6 @@ use super::command::{Policy, Restriction};
 use super::event::{Event, NamedMovement, Piece};
 use super::grant::Grant;
 use super::hold::Hold;
-use super::holdings::Holdings;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
 use super::job::table::Jobs;
 use super::names::{HashedIndex, NameIndex};
@@ -40,7 +39,6 @@ pub struct Ledger {
     pub(super) bucket_keys: NameIndex,
     pub(super) holds: Slab<Hold>,
     pub(super) hold_names: HashedIndex,
-    pub(super) holdings: Holdings,
     /// What is being counted for new budgets. No part of the state.
     pub(super) tallies: Tallies,
     pub(super) movements: Slab<Movement>,

@@ -11,9 +11,9 @@ use super::id::{AccountNo, HoldNo, Name};
 use super::state::Ledger;
 use crate::time::Timestamp;
 
-/// Holds that one decision may look at. A tenant with more is counted in steps.
+/// Holds that one decision may look at. In a ledger with more, they are counted in steps.
 pub const MAX_COUNTED_AT_ONCE: usize = 1024;
-/// Holds that one step looks at, besides those that changed since the step before.
+/// Places of holds that one step looks at, besides those that changed since the step before.
 pub const COUNT_STEP: usize = 4096;
 /// Counts that are under way or wait to be used.
 const MAX_TALLIES: usize = 64;
@@ -36,8 +36,8 @@ struct Counted {
 struct Tally {
     of: Counted,
     tenant: AccountNo,
-    /// The hold to be looked at next; none when all were.
-    next: Option<HoldNo>,
+    /// The place of holds to be looked at next; none when all were.
+    next: Option<u32>,
     /// Which holds the sums contain, by number.
     counted: Vec<u64>,
     spent: i128,
@@ -143,13 +143,14 @@ impl Tally {
                 self.count(ledger, hold, 1);
             }
         }
-        for _ in 0..COUNT_STEP {
-            let Some(hold) = self.next else { return };
-            self.next = ledger.holdings.behind(hold);
+        let Some(first) = self.next else { return };
+        let last = first.saturating_add(COUNT_STEP as u32).min(ledger.holds.places());
+        for hold in (first..last).map(HoldNo) {
             if !self.contains(hold) {
                 self.count(ledger, hold, 1);
             }
         }
+        self.next = (last < ledger.holds.places()).then_some(last);
     }
 }
 
@@ -157,11 +158,10 @@ impl Ledger {
     /// Whether a command needs a count that takes several steps.
     pub fn must_count_in_steps(&self, command: &Command) -> bool {
         let Command::SetBudget { path, budget, terms } = command else { return false };
-        self.find_account(path).is_some_and(|account| {
-            let tenant = self.account(account).tenant;
-            self.holdings.count(tenant) > MAX_COUNTED_AT_ONCE
-                && self.must_count(account, budget, terms)
-        })
+        self.holds.places() as usize > MAX_COUNTED_AT_ONCE
+            && self
+                .find_account(path)
+                .is_some_and(|account| self.must_count(account, budget, terms))
     }
 
     /// Counts some of what a budget needs to be set. Says whether that is all.
@@ -176,7 +176,7 @@ impl Ledger {
             None if self.tallies.make_room() => Tally {
                 of,
                 tenant,
-                next: self.holdings.first(tenant),
+                next: Some(0),
                 counted: Vec::new(),
                 spent: 0,
                 held: 0,
@@ -227,18 +227,6 @@ impl Ledger {
     pub(super) fn enter_tallies(&mut self, tenant: AccountNo, hold: HoldNo) {
         for tally in self.tallies.all.iter_mut().filter(|tally| tally.tenant == tenant) {
             tally.touched.insert(hold);
-        }
-    }
-
-    /// A hold is about to be forgotten.
-    pub(super) fn leave_tallies(&mut self, hold: HoldNo) {
-        if self.tallies.is_empty() {
-            return;
-        }
-        self.touch_tallies(hold);
-        let behind = self.holdings.behind(hold);
-        for tally in self.tallies.all.iter_mut().filter(|tally| tally.next == Some(hold)) {
-            tally.next = behind;
         }
     }
 }

@@ -311,7 +311,6 @@ impl Ledger {
             let twice = self.hold_names.find((tenant, kind, id), named).is_some();
             require(!twice, || format!("hold {id} is there twice"))?;
             self.hold_names.insert((tenant, kind, id), number);
-            self.holdings.insert(tenant, HoldNo(number));
             self.note_hold_indexes(HoldNo(number));
         }
         Ok(())

@@ -111,7 +111,7 @@ async fn attempt(
     }
 }
 
-/// Budgets of one atomic batch that are counted for a tenant with many holds.
+/// Budgets of one atomic batch that are counted in steps.
 const MAX_COUNTED: usize = 16;
 
 /// Counts what the new budgets of a batch need to know, in turns with others.
@@ -123,7 +123,7 @@ async fn count_budgets(app: &App, budgets: Vec<Command>) -> Result<(), Failure> 
         let machine = ledger.machine();
         let large = budgets.iter().filter(|budget| machine.must_count_in_steps(budget));
         if large.count() > MAX_COUNTED {
-            let reason = "a tenant with many holds sets at most 16 new budgets in one atomic batch; \
+            let reason = "an atomic batch sets at most 16 new budgets of accounts that are there; \
                           set fewer, or without atomic";
             return Some(Err(Failure::invalid("operations", reason)));
         }
