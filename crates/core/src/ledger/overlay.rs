@@ -70,10 +70,10 @@ impl Supply for Overlay {
         let mut free: Vec<Span> = ledger.bucket(bucket).line.free_spans(0).collect();
         free.extend(self.returned.iter().filter(of_it).map(|piece| piece.span));
         free.sort_unstable_by_key(|span| span.start);
-        for gone in self.drawn.iter().filter(of_it) {
-            free = free.iter().flat_map(|span| without(*span, gone.span)).collect();
-        }
-        free.into_iter()
+        let drawn = self.drawn.iter().filter(of_it).map(|piece| piece.span);
+        let mut drawn: Vec<Span> = drawn.collect();
+        drawn.sort_unstable_by_key(|span| span.start);
+        without(&free, &drawn).into_iter()
     }
 }
 
@@ -92,12 +92,64 @@ impl Ledger {
     }
 }
 
-/// What is left of a span, before and behind what is gone.
-fn without(span: Span, gone: Span) -> impl Iterator<Item = Span> {
-    let before = (span.start, span.end.min(gone.start));
-    let behind = (span.start.max(gone.end), span.end);
-    [before, behind]
-        .into_iter()
-        .filter(|(start, end)| start < end)
-        .map(|(start, end)| Span::new(start, end))
+/// What is left of spans along a line when others, along it too, are gone.
+fn without(spans: &[Span], gone: &[Span]) -> Vec<Span> {
+    let mut left = Vec::with_capacity(spans.len() + gone.len());
+    let mut next = 0;
+    for span in spans {
+        let mut start = span.start;
+        // One that reaches beyond this span may touch the next one too.
+        while next < gone.len() && gone[next].end <= start {
+            next += 1;
+        }
+        let mut at = next;
+        while at < gone.len() && gone[at].start < span.end {
+            if start < gone[at].start {
+                left.push(Span::new(start, gone[at].start));
+            }
+            start = start.max(gone[at].end);
+            at += 1;
+        }
+        if start < span.end {
+            left.push(Span::new(start, span.end));
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Spans along a line of forty units, from which of them are in one.
+    fn spans(units: &[bool]) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for at in (0..units.len()).filter(|at| units[*at]) {
+            let at = at as u64;
+            match spans.last_mut().filter(|last| last.end == at && at % 7 != 0) {
+                Some(last) => last.end = at + 1,
+                None => spans.push(Span::new(at, at + 1)),
+            }
+        }
+        spans
+    }
+
+    fn units(spans: &[Span]) -> Vec<u64> {
+        spans.iter().flat_map(|span| span.start..span.end).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_is_every_unit_that_is_not_gone(
+            all in proptest::collection::vec(any::<(bool, bool)>(), 40),
+        ) {
+            let (there, gone): (Vec<bool>, Vec<bool>) = all.iter().copied().unzip();
+            let left = without(&spans(&there), &spans(&gone));
+            let expected = (0..40).filter(|at| there[*at as usize] && !gone[*at as usize]);
+            prop_assert_eq!(units(&left), expected.collect::<Vec<u64>>());
+            prop_assert!(left.iter().all(|span| span.start < span.end));
+        }
+    }
 }

@@ -229,6 +229,7 @@ impl Ledger {
         let draws = if self.draws_add_up(request) {
             self.draw(request, all.length()).map(|pieces| split(&pieces, plan.need.length()))
         } else {
+            self.require_few_pieces(request, plan.count)?;
             self.draw_one_by_one(request, plan.need.length(), plan.count)
         };
         let Some(draws) = draws else { return Err(self.denied(now, request, all, gpu)) };
@@ -248,8 +249,23 @@ impl Ledger {
         })
     }
 
+    /// Refuses an array that would walk too much: each of its jobs looks at all free pieces.
+    fn require_few_pieces(&self, request: Request<'_>, count: u32) -> Result<(), Refusal> {
+        let open = request.path.iter().flat_map(|account| self.account(*account).open.iter());
+        let pieces = open.flat_map(|((_, bucket), ())| self.bucket(*bucket).line.free_spans(0));
+        let most = MAX_PIECES_LOOKED_AT / count.max(1) as usize;
+        if pieces.take(most + 1).count() <= most {
+            return Ok(());
+        }
+        Err(Refusal::InvalidField {
+            field: "array",
+            reason: "is too large while the account's credits are in so many pieces and a grant limits \
+                     its share; submit fewer jobs at once",
+        })
+    }
+
     /// Draws the same amount so many times, each after the one before. For grants with a limited share:
-    /// walks the free pieces of all buckets once for each job, and an array has at most 1000.
+    /// walks the free pieces of all buckets once for each job.
     fn draw_one_by_one(&self, request: Request<'_>, each: u64, count: u32) -> Option<Vec<Pieces>> {
         let mut overlay = Overlay::default();
         let draws = (0..count).map(|_| {
@@ -340,6 +356,9 @@ impl Ledger {
         }
     }
 }
+
+/// Free pieces of credits that the jobs of one array look at, all together.
+const MAX_PIECES_LOOKED_AT: usize = 1_000_000;
 
 /// For how many jobs those of one submission may wait together, each counted by itself.
 const MAX_DEPENDENCIES: usize = 50_000;
@@ -491,6 +510,20 @@ mod tests {
             run(&mut ledger, &Command::ReleaseHold { tenant, hold, cause: Cause::Holder });
         }
         ledger
+    }
+
+    #[test]
+    fn an_array_that_would_look_at_too_many_pieces_is_refused() {
+        let ledger = fragmented(&[(0, 12_000)]);
+        let account = ledger.find_account("acme:nlp").expect("it is there");
+        let (path, context) = (ledger.path(account), context());
+        let request = Request::new(&path, &context);
+        let refused = ledger.require_few_pieces(request, 1000);
+        assert!(
+            matches!(refused, Err(Refusal::InvalidField { field: "array", .. })),
+            "{refused:?}"
+        );
+        assert_eq!(ledger.require_few_pieces(request, 100), Ok(()));
     }
 
     proptest! {
