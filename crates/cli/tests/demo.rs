@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+#[path = "rehearsal/mod.rs"]
+mod rehearsal;
+
 const BURSAR: &str = env!("CARGO_BIN_EXE_bursar");
 
 /// The answer to a command in the context of the demo.
@@ -44,11 +47,13 @@ fn the_demo_shows_live_jobs_and_leaves_nothing_behind() {
     until(|| count(&["node", "ls"]) == 3);
     until(|| count(&["ls", "--state", "running"]) > 0);
     until(|| count(&["ls", "--state", "succeeded"]) > 0);
+    let folder = Path::new(&contexts).parent().expect("a folder");
+    // Its store is gone with it.
+    rehearsal::rehearse_running(&folder.join("data"));
     let demo_id = demo.id().to_string();
     let sent = Command::new("kill").args(["-INT", &demo_id]).status();
     assert!(sent.expect("kill is there").success());
     assert!(demo.wait().expect("it ends").success());
-    let folder = Path::new(&contexts).parent().expect("a folder");
     assert!(!folder.exists());
     // Supervisors and jobs name a place in that folder.
     let place = folder.display().to_string();

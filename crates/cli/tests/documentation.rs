@@ -5,6 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+#[path = "rehearsal/mod.rs"]
+mod rehearsal;
+
 /// What stands for ids that differ each time; as long as they are, so that columns stay.
 const ID: &str = "01JAB2C3D4E5F6G7H8J9K0MNPQ";
 
@@ -12,6 +15,7 @@ const ID: &str = "01JAB2C3D4E5F6G7H8J9K0MNPQ";
 struct Server {
     child: Child,
     url: String,
+    data: PathBuf,
 }
 
 impl Server {
@@ -27,7 +31,7 @@ impl Server {
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))
             .expect("the server says where it listens");
-        Server { child, url }
+        Server { child, url, data: folder.join("data") }
     }
 }
 
@@ -36,6 +40,9 @@ impl Drop for Server {
         // It may have ended by itself; the test has failed then.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !std::thread::panicking() {
+            rehearsal::rehearse(&self.data);
+        }
     }
 }
 

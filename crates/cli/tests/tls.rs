@@ -1,17 +1,23 @@
 //! Commands against a server with a certificate.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+#[path = "rehearsal/mod.rs"]
+mod rehearsal;
+
 /// A running server, killed at the end.
-struct Server(Child);
+struct Server(Child, PathBuf);
 
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended by itself; the test has failed then.
         let _ = self.0.kill();
         let _ = self.0.wait();
+        if !std::thread::panicking() {
+            rehearsal::rehearse(&self.1);
+        }
     }
 }
 
@@ -32,7 +38,7 @@ fn start(folder: &Path) -> (Server, String) {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let server = Server(child);
+    let server = Server(child, folder.join("data"));
     let url = lines
         .map_while(Result::ok)
         .find_map(|line| line.strip_prefix("listening on ").map(str::to_owned))

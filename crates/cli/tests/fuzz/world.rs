@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::rehearsal::rehearse;
 use crate::wire::{Answer, Outcome, Request, Wire};
 
 pub(crate) const REGIONS: [&str; 2] = ["default", "north"];
@@ -50,17 +51,6 @@ impl Server {
         let said = std::fs::read(self.folder.path().join("said")).expect("the file is there");
         String::from_utf8_lossy(&said).into_owned()
     }
-
-    /// `bursar audit verify` on what it has written.
-    pub(crate) fn verify(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it was killed");
-        let mut verify = Command::new(env!("CARGO_BIN_EXE_bursar"));
-        verify.args(["audit", "verify", "--data"]).arg(self.folder.path().join("data"));
-        let output = verify.output().expect("the binary is there");
-        let words = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&words));
-    }
 }
 
 impl Drop for Server {
@@ -68,6 +58,9 @@ impl Drop for Server {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !std::thread::panicking() {
+            rehearse(&self.folder.path().join("data"));
+        }
     }
 }
 

@@ -173,7 +173,7 @@ async fn a_ledger_that_cannot_be_rebuilt_ends_the_process_with_an_error() {
     let mut server = Server::start();
     server.tree().await;
     server.crash();
-    server.is_spoilt = true;
+    server.spoil("a record that cannot be replayed is written into its journal");
     // No hold has this number: replay cannot go on.
     let event = |_| Event::HoldCut { hold: HoldNo(999), cut: std::iter::empty().collect() };
     write_behind(&server.data().join("ledger-0.db"), event, "acme");

@@ -32,10 +32,11 @@ async fn the_auditor_reads_a_journal_in_postgresql_and_finds_a_changed_record() 
         "DO $$ BEGIN IF EXISTS (SELECT FROM pg_tables WHERE tablename LIKE 'bursar%') THEN
            RAISE EXCEPTION 'a table was created'; END IF; END $$",
     );
-    let server = {
+    let mut server = {
         let store = store.clone();
         aside(move || Server::on_postgres(&store)).await
     };
+    server.spoil("a byte of its journal is changed");
     server.open("acme", "org").await;
     server.grant("grant", "acme", "1000").await;
     for number in 0..10 {

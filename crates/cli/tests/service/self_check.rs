@@ -73,7 +73,7 @@ async fn a_broken_law_is_counted_and_stops_the_spending_of_its_tenant_only() {
     server.grant("g-acme", "acme", "10").await;
     server.grant("g-umbra", "umbra", "10").await;
     server.crash();
-    server.is_spoilt = true;
+    server.spoil("a record that breaks a law is written into its journal");
     write_behind(&server.data().join("ledger-0.db"), false_budget, "acme:nlp");
     server.restart(&flags);
     server.until_metric("bursar_self_check_violations_total", |count| count > 0.0).await;

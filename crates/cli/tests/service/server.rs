@@ -8,6 +8,10 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+#[allow(unused_imports, reason = "only one of the test binaries has it from here")]
+pub(crate) use crate::rehearsal::tool;
+use crate::rehearsal::{rehearse, rehearse_postgres};
+
 /// A running `bursar serve`, killed when the test ends.
 pub(crate) struct Server {
     child: Child,
@@ -15,8 +19,10 @@ pub(crate) struct Server {
     pub(crate) root: String,
     pub(crate) client: Client,
     data: PathBuf,
-    /// Whether the test itself broke the journal.
-    pub(crate) is_spoilt: bool,
+    /// The PostgreSQL store, if its journals are there.
+    store: Option<String>,
+    /// Why what is left at the end is not good: the test itself broke it.
+    spoilt: Option<&'static str>,
     _folder: Option<TempDir>,
 }
 
@@ -74,7 +80,16 @@ impl Server {
         let folder = TempDir::new().expect("a temporary folder");
         let data = folder.path().join("data");
         let (child, url, root) = launch("127.0.0.1:0", &data, flags);
-        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: Some(folder) }
+        Server {
+            child,
+            url,
+            root,
+            client: client(),
+            data,
+            store: None,
+            spoilt: None,
+            _folder: Some(folder),
+        }
     }
 
     /// A server that `wrapper` starts: a program and its arguments, which runs what follows them as
@@ -88,7 +103,16 @@ impl Server {
         command.args(wrapper[1..].iter().map(|argument| argument.replace("{}", &place)));
         command.arg(env!("CARGO_BIN_EXE_bursar"));
         let (child, url, root) = launch_by(command, "127.0.0.1:0", &data, &[]);
-        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: Some(folder) }
+        Server {
+            child,
+            url,
+            root,
+            client: client(),
+            data,
+            store: None,
+            spoilt: None,
+            _folder: Some(folder),
+        }
     }
 
     /// A server whose journals are in PostgreSQL.
@@ -113,7 +137,8 @@ impl Server {
             root: ROOT_KEY.into(),
             client: client(),
             data,
-            is_spoilt: false,
+            store: Some(store.to_owned()),
+            spoilt: None,
             _folder: Some(folder),
         }
     }
@@ -122,7 +147,42 @@ impl Server {
     pub(crate) fn at(data: &std::path::Path, flags: &[&str]) -> Server {
         let (child, url, root) = launch("127.0.0.1:0", data, flags);
         let (data, client) = (data.to_owned(), client());
-        Server { child, url, root, client, data, is_spoilt: false, _folder: None }
+        Server { child, url, root, client, data, store: None, spoilt: None, _folder: None }
+    }
+
+    /// A server on a folder that is there already, or why it does not start.
+    pub(crate) fn try_at(data: &std::path::Path, flags: &[&str]) -> Result<Server, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
+        let mut child = command
+            .env("BURSAR_LOG", "error")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary is there");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut root = String::new();
+        for line in lines.map_while(Result::ok) {
+            if let Some(key) = line.strip_prefix("root key: ") {
+                key.clone_into(&mut root);
+            }
+            if let Some(url) = line.strip_prefix("listening on ") {
+                let (url, data, client) = (url.to_owned(), data.to_owned(), client());
+                let (store, spoilt) = (None, None);
+                let server =
+                    Server { child, url, root, client, data, store, spoilt, _folder: None };
+                return Ok(server);
+            }
+        }
+        let ended = child.wait_with_output().expect("it ends");
+        let words = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!ended.status.success(), "it ended without a word: {words}");
+        Err(words)
+    }
+
+    /// Says why what this test leaves is not good.
+    pub(crate) fn spoil(&mut self, reason: &'static str) {
+        self.spoilt = Some(reason);
     }
 
     /// Asks it to end and waits for that.
@@ -147,7 +207,16 @@ impl Server {
         let data = folder.path().join("data");
         let config = ["--config", file.to_str().expect("a plain path")];
         let (child, url, root) = launch("127.0.0.1:0", &data, &[&config, flags].concat());
-        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: Some(folder) }
+        Server {
+            child,
+            url,
+            root,
+            client: client(),
+            data,
+            store: None,
+            spoilt: None,
+            _folder: Some(folder),
+        }
     }
 
     /// A server whose journals are not in a folder; the flags name its root key file.
@@ -159,7 +228,9 @@ impl Server {
         let file = flags.iter().skip_while(|flag| **flag != "--root-key-file").nth(1);
         let root = std::fs::read_to_string(file.expect("it is named")).expect("it was written");
         let (root, data) = (root.trim().to_owned(), PathBuf::new());
-        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: None }
+        let store = flags.iter().skip_while(|flag| **flag != "--store").nth(1);
+        let (store, spoilt) = (store.map(|store| (*store).to_owned()), None);
+        Server { child, url, root, client: client(), data, store, spoilt, _folder: None }
     }
 
     /// Reads the metrics until they have a line that passes.
@@ -203,10 +274,11 @@ impl Server {
         self.client = client();
     }
 
-    /// A server that was started elsewhere.
-    pub(crate) fn adopt(child: Child, url: String, root: &str) -> Server {
+    /// A server on a PostgreSQL store that was started elsewhere.
+    pub(crate) fn adopt(child: Child, url: String, root: &str, store: &str) -> Server {
         let (root, data) = (root.to_owned(), PathBuf::new());
-        Server { child, url, root, client: client(), data, is_spoilt: false, _folder: None }
+        let (store, spoilt) = (Some(store.to_owned()), None);
+        Server { child, url, root, client: client(), data, store, spoilt, _folder: None }
     }
 
     /// Sends a signal to the process.
@@ -322,58 +394,29 @@ impl Drop for Server {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Whatever a test did, what it left is good.
-        let has_journals = self.data.join("ledger-0.db").exists();
-        if has_journals && !self.is_spoilt && !std::thread::panicking() {
-            rehearse(&self.data);
+        // Whatever a test did, what it left is good, unless it says why not.
+        if self.spoilt.is_some() || std::thread::panicking() {
+            return;
+        }
+        match &self.store {
+            Some(store) => rehearse_postgres(store),
+            None if self.data.join("ledger-0.db").exists() => rehearse(&self.data),
+            // It lay on a disk that is gone with the process.
+            None => {}
         }
     }
-}
-
-/// Runs the binary with a data folder; says what it wrote if it ended well.
-#[track_caller]
-pub(crate) fn tool(arguments: &[&str], data: &std::path::Path) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
-    let said =
-        command.args(arguments).arg("--data").arg(data).output().expect("the binary is there");
-    let words = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-    assert!(said.status.success(), "{arguments:?}: {words}");
-    words
-}
-
-/// What every store is good for at the end of a test: its audit holds, it can be copied, and the copy
-/// can be unpacked.
-#[track_caller]
-pub(crate) fn rehearse(data: &std::path::Path) {
-    tool(&["audit", "verify"], data);
-    let folder = TempDir::new().expect("a temporary folder");
-    let backup = folder.path().join("backup");
-    let place = backup.to_str().expect("a plain path");
-    tool(&["admin", "backup", place], data);
-    tool(&["admin", "restore", place], &folder.path().join("restored"));
 }
 
 /// Starts a server that must not start; says why it did not.
 #[track_caller]
 pub(crate) fn refused(data: &std::path::Path, flags: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
-    command.args(["serve", "--dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
-    // It would run for ever if it started.
-    let mut child = command
-        .env("BURSAR_LOG", "error")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary is there");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    let started = lines.any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
-    if started {
-        child.kill().expect("it runs");
+    match Server::try_at(data, flags) {
+        Err(said) => said,
+        Ok(mut server) => {
+            server.spoil("it must not have started");
+            panic!("it started");
+        }
     }
-    let ended = child.wait_with_output().expect("it ends");
-    let words = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(!started && !ended.status.success(), "it started: {words}");
-    words
 }
 
 /// The address of a server, once it is ready. After a crash it stands by until the lead runs out.

@@ -48,7 +48,7 @@ impl Member {
                 let _ = sender.send(line.expect("text"));
             }
         });
-        Member { server: Server::adopt(child, String::new(), ROOT_KEY), lines }
+        Member { server: Server::adopt(child, String::new(), ROOT_KEY, store), lines }
     }
 
     /// What it says next: its address and, if it stands by, the leader's or why there is none.

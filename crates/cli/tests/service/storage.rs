@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::rehearsal::rehearse_running;
 use crate::server::{Answer, Server};
 
 /// A file system of two megabytes that only the server sees and that is gone with it.
@@ -82,6 +83,8 @@ async fn a_full_disk_refuses_writes_goes_on_reading_and_recovers_by_itself() {
         answer.body["data"][0]["hold"] == format!("hold-{placed}")
     })
     .await;
+    // Its disk is gone with the server.
+    rehearse_running(&server.data_inside());
 }
 
 #[tokio::test]
