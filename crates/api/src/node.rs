@@ -310,6 +310,10 @@ pub struct Node {
     pub attempts: Vec<String>,
     /// What runs there is lost if it does not report by then.
     pub lease_until: Time,
+    /// Only after a restore: nothing is placed on it before, because an agent of the future that was
+    /// lost may still run something there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_until: Option<Time>,
 }
 
 /// Which nodes to list.

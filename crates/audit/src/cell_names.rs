@@ -29,7 +29,7 @@ pub(crate) const EVENTS: &[Named] = &[
     ),
     ("price_set", &["model", "price"]),
     ("account_set", &["path", "weight", "frozen", "quota"]),
-    ("node_registered", &["node", "offer", "incarnation", "lease_until"]),
+    ("node_registered", &["node", "offer", "incarnation", "lease_until", "kept_until"]),
     ("node_reported", &["node", "seq", "lease_until"]),
     ("node_lost", &["node"]),
     ("node_drained", &["node"]),
@@ -95,6 +95,8 @@ pub(crate) const EVENTS: &[Named] = &[
     ("answer_kept", &["request", "answer"]),
     ("requests_forgotten", &["requests"]),
     ("set_aside", &["what", "digest"]),
+    ("rewound", &["generation"]),
+    ("node_cleared", &["node"]),
 ];
 
 /// Commands by number.
@@ -119,6 +121,7 @@ pub(crate) const COMMANDS: &[&str] = &[
     "refuse_funding",
     "set_class",
     "keep_answer",
+    "rewind",
 ];
 
 #[cfg(test)]

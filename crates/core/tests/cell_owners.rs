@@ -134,6 +134,7 @@ fn a_node_that_changed_its_owner_long_ago_is_found_under_the_last_one() {
         offer: Box::new(owned("n1", None)),
         incarnation: 2,
         lease_until,
+        kept_until: None,
     };
     world.cell.apply(at(world.now), &widened);
     world.cell.check().expect("the laws hold");

@@ -47,6 +47,11 @@ impl NewCellCopy {
         Ok(NewCellCopy { following, copy })
     }
 
+    /// The generation of the store as the journal has it.
+    pub(crate) fn generation(&self) -> u32 {
+        self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).generation()
+    }
+
     /// Follows the journal as far as it is durable.
     pub(crate) fn follow(self, durable: Arc<Durable>) -> (CellCopy, Follower) {
         let NewCellCopy { following, copy } = self;

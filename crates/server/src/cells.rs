@@ -103,6 +103,7 @@ pub struct StartedCell {
     journal: Arc<dyn Journal>,
     engine: Engine<CellCodec>,
     copy: CellCopy,
+    generation: u32,
     follower: Follower,
 }
 
@@ -118,9 +119,10 @@ impl StartedCell {
         // Before the writer takes the journal over: it reopens it.
         let copy =
             NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
+        let generation = copy.generation();
         let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
         let (copy, follower) = copy.follow(engine.durable());
-        Ok(StartedCell { region, journal, engine, copy, follower })
+        Ok(StartedCell { region, journal, engine, copy, generation, follower })
     }
 
     /// The region.
@@ -184,13 +186,15 @@ impl Questions {
 }
 
 impl CellService {
-    /// The cell under the number that the ledger gave it.
+    /// The cell under the number that the ledger gave it. Its journal knows the generation of the
+    /// store, and so does the manifest; the higher one counts.
     pub fn new(
         started: StartedCell,
         number: CellNo,
-        incarnation_base: u32,
+        manifest_generation: u32,
     ) -> Result<CellService, String> {
-        let StartedCell { region, journal, engine, copy, follower } = started;
+        let StartedCell { region, journal, engine, copy, generation, follower } = started;
+        let incarnation_base = generation.max(manifest_generation);
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
         let watching = move || {

@@ -286,7 +286,9 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
         | Of::RequestDone { .. }
         | Of::AnswerKept { .. }
         | Of::RequestsForgotten { .. }
-        | Of::SetAside { .. } => false,
+        | Of::SetAside { .. }
+        | Of::Rewound { .. }
+        | Of::NodeCleared { .. } => false,
     }
 }
 

@@ -35,6 +35,29 @@ pub enum Aside {
     },
 }
 
+impl Aside {
+    /// What kind of thing it is.
+    pub fn kind(&self) -> &'static str {
+        let Aside::Timer { timer, .. } = self else {
+            return if matches!(self, Aside::Message { .. }) { "message" } else { "pass" };
+        };
+        match timer {
+            Timer::NodeLease(_) => "node_lease",
+            Timer::MaxRuntime(_) => "max_runtime",
+            Timer::FundsNeeded(_) => "funds_needed",
+            Timer::FundsEnd(_) => "funds_end",
+            Timer::Kill(_) => "kill",
+            Timer::KillTimeout(_) => "kill_timeout",
+            Timer::Release(_) => "release",
+            Timer::Reservation(_) => "reservation",
+            Timer::MaintenanceBegin(_) => "maintenance_begin",
+            Timer::MaintenanceEnd(_) => "maintenance_end",
+            Timer::Review => "review",
+            Timer::Requests => "requests",
+        }
+    }
+}
+
 impl Cell {
     /// What was set aside so far.
     pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {

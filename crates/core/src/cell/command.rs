@@ -153,6 +153,11 @@ pub enum Command {
         /// The running time that is paid for in all. `None`: all of it.
         funded_ms: Option<i64>,
     },
+    /// The store was restored: what agents do now is of a future that was lost.
+    Rewind {
+        /// The generation of the store, higher after each restore.
+        generation: u32,
+    },
     /// No more running time can be paid for. From the ledger: `FundsRefused`. The attempt runs to
     /// the end of what was paid for.
     RefuseFunding {

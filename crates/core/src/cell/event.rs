@@ -65,6 +65,9 @@ pub enum Event {
         incarnation: u32,
         /// When its lease ends.
         lease_until: Timestamp,
+        /// After a restore: nothing is placed on it before. An agent of the future that was lost may
+        /// still run something there.
+        kept_until: Option<Timestamp>,
     },
     /// A node's agent reported.
     NodeReported {
@@ -337,6 +340,17 @@ pub enum Event {
         what: Aside,
         /// A hash of it.
         digest: u128,
+    },
+    /// The store was restored: the cell was set back to an earlier time. No agent is heard before it
+    /// registers again.
+    Rewound {
+        /// The generation of the store.
+        generation: u32,
+    },
+    /// Nothing of a future that was lost can run on a node any more: it takes work.
+    NodeCleared {
+        /// The node.
+        node: NodeId,
     },
 }
 

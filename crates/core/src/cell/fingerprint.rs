@@ -55,6 +55,9 @@ impl Cell {
             sink.part((id, &record.offer, &record.node, record.incarnation, record.seq));
             sink.part((record.lease_until, record.alive, record.drained, record.windows));
             sink.part((&record.members, &record.claims));
+            if let Some(until) = record.kept_until {
+                sink.part(until);
+            }
         }
         for job in self.jobs.values() {
             sink.part(job);
@@ -73,6 +76,9 @@ impl Cell {
         sink.part(&self.requests_done);
         if !self.used_names.is_empty() {
             sink.part(&self.used_names);
+        }
+        if self.generation > 0 {
+            sink.part(self.generation);
         }
         if !self.aside.is_empty() {
             sink.part(&self.aside);

@@ -98,6 +98,8 @@ pub struct Image {
     pub victims: u32,
     /// What failed again and again and is skipped.
     pub aside: Vec<Aside>,
+    /// The generation of the store.
+    pub generation: u32,
 }
 
 /// One account.
@@ -138,6 +140,8 @@ pub struct NodeImage {
     pub drained: bool,
     /// What attempts hold there.
     pub members: Vec<(AttemptId, Held)>,
+    /// After a restore: until when nothing is placed on it.
+    pub kept_until: Option<Timestamp>,
 }
 
 /// The names that nodes of a tenant have used.
@@ -281,6 +285,7 @@ impl Cell {
             review_at: self.review_at,
             victims: self.victims,
             aside: self.aside.iter().copied().collect(),
+            generation: self.generation,
         }
     }
 
@@ -308,6 +313,7 @@ impl Cell {
             alive: record.alive,
             drained: record.drained,
             members: record.members.iter().map(|(id, held)| (*id, held.clone())).collect(),
+            kept_until: record.kept_until,
         });
         nodes.collect()
     }

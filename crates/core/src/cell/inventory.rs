@@ -145,6 +145,8 @@ pub(crate) struct NodeRecord {
     pub(crate) drained: bool,
     /// Maintenance windows that are on.
     pub(crate) windows: u32,
+    /// After a restore: until when an agent of the future that was lost may run something here.
+    pub(crate) kept_until: Option<Timestamp>,
     pub(crate) members: BTreeMap<AttemptId, Held>,
     /// In rising order.
     pub(crate) claims: SmallVec<[Claim; 1]>,
@@ -155,7 +157,7 @@ pub(crate) struct NodeRecord {
 impl NodeRecord {
     /// Whether it takes new work at all.
     pub(crate) fn is_open(&self) -> bool {
-        self.alive && !self.drained && self.windows == 0
+        self.alive && !self.drained && self.windows == 0 && self.kept_until.is_none()
     }
 
     /// Whether its claims allow a job.
@@ -410,6 +412,7 @@ impl Inventory {
                     alive: true,
                     drained: false,
                     windows: 0,
+                    kept_until: None,
                     members: BTreeMap::new(),
                     claims: SmallVec::new(),
                     slot: None,

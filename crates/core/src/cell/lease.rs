@@ -72,11 +72,13 @@ impl Cell {
         self.check_gpus_free(offer, known)?;
         self.check_room_for(offer, known.is_none())?;
         let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
+        let lease_until = now.plus_millis(self.config.node_lease_ms);
         events.push(Event::NodeRegistered {
             node: known.unwrap_or_else(|| self.inventory.next_id()),
             offer: Box::new(offer.clone()),
             incarnation,
-            lease_until: now.plus_millis(self.config.node_lease_ms),
+            lease_until,
+            kept_until: self.keeps_until(record.map(|(_, record)| record), lease_until),
         });
         Ok(incarnation)
     }
@@ -173,12 +175,14 @@ impl Cell {
         offer: &NodeOffer,
         incarnation: u32,
         lease_until: Timestamp,
+        kept_until: Option<Timestamp>,
     ) {
         let node = self.make_node(offer);
         if let Some(record) = self.inventory.get(id) {
             self.timers.clear(record.lease_until, Timer::NodeLease(id));
         }
         self.inventory.register(id, Box::new(offer.clone()), node, incarnation, lease_until);
+        self.inventory.change(id, |record| record.kept_until = kept_until);
         self.timers.set(lease_until, Timer::NodeLease(id));
         self.wake_for(id);
     }

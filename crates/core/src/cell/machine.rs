@@ -65,6 +65,8 @@ impl Machine for Cell {
             }
             Event::RequestsForgotten { requests } => self.apply_requests_forgotten(*requests),
             Event::SetAside { what, digest: _ } => self.apply_set_aside(*what),
+            Event::Rewound { generation } => self.apply_rewound(at, *generation),
+            Event::NodeCleared { node } => self.apply_cleared(*node),
             Event::Configured(config) => self.apply_configured(at, config),
             Event::PriceSet { model, price } => {
                 let model = self.models.intern(model.clone());
@@ -72,8 +74,8 @@ impl Machine for Cell {
             }
             Event::ClassSet { class, preempts } => self.apply_class_set(class, preempts.as_ref()),
             Event::AccountSet(policy) => self.apply_account_set(policy),
-            Event::NodeRegistered { node, offer, incarnation, lease_until } => {
-                self.apply_registered(*node, offer, *incarnation, *lease_until);
+            Event::NodeRegistered { node, offer, incarnation, lease_until, kept_until } => {
+                self.apply_registered(*node, offer, *incarnation, *lease_until, *kept_until);
             }
             Event::NodeReported { node, seq, lease_until } => {
                 self.apply_reported(*node, *seq, *lease_until);
@@ -241,6 +243,7 @@ impl Cell {
                     self.decide_keep(request, answer, events);
                 }
             }
+            Command::Rewind { generation } => self.decide_rewind(*generation, events)?,
             Command::RegisterNode(offer) => {
                 let incarnation = self.decide_register(now, offer, events)?;
                 return Ok(Reply::Registered {

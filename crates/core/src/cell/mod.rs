@@ -62,6 +62,7 @@ mod queue;
 pub mod quota;
 mod report;
 mod reservation;
+mod rewind;
 pub mod roster;
 mod schedule;
 pub mod scope;

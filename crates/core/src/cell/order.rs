@@ -67,7 +67,7 @@ impl Cell {
     pub fn orders(&self, heartbeat: &Heartbeat) -> Result<Vec<Order>, Refusal> {
         let node = self.find_node(&heartbeat.node)?;
         let record = self.inventory.node(node);
-        if heartbeat.incarnation != record.incarnation {
+        if heartbeat.incarnation != record.incarnation || record.is_unheard() {
             return Err(Refusal::StaleIncarnation { current: record.incarnation });
         }
         let mut orders = Vec::new();

@@ -251,7 +251,9 @@ impl Cell {
             | Event::RequestDone { .. }
             | Event::AnswerKept { .. }
             | Event::RequestsForgotten { .. }
-            | Event::SetAside { .. } => {}
+            | Event::SetAside { .. }
+            | Event::Rewound { .. }
+            | Event::NodeCleared { .. } => {}
         }
     }
 }

@@ -41,7 +41,7 @@ impl Cell {
     ) -> Result<Timestamp, Refusal> {
         let node = self.find_node(&heartbeat.node)?;
         let record = self.inventory.node(node);
-        if heartbeat.incarnation != record.incarnation {
+        if heartbeat.incarnation != record.incarnation || record.is_unheard() {
             return Err(Refusal::StaleIncarnation { current: record.incarnation });
         }
         if heartbeat.seq <= record.seq {
@@ -64,6 +64,9 @@ impl Cell {
             self.read_absence(node, record, *attempt, &mut findings);
         }
         events.push(Event::NodeReported { node, seq: heartbeat.seq, lease_until });
+        if record.kept_until.is_some_and(|until| until <= now) {
+            events.push(Event::NodeCleared { node });
+        }
         self.decide_findings(now, node, findings, events);
         Ok(lease_until)
     }

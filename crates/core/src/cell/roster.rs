@@ -30,6 +30,8 @@ pub struct NodeView<'a> {
     pub drained: bool,
     /// Whether a maintenance window is on.
     pub in_maintenance: bool,
+    /// After a restore: until when nothing is placed on it.
+    pub kept_until: Option<Timestamp>,
     /// Thousandths of each device that are free.
     pub free: &'a [u16],
     /// The attempts that have or keep devices there, in order.
@@ -39,7 +41,7 @@ pub struct NodeView<'a> {
 impl NodeView<'_> {
     /// Whether it takes new work.
     pub fn is_open(&self) -> bool {
-        self.alive && !self.drained && !self.in_maintenance
+        self.alive && !self.drained && !self.in_maintenance && self.kept_until.is_none()
     }
 }
 
@@ -65,6 +67,7 @@ fn view(record: &NodeRecord) -> NodeView<'_> {
         alive: record.alive,
         drained: record.drained,
         in_maintenance: record.windows > 0,
+        kept_until: record.kept_until,
         free: record.node.free_gpus(),
         attempts: record.members.keys().copied().collect(),
     }

@@ -101,6 +101,8 @@ pub struct Cell {
     pub(crate) review_at: Option<Timestamp>,
     /// Attempts preempted since the last review began.
     pub(crate) victims: u32,
+    /// The generation of the store: higher after each restore.
+    pub(crate) generation: u32,
     /// On how many nodes attempts of a job are over that were not reported gone.
     pub(crate) fences: BTreeMap<JobId, u32>,
     /// Preemptible attempts that have GPUs, by class.
@@ -149,6 +151,7 @@ impl Cell {
             idle: true,
             review_at: None,
             victims: 0,
+            generation: 0,
             fences: BTreeMap::new(),
             preemptible: BTreeMap::new(),
             saved: None,

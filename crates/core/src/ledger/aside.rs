@@ -80,6 +80,24 @@ pub enum Aside {
     Forgetting,
 }
 
+impl Aside {
+    /// What kind of thing it is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Aside::Message { .. } => "message",
+            Aside::Activation { .. } => "activation",
+            Aside::Expiry { .. } => "expiry",
+            Aside::Cut { .. } => "cut",
+            Aside::Lapse { .. } => "lapse",
+            Aside::Dependant { .. } => "dependant",
+            Aside::Review { .. } => "review",
+            Aside::Warning { .. } => "warning",
+            Aside::Briefing { .. } => "briefing",
+            Aside::Forgetting => "forgetting",
+        }
+    }
+}
+
 impl Ledger {
     /// What was set aside so far.
     pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {

@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// How many variants an event has.
-pub(crate) const VARIANTS: u32 = 47;
+pub(crate) const VARIANTS: u32 = 49;
 
 /// Draws values; small numbers are as likely as large ones, so that every length is met.
 pub(crate) struct Source {
@@ -294,6 +294,8 @@ impl Source {
                 offer: self.offer(),
                 incarnation: self.u32(),
                 lease_until: self.time(),
+                // It came later and has golden bytes of its own.
+                kept_until: None,
             },
             6 => {
                 Event::NodeReported { node: self.node(), seq: self.u64(), lease_until: self.time() }
@@ -400,6 +402,8 @@ impl Source {
                 answer: Box::new(Answer { status: self.u16(), body: self.maybe(Source::name) }),
             },
             45 => Event::RequestsForgotten { requests: self.u32() },
+            47 => Event::Rewound { generation: self.u32() },
+            48 => Event::NodeCleared { node: self.node() },
             _ => {
                 let all = [
                     Aside::Message { shard: self.u16(), number: self.u64() },

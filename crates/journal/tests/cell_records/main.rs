@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use arbitrary::{Source, VARIANTS};
 use bursar_core::cell::command::JobSpec;
-use bursar_core::cell::event::Event;
+use bursar_core::cell::event::{AttemptOutcome, Event, StopReason};
 use bursar_core::cell::node::NodeId;
 use bursar_core::cell::{AttemptId, JobId};
 use bursar_core::message::ToLedger;
@@ -158,6 +158,27 @@ fn fields_that_came_later_have_golden_bytes_of_their_own() {
     let mut source = Source::new(2025);
     let events = (0..16).map(|_| source.event(node_registered)).collect();
     is_golden("node_registered-scope", None, events);
+    let kept = (0..4).map(|_| match source.event(node_registered) {
+        Event::NodeRegistered { node, offer, incarnation, lease_until, .. } => {
+            let kept_until = Some(lease_until);
+            Event::NodeRegistered { node, offer, incarnation, lease_until, kept_until }
+        }
+        other => panic!("{other:?}"),
+    });
+    is_golden("node_registered-kept", None, kept.collect());
+    let attempt = AttemptId { job: JobId::new(0, 7), number: 2 };
+    let kill_at = Timestamp::from_millis(1_700_000_000_000);
+    // Who preempted it, in the event, in the end of the attempt and in what the ledger is told.
+    let reason = StopReason::Operator { by_platform: true };
+    let message = Box::new(ToLedger::StopOrdered { attempt, reason });
+    let outcome = AttemptOutcome::Stopped(reason);
+    let (gpu_ms, exit_code, requeued) = (5, Some(143), Some(kill_at));
+    let events = vec![
+        Event::StopOrdered { attempt, reason, kill_at },
+        Event::LedgerTold { shard: 0, number: 3, message },
+        Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued },
+    ];
+    is_golden("stop_ordered-by_platform", None, events);
 }
 
 #[test]

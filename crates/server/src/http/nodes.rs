@@ -45,6 +45,8 @@ fn state(node: &NodeView<'_>) -> NodeState {
         NodeState::Lost
     } else if node.in_maintenance {
         NodeState::Maintenance
+    } else if node.kept_until.is_some() {
+        NodeState::Draining
     } else if !node.drained {
         NodeState::Ready
     } else if node.attempts.is_empty() {
@@ -112,6 +114,7 @@ impl Showing {
             labels: labels(&offer.labels),
             attempts: attempts.map(|attempt| self.ids.write(self.cell, *attempt)).collect(),
             lease_until: time(view.lease_until),
+            kept_until: view.kept_until.map(time),
         }
     }
 }

@@ -272,7 +272,9 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
         | Of::RequestDone { .. }
         | Of::AnswerKept { .. }
         | Of::RequestsForgotten { .. }
-        | Of::SetAside { .. } => (String::new(), None),
+        | Of::SetAside { .. }
+        | Of::Rewound { .. }
+        | Of::NodeCleared { .. } => (String::new(), None),
     }
 }
 

@@ -72,6 +72,7 @@ impl Cell {
             idle: image.idle,
             review_at: image.review_at,
             victims: image.victims,
+            generation: image.generation,
             ..Cell::new()
         };
         cell.check_tables()?;
@@ -162,8 +163,9 @@ impl Cell {
 
     fn restore_nodes(&mut self, nodes: Vec<NodeImage>, next: NodeId) -> Result<(), ImageError> {
         for image in nodes {
-            let NodeImage { node, offer, incarnation, seq, lease_until, alive, drained, members } =
+            let NodeImage { node, offer, incarnation, seq, lease_until, alive, drained, .. } =
                 image;
+            let (members, kept_until) = (image.members, image.kept_until);
             let fits = node >= self.inventory.next_id() && usize::from(offer.gpus) <= MAX_GPUS;
             let new = self.inventory.find(&NodeKey::of(&offer)).is_none();
             require(fits && new, || format!("node {} is impossible", offer.name))?;
@@ -187,6 +189,7 @@ impl Cell {
             self.inventory.change(node, |record| {
                 record.alive = alive;
                 record.drained = drained;
+                record.kept_until = kept_until;
             });
         }
         require(next >= self.inventory.next_id(), || "more nodes than numbers".to_owned())?;

@@ -19,7 +19,7 @@ stored_enum!(Event {
     2 Configured(config);
     3 PriceSet { 0 model, 1 price };
     4 AccountSet(policy);
-    5 NodeRegistered { 0 node, 1 offer, 2 incarnation, 3 lease_until };
+    5 NodeRegistered { 0 node, 1 offer, 2 incarnation, 3 lease_until, 4 kept_until = None };
     6 NodeReported { 0 node, 1 seq, 2 lease_until };
     7 NodeLost { 0 node };
     8 NodeDrained { 0 node };
@@ -61,6 +61,8 @@ stored_enum!(Event {
     44 AnswerKept { 0 request, 1 answer };
     45 RequestsForgotten { 0 requests };
     46 SetAside { 0 what, 1 digest };
+    47 Rewound { 0 generation };
+    48 NodeCleared { 0 node };
 });
 
 macro_rules! stored_number {
@@ -184,5 +186,7 @@ pub fn event_name(event: &Event) -> &'static str {
         Event::AnswerKept { .. } => "answer_kept",
         Event::RequestsForgotten { .. } => "requests_forgotten",
         Event::SetAside { .. } => "set_aside",
+        Event::Rewound { .. } => "rewound",
+        Event::NodeCleared { .. } => "node_cleared",
     }
 }

@@ -61,6 +61,7 @@ pinned_names!(
         17 RefuseFunding "refuse_funding",
         18 SetClass "set_class",
         19 KeepAnswer "keep_answer",
+        20 Rewind "rewind",
     }
 );
 
@@ -96,6 +97,7 @@ impl From<&Command> for CommandKind {
             Command::WithdrawJob { .. } => CommandKind::WithdrawJob,
             Command::PreemptJob { .. } => CommandKind::PreemptJob,
             Command::KeepAnswer(_) => CommandKind::KeepAnswer,
+            Command::Rewind { .. } => CommandKind::Rewind,
             Command::ConfirmPlacement { .. } => CommandKind::ConfirmPlacement,
             Command::RefusePlacement { .. } => CommandKind::RefusePlacement,
             Command::SetFunding { .. } => CommandKind::SetFunding,

@@ -59,6 +59,7 @@ stored_struct!(Image {
     30 requests_done = Vec::new(),
     31 aside = Vec::new(),
     32 used_names = Vec::new(),
+    33 generation = 0,
 });
 
 stored_struct!(DoneRequest { 0 request, 1 at, 2 answer = None });
@@ -120,6 +121,7 @@ stored_struct!(NodeImage {
     5 alive,
     6 drained = false,
     7 members = Vec::new(),
+    8 kept_until = None,
 });
 
 stored_struct!(NamesImage { 0 owner, 1 models, 2 labels, 3 racks });

@@ -1,0 +1,139 @@
+//! After a restore: agents of the future that was lost are not heard, and no GPU is given out twice.
+
+mod cell_world;
+
+use bursar_core::cell::command::{Command, Heartbeat, Refusal, Reply, Report, ReportState};
+use bursar_core::cell::order::OrderKind;
+use bursar_core::cell::why::JobState;
+use bursar_core::cell::{AttemptId, JobId};
+use cell_world::*;
+
+/// The lease of a node, by default.
+const LEASE: i64 = 90 * SECOND;
+
+fn state(world: &World, job: JobId) -> Option<JobState> {
+    world.cell.why(job, at(world.now)).map(|why| why.state)
+}
+
+fn beat(world: &mut World, node: &str, incarnation: u32, seq: u64) -> Result<(), Refusal> {
+    let (node, reports) = (node.into(), Vec::new());
+    world.send(Command::Heartbeat(Heartbeat { node, incarnation, seq, reports })).map(drop)
+}
+
+/// The attempts that a node is told to start.
+fn starts(world: &World, node: &str, incarnation: u32) -> Vec<AttemptId> {
+    let beat = Heartbeat { node: node.into(), incarnation, seq: 0, reports: Vec::new() };
+    let orders = world.cell.orders(&beat).expect("the agent's last start");
+    let starts = orders.into_iter().filter(|order| matches!(order.kind, OrderKind::Start(_)));
+    starts.map(|order| order.attempt).collect()
+}
+
+/// A cell with a job on its only node, which was then set back.
+fn rewound() -> (World, JobId) {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 8, 5 * HOUR);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, job), Some(JobState::Running));
+    world.ok(Command::Rewind { generation: 7 });
+    (world, job)
+}
+
+#[test]
+fn what_ran_is_lost_and_no_agent_is_heard_before_it_registers_again() {
+    let (mut world, job) = rewound();
+    assert_eq!(world.cell.generation(), 7);
+    assert_eq!(state(&world, job), Some(JobState::Queued), "lost, and queued again");
+    let stale = Err(Refusal::StaleIncarnation { current: 1 });
+    assert_eq!(beat(&mut world, "n0", 1, 99), stale, "although it is the node's last start");
+    let old = Heartbeat { node: "n0".into(), incarnation: 1, seq: 99, reports: Vec::new() };
+    assert!(world.cell.orders(&old).is_err(), "its long polls end");
+    assert!(!world.cell.node_named("n0").expect("it is there").is_open());
+    world.check_replay();
+}
+
+#[test]
+fn a_node_takes_work_one_lease_after_it_registered() {
+    let (mut world, job) = rewound();
+    world.make_twin();
+    let reply = world.ok(Command::RegisterNode(offer("n0", "H100", 8)));
+    assert!(matches!(reply, Reply::Registered { incarnation: 2, .. }));
+    let registered = world.now;
+    let kept = |world: &World| world.cell.node_named("n0").expect("it is there").kept_until;
+    assert_eq!(kept(&world), Some(at(registered + LEASE)));
+    for seq in 1..=3 {
+        assert_eq!(beat(&mut world, "n0", 2, seq), Ok(()));
+        assert_eq!(starts(&world, "n0", 2), [], "an old attempt may still run there");
+        world.now += 29 * SECOND;
+    }
+    // Registering again starts the wait again: the agent may have been elsewhere meanwhile.
+    let reply = world.ok(Command::RegisterNode(offer("n0", "H100", 8)));
+    assert!(matches!(reply, Reply::Registered { incarnation: 3, .. }));
+    assert_eq!(kept(&world), Some(at(world.now + LEASE)));
+    world.now += LEASE - 1;
+    beat(&mut world, "n0", 3, 1).expect("it is heard");
+    assert_eq!(starts(&world, "n0", 3), []);
+    world.now += 1;
+    beat(&mut world, "n0", 3, 2).expect("it is heard");
+    assert_eq!(starts(&world, "n0", 3), [AttemptId { job, number: 2 }]);
+    assert_eq!(kept(&world), None);
+    // From now on it is a node like any other: a restart of its agent costs no wait.
+    let reply = world.ok(Command::RegisterNode(offer("n0", "H100", 8)));
+    assert!(matches!(reply, Reply::Registered { incarnation: 4, .. }));
+    assert_eq!(kept(&world), None);
+    world.check_replay();
+}
+
+#[test]
+fn an_agent_under_a_new_name_waits_as_well() {
+    let (mut world, _) = rewound();
+    let mut renamed = offer("n9", "H100", 8);
+    renamed.uuids = offer("n0", "H100", 8).uuids;
+    world.ok(Command::RegisterNode(renamed));
+    beat(&mut world, "n9", 1, 1).expect("it is heard");
+    assert_eq!(starts(&world, "n9", 1), [], "its GPUs are those of n0");
+    world.now += LEASE;
+    beat(&mut world, "n9", 1, 2).expect("it is heard");
+    assert_eq!(starts(&world, "n9", 1).len(), 1);
+    world.check_replay();
+}
+
+#[test]
+fn a_gang_is_lost_as_a_whole() {
+    let mut world = World::with_nodes(2, "H100");
+    let mut spec = world.spec("a", 8, 5 * HOUR);
+    spec.nodes = 2;
+    let gang = world.submit(spec);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.ok(Command::Rewind { generation: 1 });
+    assert_eq!(state(&world, gang), Some(JobState::Queued));
+    for (name, seq) in [("n0", 1), ("n1", 1)] {
+        world.ok(Command::RegisterNode(offer(name, "H100", 8)));
+        beat(&mut world, name, 2, seq).expect("it is heard");
+    }
+    world.now += LEASE;
+    beat(&mut world, "n0", 2, 2).expect("it is heard");
+    assert_eq!(state(&world, gang), Some(JobState::Queued), "one node is not enough");
+    beat(&mut world, "n1", 2, 2).expect("it is heard");
+    assert_eq!(starts(&world, "n1", 2), [AttemptId { job: gang, number: 2 }]);
+    // What the lost future ran is forgotten.
+    let attempt = AttemptId { job: JobId(99), number: 1 };
+    let ghost = Report { attempt, state: ReportState::Running, gpu_ms_total: 1, exit_code: None };
+    let said = Heartbeat { node: "n0".into(), incarnation: 2, seq: 3, reports: vec![ghost] };
+    world.ok(Command::Heartbeat(said.clone()));
+    let orders = world.cell.orders(&said).expect("the agent's last start");
+    assert!(orders.iter().any(|o| o.attempt == attempt && o.kind == OrderKind::Forget));
+    world.check_replay();
+}
+
+#[test]
+fn generations_only_rise_and_the_same_one_again_changes_nothing() {
+    let (mut world, _) = rewound();
+    let records = world.journal.len();
+    world.ok(Command::Rewind { generation: 7 });
+    assert_eq!(world.journal.len(), records);
+    let refused = world.send(Command::Rewind { generation: 6 });
+    assert!(matches!(refused, Err(Refusal::Invalid { field: "generation", .. })), "{refused:?}");
+    world.ok(Command::Rewind { generation: 8 });
+    assert_eq!(world.cell.generation(), 8);
+    world.check_replay();
+}
