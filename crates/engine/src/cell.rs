@@ -26,6 +26,11 @@ impl Codec for CellCodec {
                 Some(AuditHeader::of(envelope, command, accepted))
             }
         };
+        #[cfg(debug_assertions)]
+        crate::fault::strike(|| match origin {
+            Origin::Due => format!("{events:?}"),
+            Origin::Command { command, .. } => format!("{command:?} {events:?}"),
+        });
         encode_body(header.as_ref(), events, body);
     }
 

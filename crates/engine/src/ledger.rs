@@ -32,6 +32,11 @@ impl Codec for LedgerCodec {
                 Some(header)
             }
         };
+        #[cfg(debug_assertions)]
+        crate::fault::strike(|| match origin {
+            Origin::Due => format!("{events:?}"),
+            Origin::Command { command, .. } => format!("{command:?} {events:?}"),
+        });
         encode_body(header.as_ref(), events, body);
     }
 

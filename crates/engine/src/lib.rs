@@ -18,6 +18,8 @@ pub mod courier;
 pub mod cut;
 mod durable;
 mod error;
+#[cfg(debug_assertions)]
+mod fault;
 pub mod follower;
 mod handle;
 mod handoff;

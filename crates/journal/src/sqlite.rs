@@ -36,7 +36,7 @@ use rows::{ReaderPool, Rows};
 use tail::{Occupied, Tail, Waiting, WriteError};
 
 pub use inspect::{
-    Expected, Inspected, import, inspect, is_begun, tail_file, tail_was_written, truncate,
+    Expected, Inspected, cut_database, import, inspect, is_begun, tail_file, truncate, written_tail,
 };
 
 /// How to open a SQLite journal.

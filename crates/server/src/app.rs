@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_api::Code;
+use bursar_core::cell::Cell;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{Name, is_valid_path};
 use bursar_core::time::Timestamp;
@@ -113,6 +114,28 @@ impl App {
         let cells = self.cells.iter();
         all.extend(cells.map(|cell| (name(&cell.region), cell.status(), cell.stats())));
         all
+    }
+
+    /// What kinds of things a machine goes on without, as far as it answers. They are named without
+    /// whose they are: this is for everybody.
+    pub async fn set_aside_kinds(&self, machine: &str) -> Vec<&'static str> {
+        let region = machine.strip_prefix("cell-");
+        let mut kinds: Vec<&'static str> = match region.and_then(|name| self.cells.of_region(name))
+        {
+            Some(cell) => {
+                let read = |cell: &Cell| cell.set_aside().map(|thing| thing.kind()).collect();
+                cell.gateway.read(read).await.map(|seen| seen.value).unwrap_or_default()
+            }
+            None if machine == "ledger" => {
+                self.feed
+                    .look(|ledger| ledger.set_aside().map(|thing| thing.kind()).collect())
+                    .value
+            }
+            None => Vec::new(),
+        };
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
     }
 
     /// What has ended that only a new process can bring back: a machine, or a thread beside them.

@@ -147,25 +147,40 @@ pub fn key_file(config: &Config, folder: &Path) -> PathBuf {
     }
 }
 
-/// Reads the key that signs checkpoints, or makes and keeps one.
-pub fn load_key(path: &Path) -> std::io::Result<SigningKey> {
+/// Reads the key that signs checkpoints, if there is one.
+pub fn read_key(path: &Path) -> std::io::Result<Option<SigningKey>> {
     match std::fs::read(path) {
         Ok(bytes) => {
             let bytes: [u8; 32] = bytes.as_slice().try_into().map_err(|_| {
-                let reason = format!("{} must hold 32 bytes", path.display());
+                let reason = format!(
+                    "{} must hold 32 bytes. Put back the file as it was. If it is lost, remove it: a new \
+                     key is made, and outsiders must be given its public key",
+                    path.display()
+                );
                 std::io::Error::new(std::io::ErrorKind::InvalidData, reason)
             })?;
-            Ok(SigningKey::from_bytes(&bytes))
+            Ok(Some(SigningKey::from_bytes(&bytes)))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let mut bytes = [0; 32];
-            getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-            let mut options = std::fs::OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            Ok(SigningKey::from_bytes(&bytes))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The public key that belongs to a key, in hex.
+pub fn public_key(key: &SigningKey) -> String {
+    hex(key.verifying_key().as_bytes())
+}
+
+/// Reads the key that signs checkpoints, or makes and keeps one.
+pub fn load_key(path: &Path) -> std::io::Result<SigningKey> {
+    if let Some(key) = read_key(path)? {
+        return Ok(key);
+    }
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    Ok(SigningKey::from_bytes(&bytes))
 }

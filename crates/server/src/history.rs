@@ -13,6 +13,7 @@ use bursar_core::ledger::view::Balance;
 use bursar_core::time::Timestamp;
 use bursar_engine::{Durable, Vital};
 use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::sqlite::cut_database;
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
 use ed25519_dalek::SigningKey;
 use tokio::sync::watch;
@@ -69,7 +70,11 @@ impl HistoryService {
     ) -> Result<HistoryService, String> {
         let words = |error: HistoryError| error.to_string();
         let mut history = open(path).map_err(words)?;
-        if !is_of(&history, &*journal)? {
+        let is_good = is_of(&history, &*journal).unwrap_or_else(|reason| {
+            tracing::warn!(file = %path.display(), reason, "history cannot be read");
+            false
+        });
+        if !is_good {
             tracing::warn!("history does not match the journal's hash; rebuilding");
             drop(history);
             remove(path);
@@ -194,6 +199,10 @@ fn failure(error: HistoryError) -> Failure {
 
 /// Opens the file; one that cannot be used is dropped and built again.
 fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
+    if cut_database(path).is_some() {
+        tracing::warn!(file = %path.display(), "history was cut; building it again");
+        remove(path);
+    }
     make_private(path);
     if let Ok(database) = Sqlite::open(path) {
         return Ok(History::new(database));

@@ -160,6 +160,12 @@ impl Storage {
         };
         let refused = |error| StartError::Store(at_full_disk(&folder, error));
         let store = Store::open(&folder).map_err(refused)?;
+        let key_file = checkpoint::key_file(config, &folder);
+        let key = checkpoint::read_key(&key_file).map_err(io(key_file.display().to_string()))?;
+        if let Some(key) = key {
+            let public_key = checkpoint::public_key(&key);
+            store.check_signer(&key_file, &public_key).map_err(StartError::Store)?;
+        }
         let open = |machine: &str| {
             store.begin(machine).map_err(refused)?;
             let file = Manifest::file(&folder, machine);
@@ -265,6 +271,20 @@ fn note_heads(store: &Store, machines: &[(String, Arc<dyn Journal>)], clean: boo
     let heads: Result<Vec<_>, JournalError> = machines.iter().map(head).collect();
     if let Err(error) = heads.and_then(|heads| store.note(&heads, clean)) {
         tracing::warn!(%error, "the manifest could not be written; trying again later");
+    }
+}
+
+/// Notes who signs checkpoints. A key that was lost was made anew, and outsiders must know.
+fn note_signer(store: &Store, file: &Path, public_key: &str) {
+    if let Some(before) = store.signer().filter(|before| before != public_key) {
+        tracing::error!(
+            file = %file.display(), before, public_key,
+            "the key that signs checkpoints was missing and a new one was made: give outsiders its \
+             public key, or put back the file as it was"
+        );
+    }
+    if let Err(error) = store.note_signer(public_key) {
+        tracing::warn!(%error, "the manifest could not be written; trying again at the next start");
     }
 }
 
@@ -610,6 +630,9 @@ impl Started {
         let key_file = checkpoint::key_file(config, &storage.folder);
         let signing =
             checkpoint::load_key(&key_file).map_err(io(key_file.display().to_string()))?;
+        if let Some(store) = &storage.store {
+            note_signer(store, &key_file, &checkpoint::public_key(&signing));
+        }
         let root_key = root.show.then(|| root.key.clone());
         let app = runtime.block_on(async {
             let tenure = {
@@ -685,9 +708,19 @@ impl Started {
                 stopped: ended,
             });
             for cell in app.cells.iter() {
-                let read = || cell.gateway.read(|cell| cell.config().clone());
-                let known = until_ready(read, cell.engine(), &stopped).await?.value;
+                let read = || {
+                    cell.gateway.read(|cell| {
+                        let is_new = cell.nodes().next().is_none();
+                        (cell.config().clone(), cell.generation(), is_new)
+                    })
+                };
+                let (known, generation, is_new) =
+                    until_ready(read, cell.engine(), &stopped).await?.value;
                 configure(cell, known, config).await?;
+                // An earlier build restored it and noted that in the manifest alone.
+                if cell.shown_incarnation(0) > generation && !is_new {
+                    rewind(cell).await?;
+                }
             }
             let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
             app.tell_prices().await.map_err(failed)?;
@@ -890,6 +923,16 @@ async fn configure(
         Ok(_) => Ok(()),
         Err(refusal) => Err(StartError::Other(format!("the cell refused its set-up: {refusal:?}"))),
     }
+}
+
+/// Has a cell of a restored store hear no agent before it registers again.
+async fn rewind(cell: &CellService) -> Result<(), StartError> {
+    let command = cell::Command::Rewind { generation: cell.shown_incarnation(0) };
+    let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
+    let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
+    seen.value.map(drop).map_err(|refusal| {
+        StartError::Other(format!("the cell refused that it was restored: {refusal:?}"))
+    })
 }
 
 /// How often to look whether a machine has ended.

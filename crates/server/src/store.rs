@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use bursar_core::digest::Digest;
-use bursar_journal::sqlite::{Expected, inspect, is_begun, tail_was_written};
+use bursar_journal::sqlite::{Expected, inspect, is_begun, written_tail};
 use bursar_journal::{Head, JournalError, JournalId};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,9 @@ pub struct Machine {
     pub journal: Option<String>,
     /// Whether the tail beside the file holds a frame: then one without any was emptied.
     pub tail: bool,
+    /// How long it was at least.
+    #[serde(default)]
+    pub tail_bytes: u64,
     /// A batch that its journal has.
     pub head: Option<Bound>,
 }
@@ -61,6 +64,9 @@ pub struct Manifest {
     /// would be taken for those of this store.
     #[serde(default)]
     pub backup: bool,
+    /// The public key of what signs its checkpoints, in hex, once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
     /// The machines, by name.
     pub machines: Vec<Machine>,
 }
@@ -97,8 +103,8 @@ impl Manifest {
     pub fn new() -> Result<Manifest, JournalError> {
         let store = JournalId::random()?.to_string();
         let machines = Vec::new();
-        let (incarnation_base, clean, backup) = (0, false, false);
-        Ok(Manifest { format: FORMAT, store, incarnation_base, clean, backup, machines })
+        let (incarnation_base, clean, backup, signer) = (0, false, false, None);
+        Ok(Manifest { format: FORMAT, store, incarnation_base, clean, backup, signer, machines })
     }
 
     /// Reads the manifest of a folder, if it has one.
@@ -143,10 +149,13 @@ impl Manifest {
         folder.join(format!("{machine}.db"))
     }
 
-    /// Lists a machine, or notes how far a listed one has come.
-    pub fn note(&mut self, name: &str, id: JournalId, head: Head, tail: bool) {
-        let journal = Some(id.to_string());
-        let machine = Machine { name: name.to_owned(), journal, tail, head: Some(Bound::of(head)) };
+    /// Lists a machine, or notes how far a listed one has come. `tail`: how long its tail is, if it holds
+    /// a frame.
+    pub fn note(&mut self, name: &str, id: JournalId, head: Head, tail: Option<u64>) {
+        let (name, journal, head) = (name.to_owned(), Some(id.to_string()), Some(Bound::of(head)));
+        let (tail, tail_bytes) = (tail.is_some(), tail.unwrap_or_default());
+        let machine = Machine { name, journal, tail, tail_bytes, head };
+        let name = machine.name.as_str();
         match self.machines.binary_search_by(|known| known.name.as_str().cmp(name)) {
             Ok(place) => self.machines[place] = machine,
             Err(place) => self.machines.insert(place, machine),
@@ -156,8 +165,9 @@ impl Manifest {
     /// Lists a machine that is about to be created.
     fn create(&mut self, name: &str) {
         if let Err(place) = self.machines.binary_search_by(|known| known.name.as_str().cmp(name)) {
-            let (journal, tail, head) = (None, false, None);
-            self.machines.insert(place, Machine { name: name.to_owned(), journal, tail, head });
+            let (name, journal, head) = (name.to_owned(), None, None);
+            let machine = Machine { name, journal, tail: false, tail_bytes: 0, head };
+            self.machines.insert(place, machine);
         }
     }
 
@@ -180,7 +190,8 @@ impl Manifest {
                 let reason = format!("what it says of {} cannot be read", machine.name);
                 return refuse(&folder.join(MANIFEST), &reason);
             };
-            let inspected = inspect(&file, Some(&Expected { id, bound, tail: machine.tail }))
+            let tail = machine.tail.then_some(machine.tail_bytes);
+            let inspected = inspect(&file, Some(&Expected { id, bound, tail }))
                 .map_err(|error| named(&file, error))?;
             heads.push((machine.name.clone(), inspected.head));
         }
@@ -193,9 +204,10 @@ impl Manifest {
         known.eq(heads.iter().map(|(_, head)| Some(*head)))
     }
 
-    /// Whether a machine's tail is known to hold a frame. Nothing ever takes it away.
-    fn needs_tail(&self, name: &str) -> bool {
-        self.machines.iter().any(|machine| machine.name == name && machine.tail)
+    /// How long a machine's tail is known to be, if it holds a frame. Nothing ever takes it away.
+    fn needed_tail(&self, name: &str) -> Option<u64> {
+        let machine = self.machines.iter().find(|machine| machine.name == name)?;
+        machine.tail.then_some(machine.tail_bytes)
     }
 
     fn lists(&self, name: &str) -> bool {
@@ -294,15 +306,38 @@ impl Store {
     ) -> Result<(), JournalError> {
         let mut tails = Vec::new();
         for (name, id, _) in heads {
-            tails.push(tail_was_written(&Manifest::file(&self.folder, name), *id)?);
+            tails.push(written_tail(&Manifest::file(&self.folder, name), *id)?);
         }
         self.change(|manifest| {
             manifest.clean = clean;
             for ((name, id, head), written) in heads.iter().zip(tails) {
-                let tail = written || manifest.needs_tail(name);
+                let tail = written.max(manifest.needed_tail(name));
                 manifest.note(name, *id, *head, tail);
             }
         })
+    }
+
+    /// Refuses a key that is not the one which signs the checkpoints of this store.
+    pub fn check_signer(&self, file: &Path, public_key: &str) -> Result<(), JournalError> {
+        match self.signer() {
+            Some(known) if known != public_key => Err(JournalError::Refused(format!(
+                "{}: its public key is {public_key}, and the checkpoints of this store were signed \
+                 under {known}. Nothing was changed. Put back the file as it was. If it is lost, remove \
+                 it: a new key is made, and outsiders must be given its public key",
+                file.display()
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The public key of what signs its checkpoints, if it is known.
+    pub fn signer(&self) -> Option<String> {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner).signer.clone()
+    }
+
+    /// Notes the public key of what signs its checkpoints.
+    pub fn note_signer(&self, public_key: &str) -> Result<(), JournalError> {
+        self.change(|manifest| manifest.signer = Some(public_key.to_owned()))
     }
 
     /// What the numbers of agents' starts are counted from.
@@ -354,7 +389,7 @@ fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
     for name in names {
         let file = Manifest::file(folder, &name);
         let inspected = inspect(&file, None).map_err(|error| named(&file, error))?;
-        manifest.note(&name, inspected.id, inspected.head, false);
+        manifest.note(&name, inspected.id, inspected.head, None);
     }
     Ok(manifest)
 }

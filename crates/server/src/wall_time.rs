@@ -17,6 +17,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What an operator does about it.
 const WAY_OUT: &str = "look at this machine's clock. If it is right as it is now: `bursar admin accept-clock`, \
      or restart with --accept-clock. If it is wrong: set it right and accept nothing while it is behind";
+/// What an operator does about records whose time is ahead of a clock that is right.
+const WAY_BACK: &str = "look at this machine's clock. If it is wrong, set it right. If it is right, the records were \
+     stamped by a clock that was ahead: wait until it has caught up (time goes on at 90 %), or go back to before \
+     it was wrong, without what happened since: `bursar admin backup`, then `bursar admin restore BACKUP --until \
+     INSTANT --data DIR` with an instant before the clock was wrong";
 
 /// What is wrong with the time, in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub struct TimeTrouble {
     pub expiry: Option<String>,
     /// The database has another time.
     pub database: Option<String>,
+    /// Whether the wall clock is behind the records.
+    pub is_behind: bool,
 }
 
 impl TimeTrouble {
@@ -35,18 +42,25 @@ impl TimeTrouble {
         if *self == TimeTrouble::default() {
             return Value::Null;
         }
-        let next = (self.clock.is_some() || self.expiry.is_some()).then_some(WAY_OUT);
+        let next = (self.clock.is_some() || self.expiry.is_some()).then(|| self.way_out());
         json!({
             "wall_clock": self.clock, "expiry": self.expiry, "database_clock": self.database,
             "next": next,
         })
+    }
+
+    /// What an operator does about it.
+    fn way_out(&self) -> &'static str {
+        if self.is_behind { WAY_BACK } else { WAY_OUT }
     }
 }
 
 impl App {
     /// What is wrong with the time.
     pub fn time_trouble(&self) -> TimeTrouble {
-        let clock = self.clock.alarm().map(|alarm| match alarm.ahead_ms {
+        let alarm = self.clock.alarm();
+        let is_behind = alarm.as_ref().is_some_and(|alarm| alarm.ahead_ms <= 0);
+        let clock = alarm.map(|alarm| match alarm.ahead_ms {
             ahead if ahead > 0 => "it jumped ahead and is not followed until it is accepted; time \
                 goes on with the monotonic clock"
                 .to_owned(),
@@ -61,7 +75,7 @@ impl App {
                 .to_owned()
         });
         let database = self.leader.as_ref().and_then(|leader| leader.clock_gap());
-        TimeTrouble { clock, expiry, database }
+        TimeTrouble { clock, expiry, database, is_behind }
     }
 
     /// Notes for the metrics what is wrong with the time.
@@ -94,9 +108,7 @@ impl App {
 fn behind(millis: i64) -> Failure {
     let detail = format!(
         "the wall clock is {} s behind the time of the records, so it cannot be accepted: what waits \
-         to expire would expire by a time that has not come. Nothing was changed. If the clock is \
-         wrong, set it right; if it is right, wait until it has caught up, or restore a backup from \
-         before it was wrong",
+         to expire would expire by a time that has not come. Nothing was changed. Next: {WAY_BACK}",
         millis / 1_000
     );
     Failure::new(Code::Conflict, detail)
@@ -111,7 +123,7 @@ pub async fn watch(app: Arc<App>) {
         let now = app.time_trouble();
         if now != said {
             for trouble in now.clock.iter().chain(&now.expiry) {
-                tracing::error!(next = WAY_OUT, "the wall clock: {trouble}");
+                tracing::error!(next = now.way_out(), "the wall clock: {trouble}");
             }
             if let Some(trouble) = &now.database {
                 tracing::error!("{trouble}");

@@ -18,7 +18,11 @@ pub(crate) enum ClockCommand {
     #[command(after_help = "Example:\n  bursar clock show")]
     Show,
     /// Believe the clock of a server after it jumped or stood far ahead at a start.
-    #[command(hide = true, after_help = "Example:\n  bursar clock accept")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  bursar clock accept\n\nRefused (409, exit code 3) while the clock \
+        is behind the time of the records: see `bursar admin restore --until`."
+    )]
     Accept,
     /// Move the clock forward to an instant; all that is due until then happens.
     #[command(after_help = "Example:\n  bursar clock set 2020-02-01")]

@@ -7,12 +7,15 @@ use std::path::PathBuf;
 
 use bursar_audit::export::Of;
 use bursar_audit::{Report, admin};
+use bursar_client::api::Time;
+use bursar_core::time::Timestamp;
 use bursar_journal::postgres::PostgresOptions;
 use clap::{Args, Subcommand};
 
 use super::cells::{self, cell_files};
 use super::database::{self, Beside};
 use super::{Bar, backup, check_folder, ledger_file};
+use crate::arguments::instant;
 use crate::command::Remote;
 use crate::command::clock::ClockCommand;
 use crate::connection::ConnectionArguments;
@@ -33,11 +36,18 @@ pub(crate) enum AdminCommand {
     /// store that no agent of the lost future can talk to.
     #[command(after_help = "Examples:\n  bursar admin restore /backup/2026-01-31 --data \
             /var/lib/restored\n  bursar admin restore /backup/2026-01-31 --store \
-            postgres://db/restored --checkpoint-key /etc/bursar/checkpoint.key")]
+            postgres://db/restored --checkpoint-key /etc/bursar/checkpoint.key\n  bursar admin restore \
+            /backup/2026-01-31 --until 2026-01-30T08:00:00Z --data /var/lib/restored\n\nAgents register \
+            again by themselves. What ran at the time of the backup is lost and queued again; nothing is \
+            placed on a node for one node lease after it registers, because its agent may still end what \
+            it ran.")]
     Restore(RestoreArguments),
     /// Believe the clock of a running server after it jumped or stood far ahead at a start: grants
     /// that waited expire. Look at the server's clock first.
-    #[command(after_help = "Example:\n  bursar admin accept-clock --server https://bursar.example")]
+    #[command(after_help = "Example:\n  bursar admin accept-clock --server \
+        https://bursar.example\n\nRefused (409, exit code 3) while the clock is behind the time of the \
+        records: they were stamped by a clock that was ahead. Wait until it has caught up, or go back to \
+        before it was wrong: bursar admin restore BACKUP --until INSTANT --data DIR")]
     AcceptClock,
     /// Check the database file and every record in it.
     #[command(after_help = "Example:\n  bursar admin check --data /var/lib/bursar")]
@@ -159,6 +169,10 @@ pub(crate) struct RestoreArguments {
     /// The empty folder.
     #[arg(long, value_name = "DIR", required_unless_present = "store")]
     data: Option<PathBuf>,
+    /// Leave out what happened later: a clock that was wrong, or a mistake. Instants are those of the
+    /// records.
+    #[arg(long, value_name = "INSTANT", value_parser = instant)]
+    until: Option<Time>,
     /// The address of an empty PostgreSQL database instead.
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     store: Option<String>,
@@ -178,8 +192,9 @@ pub(crate) struct RestoreArguments {
 
 impl RestoreArguments {
     fn run(&self, bar: &Bar) -> Result<Report, Failure> {
+        let until = self.until.map(|until| Timestamp::from_millis(until.millis()));
         if let Some(data) = &self.data {
-            return backup::restore(&self.backup, data, bar);
+            return backup::restore(&self.backup, data, until, bar);
         }
         let url = self.store.clone().unwrap_or_default();
         let options = |machine: &str| {
@@ -189,7 +204,7 @@ impl RestoreArguments {
             options
         };
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
-        database::restore(&self.backup, &options, &Beside { key, state }, bar)
+        database::restore(&self.backup, &options, until, &Beside { key, state }, bar)
     }
 }
 

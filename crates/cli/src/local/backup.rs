@@ -3,11 +3,16 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bursar_audit::admin::{self, AdminError};
 use bursar_audit::{Report, SqliteSource, verify, verify_chain, verify_links};
+use bursar_core::cell::Origin;
+use bursar_core::time::Timestamp;
 use bursar_engine::cut::{CellJournal, check_marks, largest_cut};
-use bursar_engine::{LedgerCodec, replay_from_genesis};
+use bursar_engine::{
+    CellCodec, Engine, EngineOptions, LedgerCodec, ManualClock, replay_from_genesis,
+};
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalId};
 use bursar_server::codec::DirectoryCodec;
@@ -26,6 +31,9 @@ pub(super) const LOGS: &str = "logs";
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
 /// 2020-01-01T00:00:00Z in seconds since 1970: agents' starts of restored stores count from here.
 const EPOCH: u64 = 1_577_836_800;
+
+/// The last generation that leaves room for the starts of agents.
+const MAX_GENERATION: u32 = u32::MAX - (1 << 24);
 
 /// A folder inside the target in which everything is made ready. Whatever goes wrong before the end
 /// leaves an empty target.
@@ -91,17 +99,12 @@ pub(super) fn conclude(
 ) -> Result<Report, Failure> {
     let folder = making.path();
     trim(folder)?;
-    let (report, heads) = check(folder, bar)?;
+    let Checked { report, heads, .. } = check(folder, bar)?;
     for machine in machines(folder)? {
         let file = Manifest::file(folder, &machine);
         let head = heads.iter().find(|(name, _, _)| *name == machine).map(|(_, _, head)| *head);
         sqlite::truncate(&file, head.expect("every machine was checked"))?;
-        for end in BESIDE {
-            let mut name = file.as_os_str().to_owned();
-            name.push(end);
-            // What is not there need not be removed.
-            let _ = fs::remove_file(name);
-        }
+        remove_beside(&file);
     }
     let mut manifest = match known {
         Some(manifest) => manifest,
@@ -111,29 +114,37 @@ pub(super) fn conclude(
     manifest.clean = true;
     manifest.backup = true;
     for (name, id, head) in &heads {
-        manifest.note(name, *id, *head, false);
+        manifest.note(name, *id, *head, None);
     }
     manifest.write(folder)?;
     making.finish()?;
     Ok(report)
 }
 
-/// Unpacks a backup into an empty folder, as a store of its own that no agent knows yet.
-pub(super) fn restore(backup: &Path, data: &Path, bar: &Bar) -> Result<Report, Failure> {
+/// Unpacks a backup into an empty folder, as a store of its own that no agent knows yet. `until`:
+/// without what happened later.
+pub(super) fn restore(
+    backup: &Path,
+    data: &Path,
+    until: Option<Timestamp>,
+    bar: &Bar,
+) -> Result<Report, Failure> {
     let (manifest, known) = read_backup(backup)?;
     let making = Making::begin(data)?;
+    let mut restored = Manifest::new()?;
     copy_machines(backup, &known, making.path())?;
     if backup.join(KEY).is_file() {
         copy_key(&backup.join(KEY), making.path())?;
+        restored.signer.clone_from(&manifest.signer);
     }
     if backup.join(LOGS).is_dir() {
         copy_folder(&backup.join(LOGS), &making.path().join(LOGS))?;
     }
-    let (report, heads) = check(making.path(), bar)?;
-    let mut restored = Manifest::new()?;
-    restored.incarnation_base = next_base(manifest.incarnation_base);
+    let SetBack { report, generation, heads } =
+        set_back(making.path(), until, manifest.incarnation_base, bar)?;
+    restored.incarnation_base = generation;
     for (name, id, head) in &heads {
-        let tail = sqlite::tail_was_written(&Manifest::file(making.path(), name), *id)?;
+        let tail = sqlite::written_tail(&Manifest::file(making.path(), name), *id)?;
         restored.note(name, *id, *head, tail);
     }
     restored.clean = true;
@@ -169,9 +180,31 @@ pub(super) fn copy_machines(
     Ok(())
 }
 
-/// What agents' starts of a restored store are counted from: more than any of the store before.
-pub(super) fn next_base(before: u32) -> u32 {
-    seconds_since_2020().max(before.saturating_add(1))
+/// Copies that are ready to be a store of another generation.
+pub(super) struct SetBack {
+    pub(super) report: Report,
+    pub(super) generation: u32,
+    pub(super) heads: Heads,
+}
+
+/// Leaves out of copies what happened after an instant, if there is one, verifies them, and journals in
+/// every cell that it was set back. `last` is a generation that agents may have heard of.
+pub(super) fn set_back(
+    folder: &Path,
+    until: Option<Timestamp>,
+    last: u32,
+    bar: &Bar,
+) -> Result<SetBack, Failure> {
+    if let Some(until) = until {
+        cut_at(folder, until)?;
+    }
+    let Checked { report, cells, .. } = check(folder, bar)?;
+    let known = cells.iter().map(|cell| cell.generation).max().unwrap_or_default();
+    let generation = next_generation(known.max(last))?;
+    for cell in &cells {
+        rewind(folder, cell, generation)?;
+    }
+    Ok(SetBack { report, generation, heads: heads(folder)? })
 }
 
 /// Refuses a copy that lacks what lay beside the file in the folder: a backup has nothing there.
@@ -215,6 +248,103 @@ fn as_pairs(cells: &[(String, SqliteJournal)]) -> Vec<CellJournal<'_>> {
     cells.iter().map(|(region, journal)| (region.as_str(), journal as &dyn Journal)).collect()
 }
 
+/// The generation of a store that is restored: above every one that an agent can have heard of.
+fn next_generation(last: u32) -> Result<u32, Failure> {
+    let next = last.checked_add(1).filter(|next| *next <= MAX_GENERATION);
+    let Some(next) = next else {
+        let reason =
+            format!("its generation is {last}, and none above {MAX_GENERATION} can be told");
+        return Err(Failure::new(MANIFEST, reason).with_next(
+            "use a backup that was made before; generations count seconds, so one so high was written \
+             while a clock was wrong",
+        ));
+    };
+    Ok(seconds_since_2020().clamp(next, MAX_GENERATION))
+}
+
+/// Journals in a cell that it was set back, so that no agent is heard before it registers again. The
+/// time there stands still meanwhile.
+fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), Failure> {
+    let name = format!("cell-{}", cell.region);
+    let journal: Arc<dyn Journal> = Arc::new(open(folder, &name)?);
+    let clock = Arc::new(ManualClock::new(cell.now));
+    let options = EngineOptions { holder: "restore".to_owned(), ..EngineOptions::default() };
+    let engine = Engine::start(journal, Arc::new(CellCodec), clock, options);
+    let command = bursar_core::cell::Command::Rewind { generation };
+    let failed = |reason: String| Failure::because(Exit::Failed, format!("{name}.db: {reason}"));
+    let done = engine.handle().execute(Origin::component("restore"), command);
+    done.map_err(|error| failed(error.to_string()))?
+        .value
+        .map_err(|refusal| failed(format!("{refusal:?}")))?;
+    engine.stop();
+    Ok(())
+}
+
+/// Where every machine of a folder ends.
+fn heads(folder: &Path) -> Result<Heads, Failure> {
+    let mut heads = Vec::new();
+    for machine in machines(folder)? {
+        let journal = open(folder, &machine)?;
+        heads.push((machine, journal.id(), journal.head()?));
+    }
+    Ok(heads)
+}
+
+/// Takes from each copy what happened after an instant, and then what lies behind the largest cut. A
+/// region that was not there yet is left out.
+fn cut_at(folder: &Path, until: Timestamp) -> Result<(), Failure> {
+    for machine in machines(folder)? {
+        let journal = open(folder, &machine)?;
+        let (head, mut end) = (journal.head()?, Head::genesis(journal.id()));
+        for batch in journal.read(end)? {
+            let batch = batch?;
+            let mut is_late = false;
+            for record in batch.frames() {
+                is_late |= record?.time > until;
+            }
+            if is_late {
+                break;
+            }
+            end = batch.head();
+        }
+        drop(journal);
+        if end.sequence > 0 {
+            cut_off(folder, &machine, head, end)?;
+        } else if machine.starts_with("cell-") {
+            let file = Manifest::file(folder, &machine);
+            fs::remove_file(&file)?;
+            remove_beside(&file);
+        } else {
+            let reason = format!("{machine}.db has no record that is so old");
+            return Err(Failure::because(Exit::Usage, format!("--until: {reason}")));
+        }
+    }
+    trim(folder)
+}
+
+/// Removes what an open journal leaves beside its file.
+fn remove_beside(file: &Path) {
+    for end in BESIDE {
+        let mut name = file.as_os_str().to_owned();
+        name.push(end);
+        // What is not there need not be removed.
+        let _ = fs::remove_file(name);
+    }
+}
+
+/// Takes from a copy what lies behind `end`.
+fn cut_off(folder: &Path, machine: &str, head: Head, end: Head) -> Result<(), Failure> {
+    if head != end {
+        let file = Manifest::file(folder, machine);
+        let mut tail = file.as_os_str().to_owned();
+        tail.push("-tail");
+        // It holds a copy of what is taken out.
+        let _ = fs::remove_file(tail);
+        sqlite::truncate(&file, end)?;
+    }
+    Ok(())
+}
+
 /// Takes from each copy what lies behind the largest cut.
 fn trim(folder: &Path) -> Result<(), Failure> {
     let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
@@ -224,24 +354,28 @@ fn trim(folder: &Path) -> Result<(), Failure> {
         ends.push((format!("cell-{region}"), journal.head()?, end));
     }
     drop((ledger, cells));
-    for (machine, head, end) in ends {
-        if head != end {
-            let file = Manifest::file(folder, &machine);
-            let mut tail = file.as_os_str().to_owned();
-            tail.push("-tail");
-            // It holds a copy of what is taken out.
-            let _ = fs::remove_file(tail);
-            sqlite::truncate(&file, end)?;
-        }
-    }
-    Ok(())
+    ends.into_iter().try_for_each(|(machine, head, end)| cut_off(folder, &machine, head, end))
 }
 
 /// Where every machine ends.
 pub(super) type Heads = Vec<(String, JournalId, Head)>;
 
+/// A cell that was looked at.
+struct CheckedCell {
+    region: String,
+    now: Timestamp,
+    generation: u32,
+}
+
+/// What a folder was found to be.
+struct Checked {
+    report: Report,
+    heads: Heads,
+    cells: Vec<CheckedCell>,
+}
+
 /// Verifies every journal, that they belong together, and that a server could start with them.
-pub(super) fn check(folder: &Path, bar: &Bar) -> Result<(Report, Heads), Failure> {
+fn check(folder: &Path, bar: &Bar) -> Result<Checked, Failure> {
     let source = |machine: &str| {
         let file = Manifest::file(folder, machine);
         SqliteSource::open(&file).map_err(|reason| Failure::new(file.display(), reason))
@@ -268,13 +402,15 @@ pub(super) fn check(folder: &Path, bar: &Bar) -> Result<(Report, Heads), Failure
         .map_err(|error| Failure::because(Exit::Failed, error.to_string()))?;
     replay_from_genesis(&directory, &DirectoryCodec)?;
     let books = replay_from_genesis(&ledger, &LedgerCodec)?.machine;
+    let mut checked = Vec::new();
     for (region, journal) in &cells {
-        cells::check(region, journal, &books)?;
+        let (now, generation) = cells::check(region, journal, &books)?;
+        checked.push(CheckedCell { region: region.clone(), now, generation });
         heads.push((format!("cell-{region}"), journal.id(), journal.head()?));
     }
     heads.push((LEDGER.to_owned(), ledger.id(), ledger.head()?));
     heads.push((DIRECTORY.to_owned(), directory.id(), directory.head()?));
-    Ok((report, heads))
+    Ok(Checked { report, heads, cells: checked })
 }
 
 pub(super) fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use bursar_audit::{Report, admin};
 use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
 use bursar_engine::{CellCodec, replay_from_genesis};
 use bursar_journal::Journal;
 
@@ -64,8 +65,13 @@ pub(super) fn conclude(region: &str, report: &Report) -> Result<(), Failure> {
     }
 }
 
-/// Replays a cell, checks its laws, and that it has heard nothing that the ledger has not said.
-pub(super) fn check(region: &str, journal: &dyn Journal, ledger: &Ledger) -> Result<(), Failure> {
+/// Replays a cell, checks its laws, and that it has heard nothing that the ledger has not said. Says
+/// what time it is there, and of which generation of the store it is.
+pub(super) fn check(
+    region: &str,
+    journal: &dyn Journal,
+    ledger: &Ledger,
+) -> Result<(Timestamp, u32), Failure> {
     let cell = replay_from_genesis(journal, &CellCodec)?.machine;
     let broken = |why: String| {
         Failure::because(Exit::Failed, format!("the journal cell-{region}: {why}"))
@@ -83,7 +89,7 @@ pub(super) fn check(region: &str, journal: &dyn Journal, ledger: &Ledger) -> Res
     let digest: String = cell.digest().0.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // On the error stream, so that the ledger's report stays one document.
     eprintln!("cell {region}: the chain and the laws hold; {heard} messages heard; state {digest}");
-    Ok(())
+    Ok((cell.now(), cell.generation()))
 }
 
 /// Says that a cell's journal was looked at.

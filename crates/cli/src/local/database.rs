@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bursar_audit::Report;
+use bursar_core::time::Timestamp;
 use bursar_engine::cut::check_marks;
 use bursar_engine::replay_from_genesis;
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
@@ -16,7 +17,7 @@ use bursar_server::codec::DirectoryCodec;
 use bursar_server::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
 use super::Bar;
-use super::backup::{self, Heads, KEY, LOGS, Making};
+use super::backup::{self, Heads, KEY, LOGS, Making, SetBack};
 use crate::exit::{Exit, Failure};
 
 /// How a machine's journal in the database is opened.
@@ -69,6 +70,7 @@ pub(super) struct Beside<'a> {
 pub(super) fn restore(
     backup: &Path,
     options: OptionsOf<'_>,
+    until: Option<Timestamp>,
     beside: &Beside<'_>,
     bar: &Bar,
 ) -> Result<Report, Failure> {
@@ -77,15 +79,15 @@ pub(super) fn restore(
     // The journals are verified in a copy: opening one leaves files beside it.
     let folder = tempfile::tempdir()?;
     backup::copy_machines(backup, &known, folder.path())?;
-    let (report, heads) = backup::check(folder.path(), bar)?;
+    let SetBack { report, generation, heads } =
+        backup::set_back(folder.path(), until, manifest.incarnation_base, bar)?;
     let mut journals = Vec::new();
     for (machine, _, _) in &heads {
         journals.push((machine.as_str(), backup::open(folder.path(), machine)?));
     }
     let journals: Vec<(&str, &dyn Journal)> =
         journals.iter().map(|(machine, journal)| (*machine, journal as &dyn Journal)).collect();
-    let base = backup::next_base(manifest.incarnation_base);
-    PostgresStore::restore(&options("store"), &journals, base)?;
+    PostgresStore::restore(&options("store"), &journals, generation)?;
     read_again(options, &heads)?;
     if let Some((key, bytes)) = key {
         write_key(key, &bytes)?;

@@ -2,6 +2,7 @@
 
 mod agent;
 mod arrays;
+mod aside;
 mod attackers;
 mod blockers;
 mod catalog;
@@ -14,6 +15,8 @@ mod lasting;
 mod postgres;
 mod queueing;
 mod refunds;
+#[path = "../rehearsal/mod.rs"]
+mod rehearsal;
 mod repeats;
 mod scopes;
 #[path = "../service/server.rs"]

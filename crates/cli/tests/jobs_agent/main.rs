@@ -1,6 +1,8 @@
 //! Jobs end to end: a real server, real agents, real processes, and the books after each.
 
 mod clocks;
+#[path = "../rehearsal/mod.rs"]
+mod rehearsal;
 mod stores;
 mod world;
 

@@ -65,3 +65,40 @@ fn what_runs_for_one_server_is_left_alone_by_an_agent_of_another() {
     world.check_books(&["old"]);
     other.check_books(&["new"]);
 }
+
+/// Asks for the only place there is, and keeps it until it ends.
+const TAKE: &str = "exec 9> place; flock -n 9 || touch overlap";
+
+#[test]
+fn after_a_restore_a_gpu_is_given_out_only_when_nothing_of_the_lost_future_runs_on_it() {
+    let mut world = World::new(15);
+    world.start_agent("n1");
+    let before = world.node("n1")["incarnation"].as_u64().expect("a number");
+    world.back_up("backup");
+    // It will not end before it is killed.
+    let stubborn = format!("{TAKE}; trap '' TERM; echo ready; while :; do sleep 0.05; done");
+    world.submit("lost", "H100:2", &stubborn);
+    world.says("lost", "ready");
+    world.restore("backup");
+    // The agent is not heard, and registers again by itself.
+    let kept = until(|| {
+        let node = world.node("n1");
+        (node["state"] == "draining").then_some(node)
+    });
+    assert!(kept["kept_until"].is_string(), "{kept}");
+    let incarnation = kept["incarnation"].as_u64().expect("a number");
+    assert!(incarnation > before + 1_000, "{kept}");
+    assert!(!world.path("overlap").exists());
+    world.submit("new", "H100:2", &format!("{TAKE}; echo new here"));
+    assert_eq!(ends(&world.wait_for("new", "succeeded")), ["succeeded"]);
+    assert!(!world.path("overlap").exists(), "two attempts had the GPUs at once");
+    assert_eq!(world.node("n1")["state"], "ready");
+    assert_eq!(world.output(&["job", "show", "lost"]).status.code(), Some(4));
+
+    // The journal of the cell knows it, also without the manifest: the agent is still known.
+    world.lose_manifest();
+    world.submit("after", "H100:2", "true");
+    assert_eq!(ends(&world.wait_for("after", "succeeded")), ["succeeded"]);
+    assert_eq!(world.node("n1")["incarnation"].as_u64(), Some(incarnation));
+    world.check_books(&["new", "after"]);
+}

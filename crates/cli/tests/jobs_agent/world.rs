@@ -11,6 +11,8 @@ use bursar_agent::process::{Identity, marked};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::rehearsal::{rehearse, tool};
+
 const BURSAR: &str = env!("CARGO_BIN_EXE_bursar");
 
 /// A server with a priced region and a tenant `acme` with money, and the agents of its nodes.
@@ -66,6 +68,41 @@ impl World {
         let address = self.url.trim_start_matches("http://").to_owned();
         self.start_server(&address);
         self.furnish();
+    }
+
+    /// Makes a backup beside the running server.
+    pub(crate) fn back_up(&self, name: &str) {
+        let place = self.path(name).display().to_string();
+        tool(&["admin", "backup", &place], &self.path(&self.data));
+    }
+
+    /// Ends the server, and starts one on what a backup is restored to at the same address.
+    pub(crate) fn restore(&mut self, name: &str) {
+        kill_and_wait(self.server.take().expect("it runs"));
+        self.data = "restored".to_owned();
+        let place = self.path(name).display().to_string();
+        tool(&["admin", "restore", &place], &self.path(&self.data));
+        self.start_again();
+    }
+
+    /// Starts the server again at the same address.
+    fn start_again(&mut self) {
+        let address = self.url.trim_start_matches("http://").to_owned();
+        self.start_server(&address);
+    }
+
+    /// Ends the server, removes its manifest, and starts it again.
+    pub(crate) fn lose_manifest(&mut self) {
+        kill_and_wait(self.server.take().expect("it runs"));
+        std::fs::remove_file(self.path(&self.data).join("manifest.json")).expect("it is there");
+        self.start_again();
+    }
+
+    /// A node as the server shows it.
+    pub(crate) fn node(&self, id: &str) -> Value {
+        let nodes = self.json(&["node", "ls"]);
+        let found = nodes["data"].as_array().expect("a list").iter().find(|one| one["id"] == id);
+        found.cloned().unwrap_or_default()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -271,6 +308,10 @@ impl Drop for World {
             kill_and_wait(server);
         }
         clear(self.folder.path());
+        if !std::thread::panicking() {
+            let stores = ["data", "fresh", "restored"].map(|name| self.path(name));
+            stores.iter().filter(|store| store.is_dir()).for_each(|store| rehearse(store));
+        }
     }
 }
 

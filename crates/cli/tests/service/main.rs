@@ -3,6 +3,7 @@
 #[path = "../../../journal/tests/support/mod.rs"]
 mod journal_support;
 
+mod aside;
 mod authorization;
 mod batch;
 mod bounds;
@@ -11,6 +12,7 @@ mod concurrency;
 mod credits;
 mod edges;
 mod feed;
+mod file_table;
 mod files;
 mod idempotency;
 mod keys;
@@ -20,6 +22,8 @@ mod postgres_serve;
 mod postgres_store;
 mod problems;
 mod reading;
+#[path = "../rehearsal/mod.rs"]
+mod rehearsal;
 mod retention;
 mod self_check;
 #[allow(dead_code, reason = "the tests of jobs use the rest of it")]

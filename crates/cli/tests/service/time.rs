@@ -116,7 +116,8 @@ async fn a_clock_that_is_behind_the_records_is_not_accepted_and_nothing_expires(
         assert_eq!(available(&server).await, "10", "{arguments:?}");
         let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
         let next = ready["time"]["next"].to_string();
-        assert!(next.contains("right as it is now"), "{ready}");
+        assert!(next.contains("restore BACKUP --until"), "{ready}");
+        assert!(said.contains("restore BACKUP --until"), "{refused}");
         server.stop();
     }
 }
@@ -150,4 +151,54 @@ async fn with_the_clock_behind_the_last_record_time_goes_on() {
     server.crash_and_restart(&[]);
     let after = server.get("/v1/accounts/acme/balance").await["as_of"].to_string();
     assert!(after >= last || after >= first, "{after} {last}");
+}
+
+#[tokio::test]
+async fn after_a_clock_was_a_year_ahead_a_restore_goes_back_to_before() {
+    let server = Server::start();
+    server.open("acme", "org").await;
+    let grant = json!({
+        "id": "half-a-year", "account": "acme", "amount": "10", "kind": "purchase",
+        "expires_at": "2020-07-01T00:00:00Z"
+    });
+    server.call("POST", "/v1/grants", grant).await.expect(201);
+    let key = server.key("viewer", "acme").await;
+    server.advance(3600).await;
+    server.grant("later", "acme", "1").await;
+    let before = server.get("/v1/accounts/acme/balance").await;
+    // The clock is wrong by a year: everything believes it.
+    let wrong = json!({ "now": "2021-01-01T02:00:00Z" });
+    server.call("POST", "/v1/clock", wrong).await.expect(200);
+    assert_eq!(available(&server).await, "1", "it has expired");
+    server.grant("meanwhile", "acme", "100").await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = folder.path().join("backup");
+    let backup = place.to_str().expect("a plain path");
+    // Beside the running server.
+    tool(&["admin", "backup", backup], server.data());
+
+    let data = folder.path().join("restored");
+    tool(&["admin", "restore", backup, "--until", "2020-01-01T12:00:00Z"], &data);
+    let restored = Server::at(&data, &["--clock", "manual"]);
+    let path = "/v1/accounts/acme/balance";
+    let after = restored.send("GET", path, Value::Null, &key, &[]).await.expect(200);
+    assert_eq!(
+        (&after["available"], &after["expiring"]),
+        (&before["available"], &before["expiring"])
+    );
+    assert!(after["as_of"].as_str().is_some_and(|now| now < "2020-01-02"), "{after}");
+    restored.call("GET", "/v1/grants/meanwhile", Value::Null).await.problem("not_found");
+    restored.grant("new", "acme", "2").await;
+    tool(&["audit", "verify"], &data);
+
+    // An instant before there was anything is a mistake, and leaves nothing behind.
+    let nothing = folder.path().join("nothing");
+    let refused = std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["admin", "restore", backup, "--until", "2019-12-31", "--data"])
+        .arg(&nothing)
+        .output()
+        .expect("the binary is there");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("no record that is so old"), "{said}");
+    assert!(std::fs::read_dir(&nothing).is_ok_and(|mut all| all.next().is_none()), "{said}");
 }

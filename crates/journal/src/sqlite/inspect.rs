@@ -1,6 +1,8 @@
 //! Looks at a journal's files without changing any of them: before a server trusts a folder, and to
 //! make and unpack backups.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,8 +25,9 @@ pub struct Expected {
     pub id: JournalId,
     /// A batch that it has.
     pub bound: Head,
-    /// Whether its tail was in use: then it holds a frame, or it was emptied.
-    pub tail: bool,
+    /// How long its tail was at least, if it was in use: then it holds a frame and is as long, or it
+    /// was emptied or cut. It never becomes shorter by itself.
+    pub tail: Option<u64>,
 }
 
 /// What a journal's files say.
@@ -49,10 +52,15 @@ pub fn tail_file(path: &Path) -> PathBuf {
     beside(path, "-tail")
 }
 
-/// Whether the tail of journal `id` beside this file ever held a frame. It may have held none: a last
-/// batch that is larger than the tail goes into the database at once.
-pub fn tail_was_written(path: &Path, id: JournalId) -> Result<bool, JournalError> {
-    Ok(tail_file(path).exists() && Tail::open_read_only(path, id)?.was_written()?)
+/// How long the tail of journal `id` beside this file is, if it ever held a frame. It may have held
+/// none: a last batch that is larger than the tail goes into the database at once.
+pub fn written_tail(path: &Path, id: JournalId) -> Result<Option<u64>, JournalError> {
+    let file = tail_file(path);
+    if !file.exists() || !Tail::open_read_only(path, id)?.was_written()? {
+        return Ok(None);
+    }
+    let length = std::fs::metadata(&file).map(|metadata| metadata.len());
+    length.map(Some).map_err(|error| JournalError::storage("looking at the tail", error))
 }
 
 /// Refuses files that are missing, emptied, of another journal, older than they were, or of another
@@ -68,15 +76,21 @@ pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, Jo
         Some(0) => return Err(refused(path, "the file is empty")),
         Some(_) => {}
     }
+    if let Some((bytes, needed)) = cut_database(path) {
+        let reason = format!("it was cut: {bytes} bytes are left of {needed}");
+        return Err(refused(path, &reason));
+    }
     let id = identity(path)?;
     if let Some(expected) = expected.filter(|expected| expected.id != id) {
-        let reason = format!("it is journal {id}, and {} belongs here", expected.id);
+        let reason =
+            format!("it is journal {id}, and {} belongs here by manifest.json", expected.id);
         return Err(refused(path, &reason));
     }
     let tail_path = tail_file(path);
-    let has_tail = length(&tail_path)?.is_some();
-    let needs_tail = expected.is_some_and(|expected| expected.tail);
-    if needs_tail && !has_tail {
+    let tail_bytes = length(&tail_path)?;
+    let has_tail = tail_bytes.is_some();
+    let needed = expected.and_then(|expected| expected.tail);
+    if needed.is_some() && !has_tail {
         return Err(refused(&tail_path, "the file is missing, and with it the newest records"));
     }
     let readers = Arc::new(ReaderPool::new(path));
@@ -85,8 +99,14 @@ pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, Jo
         let tail = Tail::open_read_only(path, id)?;
         let has_batches =
             stored.sequence > 0 || expected.is_some_and(|expected| expected.bound.sequence > 0);
-        if needs_tail && has_batches && !tail.was_written()? {
+        if needed.is_some() && has_batches && !tail.was_written()? {
             return Err(refused(&tail_path, "it was emptied, and with it the newest records"));
+        }
+        if let (Some(needed), Some(bytes)) =
+            (needed, tail_bytes.filter(|bytes| needed > Some(*bytes)))
+        {
+            let reason = format!("it was cut: {bytes} bytes are left of at least {needed}");
+            return Err(refused(&tail_path, &reason));
         }
         Newest::recover(&tail, stored)?.head
     } else {
@@ -96,6 +116,27 @@ pub fn inspect(path: &Path, expected: Option<&Expected>) -> Result<Inspected, Jo
         check_bound(path, &readers, (id, stored, head), *bound)?;
     }
     Ok(Inspected { id, head })
+}
+
+/// How long a database's file is and how long its own header says that it is, if that is more. Nothing
+/// is said of one with a log beside it: a move out of the log that was cut off leaves it so, and is
+/// repeated.
+pub fn cut_database(path: &Path) -> Option<(u64, u64)> {
+    if std::fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
+        return None;
+    }
+    let file = File::open(path).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    let mut header = [0; 32];
+    file.read_exact_at(&mut header, 0).ok()?;
+    // The size of a page, of which 1 stands for 64 KiB, and how many pages there are.
+    let size = match u16::from_be_bytes([header[16], header[17]]) {
+        1 => 1 << 16,
+        size => u64::from(size),
+    };
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    let needed = size * u64::from(pages);
+    (bytes < needed).then_some((bytes, needed))
 }
 
 fn check_bound(

@@ -72,7 +72,12 @@ pub(super) async fn set(State(app): State<Arc<App>>, caller: Caller, Tree(body):
 /// Believes the server's clock after it jumped or stood far ahead at a start: what waited to expire
 /// expires. To be sent by an operator who has looked at the clock.
 #[utoipa::path(post, path = "/v1/clock/accept", tag = "operations", operation_id = "accept_clock",
-    responses((status = 200, description = "The instant that is believed", body = Clock)))]
+    responses(
+        (status = 200, description = "The instant that is believed", body = Clock),
+        (status = 409, body = bursar_api::Problem, content_type = "application/problem+json",
+            description = "The clock is behind the time of the records, so it confirms nothing: set it \
+                right, wait until it has caught up, or restore a backup with --until"),
+    ))]
 pub(super) async fn accept(
     State(app): State<Arc<App>>,
     caller: Caller,

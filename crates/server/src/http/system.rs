@@ -35,9 +35,11 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let mut ready = true;
     let mut machines = serde_json::Map::new();
     let mut set_aside = serde_json::Map::new();
+    let mut kinds = serde_json::Map::new();
     for (machine, status, stats) in app.machines() {
         if stats.set_aside > 0 {
             set_aside.insert(machine.clone(), stats.set_aside.into());
+            kinds.insert(machine.clone(), app.set_aside_kinds(&machine).await.into());
         }
         let shown = match status {
             Status::Starting => "starting".to_owned(),
@@ -66,7 +68,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let alarm = app.clock.alarm().map(|alarm| alarm.ahead_ms);
     let body = json!({
         "ready": ready, "machines": machines, "clock_ahead_ms": alarm,
-        "broken_laws": app.metrics.violations(), "set_aside": set_aside,
+        "broken_laws": app.metrics.violations(), "set_aside": set_aside, "set_aside_kinds": kinds,
         "time": app.time_trouble().shown(), "logs": log_trouble(app.logs.status()),
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -92,3 +92,22 @@ fn a_manifest_from_before_backups_were_marked_is_of_a_store() {
     let manifest: Manifest = serde_json::from_str(text).expect("it is one");
     assert!(!manifest.backup);
 }
+
+#[test]
+fn a_tail_that_was_cut_is_refused_and_one_that_has_grown_is_not() {
+    let folder = noted(&[(LEDGER, 10)]);
+    let tail = tail_file(&Manifest::file(folder.path(), LEDGER));
+    let whole = fs::read(&tail).expect("it is there");
+    fs::write(&tail, &whole[..whole.len() / 2]).expect("it is ours");
+    let said = reason(folder.path());
+    assert!(said.contains("ledger-0.db-tail: it was cut"), "{said}");
+    fs::write(&tail, [&whole[..], &[0; 4096]].concat()).expect("it is ours");
+    assert_eq!(reason(folder.path()), "");
+}
+
+#[test]
+fn a_manifest_from_before_tails_were_measured_is_read() {
+    let text = r#"{"name":"ledger-0","journal":null,"tail":true,"head":null}"#;
+    let machine: Machine = serde_json::from_str(text).expect("it is one");
+    assert_eq!((machine.tail, machine.tail_bytes), (true, 0));
+}
