@@ -23,11 +23,6 @@ impl<T> Slab<T> {
         }
     }
 
-    /// How many places there are, free ones included.
-    pub fn places(&self) -> u32 {
-        u32::try_from(self.places.len()).expect("fewer than 2^32 live things")
-    }
-
     /// The place that the insertion after `skipped` others gets.
     pub fn next_after(&self, skipped: usize) -> u32 {
         match self.free.len().checked_sub(skipped + 1) {
