@@ -129,7 +129,7 @@ async fn usage_of_an_attempt_counts_for_that_attempt_alone() {
             { "job": "j", "attempt": "att_nobody", "seq": 2, "gpu_ms_total": 100_000 },
             { "hold": "h", "attempt": attempt, "seq": 1, "amount_total": "1" },
             { "job": "nobody", "attempt": attempt, "seq": 1, "gpu_ms_total": 1 },
-            { "job": "j", "attempt": attempt, "seq": 2, "gpu_ms_total": 70_000 },
+            { "job": "j", "attempt": attempt, "seq": 2, "gpu_ms_total": 90_000 },
         ]),
     )
     .await;
@@ -138,7 +138,7 @@ async fn usage_of_an_attempt_counts_for_that_attempt_alone() {
     assert_eq!(shown(1), (&json!(422), &json!("invalid_field")));
     assert_eq!(shown(2), (&json!(404), &json!("not_found")));
     assert_eq!(shown(3).0, 200);
-    assert_eq!(micros(&job(&server, "j").await["charged"]), price_of(H100, 70_000));
+    assert_eq!(micros(&job(&server, "j").await["charged"]), price_of(H100, 90_000));
     assert_eq!(server.get("/v1/holds/h").await["captured"], "0");
     verify(&server);
 }

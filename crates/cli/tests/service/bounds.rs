@@ -186,25 +186,33 @@ async fn a_ledger_that_cannot_be_rebuilt_ends_the_process_with_an_error() {
 }
 
 #[tokio::test]
-async fn the_answer_to_a_release_does_not_grow_with_the_fragments_of_a_grant() {
+async fn the_answer_to_a_release_lists_a_bounded_number_of_fragments() {
+    const FRAGMENTS: usize = 1200;
     let server = Server::start();
     server.tree().await;
-    server.grant("g", "acme", "0.0003").await;
-    let hold = |id: String, amount: &str| {
-        operation("/v1/holds", json!({ "id": id, "account": "acme", "amount": amount }))
-    };
-    let small: Vec<Value> = (0..300).map(|n| hold(format!("s{n}"), "0.000001")).collect();
-    server.call("POST", "/v1/batch", json!({ "operations": small })).await.expect(200);
-    let every_other = (0..300).step_by(2);
-    let released: Vec<Value> =
-        every_other.map(|n| operation(&format!("/v1/holds/s{n}/release"), json!({}))).collect();
-    server.call("POST", "/v1/batch", json!({ "operations": released })).await.expect(200);
-    let across = json!({ "id": "w", "account": "acme", "amount": "0.00015" });
+    server.grant("g", "acme", "0.0024").await;
+    let numbers: Vec<usize> = (0..2 * FRAGMENTS).collect();
+    for some in numbers.chunks(600) {
+        let hold = |n: &usize| {
+            let amount = "0.000001";
+            let body = json!({ "id": format!("s{n}"), "account": "acme", "amount": amount });
+            operation("/v1/holds", body)
+        };
+        let operations: Vec<Value> = some.iter().map(hold).collect();
+        server.call("POST", "/v1/batch", json!({ "operations": operations })).await.expect(200);
+    }
+    for some in numbers.chunks(600) {
+        let every_other = some.iter().filter(|n| *n % 2 == 0);
+        let release = |n: &usize| operation(&format!("/v1/holds/s{n}/release"), json!({}));
+        let operations: Vec<Value> = every_other.map(release).collect();
+        server.call("POST", "/v1/batch", json!({ "operations": operations })).await.expect(200);
+    }
+    let across = json!({ "id": "w", "account": "acme", "amount": "0.0012" });
     let placed = server.call("POST", "/v1/holds", across).await.expect(201);
-    assert_eq!(placed["lots_truncated"], true, "it is drawn from 150 fragments: {placed}");
+    assert_eq!(placed["lots_truncated"], true, "{placed}");
     let closed = server.call("POST", "/v1/holds/w/release", json!({})).await.expect(200);
-    let returned = json!([{ "grant": "g", "amount": "0.00015", "expired": false }]);
-    assert_eq!(closed["returned"], returned);
+    assert_eq!(closed["returned"].as_array().map(Vec::len), Some(1000));
+    assert_eq!(closed["returned_truncated"], true);
 }
 
 #[tokio::test]

@@ -121,21 +121,16 @@ impl Ledger {
         self.lots(pieces.map(|slice| Piece { bucket: slice.bucket, span: slice.span }))
     }
 
-    /// What came back when a hold was closed, last drawn first, and whether it expired at once. What
-    /// came back to one grant in a row is one lot.
+    /// What came back when a hold was closed, last drawn first, and whether it expired at once.
     pub fn returned_lots(&self, hold: &Hold) -> Vec<Lot> {
-        let mut lots: Vec<Lot> = Vec::new();
+        let mut lots = Vec::new();
         for slice in hold.slices.iter().rev().filter(|slice| slice.room() > 0) {
             let bucket = self.bucket(slice.bucket);
             // While expiry waits, a bucket is there after its time.
             let expired = bucket.expired && !bucket.rank.is_unexpired_at(hold.closed_at);
             let packs: Vec<(Span, GrantNo)> = bucket.line.packs_in(slice.rest().span).collect();
             for (span, grant) in packs.into_iter().rev() {
-                match lots.last_mut().filter(|last| (last.grant, last.expired) == (grant, expired))
-                {
-                    Some(last) => last.amount += span.len(),
-                    None => lots.push(Lot { grant, amount: span.len(), expired }),
-                }
+                lots.push(Lot { grant, amount: span.len(), expired });
             }
         }
         lots
