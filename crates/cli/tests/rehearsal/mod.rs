@@ -24,9 +24,14 @@ const MAX_ASKED: usize = 20;
 /// Runs the binary; says what it wrote if it ended well.
 #[track_caller]
 fn run(arguments: &[&str]) -> String {
-    let said = Command::new(BURSAR).args(arguments).output().expect("the binary is there");
+    said(Command::new(BURSAR).args(arguments))
+}
+
+#[track_caller]
+fn said(command: &mut Command) -> String {
+    let said = command.output().expect("the program is there");
     let words = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-    assert!(said.status.success(), "{arguments:?}: {words}");
+    assert!(said.status.success(), "{command:?}: {words}");
     words
 }
 
@@ -67,6 +72,22 @@ pub(crate) fn rehearse_running(data: &Path) {
     let folder = temporary();
     let backup = folder.path().join("backup");
     tool(&["admin", "backup", plain(&backup)], data);
+    let known = ledger_of(&backup, &folder.path().join("known.db"));
+    restored(&folder, &backup, known);
+}
+
+/// Rehearses the loss of a store that only a running process sees.
+#[allow(dead_code, reason = "not every test binary has such a server")]
+#[track_caller]
+pub(crate) fn rehearse_inside(process: u32, data: &Path) {
+    let folder = temporary();
+    let backup = folder.path().join("backup");
+    for arguments in [&["audit", "verify"][..], &["admin", "backup", plain(&backup)]] {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &process.to_string(), "--user", "--preserve-credentials"]);
+        command.args(["--mount", "--", BURSAR]);
+        said(command.args(arguments).args(["--data", plain(data)]));
+    }
     let known = ledger_of(&backup, &folder.path().join("known.db"));
     restored(&folder, &backup, known);
 }

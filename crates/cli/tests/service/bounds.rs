@@ -239,7 +239,7 @@ async fn budgets_of_a_tenant_with_many_holds_are_counted_in_turns_and_are_right(
     for part in 0..5 {
         let hold = |number: u32| {
             let id = format!("h{}", part * 1000 + number);
-            let account = if number % 2 == 0 { "acme" } else { "acme:nlp:x" };
+            let account = if number.is_multiple_of(2) { "acme" } else { "acme:nlp:x" };
             operation("/v1/holds", json!({ "id": id, "account": account, "amount": "2" }))
         };
         let holds: Vec<Value> = (0..1000).map(hold).collect();

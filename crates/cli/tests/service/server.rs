@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "only one of the test binaries has it from here")]
 pub(crate) use crate::rehearsal::tool;
-use crate::rehearsal::{rehearse, rehearse_postgres};
+use crate::rehearsal::{rehearse, rehearse_inside, rehearse_postgres};
 
 /// A running `bursar serve`, killed when the test ends.
 pub(crate) struct Server {
@@ -197,6 +197,12 @@ impl Server {
     pub(crate) fn data_inside(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
         root.join(self.data.strip_prefix("/").expect("an absolute path"))
+    }
+
+    /// Rehearses the loss of a store that only this server sees, while it runs.
+    #[track_caller]
+    pub(crate) fn rehearse_inside(&self) {
+        rehearse_inside(self.child.id(), &self.data);
     }
 
     /// A server whose set-up has these lines, in a folder of its own.

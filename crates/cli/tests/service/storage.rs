@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::rehearsal::rehearse_running;
 use crate::server::{Answer, Server};
 
 /// A file system of two megabytes that only the server sees and that is gone with it.
@@ -84,7 +83,7 @@ async fn a_full_disk_refuses_writes_goes_on_reading_and_recovers_by_itself() {
     })
     .await;
     // Its disk is gone with the server.
-    rehearse_running(&server.data_inside());
+    server.rehearse_inside();
 }
 
 #[tokio::test]
