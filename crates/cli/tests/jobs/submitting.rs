@@ -182,36 +182,6 @@ async fn an_agents_key_speaks_for_its_own_node_only() {
 }
 
 #[tokio::test]
-async fn a_quote_under_a_key_is_answered_as_it_was_the_first_time() {
-    let mut server = priced(&[]).await;
-    let ask = async |server: &crate::server::Server, body: Value, key: &str| {
-        let header = [("Idempotency-Key", key)];
-        server.send("POST", "/v1/quotes", body, &server.root, &header).await
-    };
-    let first = ask(&server, small("j"), "q").await;
-    assert!(!first.is_replayed());
-    let first = first.expect(200);
-    server.call("PUT", "/v1/prices/H100", json!({ "per_gpu_hour": "7" })).await.expect(200);
-    for restarted in [false, true] {
-        if restarted {
-            server.crash_and_restart(&["--clock", "manual"]);
-        }
-        let again = ask(&server, small("j"), "q").await;
-        assert!(again.is_replayed());
-        assert_eq!(again.expect(200), first);
-    }
-    ask(&server, small("k"), "q").await.problem("idempotency_key_reused");
-    let fresh = ask(&server, small("j"), "r").await;
-    assert!(!fresh.is_replayed());
-    assert_eq!(fresh.expect(200)["offers"][0]["per_gpu_hour"], "7");
-    // A key that a change of the tenant has used is used.
-    let charge = json!({ "account": "acme", "amount": "1" });
-    let key = [("Idempotency-Key", "c")];
-    server.send("POST", "/v1/charges", charge, &server.root, &key).await.expect(201);
-    ask(&server, small("j"), "c").await.problem("idempotency_key_reused");
-}
-
-#[tokio::test]
 async fn a_quote_says_what_a_job_would_cost_and_changes_nothing() {
     let server = priced(&[]).await;
     let _agent = Agent::register(&server, "n1", "A100", 4).await;
@@ -233,6 +203,17 @@ async fn a_quote_says_what_a_job_would_cost_and_changes_nothing() {
     assert_eq!(of(0, "estimated_start_at"), Value::Null, "no node has any");
     assert_eq!(of(1, "estimated_start_at"), "2020-01-01T00:00:00.000Z");
     assert_eq!(server.get("/v1/jobs").await["data"], json!([]));
+    // A key has no effect: nothing is kept under it, and it is free for a change.
+    let key = [("Idempotency-Key", "q")];
+    for price in ["6", "7"] {
+        server.call("PUT", "/v1/prices/H100", json!({ "per_gpu_hour": price })).await.expect(200);
+        let sent = server.send("POST", "/v1/quotes", body.clone(), &server.root, &key).await;
+        assert!(!sent.is_replayed());
+        assert_eq!(sent.expect(200)["offers"][0]["per_gpu_hour"], price);
+    }
+    server.call("PUT", "/v1/prices/H100", json!({ "per_gpu_hour": "6" })).await.expect(200);
+    let charge = json!({ "account": "acme", "amount": "1" });
+    server.send("POST", "/v1/charges", charge, &server.root, &key).await.expect(201);
     let class = json!({
         "rank": 50, "preempts": [], "grace_seconds": 10, "default_preemptible": false,
         "price_multiplier": "1.5"

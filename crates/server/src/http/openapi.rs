@@ -104,7 +104,11 @@ fn complete_operation(operation: &mut Operation, changing: bool) {
     if changing {
         problems.extend(BODY_PROBLEMS);
         problems.push(("402", "Not enough credits, or a budget has no room"));
-        add_header(operation, "Idempotency-Key", "Under this key the request has one effect");
+        let about = match id.as_str() {
+            "get_quote" => "Has no effect: a quote changes nothing, and nothing is kept",
+            _ => "Under this key the request has one effect",
+        };
+        add_header(operation, "Idempotency-Key", about);
     } else {
         problems.push(("409", "The id exists in several tenants: send Bursar-Tenant"));
         if !has_parameter(operation, "min_position") {

@@ -16,7 +16,6 @@ use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::SubmitJob as Submit;
-use bursar_core::ledger::id::Name;
 use bursar_core::ledger::job::Offer;
 use bursar_core::ledger::job::view::QuotedOffer;
 use bursar_core::machine::{Machine, advance, execute};
@@ -24,13 +23,10 @@ use bursar_core::time::Timestamp;
 
 use super::change::{Answer, json};
 use super::extract::{Caller, Tree};
-use super::once::{Begun, Once};
 use super::submission::submission;
 use crate::app::App;
-use crate::auth::tenant_of;
 use crate::blockers::blocker;
-use crate::operation::key_hash;
-use crate::problem::{Failure, blocker as refused, reused};
+use crate::problem::{Failure, blocker as refused};
 use crate::render::time;
 
 /// No job has this number: it stands for the one that is asked about.
@@ -143,40 +139,23 @@ async fn starts(
     Ok((offers, if starts_now { Vec::new() } else { blockers }))
 }
 
-/// What a job would cost, when it could start, and whether it would be accepted. Nothing is kept but
-/// the answer, where the request has an `Idempotency-Key`.
+/// What a job would cost, when it could start, and whether it would be accepted.
+///
+/// It changes nothing and nothing is kept: an `Idempotency-Key` has no effect on it.
 #[utoipa::path(post, path = "/v1/quotes", tag = "jobs", operation_id = "get_quote",
     request_body = SubmitJob,
     responses((status = 200, description = "The quote", body = Quote)))]
 pub(super) async fn quote(State(app): State<Arc<App>>, caller: Caller, Tree(body): Tree) -> Answer {
-    let mut submit = submission(&app, body.clone())?.command;
+    let mut submit = submission(&app, body)?.command;
     submit.scope = caller.principal.scope.clone();
     if !caller.principal.sees(&submit.account) {
         return Err(Failure::not_found("account", &submit.account));
     }
     caller.principal.require("get_quote")?;
-    let tenant = Name::from(tenant_of(&submit.account));
-    if let Some(key) = caller.idempotency_key.as_deref() {
-        let hash = key_hash(&tenant, key);
-        // Changes of the tenant have their keys in the ledger.
-        let used = app.ledger.read(move |ledger| ledger.kept_fingerprint(hash).is_some()).await?;
-        if used.value {
-            return Err(reused());
-        }
-    }
-    let once = match Once::begin(&app, &caller, &tenant, &body).await? {
-        Begun::Answered(answer) => return Ok(answer),
-        Begun::Open(once) => once,
-    };
-    let answer = answered(&app, submit).await;
-    once.finish(answer).await
-}
-
-async fn answered(app: &App, submit: Submit) -> Answer {
     let asked = submit.clone();
     let seen = app.read(move |ledger: &Ledger| ledger.quote(ledger.now(), &asked)).await?;
     let quoted = seen.value?;
-    let (offers, waits_for) = starts(app, &submit, &quoted.offers).await?;
+    let (offers, waits_for) = starts(&app, &submit, &quoted.offers).await?;
     let admissible = quoted.is_admissible();
     let mut blockers: Vec<Blocker> = quoted.blockers.into_iter().map(refused).collect();
     blockers.extend(waits_for);
