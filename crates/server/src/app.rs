@@ -35,6 +35,8 @@ const POSITION_PATIENCE: Duration = Duration::from_secs(5);
 /// No answer has carried a position this far ahead of the ledger.
 const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
+/// How long what is told without a key waits for a machine.
+pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 /// How often a request that waits looks whether its key has expired: only a key that can.
 const EXPIRY_STEP: Duration = Duration::from_millis(200);
 
@@ -123,8 +125,10 @@ impl App {
         let mut kinds: Vec<&'static str> = match region.and_then(|name| self.cells.of_region(name))
         {
             Some(cell) => {
-                let read = |cell: &Cell| cell.set_aside().map(|thing| thing.kind()).collect();
-                cell.gateway.read(read).await.map(|seen| seen.value).unwrap_or_default()
+                let look = |cell: &Cell| cell.set_aside().map(|thing| thing.kind()).collect();
+                // The status must be told also while nothing becomes durable, or the writer hangs.
+                let seen = tokio::time::timeout(LOOK_PATIENCE, cell.gateway.peek(look)).await;
+                seen.map(Result::unwrap_or_default).unwrap_or_default()
             }
             None if machine == "ledger" => {
                 self.feed

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::extract::Path;
 use super::router::description;
-use crate::app::App;
+use crate::app::{App, LOOK_PATIENCE};
 use crate::logs::LogStatus;
 use crate::pages;
 use crate::problem::Failure;
@@ -52,9 +52,16 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         machines.insert(machine, shown.into());
     }
     // Keys are looked up in it: without it no request is answered.
-    if let Err(failure) = app.directory.follow().await {
-        ready = false;
-        machines.insert("keys".to_owned(), failure.problem.detail.clone().into());
+    match tokio::time::timeout(LOOK_PATIENCE, app.directory.follow()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(failure)) => {
+            ready = false;
+            machines.insert("keys".to_owned(), failure.problem.detail.clone().into());
+        }
+        Err(_) => {
+            ready = false;
+            machines.insert("keys".to_owned(), "the directory does not answer".into());
+        }
     }
     if let Some(failure) = app.cells.courier_failure() {
         tracing::error!(%failure, "messages between machines do not arrive");
