@@ -95,7 +95,7 @@ pub(crate) const EVENTS: &[Named] = &[
     ("answer_kept", &["request", "answer"]),
     ("requests_forgotten", &["requests"]),
     ("set_aside", &["what", "digest"]),
-    ("rewound", &["generation"]),
+    ("rewound", &["generation", "served"]),
     ("node_cleared", &["node"]),
 ];
 

@@ -34,7 +34,7 @@ fn rewound() -> (World, JobId) {
     let job = world.run("a", 8, 5 * HOUR);
     world.pass(5 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, job), Some(JobState::Running));
-    world.ok(Command::Rewind { generation: 7 });
+    world.ok(Command::Rewind { generation: 7, served: false });
     (world, job)
 }
 
@@ -104,7 +104,7 @@ fn a_gang_is_lost_as_a_whole() {
     spec.nodes = 2;
     let gang = world.submit(spec);
     world.pass(5 * MINUTE, 30 * SECOND);
-    world.ok(Command::Rewind { generation: 1 });
+    world.ok(Command::Rewind { generation: 1, served: false });
     assert_eq!(state(&world, gang), Some(JobState::Queued));
     for (name, seq) in [("n0", 1), ("n1", 1)] {
         world.ok(Command::RegisterNode(offer(name, "H100", 8)));
@@ -129,11 +129,28 @@ fn a_gang_is_lost_as_a_whole() {
 fn generations_only_rise_and_the_same_one_again_changes_nothing() {
     let (mut world, _) = rewound();
     let records = world.journal.len();
-    world.ok(Command::Rewind { generation: 7 });
+    world.ok(Command::Rewind { generation: 7, served: false });
     assert_eq!(world.journal.len(), records);
-    let refused = world.send(Command::Rewind { generation: 6 });
+    let refused = world.send(Command::Rewind { generation: 6, served: false });
     assert!(matches!(refused, Err(Refusal::Invalid { field: "generation", .. })), "{refused:?}");
-    world.ok(Command::Rewind { generation: 8 });
+    world.ok(Command::Rewind { generation: 8, served: false });
     assert_eq!(world.cell.generation(), 8);
+    world.check_replay();
+}
+
+#[test]
+fn a_cell_that_was_served_since_learns_its_generation_and_loses_nothing() {
+    let mut world = World::with_nodes(1, "H100");
+    let job = world.run("a", 8, 5 * HOUR);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    world.ok(Command::Rewind { generation: 7, served: true });
+    assert_eq!(world.cell.generation(), 7);
+    world.pass(5 * MINUTE, 30 * SECOND);
+    assert_eq!(state(&world, job), Some(JobState::Running));
+    assert_eq!(world.cell.node_named("n0").expect("it is there").kept_until, None);
+    // Whoever comes later is kept back.
+    world.ok(Command::RegisterNode(offer("n9", "H100", 8)));
+    let kept = world.cell.node_named("n9").expect("it is there").kept_until;
+    assert_eq!(kept, Some(at(world.now + LEASE)));
     world.check_replay();
 }

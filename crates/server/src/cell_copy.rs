@@ -7,6 +7,7 @@ use std::time::Duration;
 use bursar_api::Code;
 use bursar_core::cell::{Cell, Event};
 use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
 use bursar_engine::follower::{Follower, Projection};
 use bursar_engine::{CellCodec, Codec, Durable, Observer, SnapshotPace, Trouble, replay};
 use bursar_journal::{Head, Journal, Record, Snapshot};
@@ -50,6 +51,11 @@ impl NewCellCopy {
     /// The generation of the store as the journal has it.
     pub(crate) fn generation(&self) -> u32 {
         self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).generation()
+    }
+
+    /// When the last record was made.
+    pub(crate) fn last_at(&self) -> Timestamp {
+        self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).now()
     }
 
     /// Follows the journal as far as it is durable.

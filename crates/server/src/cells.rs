@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use bursar_api::Code;
-use bursar_core::cell::{Cell, NodeKey};
+use bursar_core::cell::{Cell, Command, NodeKey};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::time::Timestamp;
 use bursar_engine::courier::{Courier, CourierError};
 use bursar_engine::follower::Follower;
 use bursar_engine::{
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use crate::cell_copy::{CellCopy, NewCellCopy};
 use crate::gateway::Gateway;
 use crate::problem::Failure;
+use crate::store::restored_at;
 
 /// The shard that the only ledger is.
 pub const SHARD: u16 = 0;
@@ -84,6 +86,9 @@ pub struct CellService {
     told: ToldNodes,
     /// What the numbers of agents' starts are counted from: higher after each restore.
     incarnation_base: u32,
+    /// What its journal does not have of a restore: it is younger, or an earlier build restored the
+    /// store and noted that in the manifest alone.
+    untold: Option<Command>,
     engine: Engine<CellCodec>,
     copy: CellCopy,
     questions: Questions,
@@ -104,6 +109,7 @@ pub struct StartedCell {
     engine: Engine<CellCodec>,
     copy: CellCopy,
     generation: u32,
+    last_at: Timestamp,
     follower: Follower,
 }
 
@@ -119,15 +125,20 @@ impl StartedCell {
         // Before the writer takes the journal over: it reopens it.
         let copy =
             NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
-        let generation = copy.generation();
+        let (generation, last_at) = (copy.generation(), copy.last_at());
         let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
         let (copy, follower) = copy.follow(engine.durable());
-        Ok(StartedCell { region, journal, engine, copy, generation, follower })
+        Ok(StartedCell { region, journal, engine, copy, generation, last_at, follower })
     }
 
     /// The region.
     pub fn region(&self) -> &Name {
         &self.region
+    }
+
+    /// The generation of the store as the cell's journal has it.
+    pub fn generation(&self) -> u32 {
+        self.generation
     }
 }
 
@@ -187,14 +198,19 @@ impl Questions {
 
 impl CellService {
     /// The cell under the number that the ledger gave it. Its journal knows the generation of the
-    /// store, and so does the manifest; the higher one counts.
+    /// store, and so do the manifest and other cells; the highest one counts.
     pub fn new(
         started: StartedCell,
         number: CellNo,
-        manifest_generation: u32,
+        known_generation: u32,
     ) -> Result<CellService, String> {
-        let StartedCell { region, journal, engine, copy, generation, follower } = started;
-        let incarnation_base = generation.max(manifest_generation);
+        let StartedCell { region, journal, engine, copy, generation, last_at, follower } = started;
+        let incarnation_base = generation.max(known_generation);
+        // Nothing of a new region is lost by it, and its nodes may have been those of another.
+        let untold = (incarnation_base > generation).then(|| Command::Rewind {
+            generation: incarnation_base,
+            served: last_at > restored_at(incarnation_base),
+        });
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
         let watching = move || {
@@ -218,6 +234,7 @@ impl CellService {
             moved,
             told: ToldNodes::default(),
             incarnation_base,
+            untold,
             engine,
             copy,
             questions: Questions::new(),
@@ -243,6 +260,11 @@ impl CellService {
             answers.collect()
         };
         self.questions.answer(ready, work).await
+    }
+
+    /// What its journal must be told of a restore before anything else happens.
+    pub fn untold_restore(&self) -> Option<Command> {
+        self.untold.clone()
     }
 
     /// The number of an agent's start as the agent is told it. After a restore none is told a number

@@ -648,7 +648,8 @@ impl Started {
             let read = || ledger_gateway.read(|ledger| ledger.policy().retention_ms);
             let retention_ms = until_ready(read, &ledger, &stopped).await?.value;
             let mut services = Vec::new();
-            let base = storage.incarnation_base();
+            let generations = cells.iter().map(StartedCell::generation);
+            let base = generations.fold(storage.incarnation_base(), u32::max);
             for cell in cells {
                 let number = open_region(&ledger_gateway, cell.region()).await?;
                 services.push(CellService::new(cell, number, base).map_err(StartError::Other)?);
@@ -708,19 +709,11 @@ impl Started {
                 stopped: ended,
             });
             for cell in app.cells.iter() {
-                let read = || {
-                    cell.gateway.read(|cell| {
-                        let is_new = cell.nodes().next().is_none();
-                        (cell.config().clone(), cell.generation(), is_new)
-                    })
-                };
-                let (known, generation, is_new) =
-                    until_ready(read, cell.engine(), &stopped).await?.value;
+                let read = || cell.gateway.read(|cell| cell.config().clone());
+                let known = until_ready(read, cell.engine(), &stopped).await?.value;
+                // First: whatever it does is a sign that it was served since.
+                rewind(cell).await?;
                 configure(cell, known, config).await?;
-                // An earlier build restored it and noted that in the manifest alone.
-                if cell.shown_incarnation(0) > generation && !is_new {
-                    rewind(cell).await?;
-                }
             }
             let failed = |failure: Failure| StartError::Other(failure.problem.detail.clone());
             app.tell_prices().await.map_err(failed)?;
@@ -925,9 +918,10 @@ async fn configure(
     }
 }
 
-/// Has a cell of a restored store hear no agent before it registers again.
+/// Has a cell of a restored store know it. It hears no agent before it registers again, unless it was
+/// served since.
 async fn rewind(cell: &CellService) -> Result<(), StartError> {
-    let command = cell::Command::Rewind { generation: cell.shown_incarnation(0) };
+    let Some(command) = cell.untold_restore() else { return Ok(()) };
     let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
     let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
     seen.value.map(drop).map_err(|refusal| {

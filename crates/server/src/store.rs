@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use bursar_core::digest::Digest;
+use bursar_core::time::Timestamp;
 use bursar_journal::sqlite::{Expected, inspect, is_begun, written_tail};
 use bursar_journal::{Head, JournalError, JournalId};
 use serde::{Deserialize, Serialize};
@@ -20,9 +21,18 @@ const FORMAT: u32 = 1;
 pub const LEDGER: &str = "ledger-0";
 /// The directory's machine.
 pub const DIRECTORY: &str = "directory";
+/// Generations of stores are seconds since this one, 2020-01-01T00:00:00Z in seconds since 1970: each
+/// restore has a higher one, and says when it was.
+pub const GENERATIONS_FROM: u64 = 1_577_836_800;
 /// What an operator can do about a folder that is not whole.
 const WAY_OUT: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
      into an empty folder: bursar admin restore BACKUP --data DIR";
+
+/// When the restore was that a generation began with, at the earliest.
+pub(crate) fn restored_at(generation: u32) -> Timestamp {
+    let seconds = GENERATIONS_FROM.saturating_add(generation.into());
+    Timestamp::from_millis(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000))
+}
 
 /// A batch that a machine's journal has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use bursar_engine::{
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalId};
 use bursar_server::codec::DirectoryCodec;
-use bursar_server::store::{DIRECTORY, LEDGER, MANIFEST, Manifest, make_folder};
+use bursar_server::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
 
 use super::cells::{self, cell_files};
 use super::{Bar, check_folder, ledger_file};
@@ -29,9 +29,6 @@ pub(super) const KEY: &str = "checkpoint.key";
 pub(super) const LOGS: &str = "logs";
 /// What an open journal leaves beside its file and a backup does not need.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
-/// 2020-01-01T00:00:00Z in seconds since 1970: agents' starts of restored stores count from here.
-const EPOCH: u64 = 1_577_836_800;
-
 /// The last generation that leaves room for the starts of agents.
 const MAX_GENERATION: u32 = u32::MAX - (1 << 24);
 
@@ -270,7 +267,7 @@ fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), Fail
     let clock = Arc::new(ManualClock::new(cell.now));
     let options = EngineOptions { holder: "restore".to_owned(), ..EngineOptions::default() };
     let engine = Engine::start(journal, Arc::new(CellCodec), clock, options);
-    let command = bursar_core::cell::Command::Rewind { generation };
+    let command = bursar_core::cell::Command::Rewind { generation, served: false };
     let failed = |reason: String| Failure::because(Exit::Failed, format!("{name}.db: {reason}"));
     let done = engine.handle().execute(Origin::component("restore"), command);
     done.map_err(|error| failed(error.to_string()))?
@@ -468,6 +465,6 @@ fn sync_all(folder: &Path) -> Result<(), Failure> {
 #[expect(clippy::disallowed_methods, reason = "no server runs whose time could be asked")]
 fn seconds_since_2020() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let seconds = since.map_or(0, |since| since.as_secs()).saturating_sub(EPOCH);
+    let seconds = since.map_or(0, |since| since.as_secs()).saturating_sub(GENERATIONS_FROM);
     u32::try_from(seconds).unwrap_or(u32::MAX / 2)
 }

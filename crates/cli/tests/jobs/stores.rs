@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::{Value, json};
+
 use crate::agent::Agent;
 use crate::server::Server;
-use crate::world::{micros, priced, small, state, submit, verify};
+use crate::world::{job, micros, priced, small, state, submit, verify};
 
 fn bursar(arguments: &[&str], data: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
@@ -90,6 +92,122 @@ async fn a_backup_under_load_restores_to_a_region_that_starts_jobs_and_fences_th
         let restored = Server::at(&data, &["--clock", "manual"]);
         check_restored(&restored, &agent).await;
     }
+}
+
+/// A node as the server shows it.
+async fn node(server: &Server, id: &str) -> Value {
+    let nodes = server.get("/v1/nodes").await;
+    let found = nodes["data"].as_array().expect("a list").iter().find(|one| one["id"] == id);
+    found.cloned().unwrap_or_default()
+}
+
+/// Ends the server as a power cut would, changes its manifest, and starts it again.
+fn restart_with(server: &mut Server, flags: &[&str], change: impl FnOnce(&Path)) {
+    server.crash();
+    change(&server.data().join("manifest.json"));
+    server.restart(flags);
+}
+
+fn lose(manifest: &Path) {
+    std::fs::remove_file(manifest).expect("it is there");
+}
+
+#[tokio::test]
+async fn a_region_that_is_new_in_a_restored_store_is_fenced_and_loses_nothing_later() {
+    let server = priced(&[]).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let backup = folder.path().join("backup");
+    let target = backup.to_str().expect("a plain path");
+    expect_good(&bursar(&["admin", "backup", target], server.data()));
+    let data = folder.path().join("restored");
+    expect_good(&bursar(&["admin", "restore", target], &data));
+
+    let flags = ["--clock", "manual", "--region", "default", "--region", "other"];
+    let mut restored = Server::at(&data, &flags);
+    let mut agent = Agent::register_in(&restored, "other", "n1", "H100", 1).await;
+    let kept = node(&restored, "n1").await;
+    assert!(kept["kept_until"].is_string(), "{kept}");
+    submit(&restored, small("j")).await;
+    agent.beat(&restored).await;
+    assert!(!agent.runs_job("j"), "something of the lost future may run there");
+    agent.run(&restored, 120).await;
+    assert!(agent.runs_job("j"));
+    for lost in [false, true] {
+        restart_with(&mut restored, &flags, |manifest| {
+            if lost {
+                lose(manifest)
+            }
+        });
+        agent.run(&restored, 120).await;
+        assert!(agent.runs_job("j"));
+        let job = job(&restored, "j").await;
+        assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
+    }
+    // Without a manifest the other cells say what a new region must know.
+    let flags = [&flags[..], &["--region", "third"]].concat();
+    restart_with(&mut restored, &flags, lose);
+    Agent::register_in(&restored, "third", "n3", "H100", 1).await;
+    let kept = node(&restored, "n3").await;
+    assert!(kept["kept_until"].is_string(), "{kept}");
+}
+
+/// Writes what an earlier build noted of a restore: a generation, in the manifest alone.
+fn as_restored_earlier(manifest: &Path, generation: u32) {
+    let text = std::fs::read(manifest).expect("it is there");
+    let mut said: Value = serde_json::from_slice(&text).expect("JSON");
+    said["incarnation_base"] = json!(generation);
+    said.as_object_mut().expect("an object").remove("signer");
+    for machine in said["machines"].as_array_mut().expect("a list") {
+        machine.as_object_mut().expect("an object").remove("tail_bytes");
+    }
+    std::fs::write(manifest, said.to_string()).expect("written");
+}
+
+#[tokio::test]
+async fn a_store_that_an_earlier_build_restored_and_served_goes_on() {
+    let mut server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    assert!(agent.runs_job("j"));
+    // Restored five seconds after the clock began: the records of a minute came later.
+    let flags = ["--clock", "manual"];
+    restart_with(&mut server, &flags, |manifest| as_restored_earlier(manifest, 5));
+    agent.incarnation += 5;
+    for lost in [false, true] {
+        agent.run(&server, 60).await;
+        assert!(agent.runs_job("j"));
+        assert_eq!(node(&server, "n1").await["kept_until"], Value::Null);
+        let job = job(&server, "j").await;
+        assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
+        restart_with(&mut server, &flags, |manifest| {
+            if lost {
+                lose(manifest)
+            }
+        });
+    }
+    agent.beat(&server).await;
+    assert!(agent.runs_job("j"), "the journal of the cell knows the generation by now");
+}
+
+#[tokio::test]
+async fn a_store_that_an_earlier_build_restored_and_nobody_served_is_fenced() {
+    let mut server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    submit(&server, small("j")).await;
+    agent.beat(&server).await;
+    agent.run(&server, 60).await;
+    // Restored long after the last record.
+    let generation = 200_000_000;
+    let flags = ["--clock", "manual"];
+    restart_with(&mut server, &flags, |manifest| as_restored_earlier(manifest, generation));
+    agent.incarnation += u64::from(generation);
+    let report = agent.report();
+    agent.send(&server, report).await.problem("stale_incarnation");
+    Agent::register(&server, "n1", "H100", 1).await;
+    let kept = node(&server, "n1").await;
+    assert!(kept["kept_until"].is_string(), "{kept}");
 }
 
 /// Has jobs and money move for as long as something takes, and two more rounds.

@@ -157,6 +157,8 @@ pub enum Command {
     Rewind {
         /// The generation of the store, higher after each restore.
         generation: u32,
+        /// Whether it was served since: then only the generation is noted, and agents go on.
+        served: bool,
     },
     /// No more running time can be paid for. From the ledger: `FundsRefused`. The attempt runs to
     /// the end of what was paid for.

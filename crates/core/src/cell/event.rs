@@ -346,6 +346,8 @@ pub enum Event {
     Rewound {
         /// The generation of the store.
         generation: u32,
+        /// Whether it was served since. Then agents were fenced by the manifest, and go on.
+        served: bool,
     },
     /// Nothing of a future that was lost can run on a node any more: it takes work.
     NodeCleared {

@@ -65,7 +65,8 @@ impl Machine for Cell {
             }
             Event::RequestsForgotten { requests } => self.apply_requests_forgotten(*requests),
             Event::SetAside { what, digest: _ } => self.apply_set_aside(*what),
-            Event::Rewound { generation } => self.apply_rewound(at, *generation),
+            Event::Rewound { generation, served: false } => self.apply_rewound(at, *generation),
+            Event::Rewound { generation, served: true } => self.generation = *generation,
             Event::NodeCleared { node } => self.apply_cleared(*node),
             Event::Configured(config) => self.apply_configured(at, config),
             Event::PriceSet { model, price } => {
@@ -243,7 +244,9 @@ impl Cell {
                     self.decide_keep(request, answer, events);
                 }
             }
-            Command::Rewind { generation } => self.decide_rewind(*generation, events)?,
+            Command::Rewind { generation, served } => {
+                self.decide_rewind(*generation, *served, events)?;
+            }
             Command::RegisterNode(offer) => {
                 let incarnation = self.decide_register(now, offer, events)?;
                 return Ok(Reply::Registered {

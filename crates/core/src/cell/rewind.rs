@@ -5,6 +5,9 @@
 //! up attempts that no server renews before the lease of its node is over. So the first registration
 //! after it is followed by a whole lease in which nothing is placed on the node: no GPU is ever given
 //! out twice, whatever the agent says.
+//!
+//! Earlier builds noted a restore in the manifest alone, and served the store under the numbers of
+//! agents' starts that follow from it. A cell that was served so only learns its generation.
 
 use super::command::Refusal;
 use super::event::Event;
@@ -34,6 +37,7 @@ impl Cell {
     pub(crate) fn decide_rewind(
         &self,
         generation: u32,
+        served: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
         if generation < self.generation {
@@ -41,7 +45,7 @@ impl Cell {
             return Err(Refusal::Invalid { field: "generation", must });
         }
         if generation > self.generation {
-            events.push(Event::Rewound { generation });
+            events.push(Event::Rewound { generation, served });
         }
         Ok(())
     }

@@ -402,7 +402,8 @@ impl Source {
                 answer: Box::new(Answer { status: self.u16(), body: self.maybe(Source::name) }),
             },
             45 => Event::RequestsForgotten { requests: self.u32() },
-            47 => Event::Rewound { generation: self.u32() },
+            // What came later has golden bytes of its own.
+            47 => Event::Rewound { generation: self.u32(), served: false },
             48 => Event::NodeCleared { node: self.node() },
             _ => {
                 let all = [

@@ -179,6 +179,8 @@ fn fields_that_came_later_have_golden_bytes_of_their_own() {
         Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued },
     ];
     is_golden("stop_ordered-by_platform", None, events);
+    let served = vec![Event::Rewound { generation: 7, served: true }];
+    is_golden("rewound-served", None, served);
 }
 
 #[test]

@@ -61,7 +61,7 @@ stored_enum!(Event {
     44 AnswerKept { 0 request, 1 answer };
     45 RequestsForgotten { 0 requests };
     46 SetAside { 0 what, 1 digest };
-    47 Rewound { 0 generation };
+    47 Rewound { 0 generation, 1 served = false };
     48 NodeCleared { 0 node };
 });
 
