@@ -9,6 +9,7 @@
 mod files;
 mod index;
 mod keeper;
+mod lost;
 mod meter;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ use tokio::sync::oneshot;
 
 use self::files::Files;
 use self::keeper::Keeper;
+pub use self::lost::is_lost;
+pub(crate) use self::lost::set_aside_lost;
 use self::meter::Meters;
 use crate::monotonic::Stopwatch;
 

@@ -41,7 +41,7 @@ use crate::http::front::Front;
 use crate::ids::{IdMaker, base32, random_bits};
 use crate::leader::{Candidate, Leader, Role};
 use crate::limits::{Limits, Load};
-use crate::logs::LogStore;
+use crate::logs::{LogStore, set_aside_lost};
 use crate::monotonic::Stopwatch;
 use crate::problem::Failure;
 use crate::shed::Shed;
@@ -663,6 +663,8 @@ impl Started {
             if let Some(leader) = &identity.leader {
                 tokio::spawn(end_streams(leader.role(), streams));
             }
+            let told = |failure: Failure| StartError::Other(failure.problem.detail.clone());
+            set_aside_lost(&storage.logs, base, &ledger_gateway).await.map_err(told)?;
             let logs = LogStore::start(storage.logs.clone(), config.logs);
             let logs = logs.map_err(|error| StartError::Other(error.to_string()))?;
             let app = Arc::new(App {

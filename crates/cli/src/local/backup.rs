@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bursar_audit::admin::{self, AdminError};
 use bursar_audit::{Report, SqliteSource, verify, verify_chain, verify_links};
 use bursar_core::cell::Origin;
+use bursar_core::ledger::Ledger;
 use bursar_core::time::Timestamp;
 use bursar_engine::cut::{CellJournal, check_marks, largest_cut};
 use bursar_engine::{
@@ -16,6 +17,7 @@ use bursar_engine::{
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalId};
 use bursar_server::codec::DirectoryCodec;
+use bursar_server::logs::is_lost;
 use bursar_server::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
 
 use super::cells::{self, cell_files};
@@ -77,7 +79,7 @@ pub(super) fn backup(data: &Path, target: &Path, logs: bool, bar: &Bar) -> Resul
     let making = Making::begin(target)?;
     // First, so that none is of an attempt behind the cut.
     if logs && data.join(LOGS).is_dir() {
-        copy_folder(&data.join(LOGS), &making.path().join(LOGS))?;
+        copy_folder(&data.join(LOGS), &making.path().join(LOGS), &|_| true)?;
     }
     for machine in machines(data)? {
         let copy = Manifest::file(making.path(), &machine);
@@ -134,11 +136,11 @@ pub(super) fn restore(
         copy_key(&backup.join(KEY), making.path())?;
         restored.signer.clone_from(&manifest.signer);
     }
-    if backup.join(LOGS).is_dir() {
-        copy_folder(&backup.join(LOGS), &making.path().join(LOGS))?;
-    }
-    let SetBack { report, generation, heads } =
+    let SetBack { report, generation, heads, books } =
         set_back(making.path(), until, manifest.incarnation_base, bar)?;
+    if backup.join(LOGS).is_dir() {
+        copy_logs(backup, &making.path().join(LOGS), &books)?;
+    }
     restored.incarnation_base = generation;
     for (name, id, head) in &heads {
         let tail = sqlite::written_tail(&Manifest::file(making.path(), name), *id)?;
@@ -182,6 +184,8 @@ pub(super) struct SetBack {
     pub(super) report: Report,
     pub(super) generation: u32,
     pub(super) heads: Heads,
+    /// What the ledger knows at the cut.
+    pub(super) books: Ledger,
 }
 
 /// Leaves out of copies what happened after an instant, if there is one, verifies them, and journals in
@@ -195,13 +199,13 @@ pub(super) fn set_back(
     if let Some(until) = until {
         cut_at(folder, until)?;
     }
-    let Checked { report, cells, .. } = check(folder, bar)?;
+    let Checked { report, cells, books, .. } = check(folder, bar)?;
     let known = cells.iter().map(|cell| cell.generation).max().unwrap_or_default();
     let generation = next_generation(known.max(last))?;
     for cell in &cells {
         rewind(folder, cell, generation)?;
     }
-    Ok(SetBack { report, generation, heads: heads(folder)? })
+    Ok(SetBack { report, generation, heads: heads(folder)?, books })
 }
 
 /// Refuses a copy that lacks what lay beside the file in the folder: a backup has nothing there.
@@ -369,6 +373,7 @@ struct Checked {
     report: Report,
     heads: Heads,
     cells: Vec<CheckedCell>,
+    books: Ledger,
 }
 
 /// Verifies every journal, that they belong together, and that a server could start with them.
@@ -407,7 +412,7 @@ fn check(folder: &Path, bar: &Bar) -> Result<Checked, Failure> {
     }
     heads.push((LEDGER.to_owned(), ledger.id(), ledger.head()?));
     heads.push((DIRECTORY.to_owned(), directory.id(), directory.head()?));
-    Ok(Checked { report, heads, cells: checked })
+    Ok(Checked { report, heads, cells: checked, books })
 }
 
 pub(super) fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
@@ -421,8 +426,13 @@ pub(super) fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Copies what jobs printed. What is shed meanwhile is left out.
-pub(super) fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
+/// Copies what jobs of a backup printed, without attempts behind the cut: their ids will be others'.
+pub(super) fn copy_logs(backup: &Path, to: &Path, books: &Ledger) -> Result<(), Failure> {
+    copy_folder(&backup.join(LOGS), to, &|name| !is_lost(books, name))
+}
+
+/// Copies what jobs printed, where the name of the file is wanted. What is shed meanwhile is left out.
+fn copy_folder(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), Failure> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
     let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
@@ -432,10 +442,13 @@ pub(super) fn copy_folder(from: &Path, to: &Path) -> Result<(), Failure> {
     };
     for entry in entries {
         let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(wanted) {
+            continue;
+        }
         let target = to.join(entry.file_name());
         let copied = match entry.file_type() {
             Ok(kind) if kind.is_dir() => {
-                copy_folder(&entry.path(), &target)?;
+                copy_folder(&entry.path(), &target, wanted)?;
                 continue;
             }
             Ok(_) => fs::copy(entry.path(), &target).map(|_| ()),

@@ -79,7 +79,7 @@ pub(super) fn restore(
     // The journals are verified in a copy: opening one leaves files beside it.
     let folder = tempfile::tempdir()?;
     backup::copy_machines(backup, &known, folder.path())?;
-    let SetBack { report, generation, heads } =
+    let SetBack { report, generation, heads, books } =
         backup::set_back(folder.path(), until, manifest.incarnation_base, bar)?;
     let mut journals = Vec::new();
     for (machine, _, _) in &heads {
@@ -93,7 +93,7 @@ pub(super) fn restore(
         write_key(key, &bytes)?;
     }
     if let Some(logs) = logs {
-        backup::copy_folder(&backup.join(LOGS), &logs)?;
+        backup::copy_logs(backup, &logs, &books)?;
     }
     Ok(report)
 }

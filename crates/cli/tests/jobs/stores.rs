@@ -135,7 +135,7 @@ async fn a_region_that_is_new_in_a_restored_store_is_fenced_and_loses_nothing_la
     for lost in [false, true] {
         restart_with(&mut restored, &flags, |manifest| {
             if lost {
-                lose(manifest)
+                lose(manifest);
             }
         });
         agent.run(&restored, 120).await;
@@ -183,7 +183,7 @@ async fn a_store_that_an_earlier_build_restored_and_served_goes_on() {
         assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
         restart_with(&mut server, &flags, |manifest| {
             if lost {
-                lose(manifest)
+                lose(manifest);
             }
         });
     }
@@ -208,6 +208,68 @@ async fn a_store_that_an_earlier_build_restored_and_nobody_served_is_fenced() {
     Agent::register(&server, "n1", "H100", 1).await;
     let kept = node(&server, "n1").await;
     assert!(kept["kept_until"].is_string(), "{kept}");
+}
+
+/// Has a job run to its end, and print something.
+async fn prints(server: &Server, agent: &mut Agent, id: &str, (said, encoded): (&str, &str)) {
+    submit(server, small(id)).await;
+    agent.beat(server).await;
+    let attempt = agent.attempt_of(id);
+    let piece = json!({
+        "incarnation": agent.incarnation, "attempt": attempt, "offset": 0, "data": encoded
+    });
+    server.call("POST", "/v1/nodes/n1/logs", piece).await.expect(200);
+    while printed(server, id).await != said {}
+    agent.run(server, 30).await;
+    agent.finish(server, id, 0).await;
+}
+
+/// What a job has printed.
+async fn printed(server: &Server, id: &str) -> Value {
+    server.call("GET", &format!("/v1/jobs/{id}/logs"), Value::Null).await.expect(200)
+}
+
+/// The names of the output in a folder.
+fn outputs(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("it is there");
+    let names = entries.map(|entry| entry.expect("read").file_name().into_string());
+    let mut names: Vec<String> = names.map(|name| name.expect("a plain name")).collect();
+    names.retain(|name| name.starts_with("att_"));
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn output_of_a_lost_future_is_not_shown_as_that_of_new_attempts() {
+    let server = priced(&[]).await;
+    let mut agent = Agent::register(&server, "n1", "H100", 1).await;
+    prints(&server, &mut agent, "kept", ("kept", "a2VwdA==")).await;
+    agent.run(&server, 60).await;
+    prints(&server, &mut agent, "lost", ("lost", "bG9zdA==")).await;
+    let all = outputs(&server.data().join("logs"));
+    assert_eq!(all.len(), 2, "{all:?}");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let backup = folder.path().join("backup");
+    let target = backup.to_str().expect("a plain path");
+    expect_good(&bursar(&["admin", "backup", "--logs", target], server.data()));
+    let data = folder.path().join("restored");
+    let until = ["admin", "restore", target, "--until", "2020-01-01T00:00:45Z"];
+    expect_good(&bursar(&until, &data));
+    let logs = data.join("logs");
+    assert_eq!(outputs(&logs), all[..1], "only what the ledger knows at the cut");
+
+    // A folder for output that was there before, as a server on PostgreSQL may have.
+    std::fs::copy(server.data().join("logs").join(&all[1]), logs.join(&all[1])).expect("copied");
+    let restored = Server::at(&data, &["--clock", "manual"]);
+    let mut agent = Agent::register(&restored, "n1", "H100", 1).await;
+    submit(&restored, small("new")).await;
+    agent.run(&restored, 120).await;
+    assert!(agent.runs_job("new"));
+    assert_eq!(printed(&restored, "new").await, "");
+    assert_eq!(printed(&restored, "kept").await, "kept");
+    let generation = std::fs::read_to_string(logs.join("generation")).expect("noted");
+    assert_eq!(outputs(&logs.join(format!("lost-{}", generation.trim()))), all[1..]);
 }
 
 /// Has jobs and money move for as long as something takes, and two more rounds.

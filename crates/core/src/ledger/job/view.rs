@@ -76,6 +76,11 @@ impl Ledger {
         members.collect()
     }
 
+    /// The number that the next job gets.
+    pub fn next_job(&self) -> JobNo {
+        JobNo(self.jobs.next)
+    }
+
     /// A job that is not forgotten.
     pub fn job(&self, job: JobNo) -> Option<&Job> {
         self.jobs.all.get(&job)

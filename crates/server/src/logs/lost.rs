@@ -1,0 +1,80 @@
+//! Output of a future that was lost. After a restore ids of attempts repeat: it would be taken for that
+//! of new attempts.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::JobNo;
+
+use crate::attempt_ids::read_stored;
+use crate::gateway::Gateway;
+use crate::problem::Failure;
+use crate::render_job::place_of;
+
+/// The file that says for which generation of the store the folder was looked through.
+const NOTE: &str = "generation";
+
+/// Whether a file of the folder, by its name, is of an attempt that the ledger does not know.
+pub fn is_lost(ledger: &Ledger, name: &str) -> bool {
+    let id = name.split('.').next().unwrap_or_default();
+    let Some((cell, attempt)) = read_stored(id) else { return false };
+    let number = JobNo::of_cell(attempt.job);
+    match ledger.job(number) {
+        Some(job) => !job.attempts.iter().any(|known| place_of(number, known) == (cell, attempt)),
+        // An earlier one is forgotten, and history knows it.
+        None => number >= ledger.next_job(),
+    }
+}
+
+fn failed(folder: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(bursar_api::Code::Internal, format!("{}: {error}", folder.display()))
+}
+
+/// The names of all files.
+fn names(folder: &Path) -> std::io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
+    names.filter_map(Result::transpose).collect()
+}
+
+/// Moves files into a folder beside them, and notes that it was done.
+fn move_away(folder: &Path, lost: &[String], generation: u32) -> std::io::Result<()> {
+    if !lost.is_empty() {
+        let aside = folder.join(format!("lost-{generation}"));
+        crate::store::make_folder(&aside).map_err(std::io::Error::other)?;
+        for name in lost {
+            std::fs::rename(folder.join(name), aside.join(name))?;
+        }
+        tracing::warn!(
+            files = lost.len(), folder = %aside.display(),
+            "output of attempts of before the restore that are not known here was moved"
+        );
+    }
+    if let Err(error) = std::fs::write(folder.join(NOTE), format!("{generation}\n")) {
+        tracing::warn!(%error, "output is looked through again at the next start");
+    }
+    Ok(())
+}
+
+/// Sets aside what attempts of a lost future printed, once for each generation of the store. Before
+/// anything is served: nothing new has printed anything.
+pub(crate) async fn set_aside_lost(
+    folder: &Path,
+    generation: u32,
+    ledger: &Gateway<Ledger>,
+) -> Result<(), Failure> {
+    let noted = std::fs::read_to_string(folder.join(NOTE)).unwrap_or_default();
+    if noted.trim().parse().unwrap_or(0) >= generation {
+        return Ok(());
+    }
+    let names = names(folder).map_err(|error| failed(folder, &error))?;
+    let look = move |ledger: &Ledger| {
+        names.into_iter().filter(|name| is_lost(ledger, name)).collect::<Vec<String>>()
+    };
+    let lost = ledger.read(look).await?.value;
+    move_away(folder, &lost, generation).map_err(|error| failed(folder, &error))
+}
