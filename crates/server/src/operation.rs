@@ -33,6 +33,9 @@ pub enum Target {
 
 type Build = Box<dyn FnOnce(Name) -> Command + Send>;
 
+/// Looks at the ledger, and at the tenant that is concerned, in the instant of the decision.
+type Check = Box<dyn FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send>;
+
 /// A change that was asked for, before it is known which tenant it concerns.
 pub struct Plan {
     /// The operation, for the permissions.
@@ -93,6 +96,8 @@ pub struct Order {
     fingerprint: u128,
     /// The hash of the batch that its idempotency key stands for.
     batch: Option<u128>,
+    /// What must be true besides when it is decided, unless it was answered before.
+    check: Option<Check>,
 }
 
 impl Plan {
@@ -104,7 +109,7 @@ impl Plan {
 
     /// Says who asks for it.
     pub fn ordered_by(self, caller: Caller, fingerprint: u128) -> Order {
-        Order { plan: self, caller, fingerprint, batch: None }
+        Order { plan: self, caller, fingerprint, batch: None, check: None }
     }
 }
 
@@ -112,6 +117,14 @@ impl Order {
     /// The same as an operation of a batch: its idempotency key is made from the batch's.
     pub fn in_batch(self, batch: Option<u128>) -> Order {
         Order { batch, ..self }
+    }
+
+    /// The same, decided only if this holds then. It is not asked about a repeat under a key.
+    pub fn only_if(
+        self,
+        check: impl FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send + 'static,
+    ) -> Order {
+        Order { check: Some(Box::new(check)), ..self }
     }
 
     /// What tells whether its key was used for another batch; none if its key is its own.
@@ -149,8 +162,12 @@ impl Order {
     }
 
     /// Decides it and puts the answer into words, all at one instant.
-    pub fn decide(self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
+    pub fn decide(mut self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
+        let check = self.check.take();
         let ready = self.ready(ledger.machine(), &[])?;
+        if let Some(check) = check.filter(|_| !ready.was_answered(ledger.machine())) {
+            check(ledger.machine(), &ready.tenant)?;
+        }
         let existed = ready.existed(ledger.machine());
         let accepted = ledger.execute(&ready.envelope, &ready.command)??;
         let (_, _, finish) = ready.into_parts();
@@ -160,7 +177,7 @@ impl Order {
 
     /// Checks scope and role, and finds the tenant.
     pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<Ready, Failure> {
-        let Order { plan, caller, fingerprint, batch } = self;
+        let Order { plan, caller, fingerprint, batch, check: _ } = self;
         let tenant = match &plan.target {
             Target::Account(path) => {
                 let foreign = caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
@@ -256,6 +273,11 @@ impl Ready {
     /// The tenant that it concerns.
     pub fn tenant(&self) -> &Name {
         &self.tenant
+    }
+
+    /// Whether an answer is kept under its key, to this request or to another.
+    fn was_answered(&self, ledger: &Ledger) -> bool {
+        self.envelope.key.is_some_and(|key| ledger.kept_fingerprint(key).is_some())
     }
 
     /// Whether the thing that it creates is there already.

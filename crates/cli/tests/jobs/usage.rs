@@ -151,14 +151,30 @@ async fn usage_of_an_attempt_that_is_over_is_not_charged_to_the_next() {
     agent.beat(&server).await;
     agent.run(&server, 60).await;
     let first = job(&server, "j").await["attempts"][0]["id"].clone();
-    // The node is silent: the attempt is lost, and the job waits for another node, or runs elsewhere.
-    server.advance(120).await;
-    assert_eq!(job(&server, "j").await["attempts"][0]["end_reason"], "lost");
     let of = |attempt: &Value, seq: u64| {
         let record = json!({ "job": "j", "attempt": attempt, "seq": seq, "gpu_ms_total": 60_000 });
         json!([record])
     };
-    report(&server, json!([{ "job": "j", "seq": 1, "gpu_ms_total": 1_000 }])).await;
+    let under_key = async || {
+        let (body, key) = (json!({ "records": of(&first, 1) }), [("Idempotency-Key", "u")]);
+        let answer = server.send("POST", "/v1/usage", body, &server.root, &key).await;
+        (answer.is_replayed(), answer.expect(200))
+    };
+    let (_, measured_here) = under_key().await;
+    assert_eq!(measured_here["results"][0]["status"], 409, "{measured_here}");
+    // The node is silent: the attempt is lost, and the job waits for another node, or runs elsewhere.
+    server.advance(120).await;
+    let waits = job(&server, "j").await;
+    assert_eq!(waits["attempts"][0]["end_reason"], "lost");
+    let late = report(&server, of(&first, 1)).await[0].clone();
+    assert_eq!((&late["status"], &late["body"]["code"]), (&json!(409), &json!("conflict")));
+    assert_eq!(job(&server, "j").await, waits, "nothing begins and nothing is charged");
+    // Also if the next attempt begins in the same request.
+    let mut both = json!([{ "job": "j", "seq": 1, "gpu_ms_total": 1_000 }]);
+    both.as_array_mut().expect("records").push(of(&first, 2)[0].clone());
+    let results = report(&server, both).await;
+    assert_eq!((&results[0]["status"], &results[1]["status"]), (&json!(200), &json!(409)));
+    assert_eq!(under_key().await, (true, measured_here), "as it was the first time");
     let attempts = job(&server, "j").await["attempts"].clone();
     let second = attempts.as_array().and_then(|all| all.last()).expect("attempts")["id"].clone();
     assert_ne!(first, second);

@@ -233,7 +233,7 @@ fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
 const MAX_ATOMIC_JOBS: u32 = 1000;
 
 /// One operation as it will be decided, or why it will not.
-type Ordered = Result<Order, Failure>;
+pub(super) type Ordered = Result<Order, Failure>;
 
 /// All operations of a batch that came the short way; none if one of them must go the long way, or all are one.
 fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Ordered>, Option<u128>)> {

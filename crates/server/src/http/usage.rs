@@ -1,6 +1,5 @@
 //! Usage that others measured: each record stands on its own, and repeating it changes nothing.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -13,14 +12,13 @@ use bursar_core::ledger::id::Name;
 use bursar_core::ledger::job::Attempt;
 use bursar_core::ledger::refusal::Resource;
 
-use super::batch::{derived_key, separate};
+use super::batch::{Ordered, derived_key, separate};
 use super::change::{Answer, job_named, named};
 use super::convert::credits;
 use super::extract::{Caller, Tree};
 use crate::app::App;
 use crate::attempt_ids::AttemptIds;
-use crate::auth::tenant_of;
-use crate::operation::{Plan, Target, find_in};
+use crate::operation::{Plan, Target};
 use crate::permissions::Authority;
 use crate::problem::Failure;
 use crate::render::Shape;
@@ -64,60 +62,49 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     })
 }
 
-/// What an attempt of a record must be: one that the job has, and its last.
+/// Refuses usage of an attempt that its job does not have, or that is over while the job goes on: it
+/// would be charged to another one. Must be asked in the instant of the decision.
 fn check_attempt(
     ids: &AttemptIds,
     ledger: &Ledger,
-    caller: &Caller,
+    tenant: &str,
     (job, attempt): (&Name, &str),
-) -> Option<Failure> {
-    // A job that cannot be seen or is forgotten is answered as without an attempt.
-    let account = find_in(ledger, caller, Resource::Job, job).ok()?;
-    let tenant = ledger.find_account(tenant_of(&account))?;
-    let number = ledger.find_job_or_array(tenant, job)?;
-    let attempts = &ledger.job(number)?.attempts;
+) -> Result<(), Failure> {
+    let number = ledger.find_account(tenant).and_then(|it| ledger.find_job_or_array(it, job));
+    // A job that is not there is answered as without an attempt.
+    let Some((number, known)) = number.and_then(|it| Some((it, ledger.job(it)?))) else {
+        return Ok(());
+    };
+    let attempts = &known.attempts;
     let is_named = |known: &Attempt| attempt_name(ids, number, known) == attempt;
-    match attempts.iter().rposition(is_named) {
-        None => Some(Failure::not_found("attempt", attempt)),
-        Some(place) if place + 1 == attempts.len() => None,
-        Some(_) => {
-            let detail = format!("{attempt} is over: another attempt of {job} has begun since");
-            Some(Failure::new(Code::Conflict, detail))
-        }
+    let Some(place) = attempts.iter().rposition(is_named) else {
+        return Err(Failure::not_found("attempt", attempt));
+    };
+    if place + 1 < attempts.len() {
+        let detail = format!("{attempt} is over: another attempt of {job} has begun since");
+        return Err(Failure::new(Code::Conflict, detail));
     }
+    // The last report of a job that has ended may come again.
+    if attempts[place].end.is_some() && !known.state.is_ended() {
+        let detail = format!("{attempt} is over: {job} waits for another attempt");
+        return Err(Failure::new(Code::Conflict, detail));
+    }
+    Ok(())
 }
 
-/// The records that name an attempt which usage cannot be reported for, by their place.
-async fn wrong_attempts(
-    app: &App,
-    caller: &Caller,
-    records: &[UsageRecord],
-) -> Result<BTreeMap<usize, Failure>, Failure> {
-    let mut wrong = BTreeMap::new();
-    let mut named = Vec::new();
-    for (place, record) in records.iter().enumerate() {
-        match (&record.job, &record.attempt) {
-            (_, None) => {}
-            (None, Some(_)) => {
-                let failure = Failure::invalid("attempt", "goes with job: a hold has no attempts");
-                wrong.insert(place, failure);
-            }
-            (Some(job), Some(attempt)) => {
-                named.push((place, Name::from(job.as_str()), attempt.clone()));
-            }
+/// The change that a record asks for.
+fn order(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Ordered {
+    let named = match (&record.job, &record.attempt) {
+        (_, None) => None,
+        (None, Some(_)) => {
+            return Err(Failure::invalid("attempt", "goes with job: a hold has no attempts"));
         }
-    }
-    if !named.is_empty() {
-        let (ids, caller) = (app.attempt_ids, caller.clone());
-        let look = move |ledger: &Ledger| {
-            let wrong = named.into_iter().filter_map(|(place, job, attempt)| {
-                Some((place, check_attempt(&ids, ledger, &caller, (&job, &attempt))?))
-            });
-            wrong.collect::<Vec<_>>()
-        };
-        wrong.extend(app.read(look).await?.value);
-    }
-    Ok(wrong)
+        (Some(job), Some(attempt)) => Some((Name::from(job.as_str()), attempt.clone())),
+    };
+    let order = plan(app, record)?.ordered_by(own, 0).in_batch(print);
+    let Some((job, attempt)) = named else { return Ok(order) };
+    let ids = app.attempt_ids;
+    Ok(order.only_if(move |ledger, tenant| check_attempt(&ids, ledger, tenant, (&job, &attempt))))
 }
 
 /// Reports usage that others measured, such as Slurm or Kubernetes.
@@ -137,14 +124,9 @@ pub(super) async fn report(
     if !(1..=MAX_RECORDS).contains(&report.records.len()) {
         return Err(Failure::invalid("records", "must have 1 to 1000 records"));
     }
-    let mut wrong = wrong_attempts(&app, &caller, &report.records).await?;
     let orders = report.records.into_iter().enumerate().map(|(place, record)| {
-        if let Some(failure) = wrong.remove(&place) {
-            return Err(failure);
-        }
         let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
-        let own = Caller { idempotency_key: key, ..caller.clone() };
-        Ok(plan(&app, record)?.ordered_by(own, 0).in_batch(print))
+        order(&app, Caller { idempotency_key: key, ..caller.clone() }, record, print)
     });
     separate(&app, &caller, orders.collect(), print).await
 }
