@@ -24,6 +24,8 @@ const LEAD_TTL: Duration = Duration::from_secs(10);
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait before a renewal that failed is tried again.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long a leader waits for what the store's clock says, which must not cost it the lead.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
 /// How far the clocks of this server and of the store may be apart.
 const MAX_GAP_MS: i64 = 2_000;
 
@@ -87,6 +89,12 @@ impl Trust {
     fn end(&self) {
         self.until_ms.store(0, Ordering::SeqCst);
     }
+}
+
+/// How long to wait after a renewal that was asked for so long ago: the next is asked for a third of
+/// the lead's time after it, whatever was done meanwhile.
+fn until_renewal(since_asked: Duration) -> Duration {
+    (LEAD_TTL / 3).saturating_sub(since_asked)
 }
 
 /// How far the store's clock is ahead of ours at least, or behind it if negative, when its answer to a
@@ -182,7 +190,7 @@ impl Campaign {
     fn claim(&mut self) -> Duration {
         let jitter = u32::try_from(random_bits() % 500).unwrap_or(0);
         let later = CLAIM_EVERY * 3 / 4 + Duration::from_millis(jitter.into());
-        match self.compare_clocks() {
+        match self.compare_clocks(LEAD_TTL / 3) {
             Ok((owner, Some(gap))) => {
                 self.stand_by(owner, format!("it takes no machine: {gap}"));
                 return later;
@@ -201,7 +209,7 @@ impl Campaign {
                 self.trust.extend(asked);
                 tracing::info!(term, "this server leads");
                 self.show.send_replace(Role::Leader);
-                return LEAD_TTL / 3;
+                return self.until_renewal(asked);
             }
             Ok(Claim::Held { holder, url }) => {
                 let owner = (!url.is_empty()).then_some(url);
@@ -215,10 +223,13 @@ impl Campaign {
 
     /// Compares this server's clock with the store's; says where the leader is reached, and what is
     /// wrong if they differ too much. One that leads already keeps what it has.
-    fn compare_clocks(&self) -> Result<(Option<String>, Option<String>), JournalError> {
+    fn compare_clocks(
+        &self,
+        within: Duration,
+    ) -> Result<(Option<String>, Option<String>), JournalError> {
         // In this order: a pause in between counts as time that the answer took.
         let (asked, ours) = (self.trust.clock.elapsed(), wall_millis());
-        let (theirs, owner) = self.store.look(LEAD_TTL)?;
+        let (theirs, owner) = self.store.look(within)?;
         if !self.candidate.by_wall_clock {
             return Ok((owner, None));
         }
@@ -243,10 +254,10 @@ impl Campaign {
         match self.store.renew(term, LEAD_TTL) {
             Ok(true) => {
                 self.trust.extend(asked);
-                if let Err(error) = self.compare_clocks() {
+                if let Err(error) = self.compare_clocks(LOOK_WITHIN) {
                     tracing::warn!(%error, "the clocks were not compared");
                 }
-                return LEAD_TTL / 3;
+                return self.until_renewal(asked);
             }
             Ok(false) => self.step_down("another server leads".into()),
             Err(error @ JournalError::Unfit(_)) => {
@@ -259,6 +270,10 @@ impl Campaign {
             Err(error) => self.step_down(error.to_string()),
         }
         RETRY
+    }
+
+    fn until_renewal(&self, asked: Duration) -> Duration {
+        until_renewal(self.trust.clock.elapsed().saturating_sub(asked))
     }
 
     fn step_down(&mut self, reason: String) {
@@ -292,6 +307,17 @@ impl Campaign {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_done_after_a_renewal_does_not_put_off_the_next() {
+        for took in [Duration::ZERO, LOOK_WITHIN, LEAD_TTL / 3, LEAD_TTL] {
+            let next = took + until_renewal(took);
+            assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
+        }
+        // A renewal and a look that both take as long as they may, and another renewal.
+        let slow = LEAD_TTL / 3 + LOOK_WITHIN;
+        assert!(slow + until_renewal(slow) < LEAD_TTL * 2 / 3, "it is still believed");
+    }
 
     #[test]
     fn what_an_answer_took_is_not_held_against_a_clock() {

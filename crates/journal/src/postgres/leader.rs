@@ -56,7 +56,7 @@ impl PostgresLeader {
     /// # Errors
     /// [`JournalError::Unfit`] if the server may lose what it acknowledges.
     pub fn claim(&self, holder: &str, url: &str, ttl: Duration) -> Result<Claim, JournalError> {
-        self.ask(ttl, async |session, options| {
+        self.ask(ttl / 3, async |session, options| {
             schema::check_running(session, options).await?;
             schema::claim_leadership(session, holder, url, ttl).await
         })
@@ -66,9 +66,9 @@ impl PostgresLeader {
     /// leads now. Nothing is asked for.
     ///
     /// # Errors
-    /// If the store does not answer.
-    pub fn look(&self, ttl: Duration) -> Result<(i64, Option<String>), JournalError> {
-        self.ask(ttl, async |session, _| schema::look_at_leadership(session).await)
+    /// If the store does not answer within that time.
+    pub fn look(&self, within: Duration) -> Result<(i64, Option<String>), JournalError> {
+        self.ask(within, async |session, _| schema::look_at_leadership(session).await)
     }
 
     /// Leads for another `ttl`; false if another server leads by now.
@@ -76,7 +76,7 @@ impl PostgresLeader {
     /// # Errors
     /// [`JournalError::Unfit`] if the server may lose what it acknowledges.
     pub fn renew(&self, term: u64, ttl: Duration) -> Result<bool, JournalError> {
-        self.ask(ttl, async |session, options| {
+        self.ask(ttl / 3, async |session, options| {
             schema::check_running(session, options).await?;
             schema::extend_leadership(session, term, ttl).await
         })
@@ -90,14 +90,14 @@ impl PostgresLeader {
         let ended = async |session: &Session, _: &PostgresOptions| {
             schema::extend_leadership(session, term, Duration::ZERO).await
         };
-        self.ask(ttl, ended).map(drop)
+        self.ask(ttl / 3, ended).map(drop)
     }
 
-    /// Asks on a connection that lives. An answer that takes longer than a third of the lease is of no
-    /// use any more.
+    /// Asks on a connection that lives. An answer about the lease that takes longer than a third of it
+    /// is of no use any more.
     fn ask<T>(
         &self,
-        ttl: Duration,
+        within: Duration,
         work: impl AsyncFnOnce(&Session, &PostgresOptions) -> Result<T, JournalError>,
     ) -> Result<T, JournalError> {
         let mut kept = self.session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ impl PostgresLeader {
         }
         let session = Arc::clone(&kept);
         drop(kept);
-        let deadline = self.options.query_deadline.min(ttl / 3);
+        let deadline = self.options.query_deadline.min(within);
         ask_within(&self.runtime, &session, deadline, work(&session, &self.options))
     }
 }
