@@ -7,12 +7,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bursar_audit::Report;
+use bursar_core::ledger::Ledger;
 use bursar_core::time::Timestamp;
 use bursar_engine::cut::check_marks;
 use bursar_engine::replay_from_genesis;
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
-use bursar_journal::{Head, Journal};
+use bursar_journal::{Head, Journal, JournalError};
 use bursar_server::codec::DirectoryCodec;
 use bursar_server::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
@@ -87,15 +88,94 @@ pub(super) fn restore(
     }
     let journals: Vec<(&str, &dyn Journal)> =
         journals.iter().map(|(machine, journal)| (*machine, journal as &dyn Journal)).collect();
-    PostgresStore::restore(&options("store"), &journals, generation)?;
-    read_again(options, &heads)?;
+    // Before the database, which cannot be restored twice: what has no place or no space is known by
+    // then, and goes away again if the database is not restored.
+    let mut placed = Placed::default();
     if let Some((key, bytes)) = key {
-        write_key(key, &bytes)?;
+        placed.write_key(key, &bytes)?;
     }
-    if let Some(logs) = logs {
-        backup::copy_logs(backup, &logs, &books)?;
+    if let Some(logs) = &logs {
+        placed.copy_logs(backup, logs, &books)?;
     }
+    if let Err(error) = PostgresStore::restore(&options("store"), &journals, generation) {
+        let failure = Failure::from(error.clone());
+        return Err(if is_unknown(&error) { placed.leave(failure) } else { failure });
+    }
+    read_again(options, &heads)?;
+    placed.keep()?;
     Ok(report)
+}
+
+/// Whether the database may be restored although the end of it was not seen.
+fn is_unknown(error: &JournalError) -> bool {
+    matches!(error, JournalError::Storage { doing: PostgresStore::ENDING, .. })
+}
+
+/// What was written beside a database that is being restored. Removed unless it is kept.
+#[derive(Default)]
+struct Placed {
+    key: Option<PathBuf>,
+    /// The folder under a name for the meantime, and where it belongs.
+    logs: Option<(PathBuf, PathBuf)>,
+}
+
+impl Placed {
+    fn write_key(&mut self, place: &Path, bytes: &[u8]) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::new(place.display(), error.to_string());
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.write(true).create_new(true).mode(0o600).open(place).map_err(failed)?;
+        self.key = Some(place.to_owned());
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)
+    }
+
+    fn copy_logs(&mut self, backup: &Path, place: &Path, books: &Ledger) -> Result<(), Failure> {
+        let meanwhile = place.with_extension("restoring");
+        // Of a restore that was cut off.
+        if meanwhile.exists() {
+            fs::remove_dir_all(&meanwhile)?;
+        }
+        self.logs = Some((meanwhile.clone(), place.to_owned()));
+        backup::copy_logs(backup, &meanwhile, books)
+    }
+
+    /// Leaves everything where it is, because the database may be restored.
+    fn leave(mut self, failure: Failure) -> Failure {
+        self.key = None;
+        match self.logs.take() {
+            None => failure,
+            Some((meanwhile, place)) => failure.with_next(format!(
+                "if the database is restored, rename {} to {}; if not, restore again",
+                meanwhile.display(),
+                place.display()
+            )),
+        }
+    }
+
+    fn keep(mut self) -> Result<(), Failure> {
+        self.key = None;
+        let Some((meanwhile, place)) = self.logs.take() else { return Ok(()) };
+        fs::rename(&meanwhile, &place).map_err(|error| {
+            let next = format!(
+                "all else is restored: rename {} to {}",
+                meanwhile.display(),
+                place.display()
+            );
+            Failure::new(place.display(), error.to_string()).with_next(next)
+        })
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        // What cannot be removed is named by the next restore.
+        if let Some(key) = &self.key {
+            let _ = fs::remove_file(key);
+        }
+        if let Some((meanwhile, _)) = &self.logs {
+            let _ = fs::remove_dir_all(meanwhile);
+        }
+    }
 }
 
 /// Reads what was stored, every batch of it, and compares it with what was verified.
@@ -152,7 +232,14 @@ impl Beside<'_> {
                         let reason = "there is another key in this file";
                         return Err(Failure::new(place.display(), reason).with_next(next));
                     }
-                    Err(_) => key = Some((place, bytes)),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                        key = Some((place, bytes));
+                    }
+                    Err(error) => {
+                        let next = "give a file that can be read, or one that is not there yet";
+                        let reason = error.to_string();
+                        return Err(Failure::new(place.display(), reason).with_next(next));
+                    }
                 },
             }
         }
@@ -178,11 +265,4 @@ impl Beside<'_> {
         }
         Ok((key, logs))
     }
-}
-
-fn write_key(place: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(place)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    Ok(())
 }

@@ -220,7 +220,31 @@ async fn nothing_that_is_there_is_overwritten_by_a_restore() {
     let flags = ["--unsafe-single-postgres", "--state", &state_flag];
     let (done, said) = restore(&backup, &url, &flags);
     assert!(!done && said.contains("it is there already"), "{said}");
+    // Places that cannot be written are named while the database is still empty, and nothing is left.
+    std::fs::remove_dir(state.join("logs")).expect("it is ours");
+    for place in [folder.path().to_owned(), folder.path().join("nowhere/checkpoint.key")] {
+        let place = place.display().to_string();
+        let flags =
+            ["--unsafe-single-postgres", "--checkpoint-key", &place, "--state", &state_flag];
+        let (done, said) = restore(&backup, &url, &flags);
+        assert!(!done && said.contains(&place), "{said}");
+        assert_eq!(std::fs::read_dir(&state).expect("it is there").count(), 0);
+    }
     let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'bursar_%'";
     assert_eq!(database.sql_in("restored", tables), "0");
     assert_eq!(std::fs::read_to_string(&key).expect("it is there"), "another");
+
+    // A database that is not empty takes nothing, and what was placed beside it goes away.
+    std::fs::remove_file(&key).expect("it is ours");
+    let full = database.database("full");
+    database.sql_in("full", "CREATE TABLE other (id int)");
+    let flags = ["--unsafe-single-postgres", "--checkpoint-key", &key_flag, "--state", &state_flag];
+    let (done, said) = restore(&backup, &full, &flags);
+    assert!(!done && said.contains("is not empty"), "{said}");
+    assert!(!key.exists());
+    assert_eq!(std::fs::read_dir(&state).expect("it is there").count(), 0);
+    let (done, said) = restore(&backup, &url, &flags);
+    assert!(done, "{said}");
+    assert!(key.is_file() && state.join("logs").is_dir());
+    assert_eq!(std::fs::read_dir(&state).expect("it is there").count(), 1);
 }

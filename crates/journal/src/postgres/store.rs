@@ -26,6 +26,9 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
+    /// What a restore was doing when it failed and nobody knows whether it took place.
+    pub const ENDING: &str = "ending the restore";
+
     /// Looks at a store and refuses one that is not whole. Writes nothing.
     ///
     /// # Errors
@@ -93,7 +96,7 @@ impl PostgresStore {
         })
         .map_err(|error| match error {
             JournalError::Storage { reason, .. } => JournalError::storage(
-                "ending the restore",
+                PostgresStore::ENDING,
                 format!(
                     "{reason}. Whether it took place is not known: look at the database, or restore \
                      again, which refuses one that is not empty"
