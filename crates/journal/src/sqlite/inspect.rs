@@ -52,15 +52,14 @@ pub fn tail_file(path: &Path) -> PathBuf {
     beside(path, "-tail")
 }
 
-/// How long the tail of journal `id` beside this file is, if it ever held a frame. It may have held
-/// none: a last batch that is larger than the tail goes into the database at once.
+/// How long the tail of journal `id` beside this file is, durably, if it ever held a frame. It may have
+/// held none: a last batch that is larger than the tail goes into the database at once.
 pub fn written_tail(path: &Path, id: JournalId) -> Result<Option<u64>, JournalError> {
-    let file = tail_file(path);
-    if !file.exists() || !Tail::open_read_only(path, id)?.was_written()? {
+    if !tail_file(path).exists() {
         return Ok(None);
     }
-    let length = std::fs::metadata(&file).map(|metadata| metadata.len());
-    length.map(Some).map_err(|error| JournalError::storage("looking at the tail", error))
+    let tail = Tail::open_read_only(path, id)?;
+    if tail.was_written()? { tail.durable_length().map(Some) } else { Ok(None) }
 }
 
 /// Refuses files that are missing, emptied, of another journal, older than they were, or of another

@@ -132,6 +132,13 @@ impl Tail {
         Ok(false)
     }
 
+    /// How long the file is after a power loss at least. Its writer may have made it longer and not
+    /// synced that yet.
+    pub(super) fn durable_length(&self) -> Result<u64, JournalError> {
+        let synced = self.file.sync_all().map(|()| self.length);
+        synced.map_err(|error| JournalError::storage("syncing the tail", error))
+    }
+
     /// The batches that follow `head`, the last that the database has.
     ///
     /// # Errors
