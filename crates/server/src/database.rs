@@ -1,6 +1,8 @@
 //! What a database is known to hold, as a data folder's manifest says it of files: see
 //! [`crate::store`]. It is looked at before anything is written.
 
+use std::time::Duration;
+
 use bursar_engine::cut::{CutError, check_marks};
 use bursar_journal::Journal;
 use bursar_journal::postgres::{PostgresOptions, PostgresStore};
@@ -10,6 +12,8 @@ use crate::start::{CellJournals, StartError};
 /// How often journals are looked at that seem to be mixed: an owner of before may still have had
 /// appends under way when they were read.
 const LOOKS: u32 = 3;
+/// How long to wait between looks: those appends end meanwhile.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// A database that this server leads.
 pub(crate) struct Database {
@@ -40,6 +44,7 @@ impl Database {
             if !matches!(outcome, Err(CutError::Older { .. })) {
                 break;
             }
+            std::thread::sleep(BETWEEN_LOOKS);
             outcome = check_marks(ledger, &cells);
         }
         outcome.map_err(|error| {
