@@ -589,7 +589,9 @@ impl Started {
         (base_url, stopped): (Arc<str>, watch::Receiver<bool>),
     ) -> Result<Started, StartError> {
         let storage = Storage::open(config, &identity.holder)?;
-        let root = root_key::load(config).map_err(io("the root key"))?;
+        let head = storage.ledger.head();
+        let is_new = head.is_ok_and(|head| head.sequence == 0);
+        let root = root_key::load(config, is_new).map_err(io("the root key"))?;
         let (clock, manual) = clocks(config, &storage)?;
         // Those who follow the ledger share what its writer has just written; those who prove it read
         // what is stored.
