@@ -15,6 +15,7 @@ use bursar_engine::EngineError;
 
 use crate::http::meta;
 use crate::ids::RequestId;
+use crate::wall_time;
 
 /// A failed request.
 #[derive(Clone, Debug)]
@@ -162,6 +163,7 @@ impl From<directory::Refused> for Failure {
             directory::Refusal::AlreadyExists => {
                 Failure::new(Code::AlreadyExists, "the id is taken; choose another one")
             }
+            directory::Refusal::ClockBehind { behind_ms } => wall_time::behind(behind_ms),
         };
         failure.replayed(refused.replayed).first_told(refused.request)
     }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bursar_api::Code;
 use bursar_core::cell::{self, CellConfig, Origin};
 use bursar_core::directory::{Command, Secret};
 use bursar_core::ledger::answer::Reply;
@@ -48,6 +47,7 @@ use crate::shed::Shed;
 use crate::store::{self, Manifest, Store};
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 use crate::waits::Waits;
+use crate::wall_time::NotAccepted;
 use crate::{auth, checkpoint, root_key, selfcheck, serve, wall_time};
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
@@ -725,10 +725,12 @@ impl Started {
             app.settle_if_manual().await.map_err(failed)?;
             if config.accept_clock {
                 match app.accept_clock("start").await {
-                    Err(refused) if refused.problem.code == Code::Conflict => {
+                    Ok(_) => {}
+                    Err(NotAccepted::Behind(millis)) => {
+                        let refused = wall_time::behind(millis);
                         tracing::error!("--accept-clock: {}", refused.problem.detail);
                     }
-                    other => other.map(drop).map_err(failed)?,
+                    Err(NotAccepted::Failed(failure)) => return Err(failed(failure)),
                 }
             }
             if let Some(store) = &storage.store {

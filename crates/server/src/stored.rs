@@ -111,6 +111,7 @@ enum StoredAnswer {
     Price { version: u32, effective_ms: i64 },
     Clock { target_ms: i64 },
     AlreadyExists,
+    ClockBehind { behind_ms: i64 },
 }
 
 const VERSION: u8 = 1;
@@ -312,6 +313,9 @@ fn store_answer(answer: &Result<Reply, Refusal>) -> StoredAnswer {
             StoredAnswer::Price { version: *version, effective_ms: effective_at.millis() }
         }
         Ok(Reply::Clock { target }) => StoredAnswer::Clock { target_ms: target.millis() },
+        Err(Refusal::ClockBehind { behind_ms }) => {
+            StoredAnswer::ClockBehind { behind_ms: *behind_ms }
+        }
         // No other refusal is kept: see `Refusal::is_remembered`.
         Err(
             Refusal::AlreadyExists
@@ -333,6 +337,7 @@ fn read_answer(stored: StoredAnswer) -> Result<Reply, Refusal> {
             Ok(Reply::Clock { target: Timestamp::from_millis(target_ms) })
         }
         StoredAnswer::AlreadyExists => Err(Refusal::AlreadyExists),
+        StoredAnswer::ClockBehind { behind_ms } => Err(Refusal::ClockBehind { behind_ms }),
     }
 }
 
@@ -404,6 +409,7 @@ mod tests {
             Event::AttemptSecretSet { secret: Secret([0xcd; 32]) },
             Event::KeyCreated { id: "k".into(), key: Box::new(issuing) },
             revoked(true),
+            told(Err(Refusal::ClockBehind { behind_ms: 9 }), 7),
         ]
     }
 

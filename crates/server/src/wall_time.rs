@@ -90,8 +90,13 @@ impl App {
     /// # Errors
     /// Refuses while the wall clock is behind the time of the records: what waits would expire by the
     /// very time that it does not confirm.
-    pub async fn accept_clock(&self, actor: &str) -> Result<Timestamp, Failure> {
-        self.clock.accept().map_err(behind)?;
+    pub async fn accept_clock(&self, actor: &str) -> Result<Timestamp, NotAccepted> {
+        self.clock.accept().map_err(NotAccepted::Behind)?;
+        Ok(self.let_expire(actor).await?)
+    }
+
+    /// Has expire what waits for a clock that can be believed; says at which instant.
+    async fn let_expire(&self, actor: &str) -> Result<Timestamp, Failure> {
         let policy = self.ledger.read(|ledger| *ledger.policy()).await?;
         if !policy.value.expiry_waits {
             return Ok(policy.at);
@@ -105,7 +110,22 @@ impl App {
     }
 }
 
-fn behind(millis: i64) -> Failure {
+/// Why the wall clock was not accepted.
+pub enum NotAccepted {
+    /// It is behind the time of the records by so many milliseconds.
+    Behind(i64),
+    /// Something else went wrong.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotAccepted {
+    fn from(failure: Failure) -> NotAccepted {
+        NotAccepted::Failed(failure)
+    }
+}
+
+/// What is answered while the wall clock is behind the time of the records.
+pub(crate) fn behind(millis: i64) -> Failure {
     let detail = format!(
         "the wall clock is {} s behind the time of the records, so it cannot be accepted: what waits \
          to expire would expire by a time that has not come. Nothing was changed. Next: {WAY_BACK}",

@@ -113,6 +113,14 @@ async fn a_clock_that_is_behind_the_records_is_not_accepted_and_nothing_expires(
         let refused = server.call("POST", "/v1/clock/accept", Value::Null).await.expect(409);
         let said = refused["detail"].to_string();
         assert!(said.contains("behind the time of the records"), "{refused}");
+        let key = [("Idempotency-Key", "behind")];
+        let path = "/v1/clock/accept";
+        let kept = server.send("POST", path, Value::Null, &server.root, &key).await;
+        assert_eq!(kept.is_replayed(), !arguments.is_empty(), "it outlives a restart");
+        let kept = kept.expect(409);
+        let again = server.send("POST", path, Value::Null, &server.root, &key).await;
+        assert!(again.is_replayed());
+        assert_eq!(again.expect(409), kept);
         assert_eq!(available(&server).await, "10", "{arguments:?}");
         let ready = server.send("GET", "/readyz", Value::Null, "", &[]).await.expect(200);
         let next = ready["time"]["next"].to_string();

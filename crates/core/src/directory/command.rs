@@ -66,6 +66,12 @@ pub enum Command {
         /// The instant.
         target: Timestamp,
     },
+    /// Keeps under its key that the wall clock was not accepted, because it is so far behind the time of
+    /// the records.
+    RefuseClock {
+        /// By how many milliseconds.
+        behind_ms: i64,
+    },
     /// Writes the present instant down, so that a manual clock goes on from there.
     NoteClock,
 }
@@ -112,13 +118,18 @@ pub enum Refusal {
     NotFound,
     /// The id is taken by something that was created differently.
     AlreadyExists,
+    /// The wall clock is behind the time of the records, so it is not accepted.
+    ClockBehind {
+        /// By how many milliseconds.
+        behind_ms: i64,
+    },
 }
 
 impl Refusal {
     /// Whether the answer is kept for the request's idempotency key.
     pub fn is_remembered(&self) -> bool {
         match self {
-            Refusal::AlreadyExists => true,
+            Refusal::AlreadyExists | Refusal::ClockBehind { .. } => true,
             Refusal::InvalidField { .. } | Refusal::IdempotencyKeyReused | Refusal::NotFound => {
                 false
             }

@@ -250,6 +250,9 @@ impl Directory {
                 Ok(Reply::Done)
             }
             Command::AimClock { target } => Ok(Reply::Clock { target: *target }),
+            Command::RefuseClock { behind_ms } => {
+                Err(Refusal::ClockBehind { behind_ms: *behind_ms })
+            }
             Command::NoteClock => {
                 events.push(Event::ClockNoted);
                 Ok(Reply::Done)
@@ -325,9 +328,10 @@ impl Command {
                 require(is_valid_name(name), "name", NAME_FORM)?;
                 validate_class(class)
             }
-            Command::SetAttemptSecret { .. } | Command::AimClock { .. } | Command::NoteClock => {
-                Ok(())
-            }
+            Command::SetAttemptSecret { .. }
+            | Command::AimClock { .. }
+            | Command::RefuseClock { .. }
+            | Command::NoteClock => Ok(()),
         }
     }
 }

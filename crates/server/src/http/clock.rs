@@ -19,6 +19,7 @@ use super::extract::{Caller, Tree};
 use crate::app::App;
 use crate::problem::Failure;
 use crate::render::time;
+use crate::wall_time::{NotAccepted, behind};
 
 /// Where a manual clock ends: what lives for a while after this must still have an instant to end
 /// at, and the last one that can be written is in the year 9999.
@@ -92,7 +93,16 @@ pub(super) async fn accept(
     let accepted = match known {
         Some(accepted) => accepted,
         None => {
-            let target = app.accept_clock(&caller.principal.id).await?;
+            let target = match app.accept_clock(&caller.principal.id).await {
+                Ok(target) => target,
+                Err(NotAccepted::Failed(failure)) => return Err(failure),
+                // Kept as well: a repeat must not accept a clock that was set meanwhile.
+                Err(NotAccepted::Behind(behind_ms)) => {
+                    let refused = Command::RefuseClock { behind_ms };
+                    app.directory.submit(envelope, refused).await?;
+                    return Err(behind(behind_ms));
+                }
+            };
             if envelope.key.is_none() {
                 return Ok(json(StatusCode::OK, &Clock { now: time(target) }));
             }
