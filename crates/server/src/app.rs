@@ -10,6 +10,7 @@ use bursar_core::ledger::id::{Name, is_valid_path};
 use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
+use tokio::sync::Semaphore;
 
 use crate::attempt_ids::AttemptIds;
 use crate::auth::Principal;
@@ -88,6 +89,9 @@ pub struct App {
     pub waits: Arc<Waits>,
     /// The answer to whatever is too much.
     pub shed: Shed,
+    /// Places for counts of what new budgets use. There are fewer than the ledger keeps counts, so that
+    /// none of them is forgotten while it goes on.
+    pub counting: Arc<Semaphore>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The hash of the root key.

@@ -9,6 +9,7 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Accepted, Envelope, Ledger, Reply};
 use bursar_engine::{Attended, Seen, Urgency};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::auth::{Principal, tenant_of};
@@ -139,13 +140,24 @@ impl Order {
         let first = ["capture_hold", "settle_hold", "release_hold"].contains(&self.plan.operation);
         let urgency = if first { Urgency::Urgent } else { Urgency::Ordinary };
         let ledger = app.ledger.with_urgency(urgency);
-        if self.plan.counts.is_none() {
-            return ledger.attend(|ledger| self.decide(ledger));
-        }
-        let mut order = Some(self);
-        ledger.attend_in_turns(move |ledger| {
-            order.as_ref().is_none_or(|order| order.prepare(ledger)).then_some(())?;
-            Some(order.take()?.decide(ledger))
+        ledger.attend(|ledger| self.decide(ledger))
+    }
+
+    /// Whether something has to be counted before it is decided.
+    pub fn must_count(&self) -> bool {
+        self.plan.counts.is_some()
+    }
+
+    /// Counts and decides it in turns with others, in a place for counts.
+    pub fn post_counted(
+        self,
+        app: &App,
+        place: OwnedSemaphorePermit,
+    ) -> Posted<Seen<Result<Done, Failure>>> {
+        let mut order = Some((self, place));
+        app.ledger.attend_in_turns(move |ledger| {
+            order.as_ref().is_none_or(|(order, _)| order.prepare(ledger)).then_some(())?;
+            Some(order.take()?.0.decide(ledger))
         })
     }
 

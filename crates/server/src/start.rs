@@ -56,6 +56,9 @@ const MANUAL_START: i64 = 1_577_836_800_000;
 /// How often the manifest is told how far the machines have come.
 const MANIFEST_EVERY: Duration = Duration::from_secs(30);
 
+/// New budgets that are counted at once. The ledger keeps up to 64 counts.
+const COUNTS_AT_ONCE: usize = 48;
+
 /// Why a server did not start. Each says what is wrong with what.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -690,6 +693,7 @@ impl Started {
                 load: Load::new(config.limits),
                 waits: Waits::new(config.limits),
                 shed: Shed::new(&base_url),
+                counting: Arc::new(tokio::sync::Semaphore::new(COUNTS_AT_ONCE)),
                 metrics: Arc::clone(&identity.metrics),
                 root: auth::hash(&root.key),
                 body_patience: Duration::from_millis(config.timeouts.body_ms.get()),

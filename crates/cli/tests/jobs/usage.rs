@@ -70,6 +70,25 @@ async fn a_job_measured_elsewhere_has_the_type_that_it_pays_for() {
 }
 
 #[tokio::test]
+async fn a_report_far_beyond_the_hold_of_a_job_is_refused_and_changes_nothing() {
+    let server = priced(&[]).await;
+    submit(&server, small("j")).await;
+    let before = job(&server, "j").await;
+    for ended in [false, true] {
+        let record =
+            json!({ "job": "j", "seq": 1, "amount_total": "9000000000000", "ended": ended });
+        let refused = report(&server, json!([record])).await[0].clone();
+        assert_eq!(
+            (&refused["status"], &refused["body"]["code"]),
+            (&json!(422), &json!("invalid_field"))
+        );
+        let after = job(&server, "j").await;
+        assert_eq!((&after["state"], &after["attempts"]), (&before["state"], &before["attempts"]));
+    }
+    verify(&server);
+}
+
+#[tokio::test]
 async fn usage_after_the_end_is_refused_for_a_job_as_for_a_hold() {
     let server = priced(&[]).await;
     submit(&server, small("j")).await;

@@ -332,8 +332,12 @@ impl Ledger {
 
     /// Whether a budget cannot be set without counting what its subtree uses.
     pub(super) fn must_count(&self, account: AccountNo, name: &Name, terms: &BudgetTerms) -> bool {
-        let mut present = self.account(account).budgets().iter().filter(|b| b.name == *name);
-        !present.any(|present| present.terms.counts_like(terms))
+        let budgets = self.account(account).budgets();
+        match budgets.iter().find(|budget| budget.name == *name) {
+            Some(present) => !present.terms.counts_like(terms),
+            // One too many is refused without a count.
+            None => budgets.len() < MAX_BUDGETS,
+        }
     }
 
     /// What the holds and charges of a subtree spend and hold in the period that contains `now`.
@@ -720,6 +724,39 @@ pub(super) mod tests {
             let counted = ledger.counted(later, account, &terms);
             assert_eq!(counted, Some(ledger.count_usage(later, account, &terms)));
         }
+    }
+
+    #[test]
+    fn a_hold_in_a_place_that_was_looked_at_while_it_was_free_counts() {
+        let mut ledger = Ledger::new();
+        let policy =
+            Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
+        run(&mut ledger, &Command::SetPolicy(policy));
+        tenant_with_holds(&mut ledger, "acme", 10_000);
+        let (set, terms) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
+        for number in (1..4_000).step_by(4) {
+            change(&mut ledger, Timestamp::from_millis(1_577_836_800_000), number);
+        }
+        let later = ledger.now.plus_millis(600_000);
+        crate::machine::advance(&mut ledger, later, |_, _| {});
+        assert!(!ledger.prepare(later, &set), "there is more to count");
+        let free = ledger.holds.next();
+        assert!((free as usize) < COUNT_STEP, "place {free} was looked at while it was free");
+        for number in (3..300).step_by(4) {
+            change(&mut ledger, later, number);
+            let (tenant, hold) = ("acme".into(), format!("new-{number}").as_str().into());
+            let (usage, cause) = (Usage::Total(credits(2)), Cause::Holder);
+            let settle = Command::SettleHold { tenant, hold, usage, cause };
+            // Every third one was taken back.
+            let placed = !number.is_multiple_of(3);
+            let settled =
+                execute(&mut ledger, later, &Envelope::default(), &settle, &mut Vec::new());
+            assert_eq!(settled.is_ok(), placed, "{number}");
+        }
+        while !ledger.prepare(later, &set) {}
+        let account = ledger.find_account("acme").expect("it is there");
+        let counted = ledger.counted(later, account, &terms);
+        assert_eq!(counted, Some(ledger.count_usage(later, account, &terms)));
     }
 
     #[test]

@@ -239,7 +239,7 @@ impl Ledger {
             return;
         }
         if self.job_deadline(part).is_some_and(|at| at <= deadline) {
-            return self.push_due_job(now, part, events);
+            return self.push_due_job(now, part, most, events);
         }
         self.push_forgetting(now, events);
     }

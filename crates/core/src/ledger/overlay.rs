@@ -1,6 +1,8 @@
 //! Draws that see what the same decision has moved before: credits that come back, and credits that
 //! are already taken. Slower than [`Ledger::draw`], and equal to it once everything is applied.
 
+use std::collections::BTreeMap;
+
 use fefo::Span;
 use smallvec::SmallVec;
 
@@ -20,6 +22,8 @@ pub(super) struct Overlay {
     pub(super) returned: Pieces,
     /// Units that were drawn.
     pub(super) drawn: Pieces,
+    /// The same by bucket, joined.
+    drawn_of: BTreeMap<BucketNo, Vec<Span>>,
     /// What budgets are relieved of: when it was drawn, credits, and GPU time.
     pub(super) relief: SmallVec<[(Timestamp, i128, i128); 2]>,
     /// Whether some of what came back has expired and may be issued anew: only a look after this
@@ -32,6 +36,11 @@ impl Overlay {
     pub(super) fn take(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             push_joined(&mut self.drawn, *piece);
+            let spans = self.drawn_of.entry(piece.bucket).or_default();
+            match spans.last_mut().filter(|last| last.end == piece.span.start) {
+                Some(last) => last.end = piece.span.end,
+                None => spans.push(piece.span),
+            }
         }
     }
 
@@ -70,8 +79,7 @@ impl Supply for Overlay {
         let mut free: Vec<Span> = ledger.bucket(bucket).line.free_spans(0).collect();
         free.extend(self.returned.iter().filter(of_it).map(|piece| piece.span));
         free.sort_unstable_by_key(|span| span.start);
-        let drawn = self.drawn.iter().filter(of_it).map(|piece| piece.span);
-        let mut drawn: Vec<Span> = drawn.collect();
+        let mut drawn = self.drawn_of.get(&bucket).cloned().unwrap_or_default();
         drawn.sort_unstable_by_key(|span| span.start);
         without(&free, &drawn).into_iter()
     }

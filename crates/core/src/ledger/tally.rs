@@ -127,11 +127,13 @@ impl Tally {
 
     /// Adds a hold to the sums, or takes it off.
     fn count(&mut self, ledger: &Ledger, hold: HoldNo, sign: i128) {
-        if let Some((spent, held)) = self.share_of(ledger, hold) {
+        let share = self.share_of(ledger, hold);
+        if let Some((spent, held)) = share {
             self.spent += sign * spent;
             self.held += sign * held;
         }
-        self.note(hold, sign > 0);
+        // A free place may get a hold that counts: it is not contained before it is counted.
+        self.note(hold, sign > 0 && share.is_some());
     }
 
     /// Counts what has changed, and some of what was never looked at.

@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use smallvec::SmallVec;
 
-use super::change::{Answer, USUAL_BODY, json_bytes};
+use super::change::{Answer, USUAL_BODY, json_bytes, place_to_count};
 use super::extract::{Arrived, Caller, is_idempotency_key};
 use super::{accounts, budgets, charges, grants, holds, jobs};
 use crate::app::App;
@@ -414,9 +414,13 @@ async fn decide_all(
         Some(_) => ready.iter().filter_map(probe).collect(),
         None => Vec::new(),
     };
+    let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Order::must_count));
+    // One operation is counted and decided after the other: they need one place.
+    let place = if counts { Some(place_to_count(app, 1).await?) } else { None };
     let count = ready.len();
     let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
     let posted = app.ledger.attend_in_turns(move |ledger| {
+        let _kept_to_the_end = &place;
         let probes = std::mem::take(&mut probes);
         if let Some(Err(failure)) =
             key.as_ref().map(|key| key.require_unused(ledger.machine(), &probes))

@@ -80,7 +80,7 @@ impl Ledger {
         if waits {
             self.require_thawed(&self.path(job.order.account))?;
         }
-        self.check_report(number, report)?;
+        self.check_report(now, number, report)?;
         if waits {
             self.push_begun_elsewhere(number, events);
         }
@@ -98,10 +98,11 @@ impl Ledger {
     }
 
     /// Refuses a report that contradicts an earlier one, before anything is done.
-    fn check_report(&self, number: JobNo, report: Report) -> Result<(), Refusal> {
-        let Some(hold) = self.live_job(number).hold else { return Ok(()) };
-        let hold = self.live_hold(hold);
-        let metered = self.meter(hold, report.usage, Rounding::Floor)?;
+    fn check_report(&self, now: Timestamp, number: JobNo, report: Report) -> Result<(), Refusal> {
+        let Some(number) = self.live_job(number).hold else { return Ok(()) };
+        let hold = self.live_hold(number);
+        let rounding = if report.ended { Rounding::HalfEven } else { Rounding::Floor };
+        let metered = self.meter(hold, report.usage, rounding)?;
         let last = hold.rare.as_ref().and_then(|rare| rare.last_report);
         if let Some((seq, seen)) = last.filter(|_| !report.ended)
             && seq == report.seq
@@ -113,6 +114,10 @@ impl Ledger {
         if report.ended && below {
             let captured = Credits::from_length(hold.metered).unwrap_or(Credits::MAX);
             return Err(Refusal::Conflict(Conflict::SettleBelowCaptured { captured }));
+        }
+        let fresh = report.ended || last.is_none_or(|(seq, _)| report.seq > seq);
+        if fresh && hold.grows_by(metered) {
+            self.push_reported(now, number, (report.usage, metered), None, &mut Vec::new())?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Job, JobOrder, JobState, Standing};
 use crate::cell::command::Verdict;
+use crate::ledger::aside::Aside;
 use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
 use crate::ledger::state::Ledger;
 use crate::ledger::timer::earlier;
@@ -276,7 +277,9 @@ impl Ledger {
         tenant: AccountNo,
     ) -> Option<Review> {
         let review = self.jobs.reviews.get(&tenant)?;
-        let under_way = review.at <= now && review.from > JobNo(0);
+        // One that was set aside does not go on: the next one begins at the first job.
+        let aside = self.is_aside(Aside::Review { tenant, at: review.at });
+        let under_way = !aside && review.at <= now && review.from > JobNo(0);
         under_way.then(|| Review { retry_at: earlier(review.retry_at, Some(now)), ..*review })
     }
 
@@ -334,5 +337,33 @@ fn count(counts: &mut BTreeMap<(AccountNo, CellNo), u32>, key: (AccountNo, CellN
     *counted = if up { *counted + 1 } else { counted.saturating_sub(1) };
     if *counted == 0 {
         counts.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::command::{AccountKind, AccountSettings, Command, Envelope};
+    use crate::machine::execute;
+
+    #[test]
+    fn a_review_that_was_set_aside_half_way_begins_anew_with_the_next_change() {
+        let mut ledger = Ledger::new();
+        let (path, kind) = ("acme".into(), AccountKind::Org);
+        let open = Command::OpenAccount { path, kind, settings: AccountSettings::default() };
+        let at = Timestamp::from_millis(1_577_836_800_000);
+        execute(&mut ledger, at, &Envelope::default(), &open, &mut Vec::new()).expect("accepted");
+        let tenant = ledger.find_account("acme").expect("it is there");
+        ledger.jobs.index.held_up.insert((tenant, JobNo(9)));
+        let half = Review { at, from: JobNo(5), retry_at: None };
+        ledger.set_review(tenant, Some(half));
+        let later = at.plus_millis(1);
+        ledger.stir(later, tenant);
+        let goes_on = Review { retry_at: Some(later), ..half };
+        assert_eq!(ledger.jobs.reviews.get(&tenant), Some(&goes_on));
+        ledger.aside.insert(Aside::Review { tenant, at });
+        ledger.stir(later, tenant);
+        let anew = Review { at: later, from: JobNo(0), retry_at: None };
+        assert_eq!(ledger.jobs.reviews.get(&tenant), Some(&anew));
     }
 }

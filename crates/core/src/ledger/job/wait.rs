@@ -25,6 +25,7 @@ impl Ledger {
         &self,
         now: Timestamp,
         part: DuePart,
+        most: usize,
         events: &mut Vec<Event>,
     ) {
         let dependant = self.first_dependant().filter(|_| part == DuePart::First);
@@ -33,7 +34,7 @@ impl Ledger {
         }
         let review = self.first_review().filter(|(at, _)| part == DuePart::First && *at <= now);
         if let Some((_, tenant)) = review {
-            return self.push_review(now, tenant, events);
+            return self.push_review(now, tenant, REVIEW_STEP.min(most), events);
         }
         if let Some((_, number)) = self.first_warning().filter(|(at, _)| *at <= now) {
             self.push_warning(now, number, events);
@@ -59,14 +60,14 @@ impl Ledger {
         }
     }
 
-    /// Looks at the held-up jobs of a tenant, until one can go on.
-    fn push_review(&self, now: Timestamp, tenant: AccountNo, events: &mut Vec<Event>) {
+    /// Looks at so many held-up jobs of a tenant, until one can go on.
+    fn push_review(&self, now: Timestamp, tenant: AccountNo, step: usize, events: &mut Vec<Event>) {
         let review = self.jobs.reviews.get(&tenant).copied();
         let from = review.map_or(JobNo(0), |review| review.from);
         let mut retry_at = review.and_then(|review| review.retry_at);
         let rest = (tenant, from)..=(tenant, JobNo(u64::MAX));
         let mut last = None;
-        for (_, number) in self.jobs.index.held_up.range(rest).take(REVIEW_STEP) {
+        for (_, number) in self.jobs.index.held_up.range(rest).take(step) {
             #[cfg(test)]
             tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
             last = Some(*number);
@@ -80,7 +81,7 @@ impl Ledger {
         }
         let next = match last {
             Some(last) => Some(Review { at: now, from: JobNo(last.0 + 1), retry_at }),
-            None => self.after_review(now, (tenant, from), retry_at),
+            None => self.after_review(now, (tenant, from), step, retry_at),
         };
         events.push(Event::HeldUpReviewed { tenant, next });
     }
@@ -90,10 +91,11 @@ impl Ledger {
         &self,
         now: Timestamp,
         (tenant, from): (AccountNo, JobNo),
+        step: usize,
         retry_at: Option<Timestamp>,
     ) -> Option<Review> {
         let rest = (tenant, from)..=(tenant, JobNo(u64::MAX));
-        let unseen = self.jobs.index.held_up.range(rest).nth(REVIEW_STEP);
+        let unseen = self.jobs.index.held_up.range(rest).nth(step);
         match unseen {
             Some((_, unseen)) => Some(Review { at: now, from: *unseen, retry_at }),
             None => retry_at.map(|at| Review { at, from: JobNo(0), retry_at: None }),

@@ -12,8 +12,9 @@ use bursar_core::ledger::refusal::Refusal;
 use bursar_core::ledger::{Accepted, Envelope, Refused};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::change::Answer;
+use super::super::change::{Answer, place_to_count};
 use super::super::extract::Caller;
 use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
@@ -89,9 +90,11 @@ async fn attempt(
     }
     let is_budget = |command: &&Command| matches!(command, Command::SetBudget { .. });
     let budgets = items.iter().map(|(_, command)| command).filter(is_budget).cloned();
-    if let Err(failure) = count_budgets(app, budgets.collect()).await {
-        return Some(Err(failure));
-    }
+    // Kept until all is decided.
+    let _place = match count_budgets(app, budgets.collect()).await {
+        Ok(place) => place,
+        Err(failure) => return Some(Err(failure)),
+    };
     let seen = match app.ledger.group(items).await {
         Ok(seen) => seen,
         Err(failure) => return Some(Err(failure)),
@@ -115,10 +118,14 @@ async fn attempt(
 const MAX_COUNTED: usize = 16;
 
 /// Counts what the new budgets of a batch need to know, in turns with others.
-async fn count_budgets(app: &App, budgets: Vec<Command>) -> Result<(), Failure> {
+async fn count_budgets(
+    app: &App,
+    budgets: Vec<Command>,
+) -> Result<Option<OwnedSemaphorePermit>, Failure> {
     if budgets.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
+    let mut place = Some(place_to_count(app, budgets.len().min(MAX_COUNTED)).await?);
     let posted = app.ledger.attend_in_turns(move |ledger| {
         let machine = ledger.machine();
         let large = budgets.iter().filter(|budget| machine.must_count_in_steps(budget));
@@ -127,7 +134,7 @@ async fn count_budgets(app: &App, budgets: Vec<Command>) -> Result<(), Failure> 
                           set fewer, or without atomic";
             return Some(Err(Failure::invalid("operations", reason)));
         }
-        budgets.iter().all(|budget| ledger.prepare(budget)).then_some(Ok(()))
+        budgets.iter().all(|budget| ledger.prepare(budget)).then(|| Ok(place.take()))
     });
     posted.answer().await?.value
 }
