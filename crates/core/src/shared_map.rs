@@ -136,7 +136,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// How many nodes of this map another one does not share.
     #[cfg(test)]
     pub(crate) fn unshared(&self, other: &SharedMap<K, V>) -> usize {
-        fn nodes<'a, K, V>(tree: &'a Tree<K, V>, found: &mut Vec<*const Node<K, V>>) {
+        fn nodes<K, V>(tree: &Tree<K, V>, found: &mut Vec<*const Node<K, V>>) {
             if let Some(node) = tree {
                 found.push(Arc::as_ptr(node));
                 nodes(&node.left, found);

@@ -136,7 +136,7 @@ mod tests {
         let mut spans: Vec<Span> = Vec::new();
         for at in (0..units.len()).filter(|at| units[*at]) {
             let at = at as u64;
-            match spans.last_mut().filter(|last| last.end == at && at % 7 != 0) {
+            match spans.last_mut().filter(|last| last.end == at && !at.is_multiple_of(7)) {
                 Some(last) => last.end = at + 1,
                 None => spans.push(Span::new(at, at + 1)),
             }
