@@ -9,7 +9,7 @@ use bursar_core::ledger::command::{
 use bursar_core::ledger::event::{
     Event, GrantIssued, GrantOrigin, HoldPlaced, Piece, Pieces, SliceAmount,
 };
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo};
 use bursar_core::time::Timestamp;
 use bursar_history::query::{AuditFilter, EntriesOf, TopBy};

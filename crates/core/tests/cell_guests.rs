@@ -4,7 +4,7 @@ mod cell_world;
 
 use bursar_core::cell::JobId;
 use bursar_core::cell::event::{AttemptOutcome, Event, StopReason};
-use bursar_core::cell::why::JobState;
+use bursar_core::cell::schedule::explain::JobState;
 use cell_world::*;
 
 fn state(world: &World, job: JobId) -> Option<JobState> {

@@ -5,7 +5,7 @@ mod cell_world;
 use bursar_core::cell::Origin;
 use bursar_core::cell::command::{Command, FundsBlocker, Refusal, Reply, Verdict};
 use bursar_core::cell::event::{Event, JobOutcome};
-use bursar_core::cell::why::JobState;
+use bursar_core::cell::schedule::explain::JobState;
 use bursar_core::message::Mark;
 use cell_world::*;
 

@@ -6,8 +6,8 @@ use bursar_core::cell::command::{
     Command, FundsBlocker, Heartbeat, NodeOffer, Refusal, Report, ReportState, Verdict,
 };
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome, StopReason};
-use bursar_core::cell::order::{OrderKind, StartOrder};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::jobs::orders::{OrderKind, StartOrder};
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, JobId, Origin};
 use bursar_core::message::{Mark, ProposedMember, ToCell, ToLedger};
 use cell_world::*;

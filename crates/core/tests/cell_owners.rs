@@ -7,7 +7,7 @@ use bursar_core::cell::command::{
     Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, Report, ReportState,
 };
 use bursar_core::cell::event::Event;
-use bursar_core::cell::used_names::{
+use bursar_core::cell::nodes::used_names::{
     MAX_LABELS_PER_TENANT, MAX_NAME_BYTES, MAX_NODES_PER_TENANT, MAX_RACKS_PER_TENANT,
     MAX_TYPES_PER_TENANT,
 };
@@ -128,7 +128,7 @@ fn a_node_that_changed_its_owner_long_ago_is_found_under_the_last_one() {
     let mut world = World::new();
     world.register(&owned("n1", Some("acme")));
     let lease_until = at(world.now + HOUR);
-    let node = bursar_core::cell::node::NodeId(0);
+    let node = bursar_core::cell::nodes::node::NodeId(0);
     let widened = Event::NodeRegistered {
         node,
         offer: Box::new(owned("n1", None)),

@@ -4,7 +4,7 @@ mod cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command};
 use bursar_core::cell::event::{Event, JobOutcome, StopReason};
-use bursar_core::cell::why::JobState;
+use bursar_core::cell::schedule::explain::JobState;
 use bursar_core::cell::{CellConfig, ClassRank, JobId};
 use cell_world::*;
 

@@ -11,7 +11,7 @@ use bursar_core::cell::command::{
 };
 use bursar_core::cell::event::{Event, JobOutcome, StopReason};
 use bursar_core::cell::ids::MaintenanceId;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, CellConfig, ClassRank};
 use bursar_core::machine::Machine;
 use cell_world::*;

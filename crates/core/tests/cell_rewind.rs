@@ -3,8 +3,8 @@
 mod cell_world;
 
 use bursar_core::cell::command::{Command, Heartbeat, Refusal, Reply, Report, ReportState};
-use bursar_core::cell::order::OrderKind;
-use bursar_core::cell::why::JobState;
+use bursar_core::cell::jobs::orders::OrderKind;
+use bursar_core::cell::schedule::explain::JobState;
 use bursar_core::cell::{AttemptId, JobId};
 use cell_world::*;
 

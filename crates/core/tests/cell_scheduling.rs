@@ -4,8 +4,8 @@ mod cell_world;
 
 use bursar_core::cell::command::{AccountPolicy, Command, GroupSpec, QuotaSpec};
 use bursar_core::cell::event::{Event, JobOutcome};
-use bursar_core::cell::shape::GpuDemand;
-use bursar_core::cell::why::{Blocker, JobState};
+use bursar_core::cell::schedule::explain::{Blocker, JobState};
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{ClassRank, JobId};
 use bursar_core::machine::Machine;
 use cell_world::*;

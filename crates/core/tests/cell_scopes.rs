@@ -4,8 +4,8 @@ mod cell_world;
 
 use bursar_core::cell::command::{Command, GroupSpec, NodeOffer, Refusal};
 use bursar_core::cell::event::Event;
-use bursar_core::cell::shape::GpuDemand;
-use bursar_core::cell::why::{Blocker, JobState};
+use bursar_core::cell::schedule::explain::{Blocker, JobState};
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{Cell, ClassRank, JobId};
 use cell_world::*;
 

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "the steps before the one under test must succeed")]
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
     Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund, RefundOf, Usage,
 };
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::refusal::Conflict;
 use bursar_core::ledger::{Command, Envelope, Ledger, Refusal, Reply, invariant};
 use bursar_core::machine::{Machine, advance, execute};

@@ -4,12 +4,12 @@
 use bursar_core::cell::ids::{JobId, MaintenanceId};
 use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
-use bursar_core::ledger::aside::Aside;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry,
     PlaceHold,
 };
 use bursar_core::ledger::id::{CellNo, HoldNo};
+use bursar_core::ledger::index::aside::Aside;
 use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, Stuck, advance, execute};
 use bursar_core::message::{ToCell, ToLedger};

@@ -3,13 +3,13 @@
 //! limit on the path, and whoever runs short is warned once before the end.
 
 use bursar_core::cell::ids::{AttemptId, ClassRank};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, GrantKind, IssueGrant, Restriction, SubmitJob,
 };
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::ledger::job::{
+use bursar_core::ledger::jobs::{
     Attempt, Job, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
 };
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};

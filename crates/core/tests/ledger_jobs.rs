@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
+use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, GrantKind,
     IssueGrant, SubmitJob, Usage, UsageOf,
 };
+use bursar_core::ledger::event::subject::Subject;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::ledger::job::{EndReason, Job, JobState, JobTerms, Offer, OnExhausted, Reserve};
-use bursar_core::ledger::quota::Quota;
-use bursar_core::ledger::subject::Subject;
+use bursar_core::ledger::jobs::{EndReason, Job, JobState, JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance_some, execute};
 use bursar_core::message::{ProposedMember, ToCell, ToLedger};

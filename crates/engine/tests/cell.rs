@@ -6,7 +6,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use bursar_core::cell::command::{Command, Heartbeat, JobSpec, NodeOffer, Report, ReportState};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, JobId, Origin};
 use bursar_core::machine::Machine;
 use bursar_core::message::{Mark, ToCell, ToLedger};

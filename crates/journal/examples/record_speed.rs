@@ -8,7 +8,7 @@ use std::hint::black_box;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{Cause, Context, OnExpiry};
 use bursar_core::ledger::event::{Event, HoldPlaced, Piece, SliceAmount};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::{AccountNo, BucketNo, HoldNo};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{decode_body_into, encode_body};

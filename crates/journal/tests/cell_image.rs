@@ -8,7 +8,7 @@ use bursar_core::cell::command::{
     AccountPolicy, Command, FundsBlocker, GroupSpec, QuotaSpec, Verdict,
 };
 use bursar_core::cell::ids::MaintenanceId;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
 use bursar_core::machine::Machine;
 use bursar_journal::record::cell::{decode_body, decode_image, encode_body, encode_image};

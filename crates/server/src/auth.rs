@@ -6,7 +6,7 @@
 
 use bursar_api::Code;
 use bursar_api::key::Role;
-use bursar_core::cell::scope::covers;
+use bursar_core::cell::nodes::scope::covers;
 use bursar_core::directory::{self, ApiKey, Capability, Directory};
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;

@@ -3,7 +3,7 @@
 use bursar_api::amount::Sum;
 use bursar_api::{Blocker, BlockerType};
 use bursar_core::cell::ids::JobId;
-use bursar_core::cell::why;
+use bursar_core::cell::schedule::explain;
 
 use crate::render::time;
 
@@ -19,10 +19,10 @@ fn of(kind: BlockerType, detail: impl Into<String>, fix: impl Into<String>) -> B
 /// A blocker of a cell. `name` gives the id of another job, if the reader may know it.
 pub(crate) fn blocker(
     region: &str,
-    blocker: &why::Blocker,
+    blocker: &explain::Blocker,
     name: impl Fn(JobId) -> Option<String>,
 ) -> Blocker {
-    use why::Blocker as Of;
+    use explain::Blocker as Of;
     match blocker {
         Of::Credits => of(
             BlockerType::Credits,

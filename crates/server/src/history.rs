@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bursar_api::Code;
+use bursar_core::ledger::accounts::view::Balance;
 use bursar_core::ledger::command::Context;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::view::Balance;
 use bursar_core::time::Timestamp;
 use bursar_engine::{Durable, Vital};
 use bursar_history::{History, HistoryError, Sqlite};

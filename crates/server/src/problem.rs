@@ -8,7 +8,7 @@ use bursar_api::{Blocker, BlockerType, Code, Problem, Time};
 use bursar_core::cell;
 use bursar_core::directory;
 use bursar_core::ledger::command::BudgetUnit;
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::refusal::{Conflict, Resource};
 use bursar_core::ledger::{self, Refusal};
 use bursar_engine::EngineError;

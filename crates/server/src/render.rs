@@ -4,18 +4,18 @@ use bursar_api::amount::Sum;
 use bursar_api::{Time, account::Weight};
 use bursar_api::{account, balance, budget, charge, grant, hold, refund, transfer};
 use bursar_core::credits::Credits;
-use bursar_core::ledger::answer::{BudgetReply, HoldReply, Reply};
+use bursar_core::ledger::accounts::view::Lot;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind,
     OnExpiry, Restriction,
 };
 use bursar_core::ledger::event::NamedMovement;
-use bursar_core::ledger::hold::{Hold, HoldState};
+use bursar_core::ledger::holds::hold::{Hold, HoldState};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
 use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::reply::{BudgetReply, HoldReply, Reply};
 use bursar_core::ledger::state::Movement;
-use bursar_core::ledger::view::Lot;
-use bursar_core::ledger::{Ledger, budget::Budget};
+use bursar_core::ledger::{Ledger, accounts::budget::Budget};
 use bursar_core::time::Timestamp;
 use fefo::Part;
 use serde::Serialize;

@@ -3,13 +3,13 @@
 use bursar_api::amount::Sum;
 use bursar_api::job::{self, Attempt, EndReason, Job, JobHold, SubmitJob};
 use bursar_core::cell::ids::AttemptId;
-use bursar_core::cell::owner::bare_name;
+use bursar_core::cell::nodes::owner::bare_name;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::hold::{Hold, HoldKind};
+use bursar_core::ledger::credits::price::Rate;
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{JobNo, Name};
-use bursar_core::ledger::job::{self as core, JobState};
-use bursar_core::ledger::price::Rate;
+use bursar_core::ledger::jobs::{self as core, JobState};
 
 use crate::app::App;
 use crate::attempt_ids::{AttemptIds, stored};

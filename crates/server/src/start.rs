@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bursar_core::cell::{self, CellConfig, Origin};
 use bursar_core::directory::{Command, Secret};
-use bursar_core::ledger::answer::Reply;
 use bursar_core::ledger::command as ledger;
 use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::ledger::reply::Reply;
 use bursar_core::ledger::{Envelope, Ledger};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;

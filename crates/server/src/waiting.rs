@@ -3,7 +3,7 @@
 use bursar_api::{Blocker, BlockerType, Time};
 use bursar_core::cell::Cell;
 use bursar_core::cell::ids::JobId;
-use bursar_core::cell::why::{self, JobState, Why};
+use bursar_core::cell::schedule::explain::{self, JobState, Why};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
 use bursar_core::machine::Machine;
@@ -26,22 +26,22 @@ pub(crate) struct Waiting {
 }
 
 /// The job that nodes are kept for, if a blocker is about one.
-pub(crate) fn kept_for(blocker: &why::Blocker) -> Option<JobId> {
+pub(crate) fn kept_for(blocker: &explain::Blocker) -> Option<JobId> {
     match blocker {
-        why::Blocker::Reservation { job, .. } => *job,
-        why::Blocker::Credits
-        | why::Blocker::Budget
-        | why::Blocker::Frozen { .. }
-        | why::Blocker::Quota { .. }
-        | why::Blocker::Group { .. }
-        | why::Blocker::GpuType { .. }
-        | why::Blocker::Scope { .. }
-        | why::Blocker::Memory { .. }
-        | why::Blocker::Capacity { .. }
-        | why::Blocker::Gang { .. }
-        | why::Blocker::Drain { .. }
-        | why::Blocker::Priority { .. }
-        | why::Blocker::Delayed { .. } => None,
+        explain::Blocker::Reservation { job, .. } => *job,
+        explain::Blocker::Credits
+        | explain::Blocker::Budget
+        | explain::Blocker::Frozen { .. }
+        | explain::Blocker::Quota { .. }
+        | explain::Blocker::Group { .. }
+        | explain::Blocker::GpuType { .. }
+        | explain::Blocker::Scope { .. }
+        | explain::Blocker::Memory { .. }
+        | explain::Blocker::Capacity { .. }
+        | explain::Blocker::Gang { .. }
+        | explain::Blocker::Drain { .. }
+        | explain::Blocker::Priority { .. }
+        | explain::Blocker::Delayed { .. } => None,
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn ask_cells(
         let names = names(app, principal, kept).await?;
         let name = |id: JobId| names.iter().find(|(known, _)| *known == id).map(|(_, n)| n.clone());
         // A cell that knows of nothing else says that it is the job's turn.
-        let turn = why::Blocker::Priority { ahead: 0 };
+        let turn = explain::Blocker::Priority { ahead: 0 };
         let told = blockers.iter().filter(|of| known.is_empty() || **of != turn);
         let told = told.map(|of| blocker(&service.region, of, name));
         waiting.blockers.extend(told.filter(is_new));

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use bursar_core::cell::event::{AttemptOutcome, Event as CellEvent};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, JobId};
-use bursar_core::ledger::job::{
+use bursar_core::ledger::jobs::{
     Attempt, AttemptEnd, EndReason, Job, JobState, OnExhausted, Reserve,
 };
 use bursar_core::message::{ToCell, ToLedger};

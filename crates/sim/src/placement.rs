@@ -3,9 +3,9 @@
 //! Tasks arrive one after another and never leave. Each is offered once: it is placed or dropped.
 //! What is measured is the share of all GPUs in use when the tasks that arrived ask for x % of them.
 
-use bursar_core::cell::intern::{InternedId, Interner};
-use bursar_core::cell::node::{GpuSet, Node, NodeSpec, RackId};
-use bursar_core::cell::shape::{GpuDemand, ModelId, Shape, ShapeId, Shapes};
+use bursar_core::cell::index::interner::{InternedId, Interner};
+use bursar_core::cell::nodes::node::{GpuSet, Node, NodeSpec, RackId};
+use bursar_core::cell::schedule::shape::{GpuDemand, ModelId, Shape, ShapeId, Shapes};
 use smallvec::SmallVec;
 
 use crate::parallel::in_parallel;

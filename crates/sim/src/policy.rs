@@ -3,11 +3,11 @@
 //! All but Random give each feasible node an integer score; the highest wins, the first node in the
 //! seed's order among equals. The floor in each score is part of the policy: it decides the ties.
 
-use bursar_core::cell::demand::Demand;
-use bursar_core::cell::node::{GpuSet, Node};
-use bursar_core::cell::score::{placement_cost, scarcity_cost};
-use bursar_core::cell::shape::{GpuDemand, ModelId, Shape, ShapeId, Shapes, WHOLE_GPU};
-use bursar_core::cell::supply::Supply;
+use bursar_core::cell::nodes::node::{GpuSet, Node};
+use bursar_core::cell::schedule::demand::Demand;
+use bursar_core::cell::schedule::score::{placement_cost, scarcity_cost};
+use bursar_core::cell::schedule::shape::{GpuDemand, ModelId, Shape, ShapeId, Shapes, WHOLE_GPU};
+use bursar_core::cell::schedule::supply::Supply;
 
 use crate::placement::Host;
 

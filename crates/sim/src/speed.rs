@@ -17,7 +17,7 @@ use bursar_core::cell::command::{
     Command, Heartbeat, JobSpec, NodeOffer, Origin, Report, ReportState,
 };
 use bursar_core::cell::event::Event;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use bursar_core::cell::node::MAX_GPUS;
-use bursar_core::cell::shape::{GpuDemand, WHOLE_GPU};
+use bursar_core::cell::nodes::node::MAX_GPUS;
+use bursar_core::cell::schedule::shape::{GpuDemand, WHOLE_GPU};
 
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]

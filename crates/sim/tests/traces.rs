@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_sim::families::cluster::{TaskFamily, nodes, tasks};
 use bursar_sim::families::files;
 use bursar_sim::families::queue::{QueueFamily, jobs};

@@ -1,6 +1,6 @@
 //! No command, however senseless, makes the ledger panic or break a law.
 
-use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::id::HoldNo;
 use bursar_core::ledger::{Command, Envelope, Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};

@@ -1,12 +1,12 @@
 //! What the ledger forgets, and how it comes back.
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::answer::{Accepted, Refused};
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Charge,
     Command, Context, Envelope, GrantKind, IssueGrant, Policy, Refund, RefundOf,
 };
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::holds::hold::HoldKind;
+use bursar_core::ledger::reply::{Accepted, Refused};
 use bursar_core::ledger::{Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;

@@ -1,13 +1,13 @@
 //! Differences between the ledger and the model that were found once, in their shortest form.
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::answer::Reply;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
     Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold, Refund, RefundOf,
     Restriction, Usage,
 };
-use bursar_core::ledger::price::Rate;
+use bursar_core::ledger::credits::price::Rate;
+use bursar_core::ledger::reply::Reply;
 use bursar_core::time::Timestamp;
 use bursar_testkit::compare::{Given, Pair, code_of};
 use bursar_testkit::generate::Step;

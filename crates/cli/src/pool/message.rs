@@ -1,9 +1,10 @@
 //! What is said to the pool and what it says.
 
-use bursar_core::cell::pool::{Amounts, Shortage};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
+
+use super::resources::{Amounts, Shortage};
 
 /// A message to somebody.
 #[derive(Clone, Debug, Serialize)]
@@ -120,7 +121,7 @@ pub(super) enum Required {
 /// The answer to a request that has to wait.
 pub(super) fn queued(in_reply_to: i64, shortages: &[Shortage]) -> Reply {
     let named = |amount: fn(&Shortage) -> u64| {
-        Named(shortages.iter().map(|one| (one.resource.to_string(), amount(one))).collect())
+        Named(shortages.iter().map(|one| (one.resource.clone(), amount(one))).collect())
     };
     let required = match shortages {
         [only] => Required::One(only.required),

@@ -5,14 +5,15 @@
 
 mod input;
 mod message;
+mod resources;
 mod service;
 
 use std::io::{BufRead, Write};
 
-use bursar_core::cell::pool::Amounts;
 use clap::Args;
 
 use self::input::{Input, Line};
+use self::resources::Amounts;
 use self::service::Service;
 use crate::exit::Failure;
 

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bursar_core::cell::pool::{Allocation, Amounts, Answer, ConcurrencyGroup, Granted, Pool};
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::message::{Complaint, Message, Reply, Request, Requirement, queued};
+use super::resources::{Allocation, Amounts, Answer, ConcurrencyGroup, Granted, Pool};
 
 /// Who asked, whom, and under which number: a request is known by the first and the last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

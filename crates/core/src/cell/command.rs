@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use super::config::CellConfig;
 use super::ids::{AttemptId, ClassRank, JobId, MaintenanceId};
-use super::owner::NodeKey;
-use super::shape::GpuDemand;
+use super::nodes::owner::NodeKey;
+use super::schedule::shape::GpuDemand;
 use crate::time::Timestamp;
 
 /// Who sends a command.

@@ -6,12 +6,12 @@
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
-use super::aside::Aside;
 use super::command::{AccountPolicy, Answer, FundsBlocker, JobSpec, NodeOffer, Request};
 use super::config::CellConfig;
 use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
-use super::node::{GpuSet, NodeId};
-use super::shape::ModelId;
+use super::index::aside::Aside;
+use super::nodes::node::{GpuSet, NodeId};
+use super::schedule::shape::ModelId;
 use crate::message::ToLedger;
 use crate::time::Timestamp;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::intern::interned_id;
+use super::index::interner::interned_id;
 
 /// A job, unique over all shards: the shard, and its own number for the job.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::account::Account;
-use super::attempt::MemberPhase;
 use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
-use super::job::{Job, Phase, Waiting};
-use super::quota::InUse;
-use super::scope::covers;
+use super::jobs::attempt::MemberPhase;
+use super::jobs::job::{Job, Phase, Waiting};
+use super::nodes::scope::covers;
+use super::share::accounts::Account;
+use super::share::quota::InUse;
 use super::state::Cell;
 
 /// A law that does not hold, in words.

@@ -3,12 +3,12 @@
 use super::command::{Command, Origin, Refusal, Reply, Request, Verdict};
 use super::event::{Event, JobOutcome, StopReason};
 use super::ids::AttemptId;
-use super::job::{EndedAttempt, Phase, Waiting, check_path};
-use super::maintenance::Window;
-use super::node::NodeId;
-use super::post::Receipt;
+use super::index::timers::Timer;
+use super::jobs::job::{EndedAttempt, Phase, Waiting, check_path};
+use super::messages::Receipt;
+use super::nodes::maintenance::Window;
+use super::nodes::node::NodeId;
 use super::state::Cell;
-use super::timer::Timer;
 use crate::digest::Digest;
 use crate::machine::{Machine, Stuck};
 use crate::message::Mark;

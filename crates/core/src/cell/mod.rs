@@ -13,71 +13,33 @@
 //!    `Succeeded`, `Failed` or `Stopped` ends the attempt (`AttemptEnded`, `JobEnded`), or a
 //!    preemption, a lost node or a drain puts the job back into the queue.
 //! 4. What a ledger is told of all this follows in the same decision as [`Event::LedgerTold`], and
-//!    what a ledger says comes as `Command::from(ToCell)` with [`Origin::Ledger`]: see [`post`].
+//!    what a ledger says comes as `Command::from(ToCell)` with [`Origin::Ledger`]: see [`messages`].
 //! 5. [`Cell::why`] tells every reason why a job waits, [`Cell::fair_shares`] where accounts stand.
 //!
 //! # How it reads
 //! [`command`] and [`event`] are the outside; `machine` dispatches; `schedule` is the pass, step by
 //! step; one file per noun holds what is decided and applied about it.
 
-pub mod demand;
-pub mod intern;
-pub mod node;
-pub mod pool;
-pub mod score;
-pub mod shape;
-
-mod account;
-mod admission;
-pub mod aside;
-mod attempt;
-mod bits;
-mod candidates;
-mod class;
 pub mod command;
 pub mod config;
+mod digest;
 pub mod event;
-mod fairness;
-mod fingerprint;
-mod funding;
-mod group;
 pub mod ids;
 pub mod image;
+pub mod index;
 pub mod invariant;
-mod inventory;
-mod job;
-mod jobs;
-mod lease;
+pub mod jobs;
 mod machine;
-mod maintenance;
-mod metering;
-pub mod once;
-pub mod order;
-pub mod owner;
-mod placement;
-pub mod post;
-mod preemption;
-mod profile;
-mod queue;
-pub mod quota;
-mod report;
-mod reservation;
-mod rewind;
-pub mod roster;
-mod schedule;
-pub mod scope;
+pub mod messages;
+pub mod nodes;
+pub mod schedule;
 pub mod share;
 mod state;
-mod stopping;
-pub mod supply;
-mod timer;
-pub mod used_names;
-pub mod why;
 
 pub use command::{Command, Origin, Refusal, Reply};
 pub use config::CellConfig;
 pub use event::Event;
 pub use ids::{AttemptId, ClassRank, JobId};
-pub use order::{Order, OrderKind, StartOrder};
-pub use owner::NodeKey;
+pub use jobs::orders::{Order, OrderKind, StartOrder};
+pub use nodes::owner::NodeKey;
 pub use state::Cell;

@@ -6,8 +6,8 @@ use super::command::{Refusal, Reply};
 use super::key_ring::KeyRing;
 use super::price::Versions;
 use crate::digest::{Digest, Digester};
+pub use crate::ledger::accounts::quota::Quota;
 use crate::ledger::id::Name;
-pub use crate::ledger::quota::Quota;
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 

@@ -5,10 +5,10 @@
 
 use smallvec::SmallVec;
 
+use super::accounts::quota::Quota;
+use super::credits::price::Rate;
 use super::id::{CellNo, Name};
-use super::job::{JobTerms, Offer};
-use super::price::Rate;
-use super::quota::Quota;
+use super::jobs::{JobTerms, Offer};
 use super::state::short_fingerprint;
 use crate::credits::Credits;
 use crate::message::ToLedger;
@@ -377,7 +377,7 @@ pub enum Command {
     /// Brings back a closed hold or charge that was forgotten, from its archived record.
     ReviveHold {
         /// The record, as history kept it.
-        record: Box<super::archive::ArchivedHold>,
+        record: Box<super::holds::archive::ArchivedHold>,
         /// The digest that history kept with it.
         digest: crate::digest::Digest,
     },
@@ -566,7 +566,7 @@ pub struct Refund {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecalledHold {
     /// The record.
-    pub record: Box<super::archive::ArchivedHold>,
+    pub record: Box<super::holds::archive::ArchivedHold>,
     /// Its digest.
     pub digest: crate::digest::Digest,
 }

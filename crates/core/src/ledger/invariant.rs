@@ -6,9 +6,9 @@ use std::fmt;
 
 use fefo::Part;
 
-use super::hold::HoldState;
+use super::credits::spend_order::Front;
+use super::holds::hold::HoldState;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
-use super::spend_order::Front;
 use super::state::Ledger;
 
 /// A law that does not hold, and where.
@@ -46,7 +46,7 @@ pub fn check(ledger: &Ledger) -> Check {
     check_holds(ledger)?;
     check_budgets(ledger)?;
     check_timers(ledger)?;
-    super::job::laws::check(ledger)
+    super::jobs::invariant::check(ledger)
 }
 
 /// Checks the laws that concern one account: L2 and the sums that spending relies on.

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::answer::{Accepted, Refused, Reply};
-use super::answers::{Entry, KeptAnswer};
-use super::aside::{Aside, STEP_EVENTS};
 use super::command::{Command, Envelope};
 use super::event::Event;
-use super::hold_record::Capture;
+use super::holds::apply::Capture;
 use super::id::AccountNo;
-use super::job::external::Report;
+use super::index::aside::{Aside, STEP_EVENTS};
+use super::index::idempotency::{Entry, KeptAnswer};
+use super::index::timers::{earlier, is_due};
+use super::jobs::external::Report;
 use super::refusal::Refusal;
+use super::reply::{Accepted, Refused, Reply};
 use super::state::Ledger;
-use super::timer::{earlier, is_due};
 use super::undo::Undo;
 use crate::digest::Digest;
 use crate::machine::{DuePart, Machine, Stuck};

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::command::BudgetUnit;
-use super::hold::HoldState;
+use super::holds::hold::HoldState;
 use super::id::Name;
-use super::job::JobState;
+use super::jobs::JobState;
 use crate::credits::Credits;
 use crate::time::Timestamp;
 

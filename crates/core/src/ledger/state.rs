@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fefo::{Line, Part};
 
-use super::account::Account;
-use super::answers::Answers;
-use super::aside::Aside;
-use super::bucket::Bucket;
+use super::accounts::account::Account;
+use super::accounts::region::CellBook;
+use super::accounts::tally::Tallies;
 use super::command::{Policy, Restriction};
+use super::credits::bucket::Bucket;
+use super::credits::grant::Grant;
+use super::credits::spend_order::{Front, Rank};
 use super::event::{Event, NamedMovement, Piece};
-use super::grant::Grant;
-use super::hold::Hold;
+use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
-use super::job::table::Jobs;
-use super::names::{HashedIndex, NameIndex};
-use super::numbers::Numbers;
+use super::index::aside::Aside;
+use super::index::hash_index::Numbers;
+use super::index::idempotency::Answers;
+use super::index::names::{HashedIndex, NameIndex};
+use super::index::slab::Slab;
+use super::index::timers::Timers;
+use super::jobs::table::Jobs;
 use super::refusal::Resource;
-use super::region::CellBook;
-use super::slab::Slab;
-use super::spend_order::{Front, Rank};
-use super::tally::Tallies;
-use super::timer::Timers;
 use super::undo::Undo;
 use crate::time::Timestamp;
 

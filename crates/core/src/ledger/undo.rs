@@ -5,13 +5,13 @@
 
 use fefo::Part;
 
-use super::account::AccountRare;
+use super::accounts::account::AccountRare;
 use super::command::Policy;
 use super::event::Piece;
-use super::hold::Hold;
+use super::holds::hold::Hold;
 use super::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
-use super::job::Job;
-use super::job::table::Review;
+use super::jobs::Job;
+use super::jobs::table::Review;
 use super::state::Ledger;
 use crate::message::Mark;
 use crate::time::Timestamp;
@@ -198,8 +198,10 @@ impl Ledger {
         let length = i128::from(granted.amount.length());
         granted.start = 0;
         let laid = &mut self.buckets[bucket.index()];
-        let terms =
-            super::grant::PendingTerms { rank: laid.rank, restriction: laid.restriction.clone() };
+        let terms = super::credits::grant::PendingTerms {
+            rank: laid.rank,
+            restriction: laid.restriction.clone(),
+        };
         let account = &mut self.accounts[laid.account.index()];
         account.available -= length;
         account.plain -= if laid.restriction.is_none() { length } else { 0 };

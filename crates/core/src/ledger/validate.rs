@@ -4,13 +4,13 @@ use super::command::{
     AccountSettings, BudgetTerms, Charge, Command, Context, GrantKind, IssueGrant, PlaceHold,
     Policy, Refund, RefundOf, Restriction, SubmitJob, Transfer, UsageOf,
 };
+use super::credits::price::{Rate, Rounding, WHOLE_GPU};
 use super::id::{
     MOST_JOBS, Name, is_valid_job_name, is_valid_name, is_valid_path, is_valid_segment,
 };
-use super::job::{JobTerms, Offer, Reserve};
-use super::price::{Rate, Rounding, WHOLE_GPU};
+use super::jobs::{JobTerms, Offer, Reserve};
 use super::refusal::Refusal;
-use crate::cell::shape::GpuDemand;
+use crate::cell::schedule::shape::GpuDemand;
 use crate::credits::Credits;
 
 const MILLIONTHS: u32 = 1_000_000;

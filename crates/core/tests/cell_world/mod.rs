@@ -13,8 +13,8 @@ use bursar_core::cell::command::{
     Command, Heartbeat, NodeOffer, Origin, Refusal, Reply, Report, ReportState,
 };
 use bursar_core::cell::event::{AttemptOutcome, Event, JobOutcome};
-use bursar_core::cell::order::OrderKind;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::jobs::orders::OrderKind;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId, NodeKey};
 use bursar_core::machine::{Machine, execute, machine_time};
 use bursar_core::time::Timestamp;

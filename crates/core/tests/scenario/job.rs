@@ -5,15 +5,15 @@ use std::fmt::Write;
 use bursar_core::cell::command::{GroupSpec, Verdict};
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::format_micros;
+use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::command::{SubmitJob, UsageOf};
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::ledger::job::{
+use bursar_core::ledger::jobs::{
     Job, JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
 };
-use bursar_core::ledger::quota::Quota;
 use bursar_core::ledger::{Command, Ledger};
 use bursar_core::message::{ProposedMember, ToCell, ToLedger};
 use bursar_core::time::Timestamp;

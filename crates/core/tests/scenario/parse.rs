@@ -7,8 +7,8 @@ use bursar_core::ledger::command::{
     ClearedSettings, Context, GrantKind, IssueGrant, OnExpiry, PlaceHold, Policy, Refund, RefundOf,
     Restriction, Transfer, Usage,
 };
+use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::price::Rate;
 use bursar_core::time::Timestamp;
 
 /// A line split into plain words and `name=value` words.

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use bursar_core::credits::format_micros;
 use bursar_core::ledger::command::{BudgetUnit, Context, GrantKind};
 use bursar_core::ledger::event::{Event, GrantOrigin, Piece, SliceAmount};
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, JobNo};
-use bursar_core::ledger::job::Offer;
-use bursar_core::ledger::job::view::Quote;
+use bursar_core::ledger::jobs::Offer;
+use bursar_core::ledger::jobs::view::Quote;
 use bursar_core::ledger::{Blocker, Ledger, Refusal, Reply};
 use bursar_core::time::Timestamp;
 

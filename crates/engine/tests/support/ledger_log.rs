@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::hold::{HoldKind, HoldState};
+use bursar_core::ledger::holds::hold::{HoldKind, HoldState};
 use bursar_core::ledger::id::AccountNo;
 
 use super::ledger_clients::{CHARGED, GRANTED, HELD, Request, hold_name};

@@ -2,7 +2,7 @@
 
 use bursar_core::ledger::command::BudgetTerms;
 use bursar_core::ledger::event::{Event, NamedMovement, total};
-use bursar_core::ledger::hold_record::Capture;
+use bursar_core::ledger::holds::apply::Capture;
 use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::message::ToCell;

@@ -1,10 +1,10 @@
 //! What holds and charges do to accounts.
 
-use bursar_core::ledger::archive::ArchivedHold;
+use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
-use bursar_core::ledger::hold::Hold;
-use bursar_core::ledger::hold_record::{Capture, Drawn, UnfitEvent};
-use bursar_core::ledger::price::Rate;
+use bursar_core::ledger::holds::apply::{Capture, Drawn, UnfitEvent};
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::Hold;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
@@ -209,7 +209,7 @@ impl<D: Database> History<D> {
         &mut self,
         step: &mut Step,
         number: u32,
-        state: bursar_core::ledger::hold::HoldState,
+        state: bursar_core::ledger::holds::hold::HoldState,
         cause: bursar_core::ledger::command::Cause,
     ) -> Result<(), HistoryError> {
         let at = step.at;

@@ -1,7 +1,7 @@
 //! Jobs: who submitted what, how it ended, and which decisions concern it.
 
 use bursar_core::ledger::id::JobNo;
-use bursar_core::ledger::job::{JobOrder, JobState};
+use bursar_core::ledger::jobs::{JobOrder, JobState};
 use bursar_core::time::Timestamp;
 
 use super::{History, Step, hour_of};

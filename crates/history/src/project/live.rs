@@ -1,7 +1,7 @@
 //! Holds while they may change: found by the number that the ledger has given them, which it gives to others later.
 
-use bursar_core::ledger::archive::ArchivedHold;
-use bursar_core::ledger::hold::Hold;
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::Hold;
 use bursar_journal::record::ledger::{decode_archived, encode_archived};
 use smallvec::SmallVec;
 

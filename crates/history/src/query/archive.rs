@@ -1,8 +1,8 @@
 //! Holds, charges, refunds and transfers that the ledger has forgotten, or will.
 
 use bursar_core::digest::Digest;
-use bursar_core::ledger::archive::ArchivedHold;
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::refusal::Resource;
 use bursar_journal::record::ledger::decode_archived;
 

@@ -21,7 +21,7 @@ pub struct Named {
 
 impl<D: Database> History<D> {
     /// The holds of decisions, given by record and place in it. For each decision one hold for each event that
-    /// [is about a hold](bursar_core::ledger::subject::Subject::Hold), in the order of these events.
+    /// [is about a hold](bursar_core::ledger::event::subject::Subject::Hold), in the order of these events.
     pub fn holds_of(&self, decided: &[(u64, u32)]) -> Result<Vec<Vec<Named>>, HistoryError> {
         let mut decisions = Reader::new(&self.database, BlocksOf::Decisions);
         let numbers = decided.iter().map(|(position, item)| decision(*position, *item)).collect();

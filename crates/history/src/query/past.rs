@@ -3,10 +3,10 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
+use bursar_core::ledger::accounts::view::Balance;
 use bursar_core::ledger::command::{AccountKind, AccountSettings, Context, GrantKind, Restriction};
 use bursar_core::ledger::event::{Event, GrantIssued, GrantOrigin};
 use bursar_core::ledger::id::{AccountNo, GrantNo, Name};
-use bursar_core::ledger::view::Balance;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 

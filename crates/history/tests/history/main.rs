@@ -12,9 +12,9 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{AccountKind, BudgetPeriod, BudgetUnit, Command, Context};
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{AccountNo, HoldNo};
 use bursar_core::ledger::{Event, Ledger};
 use bursar_core::machine::Machine;

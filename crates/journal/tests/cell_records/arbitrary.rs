@@ -9,8 +9,8 @@ use bursar_core::cell::event::{
 };
 use bursar_core::cell::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
 use bursar_core::cell::image::{Aside, Timer};
-use bursar_core::cell::node::{GpuSet, NodeId};
-use bursar_core::cell::shape::{GpuDemand, ModelId};
+use bursar_core::cell::nodes::node::{GpuSet, NodeId};
+use bursar_core::cell::schedule::shape::{GpuDemand, ModelId};
 use bursar_core::message::{ProposedMember, ToLedger};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::cell::{AuditHeader, Author, CommandKind, Outcome};

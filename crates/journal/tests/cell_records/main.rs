@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use arbitrary::{Source, VARIANTS};
 use bursar_core::cell::command::JobSpec;
 use bursar_core::cell::event::{AttemptOutcome, Event, StopReason};
-use bursar_core::cell::node::NodeId;
+use bursar_core::cell::nodes::node::NodeId;
 use bursar_core::cell::{AttemptId, JobId};
 use bursar_core::message::ToLedger;
 use bursar_core::time::Timestamp;

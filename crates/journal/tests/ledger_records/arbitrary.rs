@@ -6,19 +6,19 @@ mod job;
 use std::sync::Arc;
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::answer::{AccountReply, BudgetReply};
-use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause,
     ClearedSettings, Context, GrantKind, OnExpiry, Policy, Restriction,
 };
+use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::{
     Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Piece, Pieces, SliceAmount,
 };
-use bursar_core::ledger::hold::{ChargeTerms, Hold, HoldKind, HoldRare, HoldState, Slice};
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::{ChargeTerms, Hold, HoldKind, HoldRare, HoldState, Slice};
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, Name};
-use bursar_core::ledger::price::Rate;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
+use bursar_core::ledger::reply::{AccountReply, BudgetReply};
 use bursar_core::ledger::{HoldReply, Reply};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{AuditHeader, CommandKind, Outcome, RefusalCode};

@@ -6,16 +6,16 @@ use bursar_core::cell::command::{
     AccountPolicy, FundsBlocker, GroupSpec, JobSpec, QuotaSpec, Verdict,
 };
 use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::ledger::Reply;
-use bursar_core::ledger::aside::Aside;
+use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::event::{AttemptConfirmed, Event, HoldPlaced, SliceAmount};
 use bursar_core::ledger::id::{CellNo, HoldNo, JobNo};
-use bursar_core::ledger::job::table::Review;
-use bursar_core::ledger::job::{
+use bursar_core::ledger::index::aside::Aside;
+use bursar_core::ledger::jobs::table::Review;
+use bursar_core::ledger::jobs::{
     AttemptEnd, EndReason, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS,
 };
-use bursar_core::ledger::quota::Quota;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
 use bursar_core::message::{ProposedMember, ToCell};
 

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use arbitrary::{Source, VARIANTS};
 use bursar_core::cell::command::JobSpec;
-use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{Cause, ClearedSettings};
 use bursar_core::ledger::event::Event;
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::{CellNo, HoldNo, JobNo};
-use bursar_core::ledger::job::JobOrder;
+use bursar_core::ledger::jobs::JobOrder;
 use bursar_core::ledger::refusal::Refusal;
 use bursar_core::message::ToCell;
 use bursar_journal::RecordKind;

@@ -2,12 +2,12 @@
 
 use bursar_core::cell::event::{AttemptOutcome, StopReason};
 use bursar_core::cell::ids::{AttemptId, ClassRank};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Command;
 use bursar_core::ledger::command::{GrantKind, IssueGrant, SubmitJob};
 use bursar_core::ledger::id::{CellNo, JobNo};
-use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
+use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
 use bursar_core::message::ToLedger;
 
 use super::traffic::World;

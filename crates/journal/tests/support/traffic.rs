@@ -3,15 +3,15 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause, Charge,
     ClearedSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold,
     Policy, Refund, RefundOf, Restriction, Transfer, Usage,
 };
+use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::Event;
+use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::id::{HoldNo, Name};
-use bursar_core::ledger::price::Rate;
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 use bursar_journal::record::ledger::{AuditHeader, encode_body};

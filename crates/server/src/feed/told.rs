@@ -5,7 +5,7 @@ use bursar_api::audit::FeedEvent;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::event::{Event, Pieces, total};
 use bursar_core::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo};
-use bursar_core::ledger::job::OnExhausted;
+use bursar_core::ledger::jobs::OnExhausted;
 use bursar_journal::Record;
 use bursar_journal::record::ledger::event_name;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bursar_api::node::{Order, OrderType, RunSpec};
 use bursar_core::cell::command::{self, Refusal};
 use bursar_core::cell::event::StopReason;
-use bursar_core::cell::order::{self, OrderKind};
+use bursar_core::cell::jobs::orders::{self, OrderKind};
 use bursar_core::cell::{AttemptId, Cell};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::JobNo;
@@ -35,7 +35,7 @@ pub(super) fn reason(reason: StopReason) -> &'static str {
 }
 
 /// The order in the interface's words.
-fn shown(id: String, order: order::Order, job: Option<&String>, now: Timestamp) -> Order {
+fn shown(id: String, order: orders::Order, job: Option<&String>, now: Timestamp) -> Order {
     let mut shown = Order { job: job.cloned(), ..forget(id) };
     let seconds = |ms: i64| u32::try_from(ms.max(0).saturating_add(999) / 1000).unwrap_or(u32::MAX);
     match order.kind {
@@ -85,7 +85,7 @@ async fn names(
     app: &App,
     cell: &CellService,
     beat: &command::Heartbeat,
-    orders: &[order::Order],
+    orders: &[orders::Order],
 ) -> Result<BTreeMap<AttemptId, String>, Failure> {
     let (number, node) = (cell.number, beat.node.full());
     let asked: Vec<(AttemptId, bool)> =

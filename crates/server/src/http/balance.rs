@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use bursar_api::amount::Sum;
 use bursar_api::balance::{Balance, BalanceQuery, Expiring};
 use bursar_core::ledger::Ledger;
+use bursar_core::ledger::accounts::view;
 use bursar_core::ledger::command::Context;
 use bursar_core::ledger::id::AccountNo;
-use bursar_core::ledger::view;
 use bursar_core::time::Timestamp;
 
 use super::accounts::visible;
@@ -103,13 +103,14 @@ struct Later {
 fn later(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp) -> Later {
     let mut later = Later::default();
     let mut open: i128 = 0;
-    let mut add = |rank: bursar_core::ledger::spend_order::Rank, admitted: bool, amount: i128| {
-        later.by_kind[rank.kind as usize] += amount;
-        later.spendable += if admitted { amount } else { 0 };
-        if let Some(expires_at) = rank.expires_at() {
-            later.expiring.push(view::Expiring { expires_at, kind: rank.kind, amount });
-        }
-    };
+    let mut add =
+        |rank: bursar_core::ledger::credits::spend_order::Rank, admitted: bool, amount: i128| {
+            later.by_kind[rank.kind as usize] += amount;
+            later.spendable += if admitted { amount } else { 0 };
+            if let Some(expires_at) = rank.expires_at() {
+                later.expiring.push(view::Expiring { expires_at, kind: rank.kind, amount });
+            }
+        };
     for ((rank, bucket), ()) in ledger.account(number).open.iter() {
         let bucket = ledger.bucket(*bucket);
         if !ledger.expires_by(rank, at) {

@@ -10,7 +10,7 @@ use bursar_api::json::convert;
 use bursar_api::refund::{CreateRefund, Refund};
 use bursar_api::transfer::{CreateTransfer, Transfer};
 use bursar_core::ledger::command::{self, Command, RefundOf};
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
 

@@ -10,7 +10,7 @@ use bursar_api::hold::{
 };
 use bursar_api::list::{List, Page};
 use bursar_core::ledger::command::{self, Cause, Command, Usage};
-use bursar_core::ledger::hold::HoldKind;
+use bursar_core::ledger::holds::hold::HoldKind;
 use bursar_core::ledger::id::{HoldNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{self, Ledger};
@@ -211,7 +211,7 @@ pub(super) async fn look<T: Send + 'static>(
     kind: HoldKind,
     id: &Name,
     operation: &str,
-    show: impl Fn(&Ledger, &ledger::hold::Hold) -> T + Clone + Send + 'static,
+    show: impl Fn(&Ledger, &ledger::holds::hold::Hold) -> T + Clone + Send + 'static,
 ) -> Result<Seen<T>, Failure> {
     let (resource, noun) = match kind {
         HoldKind::Hold => (Resource::Hold, "hold"),
@@ -252,7 +252,7 @@ pub(super) async fn lots(
     let size = page_size(asked.limit)?;
     let first = read_cursor(asked.cursor.as_deref())?.map_or(0, |place| place.saturating_add(1));
     let first = usize::try_from(first).unwrap_or(usize::MAX);
-    let show = move |ledger: &Ledger, hold: &ledger::hold::Hold| -> Vec<(u128, Lot)> {
+    let show = move |ledger: &Ledger, hold: &ledger::holds::hold::Hold| -> Vec<(u128, Lot)> {
         let all = ledger.hold_lots(hold, u32::MAX).enumerate().skip(first).take(size + 1);
         all.map(|(place, lot)| (place as u128, render::lot(ledger, lot))).collect()
     };

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use bursar_api::job::LogQuery;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{JobNo, Name};
-use bursar_core::ledger::job::Attempt;
+use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
 use futures_util::stream;
 

@@ -13,7 +13,7 @@ use bursar_core::cell::ids::JobId;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::ledger::job::JobState;
+use bursar_core::ledger::jobs::JobState;
 use bursar_core::ledger::refusal::Resource;
 use serde_json::Value;
 

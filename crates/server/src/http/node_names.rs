@@ -2,7 +2,7 @@
 //! What one owner has neither blocks nor shows itself to another.
 
 use bursar_api::Code;
-use bursar_core::cell::scope::covers;
+use bursar_core::cell::nodes::scope::covers;
 use bursar_core::cell::{Cell, NodeKey};
 use bursar_core::ledger::id::Name;
 

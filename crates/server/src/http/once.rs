@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_api::Code;
 use bursar_core::cell::command::{self, Request};
-use bursar_core::cell::once::DoneRequest;
+use bursar_core::cell::jobs::idempotency::DoneRequest;
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
 use serde_json::Value;

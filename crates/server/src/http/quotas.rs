@@ -7,9 +7,9 @@ use axum::http::StatusCode;
 use bursar_api::hold::Release;
 use bursar_api::json::convert;
 use bursar_api::quota::{Quota, QuotaFilter, QuotaQuery, Quotas, SetQuota};
+use bursar_core::ledger::accounts::quota;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::{Name, is_valid_name};
-use bursar_core::ledger::quota;
 use serde_json::{Value, json as value};
 
 use super::accounts::visible;

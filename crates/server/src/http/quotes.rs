@@ -11,13 +11,13 @@ use bursar_api::quote::{Quote, QuoteOffer};
 use bursar_api::{Blocker, Time};
 use bursar_core::cell::command::JobSpec;
 use bursar_core::cell::ids::JobId;
-use bursar_core::cell::why::{JobState, Why};
+use bursar_core::cell::schedule::explain::{JobState, Why};
 use bursar_core::cell::{self, Cell, Origin};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::SubmitJob as Submit;
-use bursar_core::ledger::job::Offer;
-use bursar_core::ledger::job::view::QuotedOffer;
+use bursar_core::ledger::jobs::Offer;
+use bursar_core::ledger::jobs::view::QuotedOffer;
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;
 

@@ -16,8 +16,8 @@ use bursar_api::region::{
 };
 use bursar_core::cell::command::NodeOffer;
 use bursar_core::cell::ids::{JobId, MaintenanceId};
-use bursar_core::cell::roster::NodeView;
-use bursar_core::cell::why::{FairShare, Why};
+use bursar_core::cell::nodes::view::NodeView;
+use bursar_core::cell::schedule::explain::{FairShare, Why};
 use bursar_core::cell::{Cell, Command};
 use bursar_core::ledger::id::{CellNo, JobNo, Name, is_valid_name};
 use bursar_core::ledger::{self, Ledger};
@@ -182,7 +182,7 @@ fn held_back(
     };
     let jobs = ledger.held_back_from(cell, tenant, MOST_WAITING).into_iter();
     let jobs = jobs.filter_map(|number| ledger.job(number));
-    let path = |job: &ledger::job::Job| ledger.account(job.order.account).path.clone();
+    let path = |job: &ledger::jobs::Job| ledger.account(job.order.account).path.clone();
     let own = jobs.filter(|job| principal.sees(&path(job)));
     let mut own = own.skip(usize::try_from(passed).unwrap_or(usize::MAX));
     // Behind the last place there is nothing, so that no number is ever cut off.
@@ -229,7 +229,7 @@ pub(super) async fn queue(
     let Standing { waiting, more: has_more, places, shares } = seen.value;
     let mentioned = waiting.iter().flat_map(|(_, job, why)| {
         let kept = why.blockers.iter().filter_map(|blocker| match blocker {
-            bursar_core::cell::why::Blocker::Reservation { job, .. } => *job,
+            bursar_core::cell::schedule::explain::Blocker::Reservation { job, .. } => *job,
             _ => None,
         });
         std::iter::once(*job).chain(kept)

@@ -6,14 +6,14 @@ use bursar_api::node::RunSpec;
 use bursar_api::{Amount, Blocker, BlockerType, Code};
 use bursar_core::cell::command::GroupSpec;
 use bursar_core::cell::ids::ClassRank;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::directory::{Class, Directory};
 use bursar_core::ledger::command;
+use bursar_core::ledger::credits::price::pinned_price;
 use bursar_core::ledger::id::{Name, is_valid_name};
-use bursar_core::ledger::job::{
+use bursar_core::ledger::jobs::{
     JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
 };
-use bursar_core::ledger::price::pinned_price;
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::time::Timestamp;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use bursar_api::amount::Sum;
 use bursar_api::top::{TopBy, TopEntry};
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::job::Job;
+use bursar_core::ledger::jobs::Job;
 use bursar_core::time::Timestamp;
 
 use crate::app::App;

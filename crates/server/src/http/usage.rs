@@ -9,7 +9,7 @@ use bursar_api::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{Command, Usage, UsageOf};
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::job::Attempt;
+use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
 
 use super::batch::{Ordered, derived_key, separate};

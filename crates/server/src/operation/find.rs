@@ -2,7 +2,7 @@
 
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::hold::{Hold, HoldKind};
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::Resource;
 use bursar_history::query::Archived;

@@ -6,7 +6,7 @@ use bursar_api::Code;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{Command, RecalledHold, RefundOf};
 use bursar_core::ledger::event::{Event, NamedMovement, total};
-use bursar_core::ledger::hold::{Hold, HoldKind};
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::state::short_fingerprint;

@@ -1,6 +1,6 @@
 //! Machines and tasks of a shared cluster.
 
-use bursar_core::cell::shape::{GpuDemand, WHOLE_GPU};
+use bursar_core::cell::schedule::shape::{GpuDemand, WHOLE_GPU};
 
 use super::pick;
 use crate::random::Dice;

@@ -7,9 +7,9 @@ use bursar_core::cell::command::{
     Command, Heartbeat, JobSpec, NodeOffer, Origin, Report, ReportState,
 };
 use bursar_core::cell::event::{Event, JobOutcome};
-use bursar_core::cell::intern::InternedId;
-use bursar_core::cell::order::OrderKind;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::index::interner::InternedId;
+use bursar_core::cell::jobs::orders::OrderKind;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::cell::{AttemptId, Cell, CellConfig, JobId, Refusal};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bursar_core::cell::command::{Heartbeat, NodeOffer, Report, ReportState};
-use bursar_core::cell::order::{Order, OrderKind};
+use bursar_core::cell::jobs::orders::{Order, OrderKind};
 use bursar_core::cell::{AttemptId, JobId, NodeKey};
 
 use crate::random::Dice;

@@ -3,15 +3,15 @@
 use bursar_core::cell::NodeKey;
 use bursar_core::cell::command::{Command as CellCommand, GroupSpec, Origin};
 use bursar_core::cell::ids::ClassRank;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
+use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Envelope,
     GrantKind, IssueGrant, SubmitJob,
 };
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
-use bursar_core::ledger::quota::Quota;
+use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
 use bursar_core::ledger::{Accepted, Command, Reply};
 
 use super::{Fate, REGIONS, World};

@@ -1,7 +1,7 @@
 //! The end of a world: the faults stop, and everything must come to rest.
 
 use bursar_core::ledger::Ledger;
-use bursar_core::ledger::job::Job;
+use bursar_core::ledger::jobs::Job;
 
 use bursar_engine::LedgerCodec;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::answer::{Accepted, Refused, Reply};
 use bursar_core::ledger::refusal::{Blocker, Refusal};
+use bursar_core::ledger::reply::{Accepted, Refused, Reply};
 use bursar_core::ledger::state::Movement;
 use bursar_core::time::Timestamp;
 

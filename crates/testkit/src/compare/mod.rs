@@ -4,8 +4,8 @@ mod answers;
 mod views;
 
 use bursar_core::digest::Digest;
-use bursar_core::ledger::answer::{Accepted, Refused};
 use bursar_core::ledger::command::Command;
+use bursar_core::ledger::reply::{Accepted, Refused};
 use bursar_core::ledger::{Event, Ledger, invariant};
 use bursar_core::machine::{Machine, advance, execute};
 use bursar_core::time::Timestamp;

@@ -1,7 +1,7 @@
 //! Things as they are, as far as both can say.
 
 use bursar_core::ledger::command::Context;
-use bursar_core::ledger::hold::{Hold, HoldKind};
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::machine::Machine;

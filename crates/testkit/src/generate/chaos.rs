@@ -6,8 +6,8 @@ use bursar_core::ledger::command::{
     ClearedSettings, Command, Context, Envelope, GrantKind, IssueGrant, OnExpiry, PlaceHold,
     Policy, Refund, RefundOf, Restriction, Transfer, Usage,
 };
+use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::price::Rate;
 use bursar_core::time::Timestamp;
 
 use super::jobs;

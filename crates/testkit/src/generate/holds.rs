@@ -1,7 +1,7 @@
 //! Commands about holds.
 
 use bursar_core::ledger::command::{Cause, Command, Context, OnExpiry, PlaceHold, Usage};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
 

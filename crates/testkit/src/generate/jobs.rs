@@ -3,11 +3,11 @@
 use bursar_core::cell::command::GroupSpec;
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use bursar_core::cell::ids::{AttemptId, ClassRank, JobId};
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
+use bursar_core::ledger::accounts::quota::Quota;
 use bursar_core::ledger::command::{Command, SubmitJob, UsageOf};
 use bursar_core::ledger::id::{CellNo, Name};
-use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve};
-use bursar_core::ledger::quota::Quota;
+use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::message::{ProposedMember, ToLedger};
 use bursar_core::time::Timestamp;
 

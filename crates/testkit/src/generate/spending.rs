@@ -1,7 +1,7 @@
 //! Charges, refunds and collections.
 
 use bursar_core::ledger::command::{Charge, Command, Refund, RefundOf};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
 

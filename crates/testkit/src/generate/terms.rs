@@ -3,8 +3,8 @@
 use bursar_core::ledger::command::{
     BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Command, Context, Restriction,
 };
+use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::price::Rate;
 
 use super::Generator;
 use super::amount::{credits, near};

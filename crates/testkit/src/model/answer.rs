@@ -1,6 +1,6 @@
 //! What the model answers: everything by name, nothing by number.
 
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Refusal, Resource};
 

@@ -1,7 +1,7 @@
 //! Budgets, added up from everything that was ever drawn.
 
 use bursar_core::ledger::command::{BudgetMode, BudgetTerms, BudgetUnit};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Blocker, Refusal, Resource};
 use bursar_core::time::Timestamp;

@@ -1,7 +1,7 @@
 //! Captures: cumulative usage becomes spent credits.
 
 use bursar_core::ledger::command::Usage;
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Conflict, Refusal, Resource};
 

@@ -1,7 +1,7 @@
 //! Charges and refunds.
 
 use bursar_core::ledger::command::{Charge, OnExpiry, Refund, RefundOf};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::refusal::{Conflict, Refusal, Resource};
 use bursar_core::time::Timestamp;
 

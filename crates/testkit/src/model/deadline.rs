@@ -1,7 +1,7 @@
 //! What happens by itself, found by looking at everything.
 
 use bursar_core::ledger::command::{Cause, OnExpiry};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::time::Timestamp;
 
 use super::Model;

@@ -2,7 +2,7 @@
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{Cause, PlaceHold, Usage};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::{Conflict, Refusal, Resource};
 use bursar_core::time::Timestamp;

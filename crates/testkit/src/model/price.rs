@@ -1,6 +1,6 @@
 //! What GPU time costs, by long multiplication and division.
 
-use bursar_core::ledger::price::Rate;
+use bursar_core::ledger::credits::price::Rate;
 
 use super::state::Micros;
 

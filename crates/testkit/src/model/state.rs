@@ -3,9 +3,9 @@
 use bursar_core::ledger::command::{
     AccountKind, BudgetTerms, Context, GrantKind, OnExpiry, Restriction,
 };
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::credits::price::Rate;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::price::Rate;
 use bursar_core::ledger::refusal::Resource;
 
 use super::answer::Reply;

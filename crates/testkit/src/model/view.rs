@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bursar_core::ledger::command::{BudgetUnit, Context, GrantKind};
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Resource;
 

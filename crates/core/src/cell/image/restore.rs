@@ -4,21 +4,21 @@ use super::{
     AccountImage, ClassImage, GroupImage, Image, ImageError, NamesImage, NodeImage,
     ReservationImage,
 };
-use crate::cell::account::{Accounts, ROOT};
-use crate::cell::attempt::MemberPhase;
-use crate::cell::bits::Bits;
-use crate::cell::demand::Demand;
 use crate::cell::ids::{MaintenanceId, RequestId};
-use crate::cell::intern::{InternedId, Interner};
-use crate::cell::inventory::Claim;
-use crate::cell::job::{Job, Phase, Waiting};
-use crate::cell::maintenance::Window;
-use crate::cell::node::{MAX_GPUS, NodeId};
-use crate::cell::owner::NodeKey;
-use crate::cell::reservation::Reservation;
-use crate::cell::share::Decay;
+use crate::cell::index::bitset::Bits;
+use crate::cell::index::interner::{InternedId, Interner};
+use crate::cell::jobs::attempt::MemberPhase;
+use crate::cell::jobs::job::{Job, Phase, Waiting};
+use crate::cell::nodes::inventory::Claim;
+use crate::cell::nodes::maintenance::Window;
+use crate::cell::nodes::node::{MAX_GPUS, NodeId};
+use crate::cell::nodes::owner::NodeKey;
+use crate::cell::nodes::used_names::UsedNames;
+use crate::cell::schedule::demand::Demand;
+use crate::cell::schedule::reservation::Reservation;
+use crate::cell::share::accounts::{Accounts, ROOT};
+use crate::cell::share::decay::Decay;
 use crate::cell::state::{Cell, ClassQueue};
-use crate::cell::used_names::UsedNames;
 
 fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError> {
     if holds { Ok(()) } else { Err(ImageError(what())) }
@@ -113,7 +113,8 @@ impl Cell {
 
     /// Whether shapes and requests name only what is in the tables.
     fn check_tables(&self) -> Result<(), ImageError> {
-        let known = |model: &crate::cell::shape::ModelId| model.index() < self.models.len();
+        let known =
+            |model: &crate::cell::schedule::shape::ModelId| model.index() < self.models.len();
         let shapes = self.shapes.values().iter().all(|shape| {
             shape.models.iter().all(known)
                 && shape.labels.iter().all(|label| label.index() < self.labels.len())

@@ -1,9 +1,9 @@
 //! What the directory decides, and what bounds it.
 
-use super::super::key_ring::{MAX_ENDED_KEYS, MAX_TENANT_KEYS};
-use super::super::state::{Role, Secret};
 use super::*;
 use crate::credits::Credits;
+use crate::directory::key_ring::{MAX_ENDED_KEYS, MAX_TENANT_KEYS};
+use crate::directory::state::{Role, Secret};
 use crate::machine::{advance, execute};
 
 fn at(millis: i64) -> Timestamp {

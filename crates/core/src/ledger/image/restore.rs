@@ -4,17 +4,17 @@ use fefo::{Line, Part, Span};
 use smallvec::SmallVec;
 
 use super::{AccountImage, AnswerImage, BucketImage, GrantImage, Image, ImageError};
-use crate::ledger::account::{Account, AccountRare};
-use crate::ledger::answers::{Entry, KeptAnswer};
-use crate::ledger::bucket::Bucket;
+use crate::ledger::accounts::account::{Account, AccountRare};
+use crate::ledger::credits::bucket::Bucket;
+use crate::ledger::credits::grant::{Grant, PendingTerms};
+use crate::ledger::credits::spend_order::{BucketOrder, Front};
 use crate::ledger::event::{NamedMovement, Pieces};
-use crate::ledger::grant::{Grant, PendingTerms};
-use crate::ledger::hold::{Hold, HoldKind, HoldState};
+use crate::ledger::holds::hold::{Hold, HoldKind, HoldState};
 use crate::ledger::id::{AccountNo, BucketNo, GrantNo, HoldNo, JobNo, Name};
-use crate::ledger::job::Job;
+use crate::ledger::index::idempotency::{Entry, KeptAnswer};
+use crate::ledger::index::slab::Slab;
+use crate::ledger::jobs::Job;
 use crate::ledger::refusal::Resource;
-use crate::ledger::slab::Slab;
-use crate::ledger::spend_order::{BucketOrder, Front};
 use crate::ledger::state::{Ledger, Movement};
 use crate::time::Timestamp;
 

@@ -5,8 +5,8 @@ use bursar_core::cell::command::{Answer, NodeOffer, Request};
 use bursar_core::cell::config::CellConfig;
 use bursar_core::cell::event::{Event, MemberEnd, Placement};
 use bursar_core::cell::ids::{AccountId, MaintenanceId, RequestId};
-use bursar_core::cell::node::{GpuSet, NodeId};
-use bursar_core::cell::shape::ModelId;
+use bursar_core::cell::nodes::node::{GpuSet, NodeId};
+use bursar_core::cell::schedule::shape::ModelId;
 
 use crate::record::ledger::wire::{
     FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,

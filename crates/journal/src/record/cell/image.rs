@@ -1,14 +1,14 @@
 //! The stored form of a whole cell, for snapshots.
 
 use bursar_core::cell::config::CellConfig;
-use bursar_core::cell::demand::{DemandImage, KindImage, MixImage};
 use bursar_core::cell::ids::GroupId;
 use bursar_core::cell::image::{
     AccountImage, Aside, ClassImage, DoneRequest, GroupImage, Image, ModelSlot, NamesImage,
     NodeImage, Quota, Request, ReservationImage, Timer, Window,
 };
-use bursar_core::cell::node::RackId;
-use bursar_core::cell::shape::{LabelId, ModelId, Shape, ShapeId};
+use bursar_core::cell::nodes::node::RackId;
+use bursar_core::cell::schedule::demand::{DemandImage, KindImage, MixImage};
+use bursar_core::cell::schedule::shape::{LabelId, ModelId, Shape, ShapeId};
 use smallvec::SmallVec;
 
 use super::event::stored_number;

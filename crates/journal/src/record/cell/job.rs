@@ -4,7 +4,7 @@ use bursar_core::cell::image::{
     Attempt, EndedAttempt, Funded, Held, Job, Member, MemberPhase, Occupancy, Phase, Stop, Timer,
     Waiting,
 };
-use bursar_core::cell::node::GpuSet;
+use bursar_core::cell::nodes::node::GpuSet;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 

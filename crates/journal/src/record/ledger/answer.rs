@@ -1,9 +1,9 @@
 //! The stored form of answers: what was replied or why it was refused.
 
-use bursar_core::ledger::answer::{AccountReply, Answer, BudgetReply, HoldReply, Reply};
 use bursar_core::ledger::command::AccountSettings;
-use bursar_core::ledger::hold::HoldState;
+use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
+use bursar_core::ledger::reply::{AccountReply, Answer, BudgetReply, HoldReply, Reply};
 
 use super::wire::{
     FormatError, Reader, Stored, Writer, read_fields, stored_choice, stored_enum, stored_struct,

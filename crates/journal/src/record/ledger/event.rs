@@ -2,11 +2,11 @@
 //! keeps its number.
 
 use bursar_core::credits::Credits;
-use bursar_core::ledger::aside::Aside;
 use bursar_core::ledger::command::{ClearedSettings, Context, OnExpiry};
 use bursar_core::ledger::event::{
     AttemptConfirmed, Charged, Event, GrantIssued, GrantOrigin, HoldPlaced, NamedMovement, Pieces,
 };
+use bursar_core::ledger::index::aside::Aside;
 use smallvec::SmallVec;
 
 use super::wire::{stored_enum, stored_struct};

@@ -1,8 +1,8 @@
 //! The stored form of whole holds: archived ones, and those of a snapshot.
 
-use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::command::{Cause, Context, OnExpiry};
-use bursar_core::ledger::hold::{ChargeTerms, Hold, HoldKind, HoldRare, Slice};
+use bursar_core::ledger::holds::archive::ArchivedHold;
+use bursar_core::ledger::holds::hold::{ChargeTerms, Hold, HoldKind, HoldRare, Slice};
 use bursar_core::ledger::id::BucketNo;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;

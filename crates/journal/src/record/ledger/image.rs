@@ -1,9 +1,9 @@
 //! The stored form of a whole ledger, for snapshots.
 
-use bursar_core::ledger::budget::Budget;
+use bursar_core::ledger::accounts::budget::Budget;
 use bursar_core::ledger::command::AccountSettings;
+use bursar_core::ledger::credits::grant::GrantRare;
 use bursar_core::ledger::event::GrantOrigin;
-use bursar_core::ledger::grant::GrantRare;
 use bursar_core::ledger::image::{
     AccountImage, AnswerImage, BucketImage, GrantImage, Image, QuotaImage, TermsImage,
 };

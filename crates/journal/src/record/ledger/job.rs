@@ -2,16 +2,16 @@
 
 use bursar_core::cell::command::GroupSpec;
 use bursar_core::cell::ids::ClassRank;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
+use bursar_core::ledger::accounts::quota::Quota;
+use bursar_core::ledger::accounts::region::CellBook;
 use bursar_core::ledger::id::{CellNo, JobNo, Name};
-use bursar_core::ledger::job::table::Review;
-use bursar_core::ledger::job::{
+use bursar_core::ledger::jobs::table::Review;
+use bursar_core::ledger::jobs::{
     Attempt, AttemptEnd, EndReason, Job, JobOrder, JobState, JobTerms, Offer, OnExhausted, Reserve,
     Standing, WARN_AHEAD_MS,
 };
-use bursar_core::ledger::quota::Quota;
-use bursar_core::ledger::region::CellBook;
 use bursar_core::message::{Mark, ProposedMember};
 use smallvec::SmallVec;
 

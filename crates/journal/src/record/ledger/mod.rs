@@ -18,8 +18,8 @@ mod terms;
 mod value;
 pub(super) mod wire;
 
-use bursar_core::ledger::archive::ArchivedHold;
 use bursar_core::ledger::event::Event;
+use bursar_core::ledger::holds::archive::ArchivedHold;
 
 use super::body::{self, Body};
 pub use event::event_name;

@@ -4,7 +4,7 @@ use bursar_core::ledger::command::{
     AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Cause,
     ClearedSettings, Context, GrantKind, OnExpiry, Policy, Restriction,
 };
-use bursar_core::ledger::price::Rate;
+use bursar_core::ledger::credits::price::Rate;
 
 use super::wire::{stored_choice, stored_struct};
 

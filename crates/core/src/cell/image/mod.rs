@@ -1,0 +1,365 @@
+//! A whole cell as plain data, for snapshots: all that the digest covers, and nothing that can be
+//! derived from it. Counts, queues, claims and every index of nodes are built anew by
+//! [`Cell::from_image`].
+
+mod restore;
+
+use std::fmt;
+
+use compact_str::CompactString;
+
+use super::command::NodeOffer;
+use super::config::CellConfig;
+use super::ids::{AccountId, AttemptId, ClassRank, JobId, MaintenanceId, RequestId};
+pub use super::index::aside::Aside;
+pub use super::index::timers::Timer;
+pub use super::jobs::attempt::{Attempt, Member, MemberPhase};
+pub use super::jobs::funding::Funded;
+pub use super::jobs::idempotency::DoneRequest;
+pub use super::jobs::job::{EndedAttempt, Job, Occupancy, Phase, Request, Waiting};
+pub use super::jobs::stopping::Stop;
+pub use super::nodes::inventory::Held;
+pub use super::nodes::maintenance::Window;
+use super::nodes::node::{NodeId, RackId};
+pub use super::schedule::demand::{DemandImage, KindImage, MixImage};
+use super::schedule::shape::{LabelId, ModelId, Shape};
+use super::share::decay::ScaledUsage;
+pub use super::share::quota::Quota;
+use super::state::Cell;
+use crate::message::Mark;
+use crate::time::Timestamp;
+
+/// A whole cell as plain data. Lists without another order are in the order of their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// The latest instant at which anything happened.
+    pub now: Timestamp,
+    /// The settings.
+    pub config: CellConfig,
+    /// The last message received from each ledger shard.
+    pub marks: Vec<(u16, Mark)>,
+    /// The number of the last message to each ledger shard.
+    pub told: Vec<(u16, u64)>,
+    /// GPU models.
+    pub models: Vec<CompactString>,
+    /// Node labels.
+    pub labels: Vec<CompactString>,
+    /// Racks.
+    pub racks: Vec<CompactString>,
+    /// List prices.
+    pub prices: Vec<(ModelId, u64)>,
+    /// The classes that a class may take from.
+    pub preempts: Vec<(CompactString, Vec<CompactString>)>,
+    /// Shapes of jobs.
+    pub shapes: Vec<Shape>,
+    /// Requests of jobs.
+    pub requests: Vec<Request>,
+    /// What work is typical.
+    pub demand: DemandImage,
+    /// The half-life of usage and the instant from which its factor counts.
+    pub decay: (i64, Timestamp),
+    /// Accounts; the root is the first.
+    pub accounts: Vec<AccountImage>,
+    /// Requests under idempotency keys, the oldest first.
+    pub requests_done: Vec<DoneRequest>,
+    /// Accounts that nodes are or were kept to.
+    pub scopes: Vec<AccountId>,
+    /// The names that nodes of each tenant have used.
+    pub used_names: Vec<NamesImage>,
+    /// Nodes that are here.
+    pub nodes: Vec<NodeImage>,
+    /// The number that the next new node gets.
+    pub next_node: NodeId,
+    /// The most memory that a GPU of each model ever had here.
+    pub memory_of_models: Vec<u32>,
+    /// Concurrency groups.
+    pub groups: Vec<GroupImage>,
+    /// Jobs.
+    pub jobs: Vec<Job>,
+    /// Classes in which somebody waits or waited.
+    pub classes: Vec<ClassImage>,
+    /// Nodes that are kept for jobs.
+    pub reservations: Vec<ReservationImage>,
+    /// Nodes that have had more to offer since the last pass ended.
+    pub hot: Vec<NodeId>,
+    /// Reservations whose nodes may be free now.
+    pub ready: Vec<JobId>,
+    /// Requests blocked by a quota that something else would help as well.
+    pub mixed: Vec<(RequestId, AccountId)>,
+    /// Maintenance windows.
+    pub maintenance: Vec<(MaintenanceId, Window)>,
+    /// Everything that is due, in order.
+    pub timers: Vec<(Timestamp, Timer)>,
+    /// Whether nothing can be placed until something changes.
+    pub idle: bool,
+    /// When the next review is due, while one is.
+    pub review_at: Option<Timestamp>,
+    /// Attempts preempted since the last review began.
+    pub victims: u32,
+    /// What failed again and again and is skipped.
+    pub aside: Vec<Aside>,
+    /// The generation of the store.
+    pub generation: u32,
+}
+
+/// One account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountImage {
+    /// Its path; that of the root is empty.
+    pub path: CompactString,
+    /// Its fair-share weight.
+    pub weight: u32,
+    /// Whether nothing new may start below it.
+    pub frozen: bool,
+    /// Its quota.
+    pub quota: Quota,
+    /// Usage of all jobs below and of its own.
+    pub usage: ScaledUsage,
+    /// Usage of its own jobs alone.
+    pub own_usage: ScaledUsage,
+    /// Requests that its quota has no room for.
+    pub blocked: Vec<RequestId>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeImage {
+    /// Its number.
+    pub node: NodeId,
+    /// What it has.
+    pub offer: Box<NodeOffer>,
+    /// The number of this start of its agent.
+    pub incarnation: u32,
+    /// The last report.
+    pub seq: u64,
+    /// When its lease ends.
+    pub lease_until: Timestamp,
+    /// Whether its lease runs.
+    pub alive: bool,
+    /// Whether an operator drained it.
+    pub drained: bool,
+    /// What attempts hold there.
+    pub members: Vec<(AttemptId, Held)>,
+    /// After a restore: until when nothing is placed on it.
+    pub kept_until: Option<Timestamp>,
+}
+
+/// The names that nodes of a tenant have used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesImage {
+    /// The tenant.
+    pub owner: CompactString,
+    /// GPU models.
+    pub models: Vec<ModelId>,
+    /// Labels.
+    pub labels: Vec<LabelId>,
+    /// Racks.
+    pub racks: Vec<RackId>,
+}
+
+/// One concurrency group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupImage {
+    /// The tenant.
+    pub tenant: CompactString,
+    /// Its name.
+    pub name: CompactString,
+    /// How many of its jobs may have GPUs at once.
+    pub limit: u32,
+}
+
+/// What waits in one class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassImage {
+    /// The class.
+    pub class: ClassRank,
+    /// Requests that nothing free serves.
+    pub parked: Vec<RequestId>,
+    /// Requests that were parked and may be served now.
+    pub woken: Vec<RequestId>,
+    /// Placements since the last one by age.
+    pub since_aged: u32,
+    /// Models for which the best blocked job needs a reservation.
+    pub unreserved: Vec<ModelSlot>,
+    /// Whether its best blocked jobs are to be looked at for preemption.
+    pub review: bool,
+}
+
+/// What a reservation counts by.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ModelSlot {
+    /// It is for a job that takes any model.
+    Any,
+    /// The model that its job likes most.
+    Model(ModelId),
+}
+
+impl From<Option<ModelId>> for ModelSlot {
+    fn from(model: Option<ModelId>) -> ModelSlot {
+        model.map_or(ModelSlot::Any, ModelSlot::Model)
+    }
+}
+
+impl From<ModelSlot> for Option<ModelId> {
+    fn from(slot: ModelSlot) -> Option<ModelId> {
+        match slot {
+            ModelSlot::Any => None,
+            ModelSlot::Model(model) => Some(model),
+        }
+    }
+}
+
+/// Nodes that are kept for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationImage {
+    /// The job.
+    pub job: JobId,
+    /// Its class.
+    pub class: ClassRank,
+    /// The nodes.
+    pub nodes: Vec<NodeId>,
+    /// Since when.
+    pub made_at: Timestamp,
+    /// From when on.
+    pub start_at: Timestamp,
+    /// Until when at most.
+    pub expires_at: Timestamp,
+    /// What it counts by. `None`: it is a plan of preemption and counts by itself.
+    pub slot: Option<ModelSlot>,
+    /// Whether preemptible jobs may use the nodes meanwhile.
+    pub guests: bool,
+}
+
+/// Why an image is not that of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageError(pub String);
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+/// The members of a set of requests.
+pub(super) fn requests(bits: &super::index::bitset::Bits) -> Vec<RequestId> {
+    let number = |index| u32::try_from(index).expect("fewer than 2^32 requests");
+    bits.iter().map(|index| RequestId(number(index))).collect()
+}
+
+impl Cell {
+    /// The whole cell as plain data.
+    pub fn image(&self) -> Image {
+        Image {
+            now: self.now,
+            config: self.config.clone(),
+            marks: self.marks.iter().map(|(shard, mark)| (*shard, *mark)).collect(),
+            told: self.told.iter().map(|(shard, number)| (*shard, *number)).collect(),
+            models: self.models.values().to_vec(),
+            labels: self.labels.values().to_vec(),
+            racks: self.racks.values().to_vec(),
+            prices: self.prices.iter().map(|(model, price)| (*model, *price)).collect(),
+            preempts: self.preempts.clone().into_iter().collect(),
+            shapes: self.shapes.values().to_vec(),
+            requests: self.requests.values().to_vec(),
+            demand: self.demand.image(),
+            decay: (self.accounts.decay.half_life_ms(), self.accounts.decay.epoch()),
+            accounts: self.account_images(),
+            requests_done: self.requests_done.iter().cloned().collect(),
+            scopes: self.scopes.iter().copied().collect(),
+            used_names: self.names_images(),
+            nodes: self.node_images(),
+            next_node: self.inventory.next_id(),
+            memory_of_models: self.inventory.supply().memory_of_models(),
+            groups: self.group_images(),
+            jobs: self.jobs.values().cloned().collect(),
+            classes: self.class_images(),
+            reservations: self.reservation_images(),
+            hot: self.hot.iter().copied().collect(),
+            ready: self.ready.iter().copied().collect(),
+            mixed: self.mixed.iter().copied().collect(),
+            maintenance: self.maintenance.iter().map(|(id, w)| (*id, w.clone())).collect(),
+            timers: self.timers.iter().collect(),
+            idle: self.idle,
+            review_at: self.review_at,
+            victims: self.victims,
+            aside: self.aside.iter().copied().collect(),
+            generation: self.generation,
+        }
+    }
+
+    fn account_images(&self) -> Vec<AccountImage> {
+        let accounts = self.accounts.iter();
+        let accounts = accounts.map(|(_, account)| AccountImage {
+            path: account.path.clone(),
+            weight: account.weight,
+            frozen: account.frozen,
+            quota: account.quota.clone(),
+            usage: account.usage,
+            own_usage: account.own_usage,
+            blocked: requests(&account.blocked),
+        });
+        accounts.collect()
+    }
+
+    fn node_images(&self) -> Vec<NodeImage> {
+        let nodes = self.inventory.iter().map(|(node, record)| NodeImage {
+            node,
+            offer: record.offer.clone(),
+            incarnation: record.incarnation,
+            seq: record.seq,
+            lease_until: record.lease_until,
+            alive: record.alive,
+            drained: record.drained,
+            members: record.members.iter().map(|(id, held)| (*id, held.clone())).collect(),
+            kept_until: record.kept_until,
+        });
+        nodes.collect()
+    }
+
+    fn names_images(&self) -> Vec<NamesImage> {
+        let names = self.used_names.iter().map(|(owner, used)| NamesImage {
+            owner: owner.clone(),
+            models: used.models.iter().copied().collect(),
+            labels: used.labels.iter().copied().collect(),
+            racks: used.racks.iter().copied().collect(),
+        });
+        names.collect()
+    }
+
+    fn group_images(&self) -> Vec<GroupImage> {
+        let groups = self.groups.iter().map(|group| GroupImage {
+            tenant: group.tenant.clone(),
+            name: group.name.clone(),
+            limit: group.limit,
+        });
+        groups.collect()
+    }
+
+    fn reservation_images(&self) -> Vec<ReservationImage> {
+        let reservations = self.reservations.iter().map(|(job, kept)| ReservationImage {
+            job: *job,
+            class: kept.class,
+            nodes: kept.nodes.to_vec(),
+            made_at: kept.made_at,
+            start_at: kept.start_at,
+            expires_at: kept.expires_at,
+            slot: kept.slot.map(ModelSlot::from),
+            guests: kept.guests,
+        });
+        reservations.collect()
+    }
+
+    fn class_images(&self) -> Vec<ClassImage> {
+        let classes = self.classes.iter().map(|(class, queue)| ClassImage {
+            class: *class,
+            parked: requests(&queue.parked),
+            woken: requests(&queue.woken),
+            since_aged: queue.since_aged,
+            unreserved: queue.unreserved.iter().copied().map(ModelSlot::from).collect(),
+            review: queue.review,
+        });
+        classes.collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! Things that failed again and again and that the cell goes on without.
+//!
+//! A timer or a message that panics would stop everything behind it. After three failures the engine
+//! journals that it is set aside: it is skipped from then on, by replay too, and an alarm says so.
+
+use super::timers::Timer;
+use crate::cell::command::Origin;
+use crate::cell::event::Event;
+use crate::cell::messages::Receipt;
+use crate::cell::state::Cell;
+use crate::digest::Digester;
+use crate::time::Timestamp;
+
+/// Something that was set aside.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Aside {
+    /// A message of a ledger. Its number counts as taken.
+    Message {
+        /// The shard that sent it.
+        shard: u16,
+        /// Its number.
+        number: u64,
+    },
+    /// Something that was due.
+    Timer {
+        /// When.
+        at: Timestamp,
+        /// What.
+        timer: Timer,
+    },
+    /// A scheduling pass: nothing is placed until something changes.
+    Pass {
+        /// When.
+        at: Timestamp,
+    },
+}
+
+impl Aside {
+    /// What kind of thing it is.
+    pub fn kind(&self) -> &'static str {
+        let Aside::Timer { timer, .. } = self else {
+            return if matches!(self, Aside::Message { .. }) { "message" } else { "pass" };
+        };
+        match timer {
+            Timer::NodeLease(_) => "node_lease",
+            Timer::MaxRuntime(_) => "max_runtime",
+            Timer::FundsNeeded(_) => "funds_needed",
+            Timer::FundsEnd(_) => "funds_end",
+            Timer::Kill(_) => "kill",
+            Timer::KillTimeout(_) => "kill_timeout",
+            Timer::Release(_) => "release",
+            Timer::Reservation(_) => "reservation",
+            Timer::MaintenanceBegin(_) => "maintenance_begin",
+            Timer::MaintenanceEnd(_) => "maintenance_end",
+            Timer::Review => "review",
+            Timer::Requests => "requests",
+        }
+    }
+}
+
+impl Cell {
+    /// What was set aside so far.
+    pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {
+        self.aside.iter()
+    }
+
+    pub(crate) fn is_timer_aside(&self, at: Timestamp, timer: Timer) -> bool {
+        !self.aside.is_empty() && self.aside.contains(&Aside::Timer { at, timer })
+    }
+
+    /// Pushes that what is due first is set aside.
+    pub(crate) fn push_due_aside(
+        &self,
+        first: Option<(Timestamp, Timer)>,
+        events: &mut Vec<Event>,
+    ) {
+        let what = match first {
+            Some((at, timer)) => Aside::Timer { at, timer },
+            None => Aside::Pass { at: self.now },
+        };
+        events.push(Event::SetAside { what, digest: digest_of(&what) });
+    }
+
+    /// Pushes that a message of a ledger is taken and set aside.
+    pub(crate) fn push_message_aside(
+        &self,
+        origin: &Origin,
+        message: &impl std::fmt::Debug,
+        events: &mut Vec<Event>,
+    ) {
+        let Origin::Ledger { shard, number, .. } = *origin else { return };
+        if let Ok(Receipt::Taken) = self.decide_receipt(origin, events) {
+            let what = Aside::Message { shard, number };
+            events.push(Event::SetAside { what, digest: digest_of(message) });
+        }
+    }
+
+    pub(crate) fn apply_set_aside(&mut self, what: Aside) {
+        if let Aside::Pass { .. } = what {
+            self.idle = true;
+        }
+        self.aside.insert(what);
+    }
+}
+
+fn digest_of(form: &impl std::fmt::Debug) -> u128 {
+    let mut digester = Digester::new();
+    digester.bytes(format!("{form:?}").as_bytes());
+    let digest = digester.finish().0;
+    let (half, _) = digest.split_first_chunk::<16>().expect("a digest has 32 bytes");
+    u128::from_le_bytes(*half)
+}

@@ -1,0 +1,458 @@
+//! Attempts: one start of a job, from the proposal to the end.
+//!
+//! An attempt ends once, and its job with it or back in the queue. Its GPUs are free only when a
+//! node has said so, or the node's lease has ended: until then they are fenced.
+
+use smallvec::SmallVec;
+
+use super::funding::Funded;
+use super::job::{EndedAttempt, Job, Phase, WHEN_ANSWERED, Waiting, when_free};
+use super::stopping::Stop;
+use crate::cell::event::{AttemptOutcome, Event, JobOutcome, MemberEnd, Placement, StopReason};
+use crate::cell::ids::{AttemptId, JobId};
+use crate::cell::index::timers::Timer;
+use crate::cell::nodes::inventory::Held;
+use crate::cell::nodes::node::{GpuSet, NodeId};
+use crate::cell::schedule::shape::ModelId;
+use crate::cell::share::decay::usage_micros;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+/// One start of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub id: AttemptId,
+    pub model: Option<ModelId>,
+    /// Micro-credits per GPU-hour: the list price, and the pinned one once it is confirmed.
+    pub price: u64,
+    pub members: SmallVec<[Member; 1]>,
+    pub proposed_at: Timestamp,
+    pub confirmed: bool,
+    /// When it was first reported running.
+    pub running_since: Option<Timestamp>,
+    /// The running time that is paid for, and how much of it was paid for last.
+    pub funded: Option<Funded>,
+    pub stop: Option<Stop>,
+    /// Micro-credits charged to the fair share when it was placed.
+    pub entry_micros: u64,
+    /// Micro-credits of usage measured so far.
+    pub used_micros: u64,
+    /// Timers that run for it.
+    pub timers: SmallVec<[(Timestamp, Timer); 2]>,
+}
+
+/// An attempt on one of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub node: NodeId,
+    pub gpus: GpuSet,
+    /// GPU-milliseconds that count.
+    pub gpu_ms: u64,
+    /// What its process ended with, where that was reported.
+    pub exit_code: Option<i32>,
+    pub phase: MemberPhase,
+}
+
+/// What an attempt does on one of its nodes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemberPhase {
+    /// It was not reported yet.
+    Silent,
+    /// It was reported running.
+    Running { since: Timestamp },
+    /// It ended there, and its GPUs are free.
+    Ended(MemberEnd),
+}
+
+/// The report by which an attempt ended on a node. It is not applied yet.
+pub(crate) struct LastReport {
+    pub(crate) node: NodeId,
+    pub(crate) end: MemberEnd,
+    pub(crate) exit_code: Option<i32>,
+    /// GPU-milliseconds on the node that count, with this report.
+    pub(crate) gpu_ms: u64,
+}
+
+impl Attempt {
+    pub(crate) fn member(&self, node: NodeId) -> Option<&Member> {
+        self.members.iter().find(|member| member.node == node)
+    }
+
+    pub(crate) fn member_mut(&mut self, node: NodeId) -> &mut Member {
+        let member = self.members.iter_mut().find(|member| member.node == node);
+        member.expect("an event names only nodes of its attempt")
+    }
+
+    pub(crate) fn gpu_ms(&self) -> u64 {
+        self.members.iter().map(|member| member.gpu_ms).sum()
+    }
+
+    /// The same, as it will be when a node's part is `gpu_ms`.
+    pub(crate) fn gpu_ms_with(&self, node: NodeId, gpu_ms: u64) -> u64 {
+        let parts = self.members.iter();
+        parts.map(|member| if member.node == node { gpu_ms } else { member.gpu_ms }).sum()
+    }
+
+    /// What it ended with: of a gang the first failure, if there was one.
+    fn exit_code(&self, last: Option<&LastReport>) -> Option<i32> {
+        let codes = self.members.iter().filter_map(|member| match last {
+            Some(last) if last.node == member.node => last.exit_code,
+            _ => member.exit_code,
+        });
+        let codes: SmallVec<[i32; 1]> = codes.collect();
+        codes.iter().find(|code| **code != 0).or(codes.first()).copied()
+    }
+
+    /// Micro-credits that were charged when it was placed and are not used yet.
+    pub(crate) fn unused_micros(&self) -> u64 {
+        self.entry_micros.saturating_sub(self.used_micros)
+    }
+
+    /// Micro-credits per hour while it has GPUs, so far limited that a million of them add up.
+    pub(crate) fn rate(&self, job: &Job) -> u64 {
+        let thousandths = job.spec.gpu.per_device();
+        usage_micros(self.price, thousandths, 3_600_000 * job.devices()).min(u64::MAX >> 20)
+    }
+}
+
+/// Deciding.
+impl Cell {
+    /// The running attempt that a message speaks of, unless it is over.
+    pub(crate) fn live(&self, id: AttemptId) -> Option<(&Job, &Attempt)> {
+        let job = self.jobs.get(&id.job)?;
+        let attempt = job.attempt().filter(|attempt| attempt.id == id)?;
+        Some((job, attempt))
+    }
+
+    /// Ends an attempt and decides what becomes of its job. `last` is the report that ends it, if
+    /// one does.
+    pub(crate) fn decide_end(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        outcome: AttemptOutcome,
+        last: Option<&LastReport>,
+        events: &mut Vec<Event>,
+    ) {
+        let attempt = job.attempt().expect("only attempts that are not over are ended");
+        let fate = self.fate(now, job, outcome);
+        // Before the ledger has answered a proposal there is no other: it counts on at most one
+        // being under way when it gives out numbers anew.
+        let fate = fate.map_err(|at| if attempt.confirmed { at } else { WHEN_ANSWERED });
+        let gpu_ms = last
+            .map_or_else(|| attempt.gpu_ms(), |last| attempt.gpu_ms_with(last.node, last.gpu_ms));
+        events.push(Event::AttemptEnded {
+            attempt: attempt.id,
+            outcome,
+            gpu_ms,
+            exit_code: attempt.exit_code(last),
+            requeued: fate.err(),
+        });
+        if let Ok(outcome) = fate {
+            events.push(Event::JobEnded { job: job.spec.job, outcome });
+        }
+    }
+
+    /// Whether a job waits for the ledger's answer to a proposal whose place is gone.
+    pub(crate) fn awaits_answer(&self, attempt: AttemptId) -> bool {
+        self.jobs.get(&attempt.job).is_some_and(|job| {
+            job.attempts == attempt.number && job.waiting() == Some(Waiting::Delayed(WHEN_ANSWERED))
+        })
+    }
+
+    /// How the job ends, or when it may be placed again.
+    fn fate(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        outcome: AttemptOutcome,
+    ) -> Result<JobOutcome, Timestamp> {
+        match outcome {
+            AttemptOutcome::Succeeded => Ok(JobOutcome::Succeeded),
+            AttemptOutcome::Failed => Ok(JobOutcome::Failed),
+            AttemptOutcome::Lost if self.is_lost_too_often(job) => Ok(JobOutcome::Lost),
+            AttemptOutcome::Lost => Err(now),
+            AttemptOutcome::Stopped(reason) => match reason {
+                StopReason::Cancelled => Ok(JobOutcome::Cancelled),
+                StopReason::MaxRuntime => Ok(JobOutcome::TimedOut),
+                StopReason::OutOfCredits => Ok(JobOutcome::OutOfCredits),
+                StopReason::Operator { .. } => Err(now.plus_millis(self.config.requeue_delay_ms)),
+                StopReason::Preempted { .. } | StopReason::Drained => Err(now),
+            },
+        }
+    }
+
+    /// Whether a job that loses its attempt now is not queued again. One that the ledger has not
+    /// confirmed was never started: losing its place is no loss of work.
+    fn is_lost_too_often(&self, job: &Job) -> bool {
+        let confirmed = job.attempt().is_some_and(|attempt| attempt.confirmed);
+        confirmed && job.requeues >= job.spec.max_requeues
+    }
+
+    /// What follows when an attempt has ended on one of its nodes.
+    pub(crate) fn decide_after_member(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        report: &LastReport,
+        events: &mut Vec<Event>,
+    ) {
+        let attempt = job.attempt().expect("only attempts that are not over have members");
+        let mut others = attempt.members.iter().filter(|member| member.node != report.node);
+        let last = others.all(|member| matches!(member.phase, MemberPhase::Ended(_)));
+        let outcome = match (attempt.stop, report.end) {
+            // A job that finished before the signal reached it has finished, unless its owner
+            // does not want it any more.
+            (Some(stop), MemberEnd::Succeeded) if stop.reason != StopReason::Cancelled => {
+                last.then_some(AttemptOutcome::Succeeded)
+            }
+            (Some(stop), _) => last.then_some(AttemptOutcome::Stopped(stop.reason)),
+            (None, MemberEnd::Succeeded) => last.then_some(AttemptOutcome::Succeeded),
+            (None, MemberEnd::Failed) => Some(AttemptOutcome::Failed),
+            (None, MemberEnd::Stopped) => Some(AttemptOutcome::Lost),
+        };
+        if let Some(outcome) = outcome {
+            self.decide_end(now, job, outcome, Some(report), events);
+        }
+    }
+}
+
+/// Applying.
+impl Cell {
+    pub(crate) fn apply_proposed(
+        &mut self,
+        at: Timestamp,
+        id: AttemptId,
+        model: Option<ModelId>,
+        placements: &[Placement],
+    ) {
+        self.stop_waiting(id.job);
+        let kept = self.remove_reservation(id.job);
+        let price = self.price(model);
+        let job = self.job(id.job);
+        let (account, request, thousandths) = (job.account, job.request, job.thousandths());
+        let occupancy = self.requests.get(request).occupancy.limit_ms(&self.config);
+        let until = at.plus_millis(occupancy.saturating_add(self.config.start_allowance_ms));
+        let entry_ms = job.spec.max_runtime_ms.map_or(self.config.entry_charge_ms, |longest| {
+            longest.min(self.config.entry_charge_ms)
+        });
+        let gpu_ms = entry_ms.max(0).unsigned_abs().saturating_mul(job.devices());
+        let entry_micros = usage_micros(price, job.spec.gpu.per_device(), gpu_ms);
+        let (class, preemptible, shape) = (job.class(), job.spec.preemptible, job.shape);
+        let mut members: SmallVec<[Member; 1]> = SmallVec::new();
+        for Placement { node, gpus } in placements {
+            let held = Held {
+                gpus: *gpus,
+                shape,
+                class,
+                preemptible,
+                fenced: false,
+                reported: false,
+                until,
+            };
+            self.inventory.take(&self.shapes, *node, id, held);
+            let phase = MemberPhase::Silent;
+            members.push(Member { node: *node, gpus: *gpus, gpu_ms: 0, exit_code: None, phase });
+        }
+        let attempt = Attempt {
+            id,
+            model,
+            price,
+            members,
+            proposed_at: at,
+            confirmed: false,
+            running_since: None,
+            funded: None,
+            stop: None,
+            entry_micros,
+            used_micros: 0,
+            timers: SmallVec::new(),
+        };
+        if preemptible {
+            *self.preemptible.entry(class).or_default() += 1;
+        }
+        self.accounts.rebase(at);
+        let entry = self.accounts.decay.scale(entry_micros, at);
+        self.accounts.charge(account, entry, 0);
+        self.accounts.add_rate(account, attempt.rate(self.job(id.job)));
+        self.accounts.for_path(account, |account| {
+            account.unused_micros += u128::from(entry_micros);
+            account.in_use.take(model, thousandths);
+            account.in_use.waiting_jobs -= 1;
+        });
+        let job = self.job_mut(id.job);
+        job.attempts = id.number;
+        job.failed_plans = 0;
+        job.phase = Phase::Active(Box::new(attempt));
+        if let Some(group) = job.group {
+            self.groups.get_mut(group).active += 1;
+        }
+        for node in kept {
+            self.wake_for(node);
+        }
+        self.park_again();
+        // Whoever has waited long and is placed, by age or by share, has had the turn of age.
+        let aged = self.is_aged(at, self.job(id.job));
+        let queue = self.class_mut(class);
+        queue.since_aged = if aged { 0 } else { queue.since_aged.saturating_add(1) };
+    }
+
+    pub(crate) fn apply_confirmed(&mut self, id: AttemptId, price: u64, funded_ms: Option<i64>) {
+        let account = self.job(id.job).account;
+        let before = self.rate_of(id.job);
+        let attempt = self.attempt_mut(id.job);
+        attempt.confirmed = true;
+        attempt.price = price;
+        attempt.funded = funded_ms.map(|total_ms| Funded { total_ms, last_ms: total_ms });
+        let after = self.rate_of(id.job);
+        self.accounts.remove_rate(account, before);
+        self.accounts.add_rate(account, after);
+    }
+
+    fn rate_of(&self, id: JobId) -> u64 {
+        let job = self.job(id);
+        job.attempt().map_or(0, |attempt| attempt.rate(job))
+    }
+
+    pub(crate) fn attempt_mut(&mut self, id: JobId) -> &mut Attempt {
+        match &mut self.job_mut(id).phase {
+            Phase::Active(attempt) => attempt,
+            Phase::Waiting(_) => panic!("an event names only attempts that are not over"),
+        }
+    }
+
+    /// Starts a timer that ends with the attempt.
+    pub(crate) fn set_attempt_timer(&mut self, at: Timestamp, timer: Timer, id: JobId) {
+        self.timers.set(at, timer);
+        self.attempt_mut(id).timers.push((at, timer));
+    }
+
+    /// Stops a timer of an attempt, if it runs.
+    pub(crate) fn clear_attempt_timer(&mut self, timer: Timer, id: JobId) {
+        let mut cleared: SmallVec<[Timestamp; 1]> = SmallVec::new();
+        self.attempt_mut(id).timers.retain(|(at, running)| {
+            let clear = *running == timer;
+            if clear {
+                cleared.push(*at);
+            }
+            !clear
+        });
+        for at in cleared {
+            self.timers.clear(at, timer);
+        }
+    }
+
+    pub(crate) fn apply_member_ended(
+        &mut self,
+        id: AttemptId,
+        node: NodeId,
+        end: MemberEnd,
+        exit_code: Option<i32>,
+    ) {
+        let member = self.attempt_mut(id.job).member_mut(node);
+        member.phase = MemberPhase::Ended(end);
+        member.exit_code = exit_code;
+        self.inventory.give(&self.shapes, node, id);
+        self.wake_for(node);
+    }
+
+    pub(crate) fn apply_ended(&mut self, at: Timestamp, end: EndedAttempt) {
+        let (id, outcome, requeued) = (end.attempt, end.outcome, end.requeued);
+        let rate = self.rate_of(id.job);
+        let job = self.job_mut(id.job);
+        let (account, thousandths, group) = (job.account, job.thousandths(), job.group);
+        let moving = Phase::Waiting(Waiting::Moving);
+        let Phase::Active(attempt) = std::mem::replace(&mut job.phase, moving) else {
+            panic!("an attempt ends once");
+        };
+        job.requeues += u32::from(outcome == AttemptOutcome::Lost && attempt.confirmed);
+        // An attempt that no node has reported yet ends without an order to stop.
+        if let AttemptOutcome::Stopped(reason) = outcome
+            && attempt.stop.is_none()
+        {
+            self.note_preempted(id.job, reason);
+        }
+        let job = self.job(id.job);
+        let (class, preemptible) = (job.class(), job.spec.preemptible);
+        if preemptible && let Some(count) = self.preemptible.get_mut(&class) {
+            *count -= 1;
+        }
+        for (at, timer) in &attempt.timers {
+            self.timers.clear(*at, *timer);
+        }
+        if attempt.used_micros < attempt.entry_micros {
+            self.accounts.rebase(at);
+            let decay = &self.accounts.decay;
+            let entry = decay.scale(attempt.entry_micros, attempt.proposed_at);
+            let used = decay.scale(attempt.used_micros, at);
+            self.accounts.charge(account, used, entry);
+        }
+        self.accounts.remove_rate(account, rate);
+        let unused = u128::from(attempt.unused_micros());
+        self.accounts.for_path(account, |account| {
+            account.unused_micros -= unused;
+            account.in_use.give(attempt.model, thousandths);
+            account.in_use.waiting_jobs += 1;
+        });
+        for member in &attempt.members {
+            let ended = matches!(member.phase, MemberPhase::Ended(_));
+            if !ended {
+                self.settle_gpus(id, member.node, attempt.confirmed);
+            }
+        }
+        if requeued.is_some() && self.fences.contains_key(&id.job) {
+            self.job_mut(id.job).untold = Some(Box::new(end));
+        }
+        if let Some(group) = group {
+            self.groups.get_mut(group).active -= 1;
+            self.release_group(id.job);
+        }
+        self.unblock(account);
+        match requeued {
+            Some(release_at) if release_at > at => {
+                if release_at != WHEN_ANSWERED {
+                    self.timers.set(release_at, Timer::Release(id.job));
+                }
+                self.job_mut(id.job).phase = Phase::Waiting(Waiting::Delayed(release_at));
+            }
+            Some(_) => self.compete(id.job),
+            None => {}
+        }
+    }
+
+    /// What an attempt that is over still has on a node: free if no order to start was ever given
+    /// or the node is gone, fenced otherwise.
+    fn settle_gpus(&mut self, id: AttemptId, node: NodeId, ordered: bool) {
+        if ordered && self.inventory.node(node).alive {
+            let until = self.inventory.node(node).lease_until;
+            self.inventory.change(node, |record| {
+                let held = record.members.get_mut(&id).expect("not given back yet");
+                held.fenced = true;
+                held.until = until;
+            });
+            *self.fences.entry(id.job).or_default() += 1;
+        } else {
+            self.inventory.give(&self.shapes, node, id);
+            self.wake_for(node);
+        }
+    }
+
+    pub(crate) fn apply_fence_lifted(&mut self, id: AttemptId, node: NodeId) {
+        self.inventory.give(&self.shapes, node, id);
+        if let Some(fences) = self.fences.get_mut(&id.job) {
+            *fences -= 1;
+            if *fences == 0 {
+                self.fences.remove(&id.job);
+                if let Some(job) = self.jobs.get_mut(&id.job) {
+                    job.untold = None;
+                }
+            }
+        }
+        let waits = self.jobs.get(&id.job).and_then(Job::waiting);
+        if waits == Some(Waiting::Delayed(when_free())) {
+            // Only if this was the last one.
+            self.compete(id.job);
+        }
+        self.wake_for(node);
+    }
+}

@@ -1,0 +1,121 @@
+//! What the nodes are told to do.
+
+use compact_str::CompactString;
+
+use super::attempt::Attempt;
+use super::job::Job;
+use crate::cell::command::{Heartbeat, Refusal};
+use crate::cell::event::StopReason;
+use crate::cell::ids::AttemptId;
+use crate::cell::nodes::inventory::{Held, NodeRecord};
+use crate::cell::nodes::node::NodeId;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+/// What a node must do. Repeated with every answer until the reports show that it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The attempt, and with it the job.
+    pub attempt: AttemptId,
+    /// What to do.
+    pub kind: OrderKind,
+}
+
+/// What to do with an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OrderKind {
+    /// Start it.
+    Start(Box<StartOrder>),
+    /// Ask it to stop.
+    Stop {
+        /// When it will be killed.
+        kill_at: Timestamp,
+        /// Why it has to stop.
+        reason: StopReason,
+    },
+    /// Kill it. An attempt that the agent never started is reported as stopped.
+    Kill {
+        /// Why it had to stop, where that is still known.
+        reason: Option<StopReason>,
+    },
+    /// Stop reporting it, and end it if it still runs.
+    Forget,
+}
+
+/// Everything that an agent must know to start an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartOrder {
+    /// Device indexes on the node, one bit each.
+    pub gpus: u64,
+    /// The same devices by what tells them apart. Empty if the node did not say.
+    pub uuids: Vec<CompactString>,
+    /// The nodes that it runs on, in the order of their ranks.
+    pub nodes: Vec<CompactString>,
+    /// The place of this node among them.
+    pub rank: u16,
+    /// What the job runs, as the ledger admitted it.
+    pub payload: Box<str>,
+    /// How long it gets between the request to stop and the kill.
+    pub grace_ms: i64,
+}
+
+impl Cell {
+    /// What a node must do now, after what it reported.
+    ///
+    /// # Errors
+    /// If the node is gone, or its agent has started again since: an earlier start gets no orders.
+    pub fn orders(&self, heartbeat: &Heartbeat) -> Result<Vec<Order>, Refusal> {
+        let node = self.find_node(&heartbeat.node)?;
+        let record = self.inventory.node(node);
+        if heartbeat.incarnation != record.incarnation || record.is_unheard() {
+            return Err(Refusal::StaleIncarnation { current: record.incarnation });
+        }
+        let mut orders = Vec::new();
+        for (attempt, held) in &record.members {
+            let kind = match self.live(*attempt) {
+                None => held.fenced.then_some(OrderKind::Kill { reason: None }),
+                Some((job, live)) => self.order(node, held, job, live),
+            };
+            orders.extend(kind.map(|kind| Order { attempt: *attempt, kind }));
+        }
+        for report in &heartbeat.reports {
+            if !record.members.contains_key(&report.attempt) {
+                orders.push(Order { attempt: report.attempt, kind: OrderKind::Forget });
+            }
+        }
+        orders.sort_by_key(|order| order.attempt);
+        orders.dedup_by_key(|order| order.attempt);
+        Ok(orders)
+    }
+
+    /// What a node must do about an attempt that is not over.
+    fn order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> Option<OrderKind> {
+        if !live.confirmed {
+            return None;
+        }
+        match live.stop {
+            Some(stop) if stop.killed => Some(OrderKind::Kill { reason: Some(stop.reason) }),
+            Some(stop) => Some(OrderKind::Stop { kill_at: stop.kill_at, reason: stop.reason }),
+            None if held.reported => None,
+            None => Some(OrderKind::Start(Box::new(self.start_order(node, held, job, live)))),
+        }
+    }
+
+    fn start_order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> StartOrder {
+        let record = self.inventory.node(node);
+        let name = |record: &NodeRecord| record.offer.name.clone();
+        let nodes: Vec<CompactString> =
+            live.members.iter().map(|member| name(self.inventory.node(member.node))).collect();
+        let rank = live.members.iter().position(|member| member.node == node);
+        let rank = rank.expect("an attempt is held by the nodes that it runs on");
+        StartOrder {
+            gpus: held.gpus.bits(),
+            uuids: held.gpus.iter().filter_map(|at| record.offer.uuids.get(at).cloned()).collect(),
+            nodes,
+            // A gang has at most 4096 nodes.
+            rank: rank as u16,
+            payload: job.spec.payload.clone(),
+            grace_ms: job.spec.grace_ms,
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Reports of the agents: what they say of attempts, and what follows. A report counts only for
+//! attempts that have something on the node.
+
+use std::collections::BTreeSet;
+
+use super::attempt::{LastReport, MemberPhase};
+use super::job::Job;
+use crate::cell::command::{Heartbeat, Refusal, Report, ReportState};
+use crate::cell::event::{Event, MemberEnd};
+use crate::cell::ids::AttemptId;
+use crate::cell::nodes::inventory::NodeRecord;
+use crate::cell::nodes::node::NodeId;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+/// What a report says, read against the state before it: first everything that started, then all
+/// usage, then what is over.
+#[derive(Default)]
+struct Findings<'a> {
+    started: Vec<AttemptId>,
+    usage: Vec<(AttemptId, u64)>,
+    ended: Vec<Ended<'a>>,
+    lifted: Vec<AttemptId>,
+}
+
+/// An attempt that is over on the node.
+struct Ended<'a> {
+    job: &'a Job,
+    attempt: AttemptId,
+    report: LastReport,
+}
+
+impl Cell {
+    /// Takes a report in. What it causes is read off the events; the orders that follow are asked
+    /// for with [`Cell::orders`] once they are applied.
+    pub(crate) fn decide_heartbeat(
+        &self,
+        now: Timestamp,
+        heartbeat: &Heartbeat,
+        events: &mut Vec<Event>,
+    ) -> Result<Timestamp, Refusal> {
+        let node = self.find_node(&heartbeat.node)?;
+        let record = self.inventory.node(node);
+        if heartbeat.incarnation != record.incarnation || record.is_unheard() {
+            return Err(Refusal::StaleIncarnation { current: record.incarnation });
+        }
+        if heartbeat.seq <= record.seq {
+            return Ok(record.lease_until);
+        }
+        if !record.alive {
+            // It was given up. Meanwhile another may have come under a new name with its GPUs.
+            self.check_gpus_free(&record.offer, Some(node))?;
+        }
+        let lease_until = now.plus_millis(self.config.node_lease_ms);
+        let mut findings = Findings::default();
+        let mut listed = BTreeSet::new();
+        for report in &heartbeat.reports {
+            // Of two reports on one attempt the first counts.
+            if listed.insert(report.attempt) {
+                self.read_report(now, node, report, &mut findings);
+            }
+        }
+        for attempt in record.members.keys().filter(|attempt| !listed.contains(attempt)) {
+            self.read_absence(node, record, *attempt, &mut findings);
+        }
+        events.push(Event::NodeReported { node, seq: heartbeat.seq, lease_until });
+        if record.kept_until.is_some_and(|until| until <= now) {
+            events.push(Event::NodeCleared { node });
+        }
+        self.decide_findings(now, node, findings, events);
+        Ok(lease_until)
+    }
+
+    fn decide_findings(
+        &self,
+        now: Timestamp,
+        node: NodeId,
+        findings: Findings<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        let Findings { started, usage, ended, lifted } = findings;
+        events.extend(started.into_iter().map(|attempt| Event::MemberStarted { attempt, node }));
+        if !usage.is_empty() {
+            events.push(Event::UsageMetered { node, usage });
+        }
+        for Ended { job, attempt, report } in ended {
+            let (end, exit_code) = (report.end, report.exit_code);
+            events.push(Event::MemberEnded { attempt, node, end, exit_code });
+            self.decide_after_member(now, job, &report, events);
+        }
+        events.extend(lifted.into_iter().map(|attempt| Event::FenceLifted { attempt, node }));
+    }
+
+    fn read_report<'a>(
+        &'a self,
+        now: Timestamp,
+        node: NodeId,
+        report: &Report,
+        findings: &mut Findings<'a>,
+    ) {
+        let attempt = report.attempt;
+        let end = match report.state {
+            ReportState::Running => None,
+            ReportState::Succeeded => Some(MemberEnd::Succeeded),
+            ReportState::Failed => Some(MemberEnd::Failed),
+            ReportState::Stopped => Some(MemberEnd::Stopped),
+        };
+        let Some((job, live)) = self.live(attempt).filter(|(_, live)| live.confirmed) else {
+            let fenced = self.inventory.node(node).members.get(&attempt);
+            if fenced.is_some_and(|held| held.fenced) && end.is_some() {
+                findings.lifted.push(attempt);
+            }
+            return;
+        };
+        let Some(member) = live.member(node) else { return };
+        let since = match member.phase {
+            MemberPhase::Ended(_) => return,
+            MemberPhase::Running { since } => Some(since),
+            // One that was stopped before it was seen running has not run.
+            MemberPhase::Silent if end == Some(MemberEnd::Stopped) => None,
+            // One that ended before it was seen running has run for no time that was observed.
+            MemberPhase::Silent => {
+                findings.started.push(attempt);
+                Some(now)
+            }
+        };
+        let limit = since.map_or(0, |since| self.meter_limit(now, job, since));
+        let gpu_ms = report.gpu_ms_total.min(limit).max(member.gpu_ms);
+        if gpu_ms > member.gpu_ms {
+            findings.usage.push((attempt, gpu_ms));
+        }
+        if let Some(end) = end {
+            let report = LastReport { node, end, exit_code: report.exit_code, gpu_ms };
+            findings.ended.push(Ended { job, attempt, report });
+        }
+    }
+
+    /// An attempt that has something on the node and is not in the report: gone, if this or an
+    /// earlier start of the agent had reported it; otherwise the order has not arrived yet.
+    fn read_absence<'a>(
+        &'a self,
+        node: NodeId,
+        record: &NodeRecord,
+        attempt: AttemptId,
+        findings: &mut Findings<'a>,
+    ) {
+        let Some((job, live)) = self.live(attempt) else {
+            // A fence of an attempt that ran is lifted by its absence; one that was never reported
+            // may still be starting, and stays until the agent answers the order to kill it.
+            let ran = record.members.get(&attempt).is_some_and(|held| held.fenced && held.reported);
+            if ran {
+                findings.lifted.push(attempt);
+            }
+            return;
+        };
+        if let Some(member) = live.member(node)
+            && matches!(member.phase, MemberPhase::Running { .. })
+        {
+            let (end, gpu_ms) = (MemberEnd::Stopped, member.gpu_ms);
+            let report = LastReport { node, end, exit_code: None, gpu_ms };
+            findings.ended.push(Ended { job, attempt, report });
+        }
+    }
+}

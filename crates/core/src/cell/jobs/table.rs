@@ -1,0 +1,55 @@
+//! All jobs of a cell.
+
+use std::ops::Index;
+
+use rustc_hash::FxHashMap;
+
+use super::job::Job;
+use crate::cell::ids::JobId;
+
+/// Jobs by their number. Every step of a pass asks for several, so one is found at once however
+/// many there are; whoever lists them gets them in the order of their numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Jobs(FxHashMap<JobId, Job>);
+
+impl Jobs {
+    pub(crate) fn get(&self, id: &JobId) -> Option<&Job> {
+        self.0.get(id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &JobId) -> Option<&mut Job> {
+        self.0.get_mut(id)
+    }
+
+    pub(crate) fn contains_key(&self, id: &JobId) -> bool {
+        self.0.contains_key(id)
+    }
+
+    pub(crate) fn insert(&mut self, id: JobId, job: Job) {
+        self.0.insert(id, job);
+    }
+
+    pub(crate) fn remove(&mut self, id: &JobId) -> Option<Job> {
+        self.0.remove(id)
+    }
+
+    /// All jobs in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {
+        let mut jobs: Vec<(JobId, &Job)> = self.0.iter().map(|(id, job)| (*id, job)).collect();
+        jobs.sort_unstable_by_key(|(id, _)| *id);
+        jobs.into_iter()
+    }
+
+    /// The same without their numbers.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Job> {
+        self.iter().map(|(_, job)| job)
+    }
+}
+
+impl Index<&JobId> for Jobs {
+    type Output = Job;
+
+    fn index(&self, id: &JobId) -> &Job {
+        &self.0[id]
+    }
+}

@@ -1,0 +1,266 @@
+//! The post between this cell and the ledgers: what was received, and what is told.
+//!
+//! A message from a ledger is a command; the mark that says how far a ledger's messages were taken
+//! moves in the same decision as the effect. What a ledger is told is read off the events of one
+//! decision, in one place, so that no message is forgotten and every number is given out once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::command::{Command, Origin, Refusal};
+use super::event::{Event, JobOutcome};
+use super::ids::{AttemptId, JobId};
+use super::jobs::attempt::MemberPhase;
+use super::nodes::node::NodeId;
+use super::nodes::owner::NodeKey;
+use super::state::Cell;
+use crate::message::{Mark, ProposedMember, ToCell, ToLedger};
+
+impl From<ToCell> for Command {
+    fn from(message: ToCell) -> Command {
+        match message {
+            ToCell::AccountPolicyChanged(policy) => Command::SetAccount(*policy),
+            ToCell::JobAdmitted(spec) => Command::AdmitJob(*spec),
+            ToCell::PlacementConfirmed { attempt, price, funded_ms } => {
+                Command::ConfirmPlacement { attempt, price, funded_ms }
+            }
+            ToCell::PlacementRefused { attempt, verdict } => {
+                Command::RefusePlacement { attempt, verdict }
+            }
+            ToCell::FundingChanged { attempt, funded_ms } => {
+                Command::SetFunding { attempt, funded_ms }
+            }
+            ToCell::FundsRefused { attempt } => Command::RefuseFunding { attempt },
+            ToCell::CancelRequested { job } => Command::CancelJob { job },
+            ToCell::JobWithdrawn { job } => Command::WithdrawJob { job },
+        }
+    }
+}
+
+/// Whether a command is to be decided.
+pub(crate) enum Receipt {
+    /// It is.
+    Taken,
+    /// It was, before.
+    Duplicate,
+}
+
+/// Messages in the order in which they are sent.
+#[derive(Default)]
+struct Letters {
+    started: Vec<(u16, ToLedger)>,
+    /// One message to each shard, whatever it says of how many attempts.
+    usage: BTreeMap<u16, Vec<(AttemptId, u64)>>,
+    rest: Vec<(u16, ToLedger)>,
+    /// Nodes that are gone and parts of attempts that are over, by events that are not applied yet.
+    gone: BTreeSet<NodeId>,
+    ended: BTreeSet<(AttemptId, NodeId)>,
+    /// Fences that are lifted by them.
+    lifted: BTreeMap<JobId, u32>,
+}
+
+impl Letters {
+    fn push(&mut self, job: JobId, message: ToLedger) {
+        self.rest.push((job.shard(), message));
+    }
+
+    /// Starts first, then usage, then what may be an end.
+    fn in_order(self) -> impl Iterator<Item = (u16, ToLedger)> {
+        let usage = self.usage.into_iter();
+        let usage = usage.map(|(shard, usage)| (shard, ToLedger::UsageMetered(usage)));
+        self.started.into_iter().chain(usage).chain(self.rest)
+    }
+}
+
+impl Cell {
+    /// The last message taken from a ledger shard.
+    pub fn mark(&self, shard: u16) -> Mark {
+        self.marks.get(&shard).copied().unwrap_or_default()
+    }
+
+    /// The number of the last message to a ledger shard.
+    pub fn last_told(&self, shard: u16) -> u64 {
+        self.told.get(&shard).copied().unwrap_or(0)
+    }
+
+    /// Notes the receipt of a message, also of one that will be refused: it must not come again.
+    pub(crate) fn decide_receipt(
+        &self,
+        origin: &Origin,
+        events: &mut Vec<Event>,
+    ) -> Result<Receipt, Refusal> {
+        let Origin::Ledger { shard, number, position } = *origin else {
+            return Ok(Receipt::Taken);
+        };
+        let expected = self.mark(shard).number + 1;
+        if number < expected {
+            return Ok(Receipt::Duplicate);
+        }
+        if number > expected {
+            return Err(Refusal::MessageGap { expected });
+        }
+        events.push(Event::MessageReceived { shard, number, position });
+        Ok(Receipt::Taken)
+    }
+
+    /// Adds what the ledgers are told of the events from `first` on, which are not applied yet.
+    pub(crate) fn tell_ledgers(&self, first: usize, events: &mut Vec<Event>) {
+        let mut letters = Letters::default();
+        for event in &events[first..] {
+            self.add_letter(event, &mut letters);
+        }
+        let mut numbers: BTreeMap<u16, u64> = BTreeMap::new();
+        events.extend(letters.in_order().map(|(shard, message)| {
+            let number = numbers.entry(shard).or_insert_with(|| self.last_told(shard));
+            *number += 1;
+            Event::LedgerTold { shard, number: *number, message: Box::new(message) }
+        }));
+    }
+
+    /// Whether parts of an attempt may still run when it has ended.
+    fn leaves_fences(&self, attempt: AttemptId, letters: &Letters) -> bool {
+        let (_, live) = self.live(attempt).expect("only live attempts end");
+        live.confirmed
+            && live.members.iter().any(|member| {
+                !matches!(member.phase, MemberPhase::Ended(_))
+                    && !letters.ended.contains(&(attempt, member.node))
+                    && !letters.gone.contains(&member.node)
+                    && self.inventory.node(member.node).alive
+            })
+    }
+
+    /// Tells the end of an attempt that was kept back.
+    fn tell_end(&self, job: JobId, letters: &mut Letters) {
+        let Some(end) = self.jobs.get(&job).and_then(|job| job.untold.as_deref()) else { return };
+        letters.push(
+            job,
+            ToLedger::AttemptEnded {
+                attempt: end.attempt,
+                outcome: end.outcome,
+                gpu_ms: end.gpu_ms,
+                exit_code: end.exit_code,
+                requeued: end.requeued,
+            },
+        );
+    }
+
+    fn add_letter(&self, event: &Event, letters: &mut Letters) {
+        match event {
+            Event::PlacementProposed { attempt, model, members } => {
+                let gpu_type = model.map(|model| self.models.get(model).clone());
+                let members = members.iter().map(|member| ProposedMember {
+                    node: NodeKey::of(&self.inventory.node(member.node).offer).full(),
+                    // A node has at most 64 devices.
+                    gpus: member.gpus.len() as u16,
+                });
+                let (attempt, members) = (*attempt, members.collect());
+                let message = ToLedger::PlacementProposed { attempt, gpu_type, members };
+                letters.push(attempt.job, message);
+            }
+            Event::MemberStarted { attempt, node: _ } => {
+                let live = self.live(*attempt);
+                if live.is_some_and(|(_, live)| live.running_since.is_none()) {
+                    let message = ToLedger::AttemptStarted { attempt: *attempt };
+                    letters.started.push((attempt.job.shard(), message));
+                }
+            }
+            Event::UsageMetered { node, usage } => {
+                for (attempt, gpu_ms) in usage {
+                    let (_, live) = self.live(*attempt).expect("only live attempts are metered");
+                    let total = live.gpu_ms_with(*node, *gpu_ms);
+                    let shard = letters.usage.entry(attempt.job.shard()).or_default();
+                    shard.push((*attempt, total));
+                }
+            }
+            Event::FundsNeeded { attempt } => {
+                letters.push(attempt.job, ToLedger::FundsNeeded { attempt: *attempt });
+            }
+            Event::StopOrdered { attempt, reason, kill_at: _ } => {
+                let (attempt, reason) = (*attempt, *reason);
+                letters.push(attempt.job, ToLedger::StopOrdered { attempt, reason });
+            }
+            Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued } => {
+                // Told of a job that is queued again, the ledger may have it started elsewhere.
+                if requeued.is_none() || !self.leaves_fences(*attempt, letters) {
+                    letters.push(
+                        attempt.job,
+                        ToLedger::AttemptEnded {
+                            attempt: *attempt,
+                            outcome: *outcome,
+                            gpu_ms: *gpu_ms,
+                            exit_code: *exit_code,
+                            requeued: *requeued,
+                        },
+                    );
+                }
+            }
+            Event::FenceLifted { attempt, node: _ } => {
+                let lifted = letters.lifted.entry(attempt.job).or_default();
+                *lifted += 1;
+                if self.fences.get(&attempt.job) == Some(lifted) {
+                    self.tell_end(attempt.job, letters);
+                }
+            }
+            Event::NodeLost { node } | Event::NodeRemoved { node } => {
+                letters.gone.insert(*node);
+            }
+            Event::MemberEnded { attempt, node, .. } => {
+                letters.ended.insert((*attempt, *node));
+            }
+            Event::JobEnded { job, outcome } => {
+                let fences = self.fences.get(job).copied().unwrap_or(0);
+                if fences > letters.lifted.get(job).copied().unwrap_or(0) {
+                    // It will not start again: there is nothing to wait for.
+                    self.tell_end(*job, letters);
+                }
+                if *outcome != JobOutcome::Withdrawn {
+                    letters.push(*job, ToLedger::JobEnded { job: *job, outcome: *outcome });
+                }
+            }
+            Event::MessageReceived { .. }
+            | Event::LedgerTold { .. }
+            | Event::Configured(_)
+            | Event::PriceSet { .. }
+            | Event::ClassSet { .. }
+            | Event::AccountSet(_)
+            | Event::NodeRegistered { .. }
+            | Event::NodeReported { .. }
+            | Event::NodeDrained { .. }
+            | Event::NodeResumed { .. }
+            | Event::MaintenancePlanned { .. }
+            | Event::MaintenanceBegan { .. }
+            | Event::MaintenanceEnded { .. }
+            | Event::JobQueued(_)
+            | Event::JobFunded { .. }
+            | Event::JobReleased { .. }
+            | Event::JobHeldByGroup { .. }
+            | Event::PlacementConfirmed { .. }
+            | Event::PlacementRefused { .. }
+            | Event::FundingSet { .. }
+            | Event::FundingEnded { .. }
+            | Event::CancelNoted { .. }
+            | Event::KillOrdered { .. }
+            | Event::RequestParked { .. }
+            | Event::RequestBlocked { .. }
+            | Event::ReservationMade { .. }
+            | Event::ReservationKept { .. }
+            | Event::ReservationsDone { .. }
+            | Event::ReservationDropped { .. }
+            | Event::ReviewBegan
+            | Event::ReviewPassed { .. }
+            | Event::PassEnded
+            | Event::RequestDone { .. }
+            | Event::AnswerKept { .. }
+            | Event::RequestsForgotten { .. }
+            | Event::SetAside { .. }
+            | Event::Rewound { .. }
+            | Event::NodeCleared { .. } => {}
+        }
+    }
+}
+
+impl Cell {
+    /// The shards that this cell has received something from or told something.
+    pub fn ledgers(&self) -> BTreeSet<u16> {
+        self.marks.keys().chain(self.told.keys()).copied().collect()
+    }
+}

@@ -1,0 +1,616 @@
+//! The nodes of a cell, and the index in which a place is found.
+//!
+//! Nodes whose free resources are alike are one *state*: they are scored once, whatever their
+//! number. The states live in slots; a slot's generation changes when it gets another state. What
+//! the index below remembers is a pure function of the states, so a cold index decides like a warm
+//! one.
+
+use std::cell::{Ref, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use compact_str::CompactString;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::maintenance::MAINTENANCE_CLASS;
+use super::node::{GpuSet, Node, NodeId, NodeState};
+use super::owner::{NodeKey, owner_of};
+use crate::cell::command::NodeOffer;
+use crate::cell::config::CellConfig;
+use crate::cell::ids::{AccountId, AttemptId, ClassRank, HardwareId, JobId};
+use crate::cell::index::interner::{InternedId, Interner};
+use crate::cell::jobs::job::{Occupancy, Request};
+use crate::cell::schedule::candidates::Candidates;
+use crate::cell::schedule::demand::DemandMix;
+use crate::cell::schedule::forecast::{Outlook, Profile};
+use crate::cell::schedule::shape::{LabelId, ModelId, Shape, ShapeId, Shapes};
+use crate::cell::schedule::supply::Supply;
+use crate::time::Timestamp;
+
+/// Everything of a node's spec but the rack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Hardware {
+    model: ModelId,
+    gpus: u16,
+    gpu_memory_mib: u32,
+    cpu_milli: u32,
+    memory_mib: u32,
+    labels: SmallVec<[LabelId; 4]>,
+    scope: Option<AccountId>,
+}
+
+impl Hardware {
+    fn of(node: &Node) -> Hardware {
+        let spec = node.spec();
+        Hardware {
+            model: spec.model,
+            gpus: spec.gpus,
+            gpu_memory_mib: spec.gpu_memory_mib,
+            cpu_milli: spec.cpu_milli,
+            memory_mib: spec.memory_mib,
+            labels: spec.labels.clone(),
+            scope: spec.scope,
+        }
+    }
+
+    /// Whether nodes of this kind will do for a shape, however full they are: as
+    /// [`Node::accepts`](super::node::Node::accepts).
+    fn accepts(&self, shape: &Shape) -> bool {
+        self.scope.is_none_or(|scope| shape.scopes.contains(&scope))
+            && shape.allows(self.model)
+            && self.gpu_memory_mib >= shape.gpu_memory_mib
+            && shape.labels.iter().all(|label| self.labels.binary_search(label).is_ok())
+    }
+}
+
+/// What is taken on a node by one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub gpus: GpuSet,
+    pub shape: ShapeId,
+    pub class: ClassRank,
+    /// Whether the attempt may be preempted for a higher class.
+    pub preemptible: bool,
+    /// Whether the attempt is over and its GPUs wait to be reported free.
+    pub fenced: bool,
+    /// Whether an agent has reported it running.
+    pub reported: bool,
+    /// When it will be gone at the latest, if all goes as announced.
+    pub until: Timestamp,
+}
+
+/// Nodes are kept for somebody from an instant on. Others may use them until then.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Claim {
+    pub(crate) from: Timestamp,
+    /// Jobs of higher classes need not respect it.
+    pub(crate) class: ClassRank,
+    /// The job that it is kept for. `None`: maintenance.
+    pub(crate) job: Option<JobId>,
+    /// Whether preemptible jobs may use the node meanwhile, as guests who leave when the whole
+    /// place of the job is ready.
+    pub(crate) guests: bool,
+    /// Whether a gang gathers its nodes and nobody knows when it will have them all.
+    pub(crate) gathers: bool,
+}
+
+impl Claim {
+    /// The claim of a maintenance window.
+    pub(crate) fn maintenance(from: Timestamp) -> Claim {
+        Claim { from, class: MAINTENANCE_CLASS, job: None, guests: false, gathers: false }
+    }
+
+    /// Whether a job may use the node in spite of this claim.
+    pub(crate) fn allows(&self, visit: &Visit) -> bool {
+        self.job == Some(visit.job)
+            || visit.class > self.class
+            || self.is_after(visit.until, visit.named)
+            || visit.as_guest && self.guests
+    }
+
+    /// Whether somebody who leaves at `until` is gone by then. Where a gang gathers its nodes, that
+    /// takes his word for it: a guess when it will have them is not compared with another guess, or
+    /// those who may not be told to leave would come in as fast as others go.
+    fn is_after(&self, until: Timestamp, named: bool) -> bool {
+        until <= self.from && (named || !self.gathers)
+    }
+}
+
+/// A job that asks for a place on a node.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Visit {
+    pub(crate) job: JobId,
+    pub(crate) class: ClassRank,
+    /// When it will be gone.
+    pub(crate) until: Timestamp,
+    /// Whether it said so itself.
+    pub(crate) named: bool,
+    /// Whether it would leave when the place is needed.
+    pub(crate) as_guest: bool,
+}
+
+/// A node and what the cell knows of it.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeRecord {
+    pub(crate) offer: Box<NodeOffer>,
+    pub(crate) node: Node,
+    pub(crate) hardware: HardwareId,
+    pub(crate) incarnation: u32,
+    pub(crate) seq: u64,
+    pub(crate) lease_until: Timestamp,
+    /// Whether its lease runs.
+    pub(crate) alive: bool,
+    /// Whether an operator drained it.
+    pub(crate) drained: bool,
+    /// Maintenance windows that are on.
+    pub(crate) windows: u32,
+    /// After a restore: until when an agent of the future that was lost may run something here.
+    pub(crate) kept_until: Option<Timestamp>,
+    pub(crate) members: BTreeMap<AttemptId, Held>,
+    /// In rising order.
+    pub(crate) claims: SmallVec<[Claim; 1]>,
+    /// Its place among the states, while it takes work.
+    slot: Option<u32>,
+}
+
+impl NodeRecord {
+    /// Whether it takes new work at all.
+    pub(crate) fn is_open(&self) -> bool {
+        self.alive && !self.drained && self.windows == 0 && self.kept_until.is_none()
+    }
+
+    /// Whether its claims allow a job.
+    pub(crate) fn allows(&self, visit: &Visit) -> bool {
+        self.claims.iter().all(|claim| claim.allows(visit))
+    }
+
+    /// Whether its claims allow any job of a class with a request that starts now.
+    pub(crate) fn allows_some(
+        &self,
+        class: ClassRank,
+        now: Timestamp,
+        request: &Request,
+        config: &CellConfig,
+    ) -> bool {
+        // The usual case is cheap.
+        self.claims.is_empty() || {
+            let length = request.occupancy.limit_ms(config);
+            let until = now.plus_millis(length.saturating_add(config.start_allowance_ms));
+            let named = request.occupancy != Occupancy::Unlimited;
+            self.claims.iter().all(|claim| {
+                class > claim.class || claim.is_after(until, named) || request.guest && claim.guests
+            })
+        }
+    }
+}
+
+/// What makes two nodes alike.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct StateKey {
+    hardware: HardwareId,
+    state: NodeState,
+    claims: SmallVec<[Claim; 1]>,
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    key: Option<StateKey>,
+    /// Changes whenever the slot gets another state; never zero while it has one.
+    pub(crate) generation: u64,
+    /// The lowest of its nodes, kept here because it is what is asked for.
+    pub(crate) first: Option<NodeId>,
+    pub(crate) nodes: BTreeSet<NodeId>,
+}
+
+impl State {
+    /// What is free on each of its nodes.
+    pub(crate) fn free(&self) -> Option<&NodeState> {
+        self.key.as_ref().map(|key| &key.state)
+    }
+}
+
+/// The nodes of a cell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inventory {
+    nodes: Vec<Option<NodeRecord>>,
+    by_key: BTreeMap<NodeKey, NodeId>,
+    /// Which nodes of an owner say that they have a GPU: one at a time, but for those that are lost.
+    by_uuid: BTreeSet<(Option<CompactString>, CompactString, NodeId)>,
+    hardware: Interner<Hardware, HardwareId>,
+    states: Vec<State>,
+    slots: FxHashMap<StateKey, u32>,
+    vacant: Vec<u32>,
+    generations: u64,
+    supply: Supply,
+    profile: RefCell<Profile>,
+    candidates: RefCell<Candidates>,
+}
+
+impl Inventory {
+    pub(crate) fn find(&self, node: &NodeKey) -> Option<NodeId> {
+        self.by_key.get(node).copied()
+    }
+
+    /// The nodes of this name, of every owner.
+    pub(crate) fn called(&self, name: &str) -> impl Iterator<Item = NodeId> {
+        let first = NodeKey::from(name);
+        let name = first.name.clone();
+        let named = self.by_key.range(first..).take_while(move |(key, _)| key.name == name);
+        named.map(|(_, id)| *id)
+    }
+
+    /// The nodes by name, those behind `after`.
+    pub(crate) fn by_name(&self, after: Option<&NodeKey>) -> impl Iterator<Item = NodeId> {
+        let first = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        self.by_key.range((first, Bound::Unbounded)).map(|(_, id)| *id)
+    }
+
+    /// The node of an owner that has a GPU: its lease runs, or something keeps the GPU there. Not
+    /// `except`.
+    pub(crate) fn holder(
+        &self,
+        owner: Option<&str>,
+        uuid: &CompactString,
+        except: Option<NodeId>,
+    ) -> Option<NodeId> {
+        let first = (owner.map(CompactString::from), uuid.clone(), NodeId(0));
+        let named = self.by_uuid.range(first.clone()..);
+        let named = named.take_while(|entry| (&entry.0, &entry.1) == (&first.0, &first.1));
+        let others = named.map(|(_, _, id)| *id).filter(|id| Some(*id) != except);
+        others.into_iter().find(|id| {
+            self.get(*id).is_some_and(|record| record.alive || !record.members.is_empty())
+        })
+    }
+
+    /// Lists the GPUs of a node, or strikes them off.
+    fn list_uuids(&mut self, id: NodeId, listed: bool) {
+        let Some(record) = self.nodes[id.index()].as_ref() else { return };
+        let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
+        for uuid in &record.offer.uuids {
+            let entry = (owner.clone(), uuid.clone(), id);
+            if listed {
+                self.by_uuid.insert(entry)
+            } else {
+                self.by_uuid.remove(&entry)
+            };
+        }
+    }
+
+    pub(crate) fn get(&self, id: NodeId) -> Option<&NodeRecord> {
+        self.nodes.get(id.index()).and_then(Option::as_ref)
+    }
+
+    /// A node that is known to be here.
+    pub(crate) fn node(&self, id: NodeId) -> &NodeRecord {
+        self.get(id).expect("an event names only nodes that are here")
+    }
+
+    /// Changes a node and its place among the states.
+    pub(crate) fn change(&mut self, id: NodeId, change: impl FnOnce(&mut NodeRecord)) {
+        let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
+        change(record);
+        self.replace(id);
+    }
+
+    /// Notes a report, which changes nothing that is free.
+    pub(crate) fn renew(&mut self, id: NodeId, seq: u64, lease_until: Timestamp) {
+        let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
+        record.seq = seq;
+        record.lease_until = lease_until;
+    }
+
+    /// Notes that an attempt was reported running, which changes nothing that is free.
+    pub(crate) fn mark_reported(&mut self, id: NodeId, attempt: AttemptId) {
+        let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
+        if let Some(held) = record.members.get_mut(&attempt) {
+            held.reported = true;
+        }
+    }
+
+    /// The number that the next new node gets.
+    pub(crate) fn next_id(&self) -> NodeId {
+        NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"))
+    }
+
+    /// All nodes in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &NodeRecord)> {
+        self.nodes.iter().enumerate().filter_map(|(index, record)| {
+            let id = NodeId(u32::try_from(index).expect("fewer than 2^32 nodes"));
+            record.as_ref().map(|record| (id, record))
+        })
+    }
+
+    /// How many slots there are, those without nodes too.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(crate) fn state(&self, slot: u32) -> &State {
+        &self.states[slot as usize]
+    }
+
+    /// Whether the nodes of a slot are of the kind that a shape asks for. They take work, or they
+    /// would have no slot.
+    pub(crate) fn slot_accepts(&self, slot: u32, shape: &Shape) -> bool {
+        let key = self.states[slot as usize].key.as_ref();
+        key.is_some_and(|key| self.hardware.get(key.hardware).accepts(shape))
+    }
+
+    /// What is free of each model on nodes that take work.
+    pub(crate) fn supply(&self) -> &Supply {
+        &self.supply
+    }
+
+    /// What will be free, by time and by preemption.
+    pub(crate) fn profile(&self) -> Ref<'_, Profile> {
+        // Once it is up to date it stays so while anybody reads.
+        if self.profile.borrow().is_stale() {
+            self.profile.borrow_mut().refresh(|id| self.outlook(id));
+        }
+        self.profile.borrow()
+    }
+
+    /// What a node will have free, with its model, if it takes work.
+    fn outlook(&self, id: NodeId) -> Option<(ModelId, Outlook)> {
+        let record = self.get(id).filter(|record| record.is_open())?;
+        Some((record.node.model(), Outlook::new(&record.node, &record.members)))
+    }
+
+    /// The index, brought up to date by whoever reads it.
+    pub(crate) fn candidates(&self) -> std::cell::RefMut<'_, Candidates> {
+        self.candidates.borrow_mut()
+    }
+
+    /// Adds a node, or gives a known one a new incarnation.
+    pub(crate) fn register(
+        &mut self,
+        id: NodeId,
+        offer: Box<NodeOffer>,
+        node: Node,
+        incarnation: u32,
+        lease_until: Timestamp,
+    ) {
+        let hardware = self.hardware.intern(Hardware::of(&node));
+        if id == self.next_id() {
+            self.nodes.push(None);
+        }
+        self.list_uuids(id, false);
+        // In journals of when names were unique over all owners a node may change its owner.
+        if let Some(record) = &self.nodes[id.index()] {
+            self.by_key.remove(&NodeKey::of(&record.offer));
+        }
+        self.by_key.insert(NodeKey::of(&offer), id);
+        match &self.nodes[id.index()] {
+            Some(record) => {
+                if record.members.is_empty() {
+                    self.leave_indexes(id);
+                    let record = self.nodes[id.index()].as_mut().expect("matched above");
+                    record.node = node;
+                } else {
+                    // What runs there stays: nothing but the scope may differ.
+                    let record = self.nodes[id.index()].as_mut().expect("matched above");
+                    record.node.set_scope(node.spec().scope);
+                }
+                let record = self.nodes[id.index()].as_mut().expect("matched above");
+                record.hardware = hardware;
+                record.offer = offer;
+                record.incarnation = incarnation;
+                record.seq = 0;
+                record.lease_until = lease_until;
+                record.alive = true;
+            }
+            None => {
+                self.nodes[id.index()] = Some(NodeRecord {
+                    offer,
+                    node,
+                    hardware,
+                    incarnation,
+                    seq: 0,
+                    lease_until,
+                    alive: true,
+                    drained: false,
+                    windows: 0,
+                    kept_until: None,
+                    members: BTreeMap::new(),
+                    claims: SmallVec::new(),
+                    slot: None,
+                });
+            }
+        }
+        self.list_uuids(id, true);
+        self.replace(id);
+    }
+
+    /// Leaves numbers out that nodes had which are gone.
+    pub(crate) fn skip_to(&mut self, id: NodeId) {
+        self.nodes.resize_with(id.index().max(self.nodes.len()), || None);
+    }
+
+    /// Remembers the most memory that a GPU of each model ever had here.
+    pub(crate) fn remember_memory(&mut self, most: &[u32]) {
+        self.supply.remember_memory(most);
+    }
+
+    /// Forgets a node. Its number is not given out again.
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        self.change(id, |record| record.alive = false);
+        self.list_uuids(id, false);
+        if let Some(record) = self.nodes[id.index()].take() {
+            self.by_key.remove(&NodeKey::of(&record.offer));
+        }
+    }
+
+    /// Takes what an attempt needs on a node.
+    pub(crate) fn take(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId, held: Held) {
+        self.change(id, |record| {
+            record.node.take(shapes.get(held.shape), held.gpus);
+            let before = record.members.insert(attempt, held);
+            assert!(before.is_none(), "an attempt is on a node once");
+        });
+    }
+
+    /// Gives back what an attempt took on a node.
+    pub(crate) fn give(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId) -> Held {
+        let mut given = None;
+        self.change(id, |record| {
+            let held = record.members.remove(&attempt).expect("what is given back was taken");
+            record.node.give(shapes.get(held.shape), held.gpus);
+            given = Some(held);
+        });
+        given.expect("the change above has run")
+    }
+
+    /// Puts a node into the slot of its present state, and notes that its outlook has changed.
+    fn replace(&mut self, id: NodeId) {
+        let record = self.nodes[id.index()].as_mut().expect("called for nodes that are here");
+        let open = record.is_open();
+        record.node.set_drained(!open);
+        let old = record.slot.take();
+        let gpus = record.node.spec().gpus;
+        let key = open.then(|| StateKey {
+            hardware: record.hardware,
+            state: record.node.state(),
+            claims: SmallVec::from_slice(&record.claims),
+        });
+        self.profile.get_mut().touch(id);
+        if let Some(slot) = old {
+            let key = self.states[slot as usize].key.as_ref().expect("a slot with nodes");
+            self.supply.leave(&key.state, gpus);
+            self.leave(slot, id);
+        }
+        if let Some(key) = key {
+            self.supply.join(&key.state, gpus);
+            let slot = self.enter(key, id);
+            let record = self.nodes[id.index()].as_mut().expect("checked above");
+            record.slot = Some(slot);
+        }
+    }
+
+    /// Takes a node out of every index, before its hardware changes.
+    fn leave_indexes(&mut self, id: NodeId) {
+        let alive = self.node(id).alive;
+        self.change(id, |record| record.alive = false);
+        // Only the flag is put back; the next change enters the node again.
+        let record = self.nodes[id.index()].as_mut().expect("changed above");
+        record.alive = alive;
+    }
+
+    fn leave(&mut self, slot: u32, id: NodeId) {
+        let state = &mut self.states[slot as usize];
+        let was_first = state.first == Some(id);
+        state.nodes.remove(&id);
+        state.first = state.nodes.first().copied();
+        if state.nodes.is_empty() {
+            let key = state.key.take().expect("a state with nodes has a key");
+            state.generation = 0;
+            self.slots.remove(&key);
+            self.vacant.push(slot);
+        }
+        if was_first {
+            self.candidates.get_mut().touch(slot);
+        }
+    }
+
+    fn enter(&mut self, key: StateKey, id: NodeId) -> u32 {
+        let slot = match self.slots.get(&key) {
+            Some(slot) => *slot,
+            None => {
+                let slot = self.vacant.pop().unwrap_or_else(|| {
+                    self.states.push(State::default());
+                    u32::try_from(self.states.len() - 1).expect("fewer states than nodes")
+                });
+                self.generations += 1;
+                let state = &mut self.states[slot as usize];
+                state.key = Some(key.clone());
+                state.generation = self.generations;
+                self.slots.insert(key, slot);
+                slot
+            }
+        };
+        let state = &mut self.states[slot as usize];
+        state.nodes.insert(id);
+        if state.first.is_none_or(|first| id < first) {
+            state.first = Some(id);
+            self.candidates.get_mut().touch(slot);
+        }
+        slot
+    }
+
+    /// Whether every index is what it would be if it were made anew.
+    pub(crate) fn check_indexes(&self, shapes: &Shapes, mix: &DemandMix) -> Result<(), String> {
+        self.check_states()?;
+        let mut profile = Profile::default();
+        let mut supply = Supply::default();
+        for (id, record) in self.iter().filter(|(_, record)| record.is_open()) {
+            profile.touch(id);
+            supply.join(&record.node.state(), record.node.spec().gpus);
+        }
+        profile.refresh(|id| self.outlook(id));
+        if !profile.lists_the_same(&self.profile()) {
+            return Err("the profile does not list what nodes will have free".into());
+        }
+        self.check_names()?;
+        if supply.capacity() != self.supply.capacity() {
+            return Err("the supply does not add up".into());
+        }
+        self.candidates.borrow().check(self, shapes, mix)
+    }
+
+    /// Whether every node and every GPU is found under its owner, and no owner has a GPU twice: L8.
+    fn check_names(&self) -> Result<(), String> {
+        let keys = self.iter().map(|(id, record)| (NodeKey::of(&record.offer), id));
+        if keys.collect::<BTreeMap<_, _>>() != self.by_key {
+            return Err("the list of names is not what nodes are called".into());
+        }
+        let uuids = self.iter().flat_map(|(id, record)| {
+            let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
+            record.offer.uuids.iter().map(move |uuid| (owner.clone(), uuid.clone(), id))
+        });
+        if uuids.collect::<BTreeSet<_>>() != self.by_uuid {
+            return Err("the list of GPUs is not what nodes say that they have".into());
+        }
+        for (owner, uuid, id) in &self.by_uuid {
+            let used = self.get(*id).is_some_and(|record| !record.members.is_empty());
+            if used && self.holder(owner.as_deref(), uuid, Some(*id)).is_some() {
+                return Err(format!("L8: {uuid} of {owner:?} is given out by two nodes"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every node is in the slot of its state and nowhere else.
+    fn check_states(&self) -> Result<(), String> {
+        let mut placed = 0;
+        for (id, record) in self.iter() {
+            if record.node.is_drained() == record.is_open() {
+                return Err(format!("{id:?}: drained while open, or the reverse"));
+            }
+            match record.slot {
+                Some(slot) if record.is_open() => {
+                    placed += 1;
+                    let state = self.state(slot);
+                    let alike = state.key.as_ref().is_some_and(|key| {
+                        key.hardware == record.hardware
+                            && key.state == record.node.state()
+                            && key.claims == record.claims
+                    });
+                    let first = state.first == state.nodes.first().copied();
+                    let alike =
+                        alike && *self.hardware.get(record.hardware) == Hardware::of(&record.node);
+                    if !alike || !first || !state.nodes.contains(&id) {
+                        return Err(format!("{id:?} is in the slot of another state"));
+                    }
+                }
+                None if !record.is_open() => {}
+                _ => return Err(format!("{id:?} has a slot while closed, or none while open")),
+            }
+        }
+        let listed: usize = self.states.iter().map(|state| state.nodes.len()).sum();
+        if listed != placed {
+            return Err(format!("{listed} nodes are in slots, {placed} should be"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! Nodes: registration, leases, drain.
+
+use std::collections::BTreeSet;
+
+use compact_str::CompactString;
+
+use super::node::{MAX_GPUS, Node, NodeId, NodeSpec};
+use super::owner::{NodeKey, owner_of};
+use super::scope::covers;
+use crate::cell::command::{NodeOffer, Refusal};
+use crate::cell::event::{AttemptOutcome, Event, StopReason};
+use crate::cell::ids::AttemptId;
+use crate::cell::index::timers::Timer;
+use crate::cell::jobs::job::check_path;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+impl NodeOffer {
+    /// Refuses what has no meaning.
+    fn check(&self) -> Result<(), Refusal> {
+        let invalid = |field, must| Err(Refusal::Invalid { field, must });
+        if usize::from(self.gpus) > MAX_GPUS {
+            return invalid("gpus", "at most 64");
+        }
+        if self.name.is_empty() {
+            return invalid("name", "not empty");
+        }
+        let named = self.uuids.len();
+        if named != 0 && named != usize::from(self.gpus) {
+            return invalid("gpus.uuid", "given for every GPU, or for none");
+        }
+        let distinct: BTreeSet<&CompactString> = self.uuids.iter().collect();
+        if let Some(scope) = &self.scope {
+            check_path(scope)
+                .or(invalid("scope", "an account's path, or none for everybody's jobs"))?;
+        }
+        if distinct.len() != named || self.uuids.iter().any(CompactString::is_empty) {
+            return invalid("gpus.uuid", "not empty, and each only once");
+        }
+        Ok(())
+    }
+}
+
+/// Deciding.
+impl Cell {
+    pub(crate) fn find_node(&self, node: &NodeKey) -> Result<NodeId, Refusal> {
+        self.inventory.find(node).ok_or(Refusal::UnknownNode)
+    }
+
+    pub(crate) fn decide_register(
+        &self,
+        now: Timestamp,
+        offer: &NodeOffer,
+        events: &mut Vec<Event>,
+    ) -> Result<u32, Refusal> {
+        offer.check()?;
+        offer.check_sizes()?;
+        let known = self.inventory.find(&NodeKey::of(offer));
+        let record = known.map(|id| (id, self.inventory.node(id)));
+        if let Some((_, record)) = record {
+            // Only whoever speaks for all whose jobs it runs may say what the node is. So its scope
+            // never shrinks below what runs there.
+            if !covers(offer.scope.as_deref(), record.offer.scope.as_deref()) {
+                return Err(Refusal::NodeScope);
+            }
+            let scope = offer.scope.clone();
+            let alike = NodeOffer { scope, ..(*record.offer).clone() } == *offer;
+            if !record.members.is_empty() && !alike {
+                return Err(Refusal::NodeBusy);
+            }
+        }
+        self.check_gpus_free(offer, known)?;
+        self.check_room_for(offer, known.is_none())?;
+        let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
+        let lease_until = now.plus_millis(self.config.node_lease_ms);
+        events.push(Event::NodeRegistered {
+            node: known.unwrap_or_else(|| self.inventory.next_id()),
+            offer: Box::new(offer.clone()),
+            incarnation,
+            lease_until,
+            kept_until: self.keeps_until(record.map(|(_, record)| record), lease_until),
+        });
+        Ok(incarnation)
+    }
+
+    /// Refuses to take a node for the place of GPUs that another one of its owner has: after a
+    /// machine was renamed, until the old name is deleted or its lease is over.
+    pub(crate) fn check_gpus_free(
+        &self,
+        offer: &NodeOffer,
+        node: Option<NodeId>,
+    ) -> Result<(), Refusal> {
+        let owner = owner_of(offer.scope.as_deref());
+        let holder = |uuid| self.inventory.holder(owner, uuid, node).map(|holder| (uuid, holder));
+        match offer.uuids.iter().find_map(holder) {
+            None => Ok(()),
+            Some((uuid, holder)) => {
+                let node = self.inventory.node(holder).offer.name.clone();
+                Err(Refusal::GpuTaken { uuid: uuid.clone(), node })
+            }
+        }
+    }
+
+    /// A node fell silent: every attempt on it is lost.
+    pub(crate) fn decide_node_lost(&self, now: Timestamp, node: NodeId, events: &mut Vec<Event>) {
+        // First, so that what ends below finds the node gone and fences nothing on it.
+        events.push(Event::NodeLost { node });
+        for attempt in self.inventory.node(node).members.keys() {
+            match self.live(*attempt) {
+                Some((job, _)) => self.decide_end(now, job, AttemptOutcome::Lost, None, events),
+                None => events.push(Event::FenceLifted { attempt: *attempt, node }),
+            }
+        }
+    }
+
+    pub(crate) fn decide_drain(
+        &self,
+        now: Timestamp,
+        node: NodeId,
+        force: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let record = self.inventory.node(node);
+        if !record.drained {
+            events.push(Event::NodeDrained { node });
+        }
+        if force {
+            self.decide_empty(now, &[node], true, events);
+        }
+    }
+
+    /// Stops what runs on some nodes, or only what is preemptible. A gang on several of them is
+    /// stopped once.
+    pub(crate) fn decide_empty(
+        &self,
+        now: Timestamp,
+        nodes: &[NodeId],
+        everything: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let members = nodes.iter().flat_map(|node| self.inventory.node(*node).members.keys());
+        let attempts: BTreeSet<AttemptId> = members.copied().collect();
+        for attempt in attempts {
+            let live = self.live(attempt);
+            if let Some((job, _)) = live.filter(|(job, _)| everything || job.spec.preemptible) {
+                self.decide_stop(now, job, StopReason::Drained, events);
+            }
+        }
+    }
+}
+
+/// Applying.
+impl Cell {
+    /// The node that an agent offers, with everything free.
+    pub(crate) fn make_node(&mut self, offer: &NodeOffer) -> Node {
+        let labels = offer.labels.iter().map(|label| self.labels.intern(label.clone())).collect();
+        let scope = offer.scope.as_deref().map(|path| self.open_scope(path));
+        let spec = NodeSpec {
+            model: self.models.intern(offer.model.clone()),
+            gpus: offer.gpus,
+            gpu_memory_mib: offer.gpu_memory_mib,
+            cpu_milli: offer.cpu_milli,
+            memory_mib: offer.memory_mib,
+            labels,
+            rack: self.racks.intern(offer.rack.clone()),
+            scope,
+        };
+        self.note_names(offer, &spec);
+        Node::new(spec).expect("the number of GPUs was checked")
+    }
+
+    pub(crate) fn apply_registered(
+        &mut self,
+        id: NodeId,
+        offer: &NodeOffer,
+        incarnation: u32,
+        lease_until: Timestamp,
+        kept_until: Option<Timestamp>,
+    ) {
+        let node = self.make_node(offer);
+        if let Some(record) = self.inventory.get(id) {
+            self.timers.clear(record.lease_until, Timer::NodeLease(id));
+        }
+        self.inventory.register(id, Box::new(offer.clone()), node, incarnation, lease_until);
+        self.inventory.change(id, |record| record.kept_until = kept_until);
+        self.timers.set(lease_until, Timer::NodeLease(id));
+        self.wake_for(id);
+    }
+
+    pub(crate) fn apply_reported(&mut self, id: NodeId, seq: u64, lease_until: Timestamp) {
+        let record = self.inventory.node(id);
+        let (before, returned) = (record.lease_until, !record.alive);
+        self.timers.clear(before, Timer::NodeLease(id));
+        self.timers.set(lease_until, Timer::NodeLease(id));
+        self.inventory.renew(id, seq, lease_until);
+        if returned {
+            self.inventory.change(id, |record| record.alive = true);
+            self.wake_for(id);
+        }
+    }
+
+    pub(crate) fn apply_lost(&mut self, id: NodeId) {
+        let lease_until = self.inventory.node(id).lease_until;
+        self.timers.clear(lease_until, Timer::NodeLease(id));
+        self.inventory.change(id, |record| record.alive = false);
+        self.drop_reservations_on(id);
+    }
+
+    pub(crate) fn apply_drained(&mut self, id: NodeId, drained: bool) {
+        self.inventory.change(id, |record| record.drained = drained);
+        if drained {
+            self.drop_reservations_on(id);
+        } else {
+            self.wake_for(id);
+        }
+    }
+
+    pub(crate) fn apply_removed(&mut self, id: NodeId) {
+        let lease_until = self.inventory.node(id).lease_until;
+        self.timers.clear(lease_until, Timer::NodeLease(id));
+        self.drop_reservations_on(id);
+        for window in self.maintenance.values_mut() {
+            window.nodes.retain(|node| *node != id);
+        }
+        self.inventory.remove(id);
+    }
+}

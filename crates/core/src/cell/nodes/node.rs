@@ -1,0 +1,577 @@
+//! A node: what it has, what is free, and the exact taking and giving back.
+//!
+//! GPUs are counted in thousandths per device, CPU in thousandths of a core, memory in MiB. A
+//! device never has more than [`WHOLE_GPU`] thousandths free and never less than none: law L8.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::cell::ids::AccountId;
+use crate::cell::index::interner::interned_id;
+use crate::cell::schedule::shape::{GpuDemand, LabelId, ModelId, Shape, WHOLE_GPU};
+
+interned_id!(
+    /// A node's place in its cell.
+    NodeId
+);
+interned_id!(
+    /// A rack: nodes that are close to each other.
+    RackId
+);
+
+/// The most GPUs that one node may have.
+pub const MAX_GPUS: usize = 64;
+
+/// A set of GPUs of one node, by device index.
+#[derive(Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuSet(u64);
+
+impl GpuSet {
+    /// No GPU.
+    pub const EMPTY: GpuSet = GpuSet(0);
+
+    /// The set of these devices; `None` if one of them is not below [`MAX_GPUS`].
+    pub fn from_indexes(indexes: impl IntoIterator<Item = usize>) -> Option<GpuSet> {
+        let mut set = GpuSet::EMPTY;
+        for index in indexes {
+            if index >= MAX_GPUS {
+                return None;
+            }
+            set.insert(index);
+        }
+        Some(set)
+    }
+
+    /// Adds a device, whose index is below [`MAX_GPUS`].
+    pub fn insert(&mut self, index: usize) {
+        assert!(index < MAX_GPUS, "device {index} of a node with at most {MAX_GPUS}");
+        self.0 |= 1 << index;
+    }
+
+    /// Whether a device is in the set.
+    pub fn contains(self, index: usize) -> bool {
+        index < MAX_GPUS && self.0 >> index & 1 == 1
+    }
+
+    /// How many devices there are.
+    pub fn len(self) -> usize {
+        // At most 64.
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The devices in rising order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_GPUS).filter(move |index| self.contains(*index))
+    }
+
+    /// One bit per device, for storage.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The set that [`GpuSet::bits`] stood for.
+    pub fn from_bits(bits: u64) -> GpuSet {
+        GpuSet(bits)
+    }
+}
+
+impl fmt::Debug for GpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// All that matters of a node when a placement is valued. Nodes that differ only in which of their
+/// devices is how full are in the same state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeState {
+    /// Its GPUs' model.
+    pub model: ModelId,
+    /// Memory of each GPU, in MiB.
+    pub gpu_memory_mib: u32,
+    /// Free thousandths of a core.
+    pub free_cpu_milli: u32,
+    /// Free main memory, in MiB.
+    pub free_memory_mib: u32,
+    /// Free thousandths per device, in rising order.
+    pub free_gpus: SmallVec<[u16; 8]>,
+}
+
+impl NodeState {
+    /// Free thousandths of all devices together.
+    pub fn free_gpu_thousandths(&self) -> u64 {
+        self.free_gpus.iter().map(|free| u64::from(*free)).sum()
+    }
+
+    /// The state after a shape was placed here; `None` if there is no room. Devices are picked as
+    /// by [`Node::pick_gpus`].
+    pub fn after(&self, shape: &Shape) -> Option<NodeState> {
+        let mut after = NodeState {
+            model: self.model,
+            gpu_memory_mib: self.gpu_memory_mib,
+            free_cpu_milli: self.free_cpu_milli.checked_sub(shape.cpu_milli)?,
+            free_memory_mib: self.free_memory_mib.checked_sub(shape.memory_mib)?,
+            free_gpus: SmallVec::from_slice(&self.free_gpus),
+        };
+        // What is taken moves down to its place; the others stay in rising order.
+        match shape.gpu {
+            GpuDemand::None => {}
+            GpuDemand::Share(share) => {
+                let device = after.free_gpus.iter().position(|free| *free >= share)?;
+                let left = after.free_gpus[device] - share;
+                let place = after.free_gpus[..device].partition_point(|free| *free <= left);
+                after.free_gpus[place..=device].rotate_right(1);
+                after.free_gpus[place] = left;
+            }
+            GpuDemand::Whole(count) => {
+                let count = usize::from(count);
+                let first = after.free_gpus.len().checked_sub(count)?;
+                if after.free_gpus[first..].iter().any(|free| *free != WHOLE_GPU) {
+                    return None;
+                }
+                after.free_gpus.copy_within(..first, count);
+                after.free_gpus[..count].fill(0);
+            }
+        }
+        Some(after)
+    }
+}
+
+/// The room on a node, as far as it decides whether a shape fits.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    cpu_milli: u32,
+    memory_mib: u32,
+    /// Free thousandths of the device that has most.
+    most_of_one: u16,
+    /// Devices that nobody uses.
+    untouched: u16,
+}
+
+impl Room {
+    /// Whether there is room for a shape.
+    pub fn holds(&self, shape: &Shape) -> bool {
+        self.cpu_milli >= shape.cpu_milli
+            && self.memory_mib >= shape.memory_mib
+            && match shape.gpu {
+                GpuDemand::None => true,
+                GpuDemand::Share(share) => self.most_of_one >= share,
+                GpuDemand::Whole(count) => self.untouched >= count,
+            }
+    }
+}
+
+/// What a node has when nothing runs on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSpec {
+    /// Its GPUs' model. All GPUs of a node are of one model.
+    pub model: ModelId,
+    /// How many GPUs, at most [`MAX_GPUS`].
+    pub gpus: u16,
+    /// Memory of each GPU, in MiB.
+    pub gpu_memory_mib: u32,
+    /// Thousandths of a core.
+    pub cpu_milli: u32,
+    /// Main memory, in MiB.
+    pub memory_mib: u32,
+    /// Labels, in rising order.
+    pub labels: SmallVec<[LabelId; 4]>,
+    /// Its rack.
+    pub rack: RackId,
+    /// The account whose jobs it runs, with all below it. `None`: everybody's.
+    pub scope: Option<AccountId>,
+}
+
+/// A node and what is free on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    spec: NodeSpec,
+    /// Free thousandths per device.
+    free_gpus: SmallVec<[u16; 8]>,
+    free_cpu_milli: u32,
+    free_memory_mib: u32,
+    drained: bool,
+}
+
+impl Node {
+    /// A node with everything free. `None` if it has more GPUs than [`MAX_GPUS`].
+    pub fn new(mut spec: NodeSpec) -> Option<Node> {
+        let gpus = usize::from(spec.gpus);
+        if gpus > MAX_GPUS {
+            return None;
+        }
+        spec.labels.sort_unstable();
+        spec.labels.dedup();
+        Some(Node {
+            free_gpus: SmallVec::from_elem(WHOLE_GPU, gpus),
+            free_cpu_milli: spec.cpu_milli,
+            free_memory_mib: spec.memory_mib,
+            drained: false,
+            spec,
+        })
+    }
+
+    /// What the node has when nothing runs on it.
+    pub fn spec(&self) -> &NodeSpec {
+        &self.spec
+    }
+
+    /// Its GPUs' model.
+    pub fn model(&self) -> ModelId {
+        self.spec.model
+    }
+
+    /// Free thousandths of each device.
+    pub fn free_gpus(&self) -> &[u16] {
+        &self.free_gpus
+    }
+
+    /// Free thousandths of all devices together.
+    pub fn free_gpu_thousandths(&self) -> u32 {
+        self.free_gpus.iter().map(|free| u32::from(*free)).sum()
+    }
+
+    /// How many devices nobody uses.
+    pub fn untouched_gpus(&self) -> u16 {
+        // At most MAX_GPUS.
+        self.free_gpus.iter().filter(|free| **free == WHOLE_GPU).count() as u16
+    }
+
+    /// Free thousandths of a core.
+    pub fn free_cpu_milli(&self) -> u32 {
+        self.free_cpu_milli
+    }
+
+    /// Free main memory, in MiB.
+    pub fn free_memory_mib(&self) -> u32 {
+        self.free_memory_mib
+    }
+
+    /// Whether the node takes no new work.
+    pub fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// Stops or resumes taking new work.
+    pub fn set_drained(&mut self, drained: bool) {
+        self.drained = drained;
+    }
+
+    /// Whether it runs jobs of the accounts that a shape comes from.
+    pub fn admits(&self, shape: &Shape) -> bool {
+        self.spec.scope.is_none_or(|scope| shape.scopes.contains(&scope))
+    }
+
+    /// Lets it run other accounts' jobs from now on.
+    pub fn set_scope(&mut self, scope: Option<AccountId>) {
+        self.spec.scope = scope;
+    }
+
+    /// What matters of the node when a placement is valued.
+    pub fn state(&self) -> NodeState {
+        let mut free_gpus = SmallVec::from_slice(&self.free_gpus);
+        free_gpus.sort_unstable();
+        NodeState {
+            model: self.spec.model,
+            gpu_memory_mib: self.spec.gpu_memory_mib,
+            free_cpu_milli: self.free_cpu_milli,
+            free_memory_mib: self.free_memory_mib,
+            free_gpus,
+        }
+    }
+
+    /// Whether nothing runs here.
+    pub fn is_idle(&self) -> bool {
+        self.free_cpu_milli == self.spec.cpu_milli
+            && self.free_memory_mib == self.spec.memory_mib
+            && self.untouched_gpus() == self.spec.gpus
+    }
+
+    /// Whether the node is of the kind that a shape asks for, however full it is.
+    pub fn accepts(&self, shape: &Shape) -> bool {
+        self.admits(shape) && self.is_of_kind(shape)
+    }
+
+    fn is_of_kind(&self, shape: &Shape) -> bool {
+        shape.allows(self.spec.model)
+            && self.spec.gpu_memory_mib >= shape.gpu_memory_mib
+            && shape.labels.iter().all(|label| self.spec.labels.binary_search(label).is_ok())
+    }
+
+    /// Whether there is room for a shape now, of whatever kind the node is.
+    pub fn has_room(&self, shape: &Shape) -> bool {
+        self.free_cpu_milli >= shape.cpu_milli
+            && self.free_memory_mib >= shape.memory_mib
+            && self.has_gpus(shape.gpu)
+    }
+
+    /// The room there is now, to compare many shapes with.
+    pub fn room(&self) -> Room {
+        Room {
+            cpu_milli: self.free_cpu_milli,
+            memory_mib: self.free_memory_mib,
+            most_of_one: self.free_gpus.iter().copied().max().unwrap_or(0),
+            untouched: self.untouched_gpus(),
+        }
+    }
+
+    /// Whether the GPUs that are free now meet a demand.
+    pub fn has_gpus(&self, demand: GpuDemand) -> bool {
+        match demand {
+            GpuDemand::None => true,
+            GpuDemand::Share(share) => self.free_gpus.iter().any(|free| *free >= share),
+            GpuDemand::Whole(count) => self.untouched_gpus() >= count,
+        }
+    }
+
+    /// Whether a shape can start here now.
+    pub fn fits(&self, shape: &Shape) -> bool {
+        // Most nodes have no room, and that is seen first.
+        !self.drained && self.has_room(shape) && self.accepts(shape)
+    }
+
+    /// Whether a shape could start here if nothing else ran and nothing were drained.
+    pub fn could_ever_fit(&self, shape: &Shape) -> bool {
+        self.admits(shape) && self.could_serve(shape)
+    }
+
+    /// Whether the node is large enough and of the right kind, whosoever jobs it runs.
+    pub fn could_serve(&self, shape: &Shape) -> bool {
+        self.is_of_kind(shape)
+            && self.spec.cpu_milli >= shape.cpu_milli
+            && self.spec.memory_mib >= shape.memory_mib
+            && match shape.gpu {
+                GpuDemand::None => true,
+                GpuDemand::Share(_) => self.spec.gpus >= 1,
+                GpuDemand::Whole(count) => self.spec.gpus >= count,
+            }
+    }
+
+    /// The devices that a demand takes: untouched ones in index order, or for a share the fullest
+    /// device with room for it (the lower index among equals). `None` if there are too few.
+    pub fn pick_gpus(&self, demand: GpuDemand) -> Option<GpuSet> {
+        match demand {
+            GpuDemand::None => Some(GpuSet::EMPTY),
+            GpuDemand::Share(share) => {
+                let devices = self.free_gpus.iter().enumerate();
+                let (_, device) = devices
+                    .filter(|(_, free)| **free >= share)
+                    .map(|(device, free)| (*free, device))
+                    .min()?;
+                GpuSet::from_indexes([device])
+            }
+            GpuDemand::Whole(count) => {
+                let devices = self.free_gpus.iter().enumerate();
+                let untouched = devices.filter(|(_, free)| **free == WHOLE_GPU);
+                let picked = GpuSet::from_indexes(
+                    untouched.map(|(device, _)| device).take(usize::from(count)),
+                )?;
+                (picked.len() == usize::from(count)).then_some(picked)
+            }
+        }
+    }
+
+    /// Whether [`Node::take`] could take this.
+    pub fn can_take(&self, shape: &Shape, gpus: GpuSet) -> bool {
+        let each = shape.gpu.per_device();
+        gpus.len() == usize::from(shape.gpu.devices())
+            && gpus.iter().all(|at| self.free_gpus.get(at).is_some_and(|free| *free >= each))
+            && self.free_cpu_milli >= shape.cpu_milli
+            && self.free_memory_mib >= shape.memory_mib
+    }
+
+    /// Takes what a shape asks for, on these devices.
+    ///
+    /// # Panics
+    /// If it is not all free, or the devices are not as many as the shape asks for. Whoever decided
+    /// this placement has checked both; going on would hand out one GPU twice.
+    pub fn take(&mut self, shape: &Shape, gpus: GpuSet) {
+        self.check_devices(shape, gpus);
+        let each = shape.gpu.per_device();
+        for device in gpus.iter() {
+            let free = &mut self.free_gpus[device];
+            *free = free.checked_sub(each).expect("a device is taken only as far as it is free");
+        }
+        self.free_cpu_milli = self
+            .free_cpu_milli
+            .checked_sub(shape.cpu_milli)
+            .expect("CPU is taken only as far as it is free");
+        self.free_memory_mib = self
+            .free_memory_mib
+            .checked_sub(shape.memory_mib)
+            .expect("memory is taken only as far as it is free");
+    }
+
+    /// Gives back what [`Node::take`] took for the same shape on the same devices.
+    ///
+    /// # Panics
+    /// If more comes back than the node has: something was given back twice.
+    pub fn give(&mut self, shape: &Shape, gpus: GpuSet) {
+        self.check_devices(shape, gpus);
+        let each = shape.gpu.per_device();
+        for device in gpus.iter() {
+            let free = &mut self.free_gpus[device];
+            *free += each;
+            assert!(*free <= WHOLE_GPU, "device {device} was given back twice");
+        }
+        self.free_cpu_milli += shape.cpu_milli;
+        assert!(self.free_cpu_milli <= self.spec.cpu_milli, "CPU was given back twice");
+        self.free_memory_mib += shape.memory_mib;
+        assert!(self.free_memory_mib <= self.spec.memory_mib, "memory was given back twice");
+    }
+
+    fn check_devices(&self, shape: &Shape, gpus: GpuSet) {
+        let wanted = usize::from(shape.gpu.devices());
+        assert_eq!(gpus.len(), wanted, "a shape takes as many devices as it asks for");
+        assert!(
+            gpus.iter().all(|device| device < self.free_gpus.len()),
+            "devices {gpus:?} of a node with {}",
+            self.free_gpus.len()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(gpus: u16) -> Node {
+        Node::new(NodeSpec {
+            model: ModelId(1),
+            gpus,
+            gpu_memory_mib: 81_920,
+            cpu_milli: 64_000,
+            memory_mib: 524_288,
+            labels: SmallVec::from_slice(&[LabelId(5), LabelId(2)]),
+            rack: RackId(0),
+            scope: None,
+        })
+        .expect("few enough GPUs")
+    }
+
+    fn shape(gpu: GpuDemand, cpu_milli: u32) -> Shape {
+        Shape { cpu_milli, memory_mib: 1024, ..Shape::of_gpus(gpu) }
+    }
+
+    #[test]
+    fn a_node_with_more_than_64_gpus_is_refused() {
+        let spec = NodeSpec { gpus: 65, ..node(0).spec().clone() };
+        assert_eq!(Node::new(spec), None);
+    }
+
+    #[test]
+    fn whole_gpus_are_taken_untouched_and_in_index_order() {
+        let mut node = node(4);
+        let share = shape(GpuDemand::Share(300), 1000);
+        node.take(&share, GpuSet::from_indexes([1]).expect("in range"));
+        let pair = shape(GpuDemand::Whole(2), 1000);
+        let picked = node.pick_gpus(pair.gpu).expect("three are untouched");
+        assert_eq!(picked.iter().collect::<Vec<_>>(), [0, 2]);
+        node.take(&pair, picked);
+        assert_eq!(node.free_gpus(), [0, 700, 0, 1000]);
+        assert!(!node.fits(&pair));
+        assert_eq!(node.pick_gpus(pair.gpu), None);
+    }
+
+    #[test]
+    fn a_share_goes_to_the_fullest_gpu_with_room_for_it() {
+        let mut node = node(3);
+        let first = shape(GpuDemand::Share(400), 0);
+        node.take(&first, GpuSet::from_indexes([2]).expect("in range"));
+        let next = |thousandths| node.pick_gpus(GpuDemand::Share(thousandths));
+        assert_eq!(next(600), GpuSet::from_indexes([2]));
+        assert_eq!(next(601), GpuSet::from_indexes([0]));
+    }
+
+    #[test]
+    fn a_node_is_refused_for_its_model_gpu_memory_labels_cpu_memory_or_drain() {
+        let node = node(2);
+        let fine = shape(GpuDemand::Whole(1), 64_000);
+        assert!(node.fits(&fine));
+        let mut other = fine.clone();
+        other.models.push(ModelId(9));
+        assert!(!node.fits(&other) && !node.could_ever_fit(&other));
+        let mut other = fine.clone();
+        other.gpu_memory_mib = 81_921;
+        assert!(!node.fits(&other) && !node.could_ever_fit(&other));
+        let mut other = fine.clone();
+        other.labels.push(LabelId(3));
+        assert!(!node.fits(&other) && !node.could_ever_fit(&other));
+        other.labels[0] = LabelId(5);
+        assert!(node.fits(&other));
+        let mut other = fine.clone();
+        other.cpu_milli += 1;
+        assert!(!node.fits(&other) && !node.could_ever_fit(&other));
+        let mut other = fine.clone();
+        other.memory_mib = 524_289;
+        assert!(!node.fits(&other) && !node.could_ever_fit(&other));
+        let mut drained = node.clone();
+        drained.set_drained(true);
+        assert!(!drained.fits(&fine) && drained.could_ever_fit(&fine));
+    }
+
+    #[test]
+    #[should_panic(expected = "given back twice")]
+    fn giving_back_twice_is_caught() {
+        let mut node = node(2);
+        let job = shape(GpuDemand::Share(100), 0);
+        let gpus = GpuSet::from_indexes([0]).expect("in range");
+        node.take(&job, gpus);
+        node.give(&job, gpus);
+        node.give(&job, gpus);
+    }
+
+    fn demands() -> impl Strategy<Value = GpuDemand> {
+        prop_oneof![
+            Just(GpuDemand::None),
+            (1..WHOLE_GPU).prop_map(GpuDemand::Share),
+            (1..5u16).prop_map(GpuDemand::Whole),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_runs_and_what_is_free_always_add_up(
+            steps in prop::collection::vec((demands(), 0..40_000u32, any::<prop::sample::Index>()), 1..80),
+        ) {
+            let mut node = node(8);
+            let mut running: Vec<(Shape, GpuSet)> = Vec::new();
+            for (gpu, cpu_milli, index) in steps {
+                let job = shape(gpu, cpu_milli);
+                let foreseen = node.state().after(&job);
+                prop_assert_eq!(foreseen.is_some(), node.fits(&job));
+                prop_assert_eq!(node.room().holds(&job), node.fits(&job));
+                if node.fits(&job) {
+                    let gpus = node.pick_gpus(gpu).expect("it fits");
+                    node.take(&job, gpus);
+                    prop_assert_eq!(Some(node.state()), foreseen);
+                    running.push((job, gpus));
+                } else if !running.is_empty() {
+                    let (job, gpus) = running.swap_remove(index.index(running.len()));
+                    node.give(&job, gpus);
+                }
+                let mut used = [0u32; 8];
+                for (job, gpus) in &running {
+                    gpus.iter().for_each(|device| used[device] += u32::from(job.gpu.per_device()));
+                }
+                for (used, free) in used.iter().zip(node.free_gpus()) {
+                    prop_assert_eq!(used + u32::from(*free), u32::from(WHOLE_GPU));
+                }
+                let cpu: u32 = running.iter().map(|(job, _)| job.cpu_milli).sum();
+                prop_assert_eq!(cpu + node.free_cpu_milli(), 64_000);
+            }
+            for (job, gpus) in running.drain(..) {
+                node.give(&job, gpus);
+            }
+            prop_assert!(node.is_idle());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Whose a node is, and what that makes of its name.
+//!
+//! A node belongs to the platform, or to the tenant of the account that it is kept to. Names of
+//! nodes, and uuids of GPUs, are unique among what one owner has: what one owner calls a machine is
+//! no concern of another.
+
+use std::fmt;
+
+use compact_str::CompactString;
+
+use crate::cell::command::NodeOffer;
+
+/// Stands between an owner and a name where both are one text. Neither has it inside.
+const BETWEEN: char = '/';
+
+/// The tenant that owns the nodes which are kept to an account. `None`: the platform.
+pub fn owner_of(scope: Option<&str>) -> Option<&str> {
+    scope.map(|path| path.split(':').next().unwrap_or(path))
+}
+
+/// A node's name, and whose it is. Sorts by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeKey {
+    /// Its name.
+    pub name: CompactString,
+    /// The tenant that owns it. `None`: the platform.
+    pub owner: Option<CompactString>,
+}
+
+impl NodeKey {
+    /// The node of this name that an agent with this scope speaks of.
+    pub fn new(name: impl Into<CompactString>, scope: Option<&str>) -> NodeKey {
+        NodeKey { name: name.into(), owner: owner_of(scope).map(CompactString::from) }
+    }
+
+    /// The node that an offer is about.
+    pub fn of(offer: &NodeOffer) -> NodeKey {
+        NodeKey::new(offer.name.clone(), offer.scope.as_deref())
+    }
+
+    /// Both as one text: `n1` of the platform, `acme/n1` of a tenant.
+    pub fn full(&self) -> CompactString {
+        match &self.owner {
+            None => self.name.clone(),
+            Some(owner) => compact_str::format_compact!("{owner}{BETWEEN}{}", self.name),
+        }
+    }
+}
+
+/// The name in a text that [`NodeKey::full`] made.
+pub fn bare_name(full: &str) -> &str {
+    full.rsplit_once(BETWEEN).map_or(full, |(_, name)| name)
+}
+
+/// Whether a text that [`NodeKey::full`] made names a node of the platform.
+pub fn is_platforms(full: &str) -> bool {
+    !full.contains(BETWEEN)
+}
+
+impl fmt::Display for NodeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full())
+    }
+}
+
+/// A node of the platform.
+impl From<&str> for NodeKey {
+    fn from(name: &str) -> NodeKey {
+        NodeKey::new(name, None)
+    }
+}
+
+/// A node of the platform.
+impl From<String> for NodeKey {
+    fn from(name: String) -> NodeKey {
+        NodeKey::new(name, None)
+    }
+}
+
+/// A node of the platform.
+impl From<CompactString> for NodeKey {
+    fn from(name: CompactString) -> NodeKey {
+        NodeKey::new(name, None)
+    }
+}
+
+impl From<&NodeKey> for NodeKey {
+    fn from(key: &NodeKey) -> NodeKey {
+        key.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_its_tenants_or_the_platforms() {
+        for (scope, full) in
+            [(None, "n1"), (Some("acme"), "acme/n1"), (Some("acme:nlp:ann"), "acme/n1")]
+        {
+            let key = NodeKey::new("n1", scope);
+            assert_eq!(key.full(), full);
+            assert_eq!(bare_name(&key.full()), "n1");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Whose jobs a node runs.
+//!
+//! A node may be kept to one account and all below it. Which of those accounts a job belongs to is
+//! found once, when it is queued, and is part of its shape from then on: wherever a shape is held
+//! against a node the answer is a comparison of numbers, and everything that is remembered by shape
+//! stays as good as it was.
+
+use smallvec::SmallVec;
+
+use crate::cell::ids::{AccountId, JobId};
+use crate::cell::jobs::job::{Request, Waiting};
+use crate::cell::schedule::shape::Shape;
+use crate::cell::state::Cell;
+
+/// Whether whoever speaks for `wide` speaks for all of `narrow`. `None` is everybody.
+pub fn covers(wide: Option<&str>, narrow: Option<&str>) -> bool {
+    match (wide, narrow) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(wide), Some(narrow)) => {
+            let below = narrow.strip_prefix(wide);
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        }
+    }
+}
+
+impl Cell {
+    /// The accounts that nodes are kept to and that an account belongs to, in rising order.
+    pub(crate) fn scopes_of(&self, account: AccountId) -> SmallVec<[AccountId; 1]> {
+        if self.scopes.is_empty() {
+            return SmallVec::new();
+        }
+        let path = self.accounts.path(account);
+        let mut scopes: SmallVec<_> = path.filter(|id| self.scopes.contains(id)).collect();
+        scopes.sort_unstable();
+        scopes
+    }
+
+    /// The account at a path, to which a node is kept. The first time, jobs below it learn of it.
+    pub(crate) fn open_scope(&mut self, path: &str) -> AccountId {
+        let scope = self.accounts.ensure(path);
+        if self.scopes.insert(scope) {
+            let below = self.jobs.values().filter(|job| {
+                let mut path = self.accounts.path(job.account);
+                path.any(|id| id == scope)
+            });
+            let below: Vec<JobId> = below.map(|job| job.spec.job).collect();
+            below.into_iter().for_each(|job| self.reshape(job));
+        }
+        scope
+    }
+
+    /// Gives a job the shape that its account's scopes make of it now.
+    fn reshape(&mut self, id: JobId) {
+        let job = self.job(id);
+        let waiting = job.waiting();
+        let scopes = self.scopes_of(job.account);
+        let shape = Shape { scopes, ..self.shapes.get(job.shape).clone() };
+        let request = self.requests.get(job.request).clone();
+        // Both wait under their request.
+        if matches!(waiting, Some(Waiting::Competing | Waiting::Group)) {
+            self.stop_waiting(id);
+        }
+        let shape = self.shapes.intern(shape);
+        let request = self.requests.intern(Request { shape, ..request });
+        let job = self.job_mut(id);
+        (job.shape, job.request) = (shape, request);
+        match waiting {
+            Some(Waiting::Competing) => self.compete(id),
+            Some(Waiting::Group) => self.apply_held_by_group(id),
+            Some(
+                Waiting::Funds(_) | Waiting::Delayed(_) | Waiting::Nominated | Waiting::Moving,
+            )
+            | None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_covers_all_and_an_account_what_is_at_or_below_it() {
+        for (wide, narrow, expected) in [
+            (None, None, true),
+            (None, Some("a"), true),
+            (Some("a"), None, false),
+            (Some("a"), Some("a"), true),
+            (Some("a"), Some("a:b"), true),
+            (Some("a:b"), Some("a"), false),
+            (Some("a"), Some("ab"), false),
+        ] {
+            assert_eq!(covers(wide, narrow), expected, "{wide:?} {narrow:?}");
+        }
+    }
+}

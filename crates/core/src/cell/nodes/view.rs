@@ -1,0 +1,168 @@
+//! What a cell shows of its nodes, windows and jobs to whoever asks.
+
+use compact_str::CompactString;
+
+use super::inventory::NodeRecord;
+use super::owner::{NodeKey, owner_of};
+use crate::cell::command::{JobSpec, NodeOffer};
+use crate::cell::config::CellConfig;
+use crate::cell::ids::{AttemptId, JobId, MaintenanceId};
+use crate::cell::index::interner::InternedId;
+use crate::cell::jobs::attempt::MemberPhase;
+use crate::cell::share::accounts::ROOT;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+/// A node as it is.
+#[derive(Clone, Debug)]
+pub struct NodeView<'a> {
+    /// What its agent said it has.
+    pub offer: &'a NodeOffer,
+    /// The number of its agent's last start.
+    pub incarnation: u32,
+    /// The number of its agent's last report.
+    pub seq: u64,
+    /// When its lease ends.
+    pub lease_until: Timestamp,
+    /// Whether its lease runs.
+    pub alive: bool,
+    /// Whether an operator drained it.
+    pub drained: bool,
+    /// Whether a maintenance window is on.
+    pub in_maintenance: bool,
+    /// After a restore: until when nothing is placed on it.
+    pub kept_until: Option<Timestamp>,
+    /// Thousandths of each device that are free.
+    pub free: &'a [u16],
+    /// The attempts that have or keep devices there, in order.
+    pub attempts: Vec<AttemptId>,
+}
+
+impl NodeView<'_> {
+    /// Whether it takes new work.
+    pub fn is_open(&self) -> bool {
+        self.alive && !self.drained && !self.in_maintenance && self.kept_until.is_none()
+    }
+}
+
+/// A maintenance window as it is planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowView<'a> {
+    /// When it begins.
+    pub from: Timestamp,
+    /// When it ends.
+    pub to: Timestamp,
+    /// Whether it has begun.
+    pub began: bool,
+    /// What its nodes have.
+    pub nodes: Vec<&'a NodeOffer>,
+}
+
+fn view(record: &NodeRecord) -> NodeView<'_> {
+    NodeView {
+        offer: &record.offer,
+        incarnation: record.incarnation,
+        seq: record.seq,
+        lease_until: record.lease_until,
+        alive: record.alive,
+        drained: record.drained,
+        in_maintenance: record.windows > 0,
+        kept_until: record.kept_until,
+        free: record.node.free_gpus(),
+        attempts: record.members.keys().copied().collect(),
+    }
+}
+
+impl Cell {
+    /// The settings.
+    pub fn config(&self) -> &CellConfig {
+        &self.config
+    }
+
+    /// All nodes in the order in which they came.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        self.inventory.iter().map(|(_, record)| view(record))
+    }
+
+    /// A node, by its name and owner.
+    pub fn node_named(&self, node: impl Into<NodeKey>) -> Option<NodeView<'_>> {
+        self.inventory.find(&node.into()).and_then(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The nodes by name, those behind `after`: one of each owner that has one of that name.
+    pub fn nodes_by_name(&self, after: Option<&NodeKey>) -> impl Iterator<Item = NodeView<'_>> {
+        self.inventory.by_name(after).filter_map(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The nodes of this name: one of each owner that has one, the platform's first.
+    pub fn nodes_called(&self, name: &str) -> impl Iterator<Item = NodeView<'_>> {
+        self.inventory.called(name).filter_map(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The node of an agent's owner that has a GPU now, as far as it is not lost.
+    pub fn node_with_gpu(&self, scope: Option<&str>, uuid: &CompactString) -> Option<NodeView<'_>> {
+        let holder = self.inventory.holder(owner_of(scope), uuid, None);
+        holder.and_then(|id| self.inventory.get(id)).map(view)
+    }
+
+    /// The place of a node among those of an attempt that is not over. `None`: it has no part in it.
+    pub fn rank_of(&self, attempt: AttemptId, node: &NodeKey) -> Option<u32> {
+        let (_, live) = self.live(attempt)?;
+        let node = self.inventory.find(node)?;
+        let rank = live.members.iter().position(|member| member.node == node)?;
+        u32::try_from(rank).ok()
+    }
+
+    /// Whether an attempt has had something on a node since before an instant, as far as is known.
+    pub fn holds_since_before(&self, at: Timestamp, attempt: AttemptId, node: &NodeKey) -> bool {
+        let held = self.inventory.find(node).and_then(|id| self.inventory.get(id));
+        held.is_some_and(|record| record.members.contains_key(&attempt))
+            && self.live(attempt).is_none_or(|(_, live)| live.proposed_at < at)
+    }
+
+    /// A maintenance window.
+    pub fn maintenance_window(&self, id: MaintenanceId) -> Option<WindowView<'_>> {
+        let window = self.maintenance.get(&id)?;
+        let records = window.nodes.iter().filter_map(|node| self.inventory.get(*node));
+        let nodes = records.map(|record| &*record.offer).collect();
+        Some(WindowView { from: window.from, to: window.to, began: window.began, nodes })
+    }
+
+    /// A job that is here, as it was admitted.
+    pub fn job_spec(&self, job: JobId) -> Option<&JobSpec> {
+        self.jobs.get(&job).map(|job| &*job.spec)
+    }
+
+    /// Since when an attempt runs on a node as far as the cell has seen, and on how many devices.
+    pub fn running_since(&self, attempt: AttemptId, node: &NodeKey) -> Option<(Timestamp, u64)> {
+        let (_, live) = self.live(attempt)?;
+        let member = live.member(self.inventory.find(node)?)?;
+        match member.phase {
+            MemberPhase::Running { since } => Some((since, member.gpus.len() as u64)),
+            MemberPhase::Silent | MemberPhase::Ended(_) => None,
+        }
+    }
+
+    /// The list price of a model, in micro-credits per GPU-hour, if one was set.
+    pub fn list_price(&self, model: &str) -> Option<u64> {
+        let known = self.models.values().iter().position(|known| known == model)?;
+        self.prices.iter().find(|(id, _)| id.index() == known).map(|(_, price)| *price)
+    }
+
+    /// The models that have a list price.
+    pub fn priced_models(&self) -> impl Iterator<Item = &str> {
+        self.prices.keys().map(|model| self.models.get(*model).as_str())
+    }
+
+    /// How many jobs have GPUs, and how many wait.
+    pub fn job_counts(&self) -> (u32, u32) {
+        let all = &self.accounts.get(ROOT).in_use;
+        (all.running_jobs, all.waiting_jobs)
+    }
+
+    /// The same of the jobs at and below an account.
+    pub fn job_counts_below(&self, account: &str) -> (u32, u32) {
+        let own = self.accounts.find(account).map(|account| &self.accounts.get(account).in_use);
+        own.map_or((0, 0), |own| (own.running_jobs, own.waiting_jobs))
+    }
+}

@@ -1,0 +1,352 @@
+//! Where a shape fits best, kept up to date by need.
+//!
+//! For each shape that was asked for, the states that it fits, best first. A change of a node
+//! touches two slots; a shape looks only at the slots that were touched since it was last asked
+//! for, at each once. So a decision costs what changed, not what there is.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+
+use super::demand::DemandMix;
+use super::score::{Cost, placement_cost_from, useless};
+use super::shape::{ModelId, Shape, ShapeId, Shapes};
+use crate::cell::index::interner::InternedId;
+use crate::cell::nodes::inventory::Inventory;
+use crate::cell::nodes::node::{NodeId, NodeState};
+
+/// Where a state stands for a shape: the user's preference of models first; within a model the
+/// cost, then the lowest node number, which consolidates.
+///
+/// All of it is in two words, the more important the higher: most of what a decision costs is
+/// comparing these.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    /// The preference in 16 bits, the model in 32, the cost in 16.
+    kind: NonZeroU64,
+    /// The first node in 32 bits, the slot in 32.
+    place: u64,
+}
+
+impl Rank {
+    /// What is added to a cost, so that all costs are above zero. They are steps of ten thousandths
+    /// of the at most 64 GPUs of a node, twice: far below.
+    const ZERO_COST: i64 = 1 << 15;
+
+    fn new(preference: u16, model: ModelId, cost: Cost, first: NodeId, slot: u32) -> Rank {
+        let cost = (cost.0 + Rank::ZERO_COST).clamp(1, i64::from(u16::MAX)).unsigned_abs();
+        let kind = u64::from(preference) << 48 | u64::from(model.0) << 16 | cost;
+        let kind = NonZeroU64::new(kind).expect("the cost is at least one");
+        Rank { kind, place: u64::from(first.0) << 32 | u64::from(slot) }
+    }
+
+    /// The same with another first node.
+    fn with_first(self, first: NodeId) -> Rank {
+        Rank { place: u64::from(first.0) << 32 | u64::from(self.slot()), ..self }
+    }
+
+    /// The end of its model's ranks.
+    pub(crate) fn end_of_model(self) -> Rank {
+        Rank { kind: self.kind | u64::from(u16::MAX), place: u64::MAX }
+    }
+
+    pub(crate) fn preference(self) -> u16 {
+        (self.kind.get() >> 48) as u16
+    }
+
+    pub(crate) fn model(self) -> ModelId {
+        ModelId((self.kind.get() >> 16) as u32)
+    }
+
+    pub(crate) fn cost(self) -> Cost {
+        Cost(i64::from(self.kind.get() as u16) - Rank::ZERO_COST)
+    }
+
+    pub(crate) fn first(self) -> NodeId {
+        NodeId((self.place >> 32) as u32)
+    }
+
+    pub(crate) fn slot(self) -> u32 {
+        self.place as u32
+    }
+}
+
+/// What is remembered of a slot for a shape.
+#[derive(Copy, Clone, Debug, Default)]
+struct Seen {
+    generation: u64,
+    rank: Option<Rank>,
+}
+
+/// The states that fit one shape.
+#[derive(Clone, Debug, Default)]
+struct ShapeIndex {
+    ranks: BTreeSet<Rank>,
+    seen: Vec<Seen>,
+    /// The last touch that was looked at.
+    stamp: u64,
+    /// The demand mix that the costs are for.
+    mix: u64,
+}
+
+/// The index of all shapes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidates {
+    shapes: Vec<ShapeIndex>,
+    touches: Touches,
+    worth: Worth,
+}
+
+/// How much of each slot's state is of no use to typical work: the same for all shapes, and the
+/// costly half of a score.
+#[derive(Clone, Debug, Default)]
+struct Worth {
+    /// With the state's generation and the mix that it is for.
+    slots: Vec<(u64, u64, u64)>,
+}
+
+impl Worth {
+    fn useless(&mut self, slot: u32, generation: u64, free: &NodeState, mix: &DemandMix) -> u64 {
+        let index = slot as usize;
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, (0, 0, 0));
+        }
+        // A slot with a state has a generation above zero.
+        let kept = &mut self.slots[index];
+        if (kept.0, kept.1) != (generation, mix.version()) {
+            *kept = (generation, mix.version(), useless(free, mix));
+        }
+        kept.2
+    }
+}
+
+/// Slots in the order in which they were last touched: a list through a table, so that a slot that
+/// is touched again moves to the end and is met once.
+#[derive(Clone, Debug, Default)]
+struct Touches {
+    slots: Vec<Touch>,
+    /// One more than the slot that was touched last. Zero: none was.
+    last: u32,
+    stamps: u64,
+}
+
+/// Neighbours are one more than a slot; zero is the end of the list.
+#[derive(Copy, Clone, Debug, Default)]
+struct Touch {
+    before: u32,
+    after: u32,
+    stamp: u64,
+}
+
+impl Touches {
+    fn touch(&mut self, slot: u32) {
+        let index = slot as usize;
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, Touch::default());
+        }
+        self.stamps += 1;
+        let Touch { before, after, stamp } = self.slots[index];
+        if stamp > 0 && self.last != slot + 1 {
+            // The last slot has nobody after it, so `after` is a slot.
+            self.slots[after as usize - 1].before = before;
+            if before > 0 {
+                self.slots[before as usize - 1].after = after;
+            }
+        }
+        if self.last != slot + 1 {
+            if self.last > 0 {
+                self.slots[self.last as usize - 1].after = slot + 1;
+            }
+            self.slots[index].before = self.last;
+            self.slots[index].after = 0;
+            self.last = slot + 1;
+        }
+        self.slots[index].stamp = self.stamps;
+    }
+
+    /// Slots touched after a stamp, the latest first.
+    fn since(&self, stamp: u64) -> impl Iterator<Item = u32> {
+        let mut next = self.last;
+        std::iter::from_fn(move || {
+            let slot = next.checked_sub(1)?;
+            let touch = self.slots[slot as usize];
+            next = touch.before;
+            (touch.stamp > stamp).then_some(slot)
+        })
+    }
+}
+
+impl Candidates {
+    /// Notes that a slot has another state, or another first node.
+    pub(crate) fn touch(&mut self, slot: u32) {
+        self.touches.touch(slot);
+    }
+
+    /// The states that fit a shape, best first within each model.
+    pub(crate) fn ranked(
+        &mut self,
+        inventory: &Inventory,
+        id: ShapeId,
+        shape: &Shape,
+        mix: &DemandMix,
+    ) -> &BTreeSet<Rank> {
+        if id.index() >= self.shapes.len() {
+            self.shapes.resize_with(id.index() + 1, ShapeIndex::default);
+        }
+        let index = &mut self.shapes[id.index()];
+        index.seen.resize(inventory.slot_count(), Seen::default());
+        if index.mix != mix.version() {
+            index.score_again(inventory, shape, mix, &mut self.worth);
+        }
+        for slot in self.touches.since(index.stamp) {
+            index.look_at(inventory, slot, shape, mix, &mut self.worth);
+        }
+        index.stamp = self.touches.stamps;
+        &index.ranks
+    }
+}
+
+impl Candidates {
+    /// Whether every index that was kept up to date is what a fresh one would be.
+    pub(crate) fn check(
+        &self,
+        inventory: &Inventory,
+        shapes: &Shapes,
+        mix: &DemandMix,
+    ) -> Result<(), String> {
+        let mut kept = self.clone();
+        let touches = self.touches.clone();
+        let mut fresh = Candidates { shapes: Vec::new(), touches, worth: Worth::default() };
+        for (shape, index) in shapes.values().iter().zip(0..self.shapes.len()) {
+            let id = ShapeId(u32::try_from(index).expect("fewer than 2^32 shapes"));
+            let kept = kept.ranked(inventory, id, shape, mix);
+            if kept != fresh.ranked(inventory, id, shape, mix) {
+                return Err(format!("the index of {id:?} is out of date"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ShapeIndex {
+    /// Another mix changes what a place costs, but not where the shape fits.
+    fn score_again(
+        &mut self,
+        inventory: &Inventory,
+        shape: &Shape,
+        mix: &DemandMix,
+        worth: &mut Worth,
+    ) {
+        for rank in std::mem::take(&mut self.ranks) {
+            self.seen[rank.slot() as usize] = Seen::default();
+            self.look_at(inventory, rank.slot(), shape, mix, worth);
+        }
+        self.mix = mix.version();
+    }
+
+    fn look_at(
+        &mut self,
+        inventory: &Inventory,
+        slot: u32,
+        shape: &Shape,
+        mix: &DemandMix,
+        worth: &mut Worth,
+    ) {
+        let state = inventory.state(slot);
+        let seen = &mut self.seen[slot as usize];
+        let Some(first) = state.first else {
+            if let Some(old) = seen.rank {
+                self.ranks.remove(&old);
+            }
+            *seen = Seen::default();
+            return;
+        };
+        let rank = if seen.generation == state.generation {
+            seen.rank.map(|old| old.with_first(first))
+        } else {
+            rank(inventory, slot, first, shape, mix, worth)
+        };
+        if rank != seen.rank {
+            if let Some(old) = seen.rank {
+                self.ranks.remove(&old);
+            }
+            if let Some(new) = rank {
+                self.ranks.insert(new);
+            }
+        }
+        *seen = Seen { generation: state.generation, rank };
+    }
+}
+
+/// Where the state of a slot stands for a shape, if the shape fits.
+fn rank(
+    inventory: &Inventory,
+    slot: u32,
+    first: NodeId,
+    shape: &Shape,
+    mix: &DemandMix,
+    worth: &mut Worth,
+) -> Option<Rank> {
+    let state = inventory.state(slot);
+    let free = state.free()?;
+    // Most states have no room, and that is seen first.
+    if !has_room(free, shape) || !inventory.slot_accepts(slot, shape) {
+        return None;
+    }
+    let preference = u16::try_from(shape.preference(free.model)?).unwrap_or(u16::MAX);
+    let useless = worth.useless(slot, state.generation, free, mix);
+    let cost = placement_cost_from(useless, free, shape, mix)?;
+    Some(Rank::new(preference, free.model, cost, first, slot))
+}
+
+/// Whether there is room for a shape, whatever its other wishes.
+fn has_room(free: &NodeState, shape: &Shape) -> bool {
+    let gpus = &free.free_gpus;
+    let devices = usize::from(shape.gpu.devices());
+    free.free_cpu_milli >= shape.cpu_milli
+        && free.free_memory_mib >= shape.memory_mib
+        && devices <= gpus.len()
+        // In rising order: if the last so many have enough, there are so many.
+        && (devices == 0 || gpus[gpus.len() - devices] >= shape.gpu.per_device())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_ordered_by_preference_model_cost_and_node() {
+        let rank = |preference, model, cost, first, slot| {
+            Rank::new(preference, ModelId(model), Cost(cost), NodeId(first), slot)
+        };
+        let rising = [
+            rank(0, 0, -12_800, 7, 7),
+            rank(0, 0, 0, 1, 9),
+            rank(0, 0, 0, 2, 3),
+            rank(0, 0, 0, 2, 4),
+            rank(0, 0, 12_800, 0, 0),
+            rank(0, 5, -3, 0, 0),
+            rank(1, u32::MAX, 3, u32::MAX, u32::MAX),
+            rank(2, 0, -1, 0, 0),
+        ];
+        assert!(rising.is_sorted());
+        let last = rising[6];
+        assert_eq!((last.preference(), last.model(), last.cost()), (1, ModelId(u32::MAX), Cost(3)));
+        assert_eq!((last.first(), last.slot()), (NodeId(u32::MAX), u32::MAX));
+        assert_eq!(rising[2].with_first(NodeId(1)), rank(0, 0, 0, 1, 3));
+        assert!(rising[4] < rising[0].end_of_model() && rising[0].end_of_model() < rising[5]);
+    }
+
+    #[test]
+    fn touched_slots_are_met_once_and_the_latest_first() {
+        let mut touches = Touches::default();
+        for slot in [0, 1, 2, 1, 1, 3, 0] {
+            touches.touch(slot);
+        }
+        assert_eq!(touches.since(0).collect::<Vec<_>>(), [0, 3, 1, 2]);
+        assert_eq!(touches.since(5).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(touches.since(7).count(), 0);
+        touches.touch(2);
+        touches.touch(2);
+        assert_eq!(touches.since(0).collect::<Vec<_>>(), [2, 0, 3, 1]);
+    }
+}

@@ -1,0 +1,453 @@
+//! Why a job waits: every reason at once, as data; and where accounts stand.
+
+use std::cmp::Reverse;
+
+use compact_str::CompactString;
+
+use crate::cell::command::FundsBlocker;
+use crate::cell::ids::{AccountId, ClassRank, JobId};
+use crate::cell::jobs::job::{Job, Waiting, when_free};
+use crate::cell::share::accounts::ROOT;
+use crate::cell::share::quota::QuotaLimit;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+/// What a job does and, if it waits, everything that keeps it waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// Where the job stands.
+    pub state: JobState,
+    /// Its place in the queue if all shares stayed as they are, from 1. `None` unless it competes.
+    pub position: Option<u64>,
+    /// When it can start.
+    pub estimate: Option<Estimate>,
+    /// Everything that is in its way. Never empty while it waits (law L14).
+    pub blockers: Vec<Blocker>,
+}
+
+/// Where a job stands in its cell.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// It has no GPUs.
+    Queued,
+    /// It has GPUs and waits for the ledger's answer.
+    Proposed,
+    /// Its nodes were ordered to start it.
+    Starting,
+    /// It runs.
+    Running,
+    /// It is being stopped.
+    Stopping,
+}
+
+/// When a job can start if everybody leaves when they said.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The instant.
+    pub at: Timestamp,
+    /// Whether nodes are kept for it from then on. Otherwise those ahead may take the place.
+    pub reserved: bool,
+}
+
+/// Something that keeps a job waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// Too few credits.
+    Credits,
+    /// A budget would be exceeded.
+    Budget,
+    /// An account on its path is frozen.
+    Frozen {
+        /// The account, if the cell knows which.
+        account: Option<CompactString>,
+    },
+    /// A quota would be exceeded.
+    Quota {
+        /// Whose quota it is.
+        account: CompactString,
+        /// The GPU model that is limited. `None`: all models together, or jobs.
+        model: Option<CompactString>,
+        /// Whether jobs are limited, not GPUs.
+        jobs: bool,
+        /// The most allowed, in thousandths of GPUs or in jobs.
+        limit: u32,
+        /// What is in use.
+        used: u32,
+        /// What the job would add.
+        requested: u32,
+    },
+    /// Its concurrency group is full.
+    Group {
+        /// The group.
+        name: CompactString,
+        /// How many of its jobs may have GPUs at once.
+        limit: u32,
+        /// How many have.
+        active: u32,
+    },
+    /// No node has GPUs of a model that will do.
+    GpuType {
+        /// The models that will do. Empty: any.
+        models: Vec<CompactString>,
+    },
+    /// Nodes that would do run jobs of other accounts only.
+    Scope {
+        /// The account that they do not serve.
+        account: CompactString,
+        /// The models that will do. Empty: any.
+        models: Vec<CompactString>,
+    },
+    /// Nodes of the right model are all too small, in GPUs, GPU memory, CPU, memory or labels.
+    Memory {
+        /// Nodes of the right model.
+        nodes: u32,
+    },
+    /// Too few nodes have room now.
+    Capacity {
+        /// Nodes that the job needs.
+        wanted: u32,
+        /// Nodes that have room.
+        available: u32,
+        /// Nodes that would have room if nothing ran on them.
+        suitable: u32,
+    },
+    /// Some nodes have room, but not as many at once as the gang needs.
+    Gang {
+        /// Nodes that the gang needs.
+        wanted: u32,
+        /// Nodes that have room, or would have if nothing ran.
+        available: u32,
+    },
+    /// Nodes with room are kept for somebody else.
+    Reservation {
+        /// Who they are kept for. `None`: maintenance.
+        job: Option<JobId>,
+        /// From when on.
+        from: Timestamp,
+    },
+    /// Nodes that would do take no work: drained, in maintenance, or silent.
+    Drain {
+        /// How many.
+        nodes: u32,
+    },
+    /// Others go first.
+    Priority {
+        /// How many.
+        ahead: u64,
+    },
+    /// An operator preempted it a moment ago.
+    Delayed {
+        /// When it may be placed again.
+        until: Timestamp,
+    },
+}
+
+impl Blocker {
+    /// The type under which the interface knows it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Blocker::Credits => "credits",
+            Blocker::Budget => "budget",
+            Blocker::Frozen { .. } => "frozen",
+            Blocker::Quota { .. } => "quota",
+            Blocker::Group { .. } => "group",
+            Blocker::GpuType { .. } | Blocker::Scope { .. } => "gpu_type",
+            Blocker::Memory { .. } => "memory",
+            Blocker::Capacity { .. } => "capacity",
+            Blocker::Gang { .. } => "gang",
+            Blocker::Reservation { .. } => "reservation",
+            Blocker::Drain { .. } => "drain",
+            Blocker::Priority { .. } | Blocker::Delayed { .. } => "priority",
+        }
+    }
+}
+
+/// Where an account stands. Shares are in parts of a million of the whole cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FairShare {
+    /// The account's path.
+    pub account: CompactString,
+    /// Its weight among its siblings.
+    pub weight: u32,
+    /// Its usage with its subtree, faded to now, in micro-credits.
+    pub usage_micros: u128,
+    /// What it is entitled to while it and its active siblings compete.
+    pub entitled_ppm: u64,
+    /// What it has had of all faded usage.
+    pub received_ppm: u64,
+    /// Micro-credits per hour of what it has now.
+    pub rate: u64,
+    /// Thousandths of GPUs that it has now.
+    pub gpus: u32,
+    /// Jobs that have GPUs.
+    pub running_jobs: u32,
+    /// Jobs that wait.
+    pub waiting_jobs: u32,
+}
+
+/// How many nodes could serve a job, by what is in the way.
+#[derive(Default)]
+struct Survey {
+    of_model: u32,
+    suitable: u32,
+    available: u32,
+    closed: u32,
+    /// Nodes for other accounts alone that would be suitable.
+    foreign: u32,
+    claims: Vec<(Option<JobId>, Timestamp)>,
+}
+
+impl Cell {
+    /// Everything that keeps a job waiting, at `now`. `None`: no such job is here.
+    pub fn why(&self, id: JobId, now: Timestamp) -> Option<Why> {
+        let job = self.jobs.get(&id)?;
+        let Some(waiting) = job.waiting() else {
+            let attempt = job.attempt().expect("a job waits or has an attempt");
+            let state = if attempt.stop.is_some() {
+                JobState::Stopping
+            } else if attempt.running_since.is_some() {
+                JobState::Running
+            } else if attempt.confirmed {
+                JobState::Starting
+            } else {
+                JobState::Proposed
+            };
+            return Some(Why { state, position: None, estimate: None, blockers: Vec::new() });
+        };
+        let ahead = (waiting == Waiting::Competing).then(|| self.ahead_of(job));
+        let kept = self.reservations.get(&id);
+        let estimate = match kept {
+            Some(kept) => Some(Estimate { at: kept.start_at.max(now), reserved: true }),
+            None => self.earliest(now, job).map(|(at, ..)| Estimate { at, reserved: false }),
+        };
+        let mut blockers = Vec::new();
+        self.push_policy_blockers(job, waiting, &mut blockers);
+        self.push_room_blockers(now, job, &mut blockers);
+        if let Some(ahead) = ahead.filter(|ahead| *ahead > 0 || blockers.is_empty()) {
+            blockers.push(Blocker::Priority { ahead });
+        }
+        if blockers.is_empty() {
+            // Its place is free and kept for it; the pass that starts it is due.
+            blockers.push(Blocker::Priority { ahead: 0 });
+        }
+        let position = ahead.map(|ahead| ahead + 1);
+        Some(Why { state: JobState::Queued, position, estimate, blockers })
+    }
+
+    /// How many jobs go before one that competes, if all shares stayed as they are.
+    fn ahead_of(&self, job: &Job) -> u64 {
+        let higher = self.classes.range(ClassRank(job.class().0.saturating_add(1))..);
+        let higher: u64 = higher.map(|(class, _)| u64::from(self.competing(*class))).sum();
+        let top = job.class() == ClassRank(u8::MAX);
+        self.accounts.ahead(job.waiter()) + if top { 0 } else { higher }
+    }
+
+    fn push_policy_blockers(&self, job: &Job, waiting: Waiting, blockers: &mut Vec<Blocker>) {
+        match waiting {
+            Waiting::Funds(FundsBlocker::Credits) => blockers.push(Blocker::Credits),
+            Waiting::Funds(FundsBlocker::Budget) => blockers.push(Blocker::Budget),
+            Waiting::Funds(FundsBlocker::Frozen) => {
+                blockers.push(Blocker::Frozen { account: None });
+            }
+            Waiting::Delayed(until) if until < when_free() => {
+                blockers.push(Blocker::Delayed { until });
+            }
+            Waiting::Delayed(_)
+            | Waiting::Competing
+            | Waiting::Group
+            | Waiting::Nominated
+            | Waiting::Moving => {}
+        }
+        for id in self.accounts.path(job.account) {
+            let account = self.accounts.get(id);
+            if account.frozen {
+                blockers.push(Blocker::Frozen { account: Some(account.path.clone()) });
+            }
+        }
+        if let Some(group) = job.group.map(|group| self.groups.get(group))
+            && group.is_full()
+        {
+            let (name, limit, active) = (group.name.clone(), group.limit, group.active);
+            blockers.push(Blocker::Group { name, limit, active });
+        }
+        let shape = self.shapes.get(job.shape);
+        let mut blocks: Vec<_> = self
+            .models_of(&shape.models, shape.gpu.devices())
+            .flat_map(|model| self.quota_blocks(job, model))
+            .collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        for block in blocks {
+            let model = match block.limit {
+                QuotaLimit::Model(model) => Some(self.models.get(model).clone()),
+                QuotaLimit::TotalGpus | QuotaLimit::RunningJobs => None,
+            };
+            blockers.push(Blocker::Quota {
+                account: self.accounts.get(block.account).path.clone(),
+                model,
+                jobs: block.limit == QuotaLimit::RunningJobs,
+                limit: block.allowed,
+                used: block.used,
+                requested: block.requested,
+            });
+        }
+    }
+
+    fn survey(&self, now: Timestamp, job: &Job) -> Survey {
+        let shape = self.shapes.get(job.shape);
+        let visit = self.visit(now, job, job.may_be_guest());
+        let mut survey = Survey::default();
+        for (_, record) in self.inventory.iter() {
+            let node = &record.node;
+            if !node.admits(shape) {
+                survey.foreign += u32::from(node.could_serve(shape));
+                continue;
+            }
+            survey.of_model += u32::from(shape.allows(node.model()));
+            if !node.could_ever_fit(shape) {
+                continue;
+            }
+            survey.suitable += 1;
+            if !record.is_open() {
+                // Whether it has room or not: when those on it have left it will take nobody.
+                survey.closed += 1;
+            } else if !node.has_room(shape) {
+                // Taken, and that is all.
+            } else if record.allows(&visit) {
+                survey.available += 1;
+            } else {
+                let claims = record.claims.iter().filter(|claim| !claim.allows(&visit));
+                survey.claims.extend(claims.map(|claim| (claim.job, claim.from)));
+            }
+        }
+        survey.claims.sort_unstable();
+        survey.claims.dedup();
+        survey
+    }
+
+    fn push_room_blockers(&self, now: Timestamp, job: &Job, blockers: &mut Vec<Blocker>) {
+        let survey = self.survey(now, job);
+        let wanted = u32::from(job.spec.nodes);
+        let Survey { of_model, suitable, available, closed, foreign, claims } = survey;
+        if available >= wanted {
+            return;
+        }
+        if suitable < wanted && foreign > 0 {
+            let (account, models) = (job.spec.account.clone(), job.spec.models.to_vec());
+            blockers.push(Blocker::Scope { account, models });
+            if of_model == 0 {
+                return;
+            }
+        }
+        if of_model == 0 {
+            let models = job.spec.models.to_vec();
+            return blockers.push(Blocker::GpuType { models });
+        }
+        if suitable == 0 {
+            return blockers.push(Blocker::Memory { nodes: of_model });
+        }
+        if suitable < wanted {
+            return blockers.push(Blocker::Gang { wanted, available: suitable });
+        }
+        blockers.push(Blocker::Capacity { wanted, available, suitable });
+        if wanted > 1 && available > 0 {
+            blockers.push(Blocker::Gang { wanted, available });
+        }
+        if closed > 0 {
+            blockers.push(Blocker::Drain { nodes: closed });
+        }
+        for (job, from) in claims {
+            blockers.push(Blocker::Reservation { job, from });
+        }
+    }
+
+    /// Where every account stands at `now`, parents before children, the root first.
+    pub fn fair_shares(&self, now: Timestamp) -> Vec<FairShare> {
+        const MILLION: u128 = 1_000_000;
+        let decay = &self.accounts.decay;
+        let whole = self.accounts.get(ROOT).usage.max(1);
+        let active = |id: &AccountId| {
+            let account = self.accounts.get(*id);
+            account.rate > 0 || account.in_use.waiting_jobs > 0
+        };
+        // The weights of all that compete below an account, each looked at once.
+        let mut competing: Vec<u128> = vec![0; self.accounts.iter().count()];
+        for (id, account) in self.accounts.iter() {
+            if let Some(parent) = account.parent.filter(|_| active(&id)) {
+                competing[parent.0 as usize] += u128::from(account.weight);
+            }
+        }
+        let mut entitled: Vec<u128> = Vec::new();
+        let mut shares = Vec::new();
+        for (id, account) in self.accounts.iter() {
+            let part = account.parent.map_or(MILLION, |parent| {
+                let own = if active(&id) { u128::from(account.weight) } else { 0 };
+                entitled[parent.0 as usize] * own / competing[parent.0 as usize].max(1)
+            });
+            entitled.push(part);
+            // A part of a million.
+            let ppm = |part: u128| u64::try_from(part).unwrap_or(u64::MAX);
+            shares.push(FairShare {
+                account: account.path.clone(),
+                weight: account.weight,
+                usage_micros: decay.unscale(account.usage, now),
+                entitled_ppm: ppm(part),
+                received_ppm: ppm(account.usage.saturating_mul(MILLION) / whole),
+                rate: account.rate,
+                gpus: account.in_use.total_gpus,
+                running_jobs: account.in_use.running_jobs,
+                waiting_jobs: account.in_use.waiting_jobs,
+            });
+        }
+        shares
+    }
+
+    /// The jobs that wait, at most `limit` of them: first those for which others are leaving, then
+    /// those that compete, in the order in which they would go if all shares stayed as they are,
+    /// then those that wait for something else than a place.
+    pub fn queue(&self, limit: usize) -> Vec<JobId> {
+        let mut jobs = self.waiting_jobs(limit, |waiting| match waiting {
+            Waiting::Nominated => true,
+            Waiting::Competing
+            | Waiting::Group
+            | Waiting::Funds(_)
+            | Waiting::Delayed(_)
+            | Waiting::Moving => false,
+        });
+        for class in self.classes.keys().rev() {
+            self.queue_below(ROOT, *class, limit, &mut jobs);
+        }
+        let room = limit - jobs.len();
+        jobs.extend(self.waiting_jobs(room, |waiting| match waiting {
+            Waiting::Nominated | Waiting::Competing => false,
+            Waiting::Group | Waiting::Funds(_) | Waiting::Delayed(_) | Waiting::Moving => true,
+        }));
+        jobs
+    }
+
+    /// Jobs that wait in some way, the highest class and the earliest submission first.
+    fn waiting_jobs(&self, limit: usize, which: impl Fn(Waiting) -> bool) -> Vec<JobId> {
+        let waiting = self.jobs.values().filter(|job| job.waiting().is_some_and(&which));
+        let mut waiting: Vec<_> =
+            waiting.map(|job| (Reverse(job.class()), job.ticket, job.spec.job)).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().take(limit).map(|(_, _, job)| job).collect()
+    }
+
+    fn queue_below(&self, id: AccountId, class: ClassRank, limit: usize, jobs: &mut Vec<JobId>) {
+        let Some(lane) = self.accounts.get(id).lane(class) else { return };
+        for (_, child) in lane.order() {
+            if jobs.len() >= limit {
+                return;
+            }
+            if *child == id {
+                let mut own: Vec<_> = lane.own().values().flatten().collect();
+                own.sort_unstable();
+                let room = limit - jobs.len();
+                jobs.extend(own.into_iter().take(room).map(|(_, job)| *job));
+            } else {
+                self.queue_below(*child, class, limit, jobs);
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The scheduler: the pass, and everything that it decides with.
+
+pub(super) mod candidates;
+pub mod demand;
+pub mod explain;
+pub(super) mod forecast;
+pub(super) mod pass;
+pub(super) mod placement;
+pub(super) mod preemption;
+pub(super) mod reservation;
+pub mod score;
+pub mod shape;
+pub mod supply;

@@ -1,0 +1,284 @@
+//! The scheduling pass.
+//!
+//! A pass is a series of steps, each decided on the state that the one before has left and each
+//! about one job, so that no decision takes long however much there is to do. It is due whenever
+//! something changed that may help a waiting job, and over when nothing more can be placed.
+
+use super::placement::Obstacle;
+use super::preemption::Trigger;
+use crate::cell::event::Event;
+use crate::cell::ids::{AttemptId, ClassRank, JobId};
+use crate::cell::index::bitset::Bits;
+use crate::cell::index::interner::InternedId;
+use crate::cell::index::timers::Timer;
+use crate::cell::jobs::job::Job;
+use crate::cell::nodes::inventory::NodeRecord;
+use crate::cell::nodes::node::NodeId;
+use crate::cell::state::{Cell, ClassQueue};
+use crate::time::Timestamp;
+
+/// How many aged jobs that cannot start now are passed over in one decision.
+const AGED_LOOKED_AT: usize = 32;
+/// How many requests are looked at for preemption in one step of a review.
+const REVIEWED_AT_ONCE: usize = 4;
+
+/// Deciding.
+impl Cell {
+    /// One step of the pass: the first of these that applies, from the highest class down.
+    pub(crate) fn decide_step(&self, now: Timestamp, events: &mut Vec<Event>) {
+        for (class, queue) in self.classes.iter().rev() {
+            // 1. A job for which nodes are kept starts as soon as they are free.
+            if let Some(job) = self.next_ready(*class) {
+                return self.decide_kept(now, job, events);
+            }
+            // 2. The best blocked job of each model gets its reservation before anyone else could
+            //    take what it waits for.
+            if let Some(model) = queue.unreserved.first() {
+                return self.decide_reservation(now, *class, *model, events);
+            }
+            // 3. The next job, by age or by fair share, starts, or is set aside with its reason.
+            if let Some(job) = self.next_job(now, *class, queue) {
+                return self.decide_job(now, job, events);
+            }
+            // 4. From time to time the best blocked jobs are looked at for preemption.
+            if queue.review {
+                return self.decide_review(now, *class, events);
+            }
+        }
+        // 5. Nothing is left to try until something changes.
+        events.push(Event::PassEnded);
+    }
+
+    /// A job of a class whose kept nodes may be free now.
+    fn next_ready(&self, class: ClassRank) -> Option<&Job> {
+        let ready = self.ready.iter().map(|job| self.job(*job));
+        ready.filter(|job| job.class() == class).min_by_key(|job| job.ticket)
+    }
+
+    fn decide_kept(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
+        if self.is_slice_too_early(now, job) {
+            return events.push(Event::ReservationDropped { job: job.spec.job });
+        }
+        let free = job.group.is_none_or(|group| !self.groups.get(group).is_full());
+        match self.find_place(now, job) {
+            Ok(place) if free => {
+                let attempt = AttemptId { job: job.spec.job, number: job.attempts + 1 };
+                let (model, members) = (place.model, place.members);
+                events.push(Event::PlacementProposed { attempt, model, members });
+            }
+            Ok(_) | Err(_) => {
+                if !(free && self.decide_guests_leave(now, job, events)) {
+                    events.push(Event::ReservationKept { job: job.spec.job });
+                }
+            }
+        }
+    }
+
+    /// Who is next in a class: now and then the oldest of those who have waited long, otherwise
+    /// the first by fair share.
+    fn next_job(&self, now: Timestamp, class: ClassRank, queue: &ClassQueue) -> Option<&Job> {
+        let mut aged = self.aged_jobs(now, class);
+        let aged = aged.find(|job| !queue.parked.contains(job.request.index()));
+        aged.or_else(|| self.accounts.next(class, None, &queue.parked).map(|id| self.job(id)))
+    }
+
+    /// The jobs of a class that have waited long and may be placed as far as their accounts go, the
+    /// oldest first. Nobody, unless it is the turn of age.
+    pub(crate) fn aged_jobs(&self, now: Timestamp, class: ClassRank) -> impl Iterator<Item = &Job> {
+        let queue = self.classes.get(&class).into_iter();
+        let due = queue.filter(|queue| queue.since_aged >= self.config.ageing_one_in);
+        let oldest = due.flat_map(|queue| queue.by_age.iter().take(AGED_LOOKED_AT));
+        oldest
+            .map(|(_, id)| self.job(*id))
+            .take_while(move |job| self.is_aged(now, job))
+            .filter(|job| self.accounts.is_open(job.account, job.request))
+    }
+
+    /// Whether a job has waited long.
+    pub(crate) fn is_aged(&self, now: Timestamp, job: &Job) -> bool {
+        now.millis_since(job.submitted_at) >= self.config.ageing_after_ms
+    }
+
+    /// Places a job, or says what is in its way.
+    fn decide_job(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
+        let id = job.spec.job;
+        if job.group.is_some_and(|group| self.groups.get(group).is_full()) {
+            return events.push(Event::JobHeldByGroup { job: id });
+        }
+        match self.find_place(now, job) {
+            Ok(place) => events.push(Event::PlacementProposed {
+                attempt: AttemptId { job: id, number: job.attempts + 1 },
+                model: place.model,
+                members: place.members,
+            }),
+            Err(Obstacle::Quota { account, mixed }) => {
+                events.push(Event::RequestBlocked { account, request: job.request, mixed });
+            }
+            Err(Obstacle::NoRoom) => {
+                let preempts = self.has_lower_class(job.class())
+                    && self.decide_preemption(now, job, Trigger::Class, events);
+                if !preempts {
+                    let class = job.class();
+                    events.push(Event::RequestParked { class, request: job.request });
+                }
+            }
+        }
+    }
+
+    /// Whether a review could change anything: somebody may be told to leave, or a guest may be in
+    /// the way; or so many were told to leave that the next ones wait for the review.
+    pub(crate) fn has_cause_for_review(&self) -> bool {
+        self.victims > 0
+            || self.preemptible.values().any(|count| *count > 0)
+            || self.reservations.values().any(|kept| kept.guests)
+    }
+
+    /// Looks at the best blocked jobs of a class for preemption. For the class, those who have
+    /// waited long come first; for the share, age is no merit: only who is furthest under may take.
+    fn decide_review(&self, now: Timestamp, class: ClassRank, events: &mut Vec<Event>) {
+        for trigger in [Trigger::Class, Trigger::Share] {
+            let possible = match trigger {
+                Trigger::Class => self.has_lower_class(class),
+                Trigger::Share => self.config.share_preemption,
+            };
+            let mut only = self.parked_requests(class, |_| possible);
+            for _ in 0..REVIEWED_AT_ONCE {
+                let job = match trigger {
+                    Trigger::Class => self.best_blocked(now, class, &only),
+                    Trigger::Share => self
+                        .accounts
+                        .next(class, Some(&only), &Bits::default())
+                        .map(|id| self.job(id)),
+                };
+                let Some(job) = job else { break };
+                if self.decide_preemption(now, job, trigger, events) {
+                    return;
+                }
+                only.remove(job.request.index());
+            }
+            if trigger == Trigger::Share
+                && possible
+                && self.decide_review_of_kept(now, class, events)
+            {
+                return;
+            }
+        }
+        events.push(Event::ReviewPassed { class });
+    }
+}
+
+impl Cell {
+    /// Whether a job for which nodes are kept by its turn gives them up to whoever is next by fair
+    /// share, and competes with him: it would start over its share, or keep out those who may not be
+    /// its guests until it is due again. It cannot be kept nodes and give them up without end: only
+    /// what happens on them lets it try again, and nodes are kept anew when all else is decided.
+    fn is_slice_too_early(&self, now: Timestamp, job: &Job) -> bool {
+        let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.slot.is_some());
+        let Some(kept) = kept.filter(|_| job.spec.resumable) else { return false };
+        let by_age = self.is_turn_of_age_of(now, job);
+        let mut passed_over = Bits::default();
+        for _ in 0..REVIEWED_AT_ONCE {
+            let next = self.accounts.next(job.class(), None, &passed_over).map(|id| self.job(id));
+            let Some(next) = next.filter(|next| self.is_slice_ahead_of(now, job, next)) else {
+                return false;
+            };
+            if by_age && self.has_waited_longer(job, next) {
+                return false;
+            }
+            // Who fits nowhere even when all have left would be next for ever.
+            if self.could_use(next, &kept.nodes) {
+                return true;
+            }
+            passed_over.insert(next.request.index());
+        }
+        false
+    }
+
+    /// Whether a job could run if all others left, on one of these nodes among others.
+    fn could_use(&self, job: &Job, nodes: &[NodeId]) -> bool {
+        let shape = self.shapes.get(job.shape);
+        let suits = |record: &NodeRecord| record.is_open() && record.node.could_ever_fit(shape);
+        let wanted = usize::from(job.spec.nodes);
+        nodes.iter().any(|node| suits(self.inventory.node(*node)))
+            && self.inventory.iter().filter(|(_, record)| suits(record)).take(wanted).count()
+                == wanted
+    }
+
+    /// Whether a job has waited longer than another by as much as makes a job old. Where all have come
+    /// at about the same time, the oldest is nobody in particular.
+    pub(crate) fn has_waited_longer(&self, job: &Job, than: &Job) -> bool {
+        than.submitted_at.millis_since(job.submitted_at) >= self.config.ageing_after_ms
+    }
+
+    /// Whether it is the turn of age, and a job is among the oldest: then it starts before those who
+    /// came later, whatever its account has used.
+    pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &Job) -> bool {
+        self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
+    }
+
+    /// Looks at those for whom nodes are kept: others may not take there, so if they may not either,
+    /// somebody who is far over his share stays for as long as he likes. Only those who resume, near
+    /// their share.
+    fn decide_review_of_kept(
+        &self,
+        now: Timestamp,
+        class: ClassRank,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let kept = self.classes.get(&class).into_iter().flat_map(|queue| queue.reserved.values());
+        let jobs = kept.map(|id| self.job(*id));
+        jobs.filter(|job| self.takes_where_kept(now, job))
+            .take(REVIEWED_AT_ONCE)
+            .any(|job| self.decide_preemption(now, job, Trigger::Share, events))
+    }
+}
+
+/// Applying.
+impl Cell {
+    pub(crate) fn apply_parked(&mut self, class: ClassRank, request: crate::cell::ids::RequestId) {
+        let shape = self.requests.get(request).shape;
+        let slot = self.shapes.get(shape).models.first().copied();
+        let queue = self.class_mut(class);
+        queue.parked.insert(request.index());
+        if !queue.reserved.contains_key(&slot) {
+            queue.unreserved.insert(slot);
+        }
+    }
+
+    pub(crate) fn apply_held_by_group(&mut self, id: JobId) {
+        self.stop_waiting(id);
+        self.job_mut(id).phase =
+            crate::cell::jobs::job::Phase::Waiting(crate::cell::jobs::job::Waiting::Group);
+        let job = &self.jobs[&id];
+        let group = job.group.expect("only jobs of a group are held by one");
+        self.groups.get_mut(group).hold(job);
+    }
+
+    pub(crate) fn apply_pass_ended(&mut self, at: Timestamp) {
+        self.idle = true;
+        self.hot.clear();
+        for queue in self.classes.values_mut() {
+            queue.woken.clear();
+        }
+        let waiting = self.classes.values().any(|queue| !queue.by_age.is_empty());
+        if waiting && self.review_at.is_none() {
+            let review_at = at.plus_millis(self.config.review_ms);
+            self.timers.set(review_at, Timer::Review);
+            self.review_at = Some(review_at);
+        }
+    }
+
+    pub(crate) fn apply_review_began(&mut self) {
+        if let Some(review_at) = self.review_at.take() {
+            self.timers.clear(review_at, Timer::Review);
+        }
+        self.victims = 0;
+        // Guests whose start was not confirmed when they were in the way may have been since.
+        let hosts = self.reservations.iter().filter(|(_, kept)| kept.guests);
+        self.ready.extend(hosts.map(|(job, _)| *job));
+        for queue in self.classes.values_mut() {
+            queue.review = !queue.by_age.is_empty();
+        }
+        self.idle = false;
+    }
+}

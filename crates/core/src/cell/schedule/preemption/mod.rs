@@ -1,0 +1,386 @@
+//! Preemption: who must leave so that somebody else can start.
+//!
+//! A plan is made on copies of nodes, down to a complete placement of the whole job, before anyone
+//! is asked to leave. Nobody leaves who need not. Two triggers: a higher class, or an account under
+//! its fair share against one over it; who may be a victim is told in `fairness.rs`. And whoever
+//! came as a guest to nodes that are kept for a job leaves when nobody else is in its way there.
+
+mod fairness;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+use self::fairness::{ShareRule, VictimOrder};
+use super::forecast::whole_gpus;
+use super::shape::{GpuDemand, ModelId};
+use crate::cell::event::{Event, StopReason};
+use crate::cell::ids::{AttemptId, ClassRank, JobId};
+use crate::cell::jobs::attempt::Attempt;
+use crate::cell::jobs::job::Job;
+use crate::cell::nodes::inventory::{Claim, NodeRecord};
+use crate::cell::nodes::node::{Node, NodeId};
+use crate::cell::share::decay::usage_micros;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+/// How many nodes are looked at for each node that a job needs.
+const NODES_LOOKED_AT: usize = 32;
+
+/// For whose sake.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// The job's class is higher.
+    Class,
+    /// The job's account is under its fair share.
+    Share,
+}
+
+/// Who must leave, and what it costs. Lower is better.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NodePlan {
+    cost: PlanCost,
+    node: NodeId,
+    victims: Vec<AttemptId>,
+}
+
+/// The victims' highest class, how many of the job's own account make room, how far the others are
+/// over their share where that decides, the work that is lost, and how many they are.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PlanCost {
+    class: ClassRank,
+    own: usize,
+    /// Of those who are least over.
+    over: Reverse<u128>,
+    lost_micros: u64,
+    victims: usize,
+}
+
+impl PlanCost {
+    /// Where nobody has to leave.
+    const NONE: PlanCost = PlanCost {
+        class: ClassRank(0),
+        own: 0,
+        over: Reverse(u128::MAX),
+        lost_micros: 0,
+        victims: 0,
+    };
+
+    fn add(&mut self, victim: &VictimOrder) {
+        self.class = self.class.max(victim.class);
+        self.own += usize::from(victim.own);
+        self.over = self.over.max(Reverse(victim.decides.unwrap_or(u128::MAX)));
+        self.lost_micros = self.lost_micros.saturating_add(victim.lost_micros);
+        self.victims += 1;
+    }
+}
+
+/// A complete plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) model: Option<ModelId>,
+    pub(crate) nodes: SmallVec<[NodeId; 1]>,
+    pub(crate) victims: Vec<AttemptId>,
+}
+
+impl Cell {
+    /// Whether anything of a lower class could be preempted at all.
+    pub(crate) fn has_lower_class(&self, class: ClassRank) -> bool {
+        self.preemptible.range(..class).any(|(_, count)| *count > 0)
+    }
+
+    /// Tells the victims to leave and keeps their places for the job.
+    pub(crate) fn decide_preemption(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        trigger: Trigger,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        if self.victims >= self.config.victims_per_review || now < job.plan_after {
+            return false;
+        }
+        let Some(plan) = self.plan(now, job, trigger) else { return false };
+        self.decide_plan(now, job, plan, trigger == Trigger::Share, events);
+        true
+    }
+
+    /// Tells the guests on the nodes that are kept for a job to leave, if nobody else is in the way
+    /// there any more.
+    pub(crate) fn decide_guests_leave(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.guests);
+        let Some(kept) = kept.filter(|_| now >= job.plan_after) else { return false };
+        let nodes = kept.nodes.iter().map(|node| self.inventory.node(*node));
+        let visit = self.visit(now, job, false);
+        let taken = !nodes.clone().all(|record| record.is_open() && record.allows(&visit));
+        let shares = ShareRule::new(self, now, job, Trigger::Share);
+        let far = job.spec.nodes > 1 && !shares.is_near(job.account);
+        let by_age = self.is_turn_of_age_of(now, job);
+        let guests: BTreeSet<AttemptId> = nodes
+            .flat_map(|record| &record.members)
+            .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
+            .filter(|(attempt, _)| {
+                self.live(**attempt).is_some_and(|(guest, live)| {
+                    // To put one gang in the place of its like serves nobody.
+                    guest.may_be_guest()
+                        && !(far && guest.is_like(job))
+                        && (by_age && self.has_waited_longer(job, guest)
+                            || shares.sends_away(self, job, guest, live))
+                        && live.proposed_at >= kept.made_at
+                        && live.confirmed
+                        && live.stop.is_none()
+                })
+            })
+            .map(|(attempt, _)| *attempt)
+            .collect();
+        let first = self.inventory.node(*kept.nodes.first().expect("a job has nodes"));
+        let model = (job.spec.gpu.devices() > 0).then(|| first.node.model());
+        if taken
+            || guests.is_empty()
+            || !self.quota_blocks(job, model).is_empty()
+            || !self.fits_without(job, &kept.nodes, &guests)
+        {
+            return false;
+        }
+        let victims = self.minimal(now, job, &kept.nodes, guests, Trigger::Share);
+        let plan = Plan { model, nodes: kept.nodes.clone(), victims };
+        self.decide_plan(now, job, plan, false, events);
+        true
+    }
+
+    /// Tells the victims of a plan to leave, and keeps their places for the job.
+    fn decide_plan(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        plan: Plan,
+        for_share: bool,
+        events: &mut Vec<Event>,
+    ) {
+        let mut start_at = now;
+        for victim in &plan.victims {
+            let (victim, attempt) = self.live(*victim).expect("victims are live");
+            let reason = StopReason::Preempted { by: job.spec.job, for_share };
+            if attempt.running_since.is_some() {
+                start_at = start_at.max(now.plus_millis(victim.spec.grace_ms));
+            }
+            self.decide_stop(now, victim, reason, events);
+        }
+        let visit = self.visit(now, job, job.may_be_guest());
+        let claims = plan.nodes.iter().flat_map(|node| &self.inventory.node(*node).claims);
+        let holders: BTreeSet<JobId> =
+            claims.filter(|claim| !claim.allows(&visit)).filter_map(|claim| claim.job).collect();
+        events.extend(holders.into_iter().map(|job| Event::ReservationDropped { job }));
+        events.push(Event::ReservationMade {
+            job: job.spec.job,
+            model: plan.model,
+            nodes: plan.nodes,
+            start_at,
+            preempting: true,
+            guests: false,
+        });
+    }
+
+    /// The cheapest complete plan for a job, if there is one.
+    pub(crate) fn plan(&self, now: Timestamp, job: &Job, trigger: Trigger) -> Option<Plan> {
+        let shape = self.shapes.get(job.shape);
+        let shares = ShareRule::new(self, now, job, trigger);
+        let mut models: Vec<ModelId> = (0..self.models.len())
+            .map(|index| ModelId(u32::try_from(index).expect("fewer than 2^32 models")))
+            .filter(|model| shape.allows(*model))
+            .collect();
+        models.sort_by_key(|model| shape.preference(*model));
+        models.into_iter().find_map(|model| {
+            let priced = (shape.gpu.devices() > 0).then_some(model);
+            if !self.quota_blocks(job, priced).is_empty() {
+                return None;
+            }
+            let plans = self.node_plans(now, job, model, trigger, &shares);
+            let nodes: SmallVec<[NodeId; 1]> = plans.iter().map(|plan| plan.node).collect();
+            if nodes.len() < usize::from(job.spec.nodes) {
+                return None;
+            }
+            let victims: BTreeSet<AttemptId> =
+                plans.into_iter().flat_map(|plan| plan.victims).collect();
+            let victims = self.minimal(now, job, &nodes, victims, trigger);
+            // Without victims there is a place already, and the next pass will find it.
+            let gains = trigger == Trigger::Class || self.gains(job, &victims);
+            let useful = !victims.is_empty() && gains;
+            useful.then_some(Plan { model: priced, nodes, victims })
+        })
+    }
+
+    /// The cheapest nodes of a model for a job, as many as it needs, with who must leave there.
+    fn node_plans(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        model: ModelId,
+        trigger: Trigger,
+        shares: &ShareRule,
+    ) -> Vec<NodePlan> {
+        let shape = self.shapes.get(job.shape);
+        let wanted = usize::from(job.spec.nodes);
+        let visit = self.visit(now, job, job.may_be_guest());
+        let count = match shape.gpu {
+            GpuDemand::None | GpuDemand::Share(_) => 0,
+            GpuDemand::Whole(_) => whole_gpus(shape),
+        };
+        let up_to = match trigger {
+            Trigger::Class => ClassRank(job.class().0.saturating_sub(1)),
+            Trigger::Share => job.class(),
+        };
+        let profile = self.inventory.profile();
+        let free = profile.by_time(model, whole_gpus(shape)).take_while(|(at, _)| *at <= now);
+        let admits = |id: &NodeId| self.inventory.node(*id).node.admits(shape);
+        let free = free.map(|(_, id)| id).filter(admits);
+        let free = free.take(if wanted > 1 { NODES_LOOKED_AT * wanted } else { 0 });
+        let taken = profile.by_preemption(model, up_to, count).filter(admits);
+        let taken = taken.filter(|id| self.may_preempt_on(job, *id)).take(NODES_LOOKED_AT * wanted);
+        let mut seen = BTreeSet::new();
+        let mut plans: Vec<NodePlan> = Vec::new();
+        for id in free.chain(taken).filter(|id| seen.insert(*id)) {
+            let record = self.inventory.node(id);
+            if record.is_open()
+                && record.node.accepts(shape)
+                && record.claims.iter().all(|claim| {
+                    claim.allows(&visit)
+                        || trigger == Trigger::Share && self.yields(now, claim, job, shares)
+                })
+                && let Some(plan) = self.node_plan(now, job, id, record, shares)
+            {
+                plans.push(plan);
+            }
+        }
+        plans.sort();
+        plans.truncate(wanted);
+        plans
+    }
+
+    /// Whether nodes that are kept for somebody by his turn alone are given up for a job that takes
+    /// its share: only if he is over it as a victim would be. Those that a gang gathers are not
+    /// given up for a job that was a guest too often: it would keep them from the gang for hours,
+    /// and others of its account may take there as guests. Unless the gang would take for its share
+    /// itself if it were due: over its share it does not, and whoever of its account runs there would
+    /// be safe from everybody for as long as the nodes are kept.
+    fn yields(&self, now: Timestamp, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
+        let Some((id, holder)) = claim.job.map(|id| (id, self.job(id))) else { return false };
+        let kept = self.reservations.get(&id).filter(|kept| kept.slot.is_some());
+        let by_turn = kept.is_some_and(|kept| {
+            !(kept.gathers() && job.spec.preemptible) || self.takes_where_kept(now, holder)
+        });
+        by_turn && claim.class <= job.class() && shares.is_over(self, job, holder)
+    }
+
+    /// Whether a job takes for its share on the nodes that are kept for it: it resumes and is near
+    /// what its account is entitled to.
+    pub(crate) fn takes_where_kept(&self, now: Timestamp, job: &Job) -> bool {
+        job.spec.resumable && ShareRule::new(self, now, job, Trigger::Share).is_near(job.account)
+    }
+
+    /// Who must leave a node so that one member of a job fits there.
+    fn node_plan(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        id: NodeId,
+        record: &NodeRecord,
+        shares: &ShareRule,
+    ) -> Option<NodePlan> {
+        let shape = self.shapes.get(job.shape);
+        let mut node = record.node.clone();
+        let mut victims = Vec::new();
+        let mut cost = PlanCost::NONE;
+        if !node.fits(shape) {
+            let mut eligible: Vec<_> = record
+                .members
+                .iter()
+                .filter(|(_, held)| held.preemptible && !held.fenced)
+                .filter_map(|(attempt, held)| {
+                    let (victim, live) = self.live(*attempt)?;
+                    let order = shares.victim_order(self, now, job, victim, live)?;
+                    Some((order, *attempt, held))
+                })
+                .collect();
+            eligible.sort_by_key(|(order, attempt, _)| (*order, *attempt));
+            for (order, attempt, held) in eligible {
+                node.give(self.shapes.get(held.shape), held.gpus);
+                victims.push(attempt);
+                cost.add(&order);
+                if node.fits(shape) {
+                    break;
+                }
+            }
+        }
+        node.fits(shape).then_some(NodePlan { cost, node: id, victims })
+    }
+
+    /// Whether a job's account has more GPUs after a plan than before: those of its own jobs that make
+    /// room are fewer than the job's.
+    fn gains(&self, job: &Job, victims: &[AttemptId]) -> bool {
+        let victims = victims.iter().filter_map(|attempt| self.live(*attempt));
+        let own = victims.filter(|(victim, _)| victim.account == job.account);
+        own.map(|(victim, _)| victim.devices()).sum::<u64>() < job.devices().max(1)
+    }
+
+    /// The victims without whom the job would not fit on all its nodes. Those of its own account, where it takes for
+    /// the share, and those whose leaving costs most are spared first.
+    fn minimal(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        nodes: &[NodeId],
+        mut victims: BTreeSet<AttemptId>,
+        trigger: Trigger,
+    ) -> Vec<AttemptId> {
+        let mut order: Vec<_> = victims
+            .iter()
+            .filter_map(|attempt| {
+                let (victim, live) = self.live(*attempt)?;
+                let own = trigger == Trigger::Share && victim.account == job.account;
+                Some((own, victim.class(), self.lost_micros(now, victim, live), *attempt))
+            })
+            .collect();
+        order.sort_by_key(|key| Reverse(*key));
+        for (.., attempt) in order {
+            victims.remove(&attempt);
+            if !self.fits_without(job, nodes, &victims) {
+                victims.insert(attempt);
+            }
+        }
+        victims.into_iter().collect()
+    }
+
+    /// Whether a job fits on all these nodes once some attempts have left.
+    pub(crate) fn fits_without(
+        &self,
+        job: &Job,
+        nodes: &[NodeId],
+        victims: &BTreeSet<AttemptId>,
+    ) -> bool {
+        let shape = self.shapes.get(job.shape);
+        nodes.iter().all(|id| {
+            let record = self.inventory.node(*id);
+            let mut node: Node = record.node.clone();
+            for (attempt, held) in &record.members {
+                if victims.contains(attempt) {
+                    node.give(self.shapes.get(held.shape), held.gpus);
+                }
+            }
+            node.fits(shape)
+        })
+    }
+
+    /// The work of an attempt that is lost if it stops now: all that it has done.
+    pub(crate) fn lost_micros(&self, now: Timestamp, job: &Job, attempt: &Attempt) -> u64 {
+        let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
+        let gpu_ms = ran.unsigned_abs().saturating_mul(job.devices());
+        usage_micros(attempt.price, job.spec.gpu.per_device(), gpu_ms)
+    }
+}

@@ -1,0 +1,323 @@
+//! Reservations: nodes that are kept for the best blocked job, so that it is not starved.
+//!
+//! The best blocked job of each class and model gets nodes from the instant on at which they will
+//! be free if everybody leaves when they said. Others may use these nodes until then. So the start
+//! that is promised never moves because of them, and it is the estimate that users see. A job for
+//! which others are preempted gets its nodes in the same way, from now on.
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+use super::forecast::{fits_at, whole_gpus};
+use super::shape::ModelId;
+use crate::cell::event::Event;
+use crate::cell::ids::{ClassRank, JobId};
+use crate::cell::index::bitset::Bits;
+use crate::cell::index::interner::InternedId;
+use crate::cell::index::timers::Timer;
+use crate::cell::jobs::job::{Job, Phase, Request, Waiting};
+use crate::cell::nodes::inventory::{Claim, NodeRecord, Visit};
+use crate::cell::nodes::node::NodeId;
+use crate::cell::state::Cell;
+use crate::time::Timestamp;
+
+/// How many nodes beyond those it needs are looked at for one reservation and model.
+const NODES_LOOKED_AT: usize = 64;
+/// The wait between plans that fail doubles at most so often.
+const MOST_DOUBLINGS: u32 = 10;
+/// How many requests that fit nowhere are passed over in one decision.
+const REQUESTS_LOOKED_AT: usize = 8;
+
+/// Nodes that are kept for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    pub(crate) class: ClassRank,
+    pub(crate) nodes: SmallVec<[NodeId; 1]>,
+    pub(crate) made_at: Timestamp,
+    pub(crate) start_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    /// The model by which it counts as the class's one reservation. `None`: it is a plan of
+    /// preemption and counts by itself.
+    pub(crate) slot: Option<Option<ModelId>>,
+    /// Whether others may use the nodes until the whole place is ready, because nobody knows when
+    /// that will be.
+    pub(crate) guests: bool,
+}
+
+impl Reservation {
+    pub(crate) fn claim(&self, job: JobId) -> Claim {
+        Claim {
+            from: self.start_at,
+            class: self.class,
+            job: Some(job),
+            guests: self.guests,
+            gathers: self.gathers(),
+        }
+    }
+
+    /// Whether a gang waits for several nodes to be free of all but its guests.
+    pub(crate) fn gathers(&self) -> bool {
+        self.guests && self.nodes.len() > 1
+    }
+}
+
+/// Deciding.
+impl Cell {
+    /// The model by which a job's reservation counts: the one it likes most.
+    pub(crate) fn slot_of(&self, job: &Job) -> Option<ModelId> {
+        self.shapes.get(job.shape).models.first().copied()
+    }
+
+    /// The earliest start of a job, and where, if everybody leaves when they said.
+    pub(crate) fn earliest(
+        &self,
+        now: Timestamp,
+        job: &Job,
+    ) -> Option<(Timestamp, Option<ModelId>, SmallVec<[NodeId; 1]>)> {
+        let shape = self.shapes.get(job.shape);
+        let listed = (0..self.models.len())
+            .map(|index| ModelId(u32::try_from(index).expect("fewer than 2^32 models")));
+        let mut models: Vec<ModelId> = listed.filter(|model| shape.allows(*model)).collect();
+        models.sort_by_key(|model| shape.preference(*model));
+        let mut best: Option<(Timestamp, Option<ModelId>, SmallVec<[NodeId; 1]>)> = None;
+        for model in models {
+            if let Some((at, nodes)) = self.earliest_of(now, job, model)
+                && best.as_ref().is_none_or(|(best, ..)| at < *best)
+            {
+                let model = (shape.gpu.devices() > 0).then_some(model);
+                best = Some((at, model, nodes));
+            }
+        }
+        best
+    }
+
+    fn earliest_of(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        model: ModelId,
+    ) -> Option<(Timestamp, SmallVec<[NodeId; 1]>)> {
+        let shape = self.shapes.get(job.shape);
+        let wanted = usize::from(job.spec.nodes);
+        let visit = self.visit(now, job, false);
+        let length = visit.until.millis_since(now);
+        let mut best: BTreeSet<(Timestamp, NodeId)> = BTreeSet::new();
+        let profile = self.inventory.profile();
+        let by_time = profile.by_time(model, whole_gpus(shape));
+        let by_time = by_time.filter(|(_, id)| self.inventory.node(*id).node.admits(shape));
+        for (whole_at, id) in by_time.take(NODES_LOOKED_AT + 4 * wanted) {
+            let full = best.len() >= wanted;
+            if full && best.last().is_some_and(|(last, _)| *last <= whole_at) {
+                break;
+            }
+            let record = self.inventory.node(id);
+            let at = fits_at(&record.node, &record.members, &self.shapes, shape, now);
+            if let Some(at) = at.and_then(|at| self.after_plans(record, at, length, &visit)) {
+                best.insert((at, id));
+                if best.len() > wanted {
+                    best.pop_last();
+                }
+            }
+        }
+        let last = best.last().filter(|_| best.len() >= wanted)?.0;
+        Some((last, best.into_iter().map(|(_, id)| id).collect()))
+    }
+
+    /// When a job that fits on a node at `at` may use it, if at all. Where others are being
+    /// preempted for somebody, that is when he will be gone in turn: his start is at hand, and a
+    /// large gang would find no instant at which nobody is about to start anywhere.
+    fn after_plans(
+        &self,
+        record: &NodeRecord,
+        at: Timestamp,
+        length: i64,
+        visit: &Visit,
+    ) -> Option<Timestamp> {
+        let starting = |claim: &Claim| {
+            let holder = claim.job?;
+            let plan = self.reservations.get(&holder).filter(|kept| kept.slot.is_none())?;
+            Some(self.gone_by(plan.expires_at, self.job(holder)))
+        };
+        let plans = record.claims.iter().filter(|claim| claim.job != Some(visit.job));
+        let at = plans.filter_map(starting).fold(at, Timestamp::max);
+        let visit = Visit { until: at.plus_millis(length), ..*visit };
+        let mut others = record.claims.iter().filter(|claim| starting(claim).is_none());
+        others.all(|claim| claim.allows(&visit)).then_some(at)
+    }
+
+    /// Gives the best blocked job of a class and model its reservation.
+    pub(crate) fn decide_reservation(
+        &self,
+        now: Timestamp,
+        class: ClassRank,
+        slot: Option<ModelId>,
+        events: &mut Vec<Event>,
+    ) {
+        let mut only = self.parked_requests(class, |request| {
+            self.shapes.get(request.shape).models.first().copied() == slot
+        });
+        for _ in 0..REQUESTS_LOOKED_AT {
+            let Some(job) = self.best_blocked(now, class, &only) else { break };
+            if let Some((start_at, model, nodes)) = self.earliest(now, job) {
+                let job = job.spec.job;
+                let preempting = false;
+                let guests = !preempting && self.config.share_preemption && self.is_guess(&nodes);
+                events.push(Event::ReservationMade {
+                    job,
+                    model,
+                    nodes,
+                    start_at,
+                    preempting,
+                    guests,
+                });
+                return;
+            }
+            // It fits nowhere even when all have left, and must not keep the others waiting.
+            only.remove(job.request.index());
+        }
+        events.push(Event::ReservationsDone { class, model: slot });
+    }
+
+    /// Requests of a class that nothing free serves, as far as a test admits them.
+    pub(crate) fn parked_requests(
+        &self,
+        class: ClassRank,
+        admits: impl Fn(&Request) -> bool,
+    ) -> Bits {
+        let mut only = Bits::default();
+        if let Some(queue) = self.classes.get(&class) {
+            let admitted = queue.parked.iter().filter(|at| admits(&self.requests.values()[*at]));
+            admitted.for_each(|at| only.insert(at));
+        }
+        only
+    }
+
+    /// The best blocked job of a class with one of these requests: if it is the turn of age, the
+    /// oldest who has waited long; otherwise the first by fair share.
+    pub(crate) fn best_blocked(
+        &self,
+        now: Timestamp,
+        class: ClassRank,
+        only: &Bits,
+    ) -> Option<&Job> {
+        let mut aged = self.aged_jobs(now, class);
+        aged.find(|job| only.contains(job.request.index())).or_else(|| {
+            let next = self.accounts.next(class, Some(only), &Bits::default());
+            next.map(|id| self.job(id))
+        })
+    }
+}
+
+/// Applying.
+impl Cell {
+    pub(crate) fn apply_reservation_made(
+        &mut self,
+        job: JobId,
+        nodes: &[NodeId],
+        start_at: Timestamp,
+        preempting: bool,
+        guests: bool,
+    ) {
+        self.drop_reservation(job);
+        let class = self.job(job).class();
+        let slot = self.slot_of(self.job(job));
+        // A place that others were told to leave is free when their nodes have said so, at the
+        // latest when the nodes' leases end. One that others leave by themselves may take longer
+        // than they said, or than was assumed of those who said nothing: what has come free is
+        // kept meanwhile, so that a gang gathers its nodes.
+        let patience = if preempting {
+            self.config.plan_timeout_ms.saturating_add(self.config.node_lease_ms)
+        } else {
+            self.config.assumed_runtime_ms
+        };
+        let reservation = Reservation {
+            class,
+            nodes: nodes.into(),
+            start_at,
+            expires_at: start_at.plus_millis(patience),
+            made_at: self.now,
+            slot: (!preempting).then_some(slot),
+            guests,
+        };
+        self.timers.set(reservation.expires_at, Timer::Reservation(job));
+        let claim = reservation.claim(job);
+        for node in nodes {
+            self.add_claim(*node, claim);
+        }
+        if preempting {
+            self.stop_waiting(job);
+            self.job_mut(job).phase = Phase::Waiting(Waiting::Nominated);
+        } else {
+            let queue = self.class_mut(class);
+            queue.unreserved.remove(&slot);
+            queue.reserved.insert(slot, job);
+        }
+        self.reservations.insert(job, reservation);
+    }
+
+    /// Whether somebody on these nodes has not said how long he will stay.
+    fn is_guess(&self, nodes: &[NodeId]) -> bool {
+        let mut members = nodes.iter().flat_map(|node| self.inventory.node(*node).members.keys());
+        members.any(|attempt| {
+            self.live(*attempt).is_some_and(|(job, _)| job.spec.max_runtime_ms.is_none())
+        })
+    }
+
+    /// Lets go of the nodes kept for a job, if there are any, and wakes who may use them. A job
+    /// for which others were preempted competes again.
+    pub(crate) fn drop_reservation(&mut self, job: JobId) {
+        for node in self.remove_reservation(job) {
+            self.wake_for(node);
+        }
+    }
+
+    /// Lets go of the nodes kept for a job; answers which they were.
+    pub(crate) fn remove_reservation(&mut self, job: JobId) -> SmallVec<[NodeId; 1]> {
+        let Some(reservation) = self.reservations.remove(&job) else { return SmallVec::new() };
+        self.ready.remove(&job);
+        self.timers.clear(reservation.expires_at, Timer::Reservation(job));
+        let claim = reservation.claim(job);
+        for node in &reservation.nodes {
+            if self.inventory.get(*node).is_some() {
+                self.remove_claim(*node, claim);
+            }
+        }
+        match reservation.slot {
+            Some(slot) => {
+                let queue = self.class_mut(reservation.class);
+                queue.reserved.remove(&slot);
+                queue.unreserved.insert(slot);
+                self.idle = false;
+            }
+            None => {
+                if self.job(job).waiting() == Some(Waiting::Nominated) {
+                    self.compete(job);
+                }
+            }
+        }
+        reservation.nodes
+    }
+
+    /// A reservation has not led to a start in time. Another plan of preemption for the job waits,
+    /// twice as long each time, so that a job that never starts does not make others leave again
+    /// and again.
+    pub(crate) fn apply_reservation_dropped(&mut self, at: Timestamp, id: JobId) {
+        let planned = self.job(id).waiting() == Some(Waiting::Nominated);
+        self.drop_reservation(id);
+        if planned {
+            let review_ms = self.config.review_ms;
+            let job = self.job_mut(id);
+            job.failed_plans = (job.failed_plans + 1).min(MOST_DOUBLINGS);
+            job.plan_after = at.plus_millis(review_ms.saturating_mul(1 << job.failed_plans));
+        }
+    }
+
+    /// Lets go of every reservation that counts on a node.
+    pub(crate) fn drop_reservations_on(&mut self, node: NodeId) {
+        let claims = self.inventory.node(node).claims.clone();
+        for job in claims.iter().filter_map(|claim| claim.job) {
+            self.drop_reservation(job);
+        }
+    }
+}

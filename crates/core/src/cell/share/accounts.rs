@@ -1,0 +1,238 @@
+//! The account tree of a cell: weights, usage, quotas, and who waits below whom.
+
+use compact_str::CompactString;
+use smallvec::SmallVec;
+
+use super::decay::{Decay, ScaledUsage, ShareKey};
+use super::lanes::Lane;
+use super::quota::{InUse, Quota};
+use crate::cell::command::USUAL_WEIGHT;
+use crate::cell::ids::{AccountId, ClassRank};
+use crate::cell::index::bitset::Bits;
+use crate::cell::index::interner::InternedId;
+use crate::name_hash::NameMap;
+use crate::time::Timestamp;
+
+/// An account and what counts against it.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) path: CompactString,
+    pub(crate) parent: Option<AccountId>,
+    pub(crate) children: Vec<AccountId>,
+    pub(crate) weight: u32,
+    pub(crate) frozen: bool,
+    pub(crate) quota: Quota,
+    pub(crate) in_use: InUse,
+    /// Usage of all jobs below and of its own.
+    pub(crate) usage: ScaledUsage,
+    /// Usage of its own jobs alone.
+    pub(crate) own_usage: ScaledUsage,
+    /// Micro-credits per hour of all attempts below and of its own.
+    pub(crate) rate: u64,
+    /// Micro-credits per hour of its own attempts alone.
+    pub(crate) own_rate: u64,
+    /// Micro-credits that all attempts below and its own were charged at their start and have not
+    /// used yet.
+    pub(crate) unused_micros: u128,
+    /// Requests that its quota has no room for.
+    pub(crate) blocked: Bits,
+    /// Who waits below, by class in rising order.
+    pub(crate) lanes: SmallVec<[(ClassRank, Lane); 1]>,
+}
+
+impl Account {
+    /// Its place among its siblings.
+    pub(crate) fn key(&self) -> ShareKey {
+        ShareKey::new(self.usage, self.weight)
+    }
+
+    /// The place of its own jobs among its children: as a child of weight one.
+    pub(crate) fn own_key(&self) -> ShareKey {
+        ShareKey::new(self.own_usage, USUAL_WEIGHT)
+    }
+
+    pub(crate) fn lane(&self, class: ClassRank) -> Option<&Lane> {
+        self.lanes.iter().find(|(rank, _)| *rank == class).map(|(_, lane)| lane)
+    }
+
+    pub(crate) fn lane_mut(&mut self, class: ClassRank) -> &mut Lane {
+        let index = match self.lanes.binary_search_by_key(&class, |(rank, _)| *rank) {
+            Ok(index) => index,
+            Err(index) => {
+                self.lanes.insert(index, (class, Lane::default()));
+                index
+            }
+        };
+        &mut self.lanes[index].1
+    }
+}
+
+/// All accounts that this cell has heard of, as a tree under one root.
+#[derive(Clone, Debug)]
+pub(crate) struct Accounts {
+    accounts: Vec<Account>,
+    by_path: NameMap<CompactString, AccountId>,
+    pub(crate) decay: Decay,
+}
+
+/// The account above all tenants.
+pub(crate) const ROOT: AccountId = AccountId(0);
+
+impl Accounts {
+    pub(crate) fn new(decay: Decay) -> Accounts {
+        let mut accounts = Accounts { accounts: Vec::new(), by_path: NameMap::default(), decay };
+        accounts.add(CompactString::default(), None);
+        accounts
+    }
+
+    fn add(&mut self, path: CompactString, parent: Option<AccountId>) -> AccountId {
+        let index = u32::try_from(self.accounts.len()).expect("fewer than 2^32 accounts");
+        self.by_path.insert(path.clone(), AccountId(index));
+        self.accounts.push(Account {
+            path,
+            parent,
+            children: Vec::new(),
+            weight: USUAL_WEIGHT,
+            frozen: false,
+            quota: Quota::default(),
+            in_use: InUse::default(),
+            usage: 0,
+            own_usage: 0,
+            rate: 0,
+            own_rate: 0,
+            unused_micros: 0,
+            blocked: Bits::default(),
+            lanes: SmallVec::new(),
+        });
+        if let Some(parent) = parent {
+            self.get_mut(parent).children.push(AccountId(index));
+        }
+        AccountId(index)
+    }
+
+    pub(crate) fn find(&self, path: &str) -> Option<AccountId> {
+        self.by_path.get(path).copied()
+    }
+
+    /// The account at a path, added now with all above it if it is new.
+    pub(crate) fn ensure(&mut self, path: &str) -> AccountId {
+        if let Some(id) = self.find(path) {
+            return id;
+        }
+        let parent = match path.rsplit_once(':') {
+            Some((parent, _)) => self.ensure(parent),
+            None => ROOT,
+        };
+        self.add(path.into(), Some(parent))
+    }
+
+    pub(crate) fn get(&self, id: AccountId) -> &Account {
+        &self.accounts[id.index()]
+    }
+
+    pub(crate) fn get_mut(&mut self, id: AccountId) -> &mut Account {
+        &mut self.accounts[id.index()]
+    }
+
+    /// All accounts, parents before children.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (AccountId, &Account)> {
+        self.accounts.iter().enumerate().map(|(index, account)| {
+            (AccountId(u32::try_from(index).expect("fewer than 2^32 accounts")), account)
+        })
+    }
+
+    /// An account and all above it, the root last.
+    pub(crate) fn path(&self, id: AccountId) -> impl Iterator<Item = AccountId> {
+        std::iter::successors(Some(id), |id| self.get(*id).parent)
+    }
+
+    /// Changes the usage of an account and all above it, keeping every order in place.
+    pub(crate) fn charge(&mut self, id: AccountId, add: ScaledUsage, subtract: ScaledUsage) {
+        let changed = |usage: ScaledUsage| usage.saturating_add(add).saturating_sub(subtract);
+        let account = self.get_mut(id);
+        let before = account.own_key();
+        account.own_usage = changed(account.own_usage);
+        let after = account.own_key();
+        for (_, lane) in &mut account.lanes {
+            lane.reorder(id, before, after);
+        }
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let account = self.get_mut(id);
+            let before = account.key();
+            account.usage = changed(account.usage);
+            let after = account.key();
+            next = account.parent;
+            if let Some(parent) = next {
+                for (_, lane) in &mut self.get_mut(parent).lanes {
+                    lane.reorder(id, before, after);
+                }
+            }
+        }
+    }
+
+    /// Changes a weight, keeping the order of the siblings in place.
+    pub(crate) fn set_weight(&mut self, id: AccountId, weight: u32) {
+        let account = self.get_mut(id);
+        let before = account.key();
+        account.weight = weight;
+        let after = account.key();
+        if let Some(parent) = account.parent {
+            for (_, lane) in &mut self.get_mut(parent).lanes {
+                lane.reorder(id, before, after);
+            }
+        }
+    }
+
+    /// Shifts all usage down if its factor has become large.
+    pub(crate) fn rebase(&mut self, at: Timestamp) -> Option<u32> {
+        let shift = self.decay.rebase(at)?;
+        self.rewrite_usage(|usage| usage >> shift);
+        Some(shift)
+    }
+
+    /// Counts usage with another half-life from now on.
+    pub(crate) fn set_half_life(&mut self, half_life_ms: i64, at: Timestamp) {
+        let old = std::mem::replace(&mut self.decay, Decay::new(half_life_ms, at));
+        let factor = old.factor(at);
+        self.rewrite_usage(|usage| (usage / factor) << 32);
+    }
+
+    fn rewrite_usage(&mut self, new: impl Fn(ScaledUsage) -> ScaledUsage) {
+        for account in &mut self.accounts {
+            account.usage = new(account.usage);
+            account.own_usage = new(account.own_usage);
+        }
+        for index in 0..self.accounts.len() {
+            let mut lanes = std::mem::take(&mut self.accounts[index].lanes);
+            for (_, lane) in &mut lanes {
+                lane.reorder_all(|child| {
+                    let account = &self.accounts[child.index()];
+                    if child.index() == index { account.own_key() } else { account.key() }
+                });
+            }
+            self.accounts[index].lanes = lanes;
+        }
+    }
+
+    /// Counts the rate of one attempt more (or less) below an account.
+    pub(crate) fn add_rate(&mut self, id: AccountId, rate: u64) {
+        self.get_mut(id).own_rate += rate;
+        self.for_path(id, |account| account.rate += rate);
+    }
+
+    pub(crate) fn remove_rate(&mut self, id: AccountId, rate: u64) {
+        self.get_mut(id).own_rate -= rate;
+        self.for_path(id, |account| account.rate -= rate);
+    }
+
+    /// Does something to an account and all above it.
+    pub(crate) fn for_path(&mut self, id: AccountId, mut change: impl FnMut(&mut Account)) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let account = self.get_mut(id);
+            change(account);
+            next = account.parent;
+        }
+    }
+}

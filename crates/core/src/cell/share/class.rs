@@ -1,0 +1,47 @@
+//! Which priority classes may take the place of which.
+
+use compact_str::CompactString;
+
+use crate::cell::jobs::job::Job;
+use crate::cell::nodes::node::NodeId;
+use crate::cell::state::Cell;
+
+impl Cell {
+    /// Whether a job may take another one's place, as far as their classes go. Within a class only
+    /// shares decide. A class that nobody set takes from every lower one, and so it was with jobs
+    /// that did not say what their class is called.
+    pub(crate) fn may_preempt(&self, job: &Job, victim: &Job) -> bool {
+        let (ours, theirs) = (&job.spec.class_name, &victim.spec.class_name);
+        if job.class() == victim.class() || theirs.is_empty() {
+            return true;
+        }
+        self.preempts.get(ours).is_none_or(|list| list.contains(theirs))
+    }
+
+    /// Whether a node has somebody whose place a job may take, as far as their classes go.
+    pub(crate) fn may_preempt_on(&self, job: &Job, node: NodeId) -> bool {
+        if !self.preempts.contains_key(&job.spec.class_name) {
+            return true;
+        }
+        let members = self.inventory.node(node).members.keys();
+        members.filter_map(|attempt| self.live(*attempt)).any(|(other, _)| {
+            other.spec.preemptible && other.class() <= job.class() && self.may_preempt(job, other)
+        })
+    }
+
+    /// The classes that a class may take from. `None`: every lower one.
+    pub fn preempted_by(&self, class: &str) -> Option<&[CompactString]> {
+        self.preempts.get(class).map(Vec::as_slice)
+    }
+
+    pub(crate) fn apply_class_set(
+        &mut self,
+        class: &CompactString,
+        preempts: Option<&Vec<CompactString>>,
+    ) {
+        match preempts {
+            Some(list) => drop(self.preempts.insert(class.clone(), list.clone())),
+            None => drop(self.preempts.remove(class)),
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Accounts: a tree of at most eight levels, whose first level is the tenant.
+
+use smallvec::SmallVec;
+
+use super::budget::Budget;
+use super::quota::{PolicyChange, Quota};
+use crate::ledger::command::{AccountKind, AccountSettings, ClearedSettings, Envelope};
+use crate::ledger::credits::spend_order::{BucketOrder, Front};
+use crate::ledger::event::Event;
+use crate::ledger::id::{AccountNo, MAX_DEPTH, Name};
+use crate::ledger::refusal::{Blocker, Refusal, Resource};
+use crate::ledger::reply::{AccountReply, Reply};
+use crate::ledger::state::{Ledger, short_fingerprint};
+use crate::ledger::undo::Undo;
+
+/// One account.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Its full path.
+    pub path: Name,
+    /// The account above it; `None` for a tenant.
+    pub parent: Option<AccountNo>,
+    /// The first account of its path.
+    pub tenant: AccountNo,
+    /// What it stands for.
+    pub kind: AccountKind,
+    /// Whether new spending at and below it is stopped.
+    pub frozen: bool,
+    /// The hash of the request that opened it.
+    pub fingerprint: u64,
+    /// Free units of its own grants.
+    pub available: i128,
+    /// Free units of its own grants that are restricted in no way.
+    pub plain: i128,
+    /// Held units of its own grants.
+    pub held: i128,
+    /// Its own buckets that can be drawn from.
+    pub open: BucketOrder,
+    /// How many of the open ones are restricted in some way.
+    pub restricted_open: u32,
+    /// The first of the open ones.
+    pub front: Front,
+    /// What few accounts have.
+    pub rare: Option<Box<AccountRare>>,
+}
+
+/// What few accounts have.
+#[derive(Clone, Debug, Default)]
+pub struct AccountRare {
+    /// Settings that differ from the defaults.
+    pub settings: AccountSettings,
+    /// Usage of its holds that no credits could be found for.
+    pub uncollected: i128,
+    /// The same at and below it, worked out from the accounts themselves.
+    pub owed_below: i128,
+    /// Budgets over its subtree, by name.
+    pub budgets: Vec<Budget>,
+    /// Its own buckets that have expired and that late usage can still reach.
+    pub expired: BucketOrder,
+    /// Its quotas: the one for each region first, then by region.
+    pub quotas: Vec<(Option<Name>, Quota)>,
+    /// Whether the platform froze it: then only the platform lifts that.
+    pub frozen_by_platform: bool,
+}
+
+/// An account and those above it, nearest first.
+pub type Path = SmallVec<[AccountNo; MAX_DEPTH]>;
+
+impl AccountRare {
+    /// Whether it says nothing that a plain account does not. What is owed below it, others say.
+    pub(in crate::ledger) fn is_idle(&self) -> bool {
+        self.settings == AccountSettings::default()
+            && self.uncollected == 0
+            && self.budgets.is_empty()
+            && self.expired.is_empty()
+            && self.quotas.is_empty()
+            && !self.frozen_by_platform
+    }
+}
+
+impl Account {
+    /// Usage that no credits could be found for.
+    pub fn uncollected(&self) -> i128 {
+        self.rare.as_ref().map_or(0, |rare| rare.uncollected)
+    }
+
+    /// Whether the platform froze it.
+    pub fn is_frozen_by_platform(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.frozen_by_platform)
+    }
+
+    /// Its budgets.
+    pub fn budgets(&self) -> &[Budget] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.budgets)
+    }
+}
+
+impl AccountSettings {
+    /// Takes over what a change gives; the rest stays.
+    fn clear(&mut self, cleared: ClearedSettings) {
+        let ClearedSettings { name, metadata, compensation_ttl_ms, overdraft_limit } = cleared;
+        self.name = self.name.take().filter(|_| !name);
+        self.metadata = self.metadata.take().filter(|_| !metadata);
+        self.compensation_ttl_ms = self.compensation_ttl_ms.filter(|_| !compensation_ttl_ms);
+        self.overdraft_limit = self.overdraft_limit.filter(|_| !overdraft_limit);
+    }
+
+    fn merge(&mut self, change: &AccountSettings) {
+        let AccountSettings {
+            name,
+            weight_milli,
+            home_region,
+            metadata,
+            compensation_ttl_ms,
+            overdraft_limit,
+        } = change;
+        self.name = name.clone().or(self.name.take());
+        self.weight_milli = weight_milli.or(self.weight_milli);
+        self.home_region = home_region.clone().or(self.home_region.take());
+        self.metadata = metadata.clone().or(self.metadata.take());
+        self.compensation_ttl_ms = compensation_ttl_ms.or(self.compensation_ttl_ms);
+        self.overdraft_limit = overdraft_limit.or(self.overdraft_limit);
+    }
+}
+
+/// A change of an account's settings that changes nothing.
+pub(super) const UNCHANGED: (&AccountSettings, ClearedSettings) = (
+    &AccountSettings {
+        name: None,
+        weight_milli: None,
+        home_region: None,
+        metadata: None,
+        compensation_ttl_ms: None,
+        overdraft_limit: None,
+    },
+    ClearedSettings {
+        name: false,
+        metadata: false,
+        compensation_ttl_ms: false,
+        overdraft_limit: false,
+    },
+);
+
+impl Ledger {
+    /// The account with this path.
+    pub fn find_account(&self, path: &str) -> Option<AccountNo> {
+        let is_it = |number: u32| self.accounts[number as usize].path == path;
+        self.account_names.find(self.account_names.hash_of(&path), is_it).map(AccountNo)
+    }
+
+    pub(in crate::ledger) fn existing_account(&self, path: &Name) -> Result<AccountNo, Refusal> {
+        self.find_account(path)
+            .ok_or_else(|| Refusal::NotFound { what: Resource::Account, name: path.clone() })
+    }
+
+    /// An account.
+    pub fn account(&self, account: AccountNo) -> &Account {
+        &self.accounts[account.index()]
+    }
+
+    /// An account and those above it, nearest first.
+    pub fn path(&self, account: AccountNo) -> Path {
+        let mut path = Path::new();
+        let mut next = Some(account);
+        while let Some(account) = next {
+            path.push(account);
+            next = self.account(account).parent;
+        }
+        path
+    }
+
+    /// Whether `ancestor` is the account or above it.
+    pub fn is_at_or_below(&self, account: AccountNo, ancestor: AccountNo) -> bool {
+        self.path(account).contains(&ancestor)
+    }
+
+    /// The settings nearest to an account that `pick` finds.
+    pub fn inherited<T>(
+        &self,
+        account: AccountNo,
+        pick: impl Fn(&AccountSettings) -> Option<T>,
+    ) -> Option<T> {
+        self.path(account)
+            .into_iter()
+            .find_map(|account| self.account(account).rare.as_ref().and_then(|r| pick(&r.settings)))
+    }
+
+    /// Refuses if any account on the path is frozen, naming all that are.
+    pub(in crate::ledger) fn require_thawed(&self, path: &Path) -> Result<(), Refusal> {
+        if !path.iter().any(|account| self.account(*account).frozen) {
+            return Ok(());
+        }
+        let frozen = path.iter().filter(|account| self.account(**account).frozen);
+        let blockers =
+            frozen.map(|account| Blocker::Frozen { account: self.account(*account).path.clone() });
+        Err(Refusal::AccountFrozen { blockers: blockers.collect() })
+    }
+
+    pub(in crate::ledger) fn decide_open_account(
+        &self,
+        envelope: &Envelope,
+        path: &Name,
+        kind: AccountKind,
+        settings: &AccountSettings,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        if let Some(account) = self.find_account(path) {
+            return if envelope.made(self.account(account).fingerprint) {
+                Ok(self.account_reply(account, UNCHANGED, None))
+            } else {
+                Err(Refusal::AlreadyExists { what: Resource::Account, name: path.clone() })
+            };
+        }
+        if let Some((parent, _)) = path.rsplit_once(':') {
+            let parent = self.find_account(parent).ok_or(Refusal::InvalidField {
+                field: "id",
+                reason: "the account above it does not exist: open that one first",
+            })?;
+            if !may_contain(self.account(parent).kind, kind) {
+                return Err(Refusal::InvalidField {
+                    field: "kind",
+                    reason: "an account stands below one of a wider kind; only teams and projects \
+                             nest in their own kind",
+                });
+            }
+        }
+        let account = AccountNo(u32::try_from(self.accounts.len()).unwrap_or(u32::MAX));
+        events.push(Event::AccountOpened {
+            account,
+            path: path.clone(),
+            kind,
+            settings: settings.clone(),
+            fingerprint: envelope.fingerprint,
+        });
+        if let Some(weight) = settings.weight_milli {
+            self.push_new_policy(path, weight, events);
+        }
+        let settings = settings.clone();
+        Ok(Reply::Account(Box::new(AccountReply {
+            account,
+            settings,
+            frozen: false,
+            uncollected: 0,
+        })))
+    }
+
+    /// What a change of an account answers: the account as the change leaves it.
+    pub(super) fn account_reply(
+        &self,
+        number: AccountNo,
+        (change, cleared): (&AccountSettings, ClearedSettings),
+        frozen: Option<bool>,
+    ) -> Reply {
+        let account = self.account(number);
+        let mut settings =
+            account.rare.as_ref().map(|rare| rare.settings.clone()).unwrap_or_default();
+        settings.clear(cleared);
+        settings.merge(change);
+        Reply::Account(Box::new(AccountReply {
+            account: number,
+            settings,
+            frozen: frozen.unwrap_or(account.frozen),
+            uncollected: account.uncollected(),
+        }))
+    }
+
+    pub(in crate::ledger) fn decide_change_account(
+        &self,
+        path: &Name,
+        settings: &AccountSettings,
+        cleared: ClearedSettings,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        if *settings != AccountSettings::default() || cleared != ClearedSettings::default() {
+            events.push(Event::AccountChanged { account, settings: settings.clone(), cleared });
+            let weight_milli = settings.weight_milli;
+            if weight_milli.is_some() {
+                let change = PolicyChange { weight_milli, ..PolicyChange::default() };
+                self.push_policy(account, &change, events);
+            }
+        }
+        Ok(self.account_reply(account, (settings, cleared), None))
+    }
+
+    pub(in crate::ledger) fn decide_freeze(
+        &self,
+        path: &Name,
+        by_platform: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        let own = self.account(account);
+        if own.frozen && (!by_platform || own.is_frozen_by_platform()) {
+            return Ok(self.account_reply(account, UNCHANGED, None));
+        }
+        events.push(Event::AccountFrozen { account, by_platform });
+        if !own.frozen {
+            let change = PolicyChange { frozen: Some(true), ..PolicyChange::default() };
+            self.push_policy(account, &change, events);
+        }
+        Ok(self.account_reply(account, UNCHANGED, Some(true)))
+    }
+
+    pub(in crate::ledger) fn decide_unfreeze(
+        &self,
+        path: &Name,
+        by_platform: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        let own = self.account(account);
+        if !own.frozen {
+            return Ok(self.account_reply(account, UNCHANGED, None));
+        }
+        if own.is_frozen_by_platform() && !by_platform {
+            return Err(Refusal::FrozenByPlatform { account: path.clone() });
+        }
+        events.push(Event::AccountUnfrozen { account });
+        let change = PolicyChange { frozen: Some(false), ..PolicyChange::default() };
+        self.push_policy(account, &change, events);
+        Ok(self.account_reply(account, UNCHANGED, Some(false)))
+    }
+
+    pub(in crate::ledger) fn apply_account_opened(
+        &mut self,
+        account: AccountNo,
+        path: &Name,
+        kind: AccountKind,
+        settings: &AccountSettings,
+        fingerprint: u128,
+    ) {
+        assert_eq!(account.index(), self.accounts.len(), "accounts are numbered in order");
+        let parent = path.rsplit_once(':').and_then(|(parent, _)| self.find_account(parent));
+        let tenant = parent.map_or(account, |parent| self.account(parent).tenant);
+        let rare = (*settings != AccountSettings::default()).then(|| {
+            Box::new(AccountRare { settings: settings.clone(), ..AccountRare::default() })
+        });
+        self.accounts.push(Account {
+            path: path.clone(),
+            parent,
+            tenant,
+            kind,
+            frozen: false,
+            fingerprint: short_fingerprint(fingerprint),
+            available: 0,
+            plain: 0,
+            held: 0,
+            open: BucketOrder::new(),
+            restricted_open: 0,
+            front: Front::UNKNOWN,
+            rare,
+        });
+        let hash = self.account_names.hash_of(&path.as_str());
+        self.account_names.insert(hash, account.0);
+        self.remember(|| Undo::AccountOpened);
+    }
+
+    pub(in crate::ledger) fn apply_account_changed(
+        &mut self,
+        account: AccountNo,
+        change: &AccountSettings,
+        cleared: ClearedSettings,
+    ) {
+        self.remember_account(account);
+        self.rare_account(account).settings.clear(cleared);
+        self.rare_account(account).settings.merge(change);
+    }
+
+    pub(in crate::ledger) fn apply_frozen(&mut self, account: AccountNo, by_platform: bool) {
+        self.remember_account(account);
+        self.accounts[account.index()].frozen = true;
+        if by_platform {
+            self.rare_account(account).frozen_by_platform = true;
+        }
+    }
+
+    pub(in crate::ledger) fn apply_unfrozen(&mut self, account: AccountNo) {
+        self.remember_account(account);
+        let account = &mut self.accounts[account.index()];
+        account.frozen = false;
+        if let Some(rare) = &mut account.rare {
+            rare.frozen_by_platform = false;
+        }
+    }
+
+    /// Usage of an account's holds that no credits could be found for changes.
+    pub(in crate::ledger) fn change_owed(&mut self, account: AccountNo, by: i128) {
+        for above in self.path(account) {
+            self.remember_account(above);
+            self.rare_account(above).owed_below += by;
+        }
+        self.rare_account(account).uncollected += by;
+    }
+
+    pub(in crate::ledger) fn rare_account(&mut self, account: AccountNo) -> &mut AccountRare {
+        self.accounts[account.index()].rare.get_or_insert_default()
+    }
+}
+
+/// Whether an account of one kind may stand directly below one of another.
+fn may_contain(parent: AccountKind, child: AccountKind) -> bool {
+    match (parent, child) {
+        (AccountKind::Team, AccountKind::Team) | (AccountKind::Project, AccountKind::Project) => {
+            true
+        }
+        _ => parent < child,
+    }
+}

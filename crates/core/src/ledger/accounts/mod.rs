@@ -1,0 +1,9 @@
+//! Accounts and what is kept for each: budgets, quotas, regions. Balances and lists are read here.
+
+pub mod account;
+pub mod budget;
+pub mod list;
+pub mod quota;
+pub mod region;
+pub mod tally;
+pub mod view;

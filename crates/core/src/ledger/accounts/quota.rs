@@ -1,0 +1,219 @@
+//! Quotas: how much of the machines an account's subtree may use at once, for one region or each.
+//!
+//! Cells enforce them where placement is decided, with the policy that they were told last. How many
+//! jobs wait is enforced here, at submission: the only place where the submitter can be told.
+
+use std::collections::BTreeMap;
+
+use super::account::Path;
+use super::account::UNCHANGED;
+use crate::cell::command::{AccountPolicy, QuotaSpec, USUAL_WEIGHT};
+use crate::ledger::event::Event;
+use crate::ledger::id::{AccountNo, CellNo, Name};
+use crate::ledger::refusal::{Blocker, Refusal, Resource};
+use crate::ledger::reply::Reply;
+use crate::ledger::state::Ledger;
+use crate::message::ToCell;
+
+/// How much of the machines an account may use at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// GPUs by type; `*` is the total.
+    pub gpus: BTreeMap<Name, u32>,
+    /// Jobs running at once.
+    pub running_jobs: Option<u32>,
+    /// Jobs waiting at once.
+    pub waiting_jobs: Option<u32>,
+}
+
+/// What is about to change of an account's policy.
+#[derive(Clone, Debug, Default)]
+pub(in crate::ledger) struct PolicyChange<'a> {
+    pub(in crate::ledger) weight_milli: Option<u32>,
+    pub(in crate::ledger) frozen: Option<bool>,
+    /// The region of a quota, and the quota unless it is removed.
+    pub(in crate::ledger) quota: Option<(Option<&'a Name>, Option<&'a Quota>)>,
+}
+
+impl Quota {
+    /// What a cell enforces of it. Waiting jobs were counted here, at submission.
+    fn in_cell(&self) -> QuotaSpec {
+        let thousandths = |count: u32| count.saturating_mul(1000);
+        let types = self.gpus.iter().filter(|(name, _)| *name != "*");
+        QuotaSpec {
+            gpus: types.map(|(name, count)| (name.clone(), thousandths(*count))).collect(),
+            total_gpus: self.gpus.get("*").map(|count| thousandths(*count)),
+            running_jobs: self.running_jobs,
+            waiting_jobs: None,
+        }
+    }
+}
+
+impl Ledger {
+    /// The quotas of an account: the one for each region first, then by region.
+    pub fn quotas(&self, account: AccountNo) -> &[(Option<Name>, Quota)] {
+        self.account(account).rare.as_ref().map_or(&[], |rare| &rare.quotas)
+    }
+
+    /// The quota of an account that counts in a region: its own for it, or the one for each.
+    pub fn quota_in(&self, account: AccountNo, region: &str) -> Option<&Quota> {
+        let quotas = self.quotas(account);
+        let of = |wanted: Option<&str>| {
+            quotas.iter().find(|(region, _)| region.as_deref() == wanted).map(|(_, quota)| quota)
+        };
+        of(Some(region)).or_else(|| of(None))
+    }
+
+    pub(in crate::ledger) fn decide_set_quota(
+        &self,
+        path: &Name,
+        region: Option<&Name>,
+        quota: &Quota,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        let present = self.quotas(account).iter().find(|(own, _)| own.as_ref() == region);
+        if present.is_some_and(|(_, present)| present == quota) {
+            return Ok(self.account_reply(account, UNCHANGED, None));
+        }
+        let (own, numbers) = (region.cloned(), quota.clone());
+        events.push(Event::QuotaSet { account, region: own, quota: numbers });
+        let change = PolicyChange { quota: Some((region, Some(quota))), ..PolicyChange::default() };
+        self.push_policy(account, &change, events);
+        Ok(self.account_reply(account, UNCHANGED, None))
+    }
+
+    pub(in crate::ledger) fn decide_remove_quota(
+        &self,
+        path: &Name,
+        region: Option<&Name>,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let account = self.existing_account(path)?;
+        if !self.quotas(account).iter().any(|(own, _)| own.as_ref() == region) {
+            return Err(Refusal::NotFound { what: Resource::Quota, name: path.clone() });
+        }
+        events.push(Event::QuotaRemoved { account, region: region.cloned() });
+        let change = PolicyChange { quota: Some((region, None)), ..PolicyChange::default() };
+        self.push_policy(account, &change, events);
+        Ok(Reply::Done)
+    }
+
+    /// Tells the cells concerned what an account's policy will be.
+    pub(super) fn push_policy(
+        &self,
+        account: AccountNo,
+        change: &PolicyChange<'_>,
+        events: &mut Vec<Event>,
+    ) {
+        for (cell, book) in self.cells() {
+            let elsewhere = change
+                .quota
+                .is_some_and(|(region, _)| region.is_some_and(|region| *region != book.region));
+            if !elsewhere {
+                let policy = self.policy_in(account, &book.region, Some(change));
+                self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+            }
+        }
+    }
+
+    /// Tells every cell the weight of an account that is being opened.
+    pub(super) fn push_new_policy(&self, path: &Name, weight: u32, events: &mut Vec<Event>) {
+        for (cell, _) in self.cells() {
+            let policy = AccountPolicy { weight, ..AccountPolicy::new(path.clone()) };
+            self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+        }
+    }
+
+    /// What the cell of a region must know of an account.
+    pub(in crate::ledger) fn policy_in(
+        &self,
+        account: AccountNo,
+        region: &Name,
+        change: Option<&PolicyChange<'_>>,
+    ) -> AccountPolicy {
+        let own = self.account(account);
+        let weight = own.rare.as_ref().and_then(|rare| rare.settings.weight_milli);
+        let weight = change.and_then(|change| change.weight_milli).or(weight);
+        let changed = change.and_then(|change| change.quota);
+        let of = |wanted: Option<&Name>| match changed {
+            Some((region, quota)) if region == wanted => quota,
+            _ => {
+                let mut quotas = self.quotas(account).iter();
+                quotas.find(|(own, _)| own.as_ref() == wanted).map(|(_, quota)| quota)
+            }
+        };
+        let quota = of(Some(region)).or_else(|| of(None));
+        AccountPolicy {
+            path: own.path.clone(),
+            weight: weight.unwrap_or(USUAL_WEIGHT),
+            frozen: change.and_then(|change| change.frozen).unwrap_or(own.frozen),
+            quota: quota.map(Quota::in_cell).unwrap_or_default(),
+        }
+    }
+
+    /// Accounts from one on whose policy is not the one that cells assume.
+    pub(in crate::ledger) fn accounts_with_policy(
+        &self,
+        from: AccountNo,
+    ) -> impl Iterator<Item = AccountNo> {
+        let rest = self.accounts.get(from.index()..).unwrap_or_default();
+        let all = (from.0..).map(AccountNo).zip(rest);
+        let special = all.filter(|(_, account)| {
+            let rare = account.rare.as_ref();
+            let weight = rare.and_then(|rare| rare.settings.weight_milli);
+            account.frozen
+                || weight.is_some_and(|weight| weight != USUAL_WEIGHT)
+                || rare.is_some_and(|rare| !rare.quotas.is_empty())
+        });
+        special.map(|(number, _)| number)
+    }
+
+    /// Every quota that leaves no room for `more` waiting jobs in some cells, nearest first.
+    pub(in crate::ledger) fn blocking_quotas(
+        &self,
+        path: &Path,
+        cells: &[CellNo],
+        more: u32,
+    ) -> Vec<Blocker> {
+        let mut blockers = Vec::new();
+        for account in path {
+            if self.quotas(*account).is_empty() {
+                continue;
+            }
+            for cell in cells {
+                let region = &self.cells[cell.index()].region;
+                let limit = self.quota_in(*account, region).and_then(|quota| quota.waiting_jobs);
+                let Some(limit) = limit else { continue };
+                let waiting = self.jobs.index.waiting.get(&(*account, *cell)).copied().unwrap_or(0);
+                if waiting.saturating_add(more) > limit {
+                    blockers.push(Blocker::WaitingJobs {
+                        account: self.account(*account).path.clone(),
+                        region: region.clone(),
+                        limit,
+                        waiting,
+                        requested: more,
+                    });
+                }
+            }
+        }
+        blockers
+    }
+
+    pub(in crate::ledger) fn apply_quota(
+        &mut self,
+        account: AccountNo,
+        region: Option<&Name>,
+        quota: Option<&Quota>,
+    ) {
+        self.remember_account(account);
+        let quotas = &mut self.rare_account(account).quotas;
+        let place = quotas.binary_search_by(|(own, _)| own.as_ref().cmp(&region));
+        match (place, quota) {
+            (Ok(at), Some(quota)) => quotas[at].1 = quota.clone(),
+            (Err(at), Some(quota)) => quotas.insert(at, (region.cloned(), quota.clone())),
+            (Ok(at), None) => drop(quotas.remove(at)),
+            (Err(_), None) => {}
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Cells: the regions that this ledger talks to, what they were told and what was heard from them.
+//!
+//! Messages are numbered densely from 1 in each direction. What is said is an event; what is heard
+//! moves the mark in the same commit as its effect. The number that is due is taken, an older one
+//! changes nothing, a later one is refused.
+
+use crate::ledger::event::Event;
+use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
+use crate::ledger::index::aside::STEP_EVENTS;
+use crate::ledger::refusal::{Conflict, Refusal, Resource};
+use crate::ledger::reply::Reply;
+use crate::ledger::state::Ledger;
+use crate::ledger::undo::Undo;
+use crate::message::{Mark, ToCell, ToLedger};
+use crate::time::Timestamp;
+
+/// A cell as the ledger knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellBook {
+    /// Its region.
+    pub region: Name,
+    /// The shard that this ledger is to it.
+    pub shard: u16,
+    /// The number of the last message to it.
+    pub told: u64,
+    /// The last message from it.
+    pub mark: Mark,
+}
+
+impl Ledger {
+    /// The cell of a region.
+    pub fn find_cell(&self, region: &str) -> Option<CellNo> {
+        let cells = (0..).map(CellNo).zip(&self.cells);
+        cells.into_iter().find(|(_, book)| book.region == region).map(|(cell, _)| cell)
+    }
+
+    /// What is known of a cell.
+    pub fn cell(&self, cell: CellNo) -> Option<&CellBook> {
+        self.cells.get(cell.index())
+    }
+
+    /// All cells, in the order of their numbers.
+    pub fn cells(&self) -> impl Iterator<Item = (CellNo, &CellBook)> {
+        (0..).map(CellNo).zip(&self.cells)
+    }
+
+    pub(in crate::ledger) fn decide_open_region(
+        &self,
+        region: &Name,
+        shard: u16,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        if let Some(cell) = self.find_cell(region) {
+            return if self.cells[cell.index()].shard == shard {
+                Ok(Reply::Region(cell))
+            } else {
+                Err(Refusal::AlreadyExists { what: Resource::Region, name: region.clone() })
+            };
+        }
+        let cell = u16::try_from(self.cells.len()).map(CellNo);
+        let cell = cell.map_err(|_| Refusal::InvalidField {
+            field: "region",
+            reason: "there are as many regions as one ledger can know",
+        })?;
+        events.push(Event::RegionOpened { cell, region: region.clone(), shard });
+        let mut special = self.accounts_with_policy(AccountNo(0));
+        for account in special.by_ref().take(STEP_EVENTS) {
+            let policy = self.policy_in(account, region, None);
+            self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+        }
+        // The rest is due at once, in further steps.
+        if let Some(next) = special.next() {
+            events.push(Event::RegionBriefed { cell, next: Some(next) });
+        }
+        Ok(Reply::Region(cell))
+    }
+
+    /// Says something to a cell, behind what this decision has said to it before.
+    pub(in crate::ledger) fn tell(&self, cell: CellNo, message: ToCell, events: &mut Vec<Event>) {
+        let said = events.iter().rev().find_map(|event| {
+            let Event::CellTold { cell: to, number, message: _ } = event else { return None };
+            (*to == cell).then_some(*number)
+        });
+        let told = || self.cells.get(cell.index()).map_or(0, |book| book.told);
+        let number = said.unwrap_or_else(told) + 1;
+        events.push(Event::CellTold { cell, number, message: Box::new(message) });
+    }
+
+    pub(in crate::ledger) fn decide_receive(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        number: u64,
+        position: u64,
+        message: &ToLedger,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let unknown = || Refusal::NotFound {
+            what: Resource::Region,
+            name: compact_str::format_compact!("{cell}"),
+        };
+        let expected = self.cell(cell).ok_or_else(unknown)?.mark.number + 1;
+        if number < expected {
+            return Ok(Reply::Received { taken: false });
+        }
+        if number > expected {
+            return Err(Refusal::Conflict(Conflict::MessageSkipped { expected }));
+        }
+        events.push(Event::MessageReceived { cell, number, position });
+        self.push_heard(now, cell, message, events);
+        Ok(Reply::Received { taken: true })
+    }
+
+    /// Pushes what a message of a cell causes. Nothing, if it speaks of what is over.
+    fn push_heard(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        message: &ToLedger,
+        events: &mut Vec<Event>,
+    ) {
+        match message {
+            ToLedger::PlacementProposed { attempt, gpu_type, members } => {
+                self.push_proposal(now, cell, *attempt, gpu_type.as_ref(), members, events);
+            }
+            ToLedger::AttemptStarted { attempt } => {
+                if let Some((job, _)) = self.live_attempt_of(cell, *attempt) {
+                    self.push_started(job, events);
+                }
+            }
+            ToLedger::UsageMetered(usages) => {
+                self.push_usages(now, cell, usages, events);
+            }
+            ToLedger::FundsNeeded { attempt } => {
+                if let Some((job, _)) = self.live_attempt_of(cell, *attempt) {
+                    self.push_more_funds(now, cell, *attempt, job, events);
+                }
+            }
+            ToLedger::StopOrdered { attempt, reason: _ } => {
+                if let Some((job, _)) = self.live_attempt_of(cell, *attempt) {
+                    self.push_stopping(job, events);
+                }
+            }
+            ToLedger::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued } => {
+                if let Some((job, _)) = self.live_attempt_of(cell, *attempt) {
+                    let ending = crate::ledger::jobs::end::Ending {
+                        cause: self.cause_of_end(cell, job, *outcome),
+                        reason: crate::ledger::jobs::EndReason::of(*outcome),
+                        usage: crate::ledger::command::Usage::GpuMs(*gpu_ms),
+                        exit_code: *exit_code,
+                        requeue: requeued.is_some(),
+                    };
+                    self.push_attempt_end(now, job, ending, events);
+                }
+            }
+            ToLedger::JobEnded { job, outcome } => {
+                self.push_left_cell(now, cell, JobNo::of_cell(*job), *outcome, events);
+            }
+        }
+    }
+
+    pub(in crate::ledger) fn apply_region_opened(
+        &mut self,
+        cell: CellNo,
+        region: &Name,
+        shard: u16,
+    ) {
+        assert_eq!(cell.index(), self.cells.len(), "cells are numbered in order");
+        let mark = Mark::default();
+        self.cells.push(CellBook { region: region.clone(), shard, told: 0, mark });
+        self.remember(|| Undo::CellOpened);
+    }
+
+    pub(in crate::ledger) fn apply_region_briefed(
+        &mut self,
+        cell: CellNo,
+        next: Option<AccountNo>,
+    ) {
+        match next {
+            Some(next) => drop(self.briefings.insert(cell, next)),
+            None => drop(self.briefings.remove(&cell)),
+        }
+    }
+
+    pub(in crate::ledger) fn apply_told(&mut self, cell: CellNo, number: u64, message: &ToCell) {
+        self.change_cell(cell, |book| book.told = number);
+        self.apply_told_of_job(cell, message);
+    }
+
+    pub(in crate::ledger) fn apply_message_received(
+        &mut self,
+        cell: CellNo,
+        number: u64,
+        position: u64,
+    ) {
+        self.change_cell(cell, |book| book.mark = Mark { number, position });
+    }
+
+    fn change_cell(&mut self, cell: CellNo, change: impl FnOnce(&mut CellBook)) {
+        let book = &mut self.cells[cell.index()];
+        let (told, mark) = (book.told, book.mark);
+        change(book);
+        self.remember(|| Undo::Cell(cell, told, mark));
+    }
+}

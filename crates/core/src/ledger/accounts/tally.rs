@@ -1,0 +1,239 @@
+//! Counting what a subtree uses, a bounded step at a time, for a budget of a tenant with many holds.
+//!
+//! A count follows what happens between its steps: a hold that was counted and changes is taken off and
+//! counted again later. So a finished count is what one look at all holds comes to. It is no part of
+//! the state: no image and no digest has it, and whether there is one never matters to a decision.
+
+use std::collections::BTreeSet;
+
+use crate::ledger::command::{BudgetTerms, BudgetUnit, Command};
+use crate::ledger::id::{AccountNo, HoldNo, Name};
+use crate::ledger::state::Ledger;
+use crate::time::Timestamp;
+
+/// Holds that one decision may look at. In a ledger with more, they are counted in steps.
+pub const MAX_COUNTED_AT_ONCE: usize = 1024;
+/// Places of holds that one step looks at, besides those that changed since the step before.
+pub const COUNT_STEP: usize = 4096;
+/// Counts that are under way or wait to be used.
+const MAX_TALLIES: usize = 64;
+/// A count that was not continued while so many others were is forgotten when its place is needed.
+const STALE_AFTER: u64 = 256;
+/// Changes that a count keeps up with between two steps. One that is not continued is forgotten.
+const MAX_TOUCHED: usize = 65_536;
+
+/// What a count is of.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    account: AccountNo,
+    unit: BudgetUnit,
+    /// Draws count from here on.
+    start: Timestamp,
+}
+
+/// A count under way.
+#[derive(Clone, Debug)]
+struct Tally {
+    of: Counted,
+    tenant: AccountNo,
+    /// The place of holds to be looked at next; none when all were.
+    next: Option<u32>,
+    /// Which holds the sums contain, by number.
+    counted: Vec<u64>,
+    spent: i128,
+    held: i128,
+    /// Holds that are new or have changed: the sums do not contain them.
+    touched: BTreeSet<HoldNo>,
+    /// When it was continued last, in requests for counts.
+    continued: u64,
+}
+
+/// The counts under way.
+#[derive(Clone, Debug, Default)]
+pub(in crate::ledger) struct Tallies {
+    all: Vec<Tally>,
+    /// How often a count was asked for.
+    asked: u64,
+    /// Accounts whose budgets the current group has set.
+    set: Vec<AccountNo>,
+}
+
+impl Tallies {
+    /// Whether nothing has to be followed.
+    pub(in crate::ledger) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// A budget of an account was set. What was counted for it is not needed any more, or only by the
+    /// rest of a group.
+    pub(super) fn note_set(&mut self, account: AccountNo, in_group: bool) {
+        if in_group {
+            self.set.push(account);
+        } else {
+            self.all.retain(|tally| tally.of.account != account);
+        }
+    }
+
+    /// A group has happened, or was taken back.
+    pub(in crate::ledger) fn end_group(&mut self, happened: bool) {
+        for account in std::mem::take(&mut self.set) {
+            if happened {
+                self.note_set(account, false);
+            }
+        }
+    }
+
+    /// Makes room for one more. Says whether there is any.
+    fn make_room(&mut self) -> bool {
+        if self.all.len() >= MAX_TALLIES {
+            let asked = self.asked;
+            let stale = |tally: &Tally| tally.continued + STALE_AFTER < asked;
+            match self.all.iter().position(stale) {
+                Some(at) => drop(self.all.swap_remove(at)),
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Tally {
+    fn contains(&self, hold: HoldNo) -> bool {
+        let word = self.counted.get(hold.0 as usize / 64).copied().unwrap_or(0);
+        word >> (hold.0 % 64) & 1 == 1
+    }
+
+    fn note(&mut self, hold: HoldNo, contained: bool) {
+        let place = hold.0 as usize / 64;
+        if place >= self.counted.len() {
+            self.counted.resize(place + 1, 0);
+        }
+        let bit = 1 << (hold.0 % 64);
+        if contained {
+            self.counted[place] |= bit;
+        } else {
+            self.counted[place] &= !bit;
+        }
+    }
+
+    /// What a hold adds.
+    fn share_of(&self, ledger: &Ledger, hold: HoldNo) -> Option<(i128, i128)> {
+        #[cfg(test)]
+        super::budget::tests::LOOKED_AT.set(super::budget::tests::LOOKED_AT.get() + 1);
+        let hold = ledger.hold(hold)?;
+        let below = ledger.is_at_or_below(hold.account, self.of.account);
+        below.then(|| hold.usage_since(self.of.start, self.of.unit))
+    }
+
+    /// Adds a hold to the sums, or takes it off.
+    fn count(&mut self, ledger: &Ledger, hold: HoldNo, sign: i128) {
+        let share = self.share_of(ledger, hold);
+        if let Some((spent, held)) = share {
+            self.spent += sign * spent;
+            self.held += sign * held;
+        }
+        // A free place may get a hold that counts: it is not contained before it is counted.
+        self.note(hold, sign > 0 && share.is_some());
+    }
+
+    /// Counts what has changed, and some of what was never looked at.
+    fn go_on(&mut self, ledger: &Ledger) {
+        for hold in std::mem::take(&mut self.touched) {
+            // A number may have become another tenant's, or be free.
+            let own = ledger.hold(hold).map(|found| ledger.account(found.account).tenant);
+            if own == Some(self.tenant) {
+                self.count(ledger, hold, 1);
+            }
+        }
+        let Some(first) = self.next else { return };
+        let last = first.saturating_add(COUNT_STEP as u32).min(ledger.holds.places());
+        for hold in (first..last).map(HoldNo) {
+            if !self.contains(hold) {
+                self.count(ledger, hold, 1);
+            }
+        }
+        self.next = (last < ledger.holds.places()).then_some(last);
+    }
+}
+
+impl Ledger {
+    /// Whether a command needs a count that takes several steps.
+    pub fn must_count_in_steps(&self, command: &Command) -> bool {
+        let Command::SetBudget { path, budget, terms } = command else { return false };
+        self.holds.places() as usize > MAX_COUNTED_AT_ONCE
+            && self
+                .find_account(path)
+                .is_some_and(|account| self.must_count(account, budget, terms))
+    }
+
+    /// Counts some of what a budget needs to be set. Says whether that is all.
+    pub(in crate::ledger) fn count_some(
+        &mut self,
+        now: Timestamp,
+        path: &Name,
+        terms: &BudgetTerms,
+    ) -> bool {
+        let Some(account) = self.find_account(path) else { return true };
+        let tenant = self.account(account).tenant;
+        let of = Counted { account, unit: terms.unit, start: terms.period_of(now).0 };
+        self.tallies.asked += 1;
+        let present = self.tallies.all.iter().position(|tally| tally.of == of);
+        let mut tally = match present {
+            Some(at) => self.tallies.all.swap_remove(at),
+            None if self.tallies.make_room() => Tally {
+                of,
+                tenant,
+                next: Some(0),
+                counted: Vec::new(),
+                spent: 0,
+                held: 0,
+                touched: BTreeSet::new(),
+                continued: 0,
+            },
+            None => return false,
+        };
+        tally.go_on(self);
+        tally.continued = self.tallies.asked;
+        let done = tally.next.is_none();
+        self.tallies.all.push(tally);
+        done
+    }
+
+    /// What a finished count comes to: spent and held.
+    pub(in crate::ledger) fn counted(
+        &self,
+        now: Timestamp,
+        account: AccountNo,
+        terms: &BudgetTerms,
+    ) -> Option<(i128, i128)> {
+        let of = Counted { account, unit: terms.unit, start: terms.period_of(now).0 };
+        let finished = |tally: &&Tally| tally.of == of && tally.next.is_none();
+        let tally = self.tallies.all.iter().find(finished)?;
+        let changed = tally.touched.iter().filter_map(|hold| tally.share_of(self, *hold));
+        let sums = (tally.spent, tally.held);
+        Some(changed.fold(sums, |sums, share| (sums.0 + share.0, sums.1 + share.1)))
+    }
+
+    /// A hold is about to change: counts that contain it count it again.
+    pub(in crate::ledger) fn touch_tallies(&mut self, hold: HoldNo) {
+        if self.tallies.is_empty() {
+            return;
+        }
+        let mut tallies = std::mem::take(&mut self.tallies.all);
+        for tally in &mut tallies {
+            if tally.contains(hold) {
+                tally.count(self, hold, -1);
+                tally.touched.insert(hold);
+            }
+        }
+        tallies.retain(|tally| tally.touched.len() <= MAX_TOUCHED);
+        self.tallies.all = tallies;
+    }
+
+    /// A hold of a tenant is new.
+    pub(in crate::ledger) fn enter_tallies(&mut self, tenant: AccountNo, hold: HoldNo) {
+        for tally in self.tallies.all.iter_mut().filter(|tally| tally.tenant == tenant) {
+            tally.touched.insert(hold);
+        }
+    }
+}

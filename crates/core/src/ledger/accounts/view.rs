@@ -1,0 +1,166 @@
+//! Reading: balances, lots, what came back.
+
+use fefo::{Part, Span};
+
+use super::account::Path;
+use crate::ledger::command::{Context, GrantKind};
+use crate::ledger::credits::grant::Grant;
+use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::event::Piece;
+use crate::ledger::holds::hold::Hold;
+use crate::ledger::id::{AccountNo, GrantNo};
+use crate::ledger::state::Ledger;
+use crate::time::Timestamp;
+
+/// What an account has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// Free credits of its own grants.
+    pub available: i128,
+    /// What open holds, whoever placed them, still keep of its own grants.
+    pub held: i128,
+    /// Free credits by kind, in the order of [`GrantKind::ALL`].
+    pub by_kind: [i128; 4],
+    /// What a hold of this account could draw.
+    pub spendable: i128,
+    /// What will expire, soonest first, at most twenty entries.
+    pub expiring: Vec<Expiring>,
+    /// Usage that no credits could be found for.
+    pub uncollected: i128,
+}
+
+/// Credits that will expire.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Expiring {
+    /// The last instant at which they can be spent.
+    pub expires_at: Timestamp,
+    /// Where they come from.
+    pub kind: GrantKind,
+    /// How much.
+    pub amount: i128,
+}
+
+/// A part of a draw that one grant gave.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Lot {
+    /// The grant.
+    pub grant: GrantNo,
+    /// How much.
+    pub amount: u64,
+    /// Whether the grant had expired when the credits came back.
+    pub expired: bool,
+}
+
+const MOST_EXPIRING: usize = 20;
+
+impl Ledger {
+    /// What an account has now, and what it could spend in a context.
+    pub fn balance(&self, account: AccountNo, context: &Context) -> Balance {
+        let own = self.account(account);
+        let mut by_kind = [0; 4];
+        let mut expiring: Vec<Expiring> = Vec::new();
+        for ((rank, bucket), ()) in own.open.iter() {
+            let amount = i128::from(self.bucket(*bucket).line.free());
+            by_kind[rank.kind as usize] += amount;
+            if let Some(expires_at) = rank.expires_at() {
+                expiring.push(Expiring { expires_at, kind: rank.kind, amount });
+            }
+        }
+        Balance {
+            available: own.available,
+            held: own.held,
+            by_kind,
+            spendable: self.spendable(account, context),
+            expiring: soonest(expiring),
+            uncollected: own.uncollected(),
+        }
+    }
+
+    /// What an account will have at a later instant if nothing is spent until then.
+    pub fn balance_at(&self, account: AccountNo, at: Timestamp) -> i128 {
+        let open = self.account(account).open.iter();
+        let kept = open.filter(|((rank, _), ())| !self.expires_by(rank, at));
+        let kept: i128 =
+            kept.map(|((_, bucket), ())| i128::from(self.bucket(*bucket).line.free())).sum();
+        let waiting = self.timers.activations.iter().take_while(|(from, _)| *from <= at);
+        let started = waiting.map(|(_, grant)| self.grant(*grant)).filter(|grant| {
+            let lasts = grant.pending.as_ref().is_some_and(|t| !self.expires_by(&t.rank, at));
+            grant.account == account && lasts
+        });
+        kept + started.map(|grant| i128::from(grant.amount.micros())).sum::<i128>()
+    }
+
+    /// What a hold of this account could draw.
+    pub fn spendable(&self, account: AccountNo, context: &Context) -> i128 {
+        let path: Path = self.path(account);
+        let amount = self.largest_draw(Request::new(&path, context), &[], u128::MAX);
+        i128::try_from(amount).unwrap_or(i128::MAX)
+    }
+
+    /// All grants, in the order in which they were issued.
+    pub fn grants_in_order(&self) -> impl Iterator<Item = (GrantNo, &Grant)> {
+        (0..).map(GrantNo).zip(&self.grants)
+    }
+
+    /// The grants that pieces came from, in order.
+    pub fn lots(&self, pieces: impl IntoIterator<Item = Piece>) -> impl Iterator<Item = Lot> {
+        pieces.into_iter().flat_map(|piece| {
+            let bucket = self.bucket(piece.bucket);
+            let lots = bucket.line.packs_in(piece.span);
+            lots.map(|(span, grant)| Lot {
+                grant,
+                amount: span.len(),
+                expired: bucket.expired && !self.grant(grant).revoked,
+            })
+        })
+    }
+
+    /// What the first `slices` slices of a hold were drawn from.
+    pub fn hold_lots(&self, hold: &Hold, slices: u32) -> impl Iterator<Item = Lot> {
+        let pieces = hold.slices.iter().take(slices as usize);
+        self.lots(pieces.map(|slice| Piece { bucket: slice.bucket, span: slice.span }))
+    }
+
+    /// What came back when a hold was closed, last drawn first, and whether it expired at once.
+    pub fn returned_lots(&self, hold: &Hold) -> Vec<Lot> {
+        let mut lots = Vec::new();
+        for slice in hold.slices.iter().rev().filter(|slice| slice.room() > 0) {
+            let bucket = self.bucket(slice.bucket);
+            // While expiry waits, a bucket is there after its time.
+            let expired = bucket.expired && !bucket.rank.is_unexpired_at(hold.closed_at);
+            let packs: Vec<(Span, GrantNo)> = bucket.line.packs_in(slice.rest().span).collect();
+            for (span, grant) in packs.into_iter().rev() {
+                lots.push(Lot { grant, amount: span.len(), expired });
+            }
+        }
+        lots
+    }
+
+    /// How many units of a bucket's line are of a part.
+    pub(in crate::ledger) fn bucket_sum(
+        &self,
+        bucket: crate::ledger::id::BucketNo,
+        part: Part,
+    ) -> u64 {
+        let line = &self.bucket(bucket).line;
+        line.breakdown(Span::new(0, line.end()))[part as usize]
+    }
+}
+
+/// The entries that expire soonest, those of one instant and kind joined.
+fn soonest(mut expiring: Vec<Expiring>) -> Vec<Expiring> {
+    expiring.sort_by_key(|entry| (entry.expires_at, entry.kind));
+    let mut joined: Vec<Expiring> = Vec::new();
+    for entry in expiring {
+        let same =
+            |last: &&mut Expiring| (last.expires_at, last.kind) == (entry.expires_at, entry.kind);
+        if let Some(last) = joined.last_mut().filter(same) {
+            last.amount += entry.amount;
+        } else if joined.len() == MOST_EXPIRING {
+            break;
+        } else {
+            joined.push(entry);
+        }
+    }
+    joined
+}

@@ -1,0 +1,99 @@
+//! Buckets: grants of equal rank on one line, and what their credits may be spent on.
+
+use fefo::Line;
+
+use super::spend_order::Rank;
+use crate::ledger::command::{Context, Restriction};
+use crate::ledger::id::{AccountNo, GrantNo, Name};
+
+impl Restriction {
+    /// The three lists.
+    pub fn lists(&self) -> [Option<&[Name]>; 3] {
+        [self.gpu_types.as_deref(), self.regions.as_deref(), self.classes.as_deref()]
+    }
+
+    /// Whether it restricts nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.lists().iter().all(Option::is_none) && self.max_share_micro.is_none()
+    }
+
+    /// Whether it admits everything that the context still allows.
+    pub fn admits(&self, context: &Context) -> bool {
+        let class = context.class.as_ref().map(std::slice::from_ref);
+        let allowed = [context.gpu_types.as_deref(), context.regions.as_deref(), class];
+        self.lists().iter().zip(allowed).all(|(listed, allowed)| match (listed, allowed) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(listed), Some(allowed)) => allowed.iter().all(|value| listed.contains(value)),
+        })
+    }
+}
+
+/// Grants of one account with equal rank and restriction, laid on one line.
+///
+/// Eight words, and nothing besides them while its line is orderly: to look at it, a draw waits for
+/// memory once.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    /// The account that has the grants.
+    pub account: AccountNo,
+    /// Its place in the order of spending.
+    pub rank: Rank,
+    /// Whether its time has run out.
+    pub expired: bool,
+    /// Whether some grant on it was revoked.
+    pub has_revoked: bool,
+    /// What its credits may be spent on.
+    pub restriction: Option<Box<Restriction>>,
+    /// The grants and what became of their units.
+    pub line: Line<GrantNo>,
+}
+
+impl Bucket {
+    /// Whether a draw with this context may take from it.
+    pub fn admits(&self, context: &Context) -> bool {
+        self.restriction.as_ref().is_none_or(|restriction| restriction.admits(context))
+    }
+
+    /// The largest part of one hold that may come from it, in millionths, if there is a limit.
+    pub fn max_share(&self) -> Option<u32> {
+        self.restriction.as_ref().and_then(|restriction| restriction.max_share_micro)
+    }
+
+    /// Whether draws should find it.
+    pub fn is_open(&self) -> bool {
+        !self.expired && self.line.free() > 0
+    }
+}
+
+/// The most that `share` millionths of `amount` allow, rounded down.
+pub fn share_of(share_micro: u32, amount: u128) -> u128 {
+    // Amounts are sums of at most 2^63; the product stays far below 2^127.
+    amount * u128::from(share_micro) / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Option<Vec<Name>> {
+        Some(list.iter().map(|name| Name::from(*name)).collect())
+    }
+
+    #[test]
+    fn a_restricted_grant_admits_only_contexts_that_stay_inside_it() {
+        let h100 = Restriction { gpu_types: names(&["A100", "H100"]), ..Restriction::default() };
+        let context = |types: &[&str]| Context { gpu_types: names(types), ..Context::default() };
+        assert!(h100.admits(&context(&["H100"])));
+        assert!(h100.admits(&context(&["H100", "A100"])));
+        assert!(!h100.admits(&context(&["H100", "L40"])), "the job might still get an L40");
+        assert!(!h100.admits(&Context::default()), "no context allows everything");
+        let both = Restriction { regions: names(&["eu"]), ..h100 };
+        assert!(!both.admits(&context(&["H100"])), "the job might still go anywhere");
+    }
+
+    #[test]
+    fn a_bucket_takes_eight_words() {
+        assert_eq!(size_of::<Bucket>(), 64);
+    }
+}

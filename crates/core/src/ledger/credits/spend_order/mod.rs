@@ -1,0 +1,243 @@
+//! The order of spending: a change of it is a change of this file.
+//!
+//! Buckets are spent by [`Rank`], then nearest account first. Buckets that are still equal take turns
+//! grant by grant, in the order in which the grants became spendable. The units of one bucket are
+//! spent along its line, where its grants lie in that order.
+//!
+//! Every draw walks [`Ledger::spend_order`]: over what is free ([`Free`]), over what will be free once
+//! the decision so far is applied (`overlay`), or over what was valid at a past instant (`late`).
+
+pub mod draw;
+pub mod late;
+pub(in crate::ledger) mod overlay;
+
+use fefo::{SmallMap, Span};
+use smallvec::SmallVec;
+
+use self::draw::Request;
+use super::bucket::Bucket;
+use crate::ledger::accounts::account::{Account, Path};
+use crate::ledger::command::{GrantKind, Restriction};
+use crate::ledger::id::{AccountNo, BucketNo, GrantNo};
+use crate::ledger::state::Ledger;
+use crate::time::Timestamp;
+
+/// What orders buckets before the distance of their account: see [`Rank::cmp`].
+///
+/// Compared field by field, in this order: priority, expiry (never is last), narrowness (more
+/// restricted dimensions first, then fewer listed values), kind.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank {
+    /// Lower is spent first.
+    pub priority: u8,
+    /// The last instant at which it can be spent, in milliseconds; `i64::MAX` for never.
+    expires: i64,
+    /// Three minus the number of restricted dimensions.
+    open_dimensions: u8,
+    /// How many values the restriction lists.
+    values: u32,
+    /// Where the credits come from.
+    pub kind: GrantKind,
+}
+
+impl Rank {
+    /// The rank of a grant.
+    pub fn new(
+        priority: u8,
+        expires_at: Option<Timestamp>,
+        restriction: Option<&Restriction>,
+        kind: GrantKind,
+    ) -> Rank {
+        let lists = restriction.map_or([None, None, None], Restriction::lists);
+        let open = lists.iter().filter(|list| list.is_none()).count();
+        let values: usize = lists.iter().flatten().map(|list| list.len()).sum();
+        Rank {
+            priority,
+            expires: expires_at.map_or(i64::MAX, Timestamp::millis),
+            open_dimensions: u8::try_from(open).unwrap_or(3),
+            values: u32::try_from(values).unwrap_or(u32::MAX),
+            kind,
+        }
+    }
+
+    /// The last instant at which it can be spent; `None` for never.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        (self.expires != i64::MAX).then(|| Timestamp::from_millis(self.expires))
+    }
+
+    /// Whether it can be spent at `at`, as far as its expiry goes. Both ends count.
+    pub fn is_unexpired_at(&self, at: Timestamp) -> bool {
+        at.millis() <= self.expires
+    }
+}
+
+/// Buckets in the order in which they are spent.
+pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
+
+/// The bucket that an account spends first, where nothing has to be looked at to know it: it is
+/// restricted in no way, and no other has its rank. Kept beside the order itself, which is another
+/// place in memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Front(u32);
+
+impl Front {
+    /// There is none, or it takes a look.
+    pub const UNKNOWN: Front = Front(u32::MAX);
+
+    /// The front of these buckets.
+    pub(in crate::ledger) fn of(open: &BucketOrder, buckets: &[Bucket]) -> Front {
+        let mut entries = open.iter().map(|((rank, bucket), ())| (*rank, *bucket));
+        let Some((rank, first)) = entries.next() else { return Front::UNKNOWN };
+        let rivalled = entries.next().is_some_and(|(next, _)| next == rank);
+        if rivalled || buckets[first.index()].restriction.is_some() {
+            return Front::UNKNOWN;
+        }
+        Front(first.0)
+    }
+
+    /// The bucket, if it is known.
+    pub fn bucket(self) -> Option<BucketNo> {
+        (self != Front::UNKNOWN).then_some(BucketNo(self.0))
+    }
+}
+
+/// Credits that a draw can take.
+pub(in crate::ledger) trait Supply {
+    /// The buckets of an account that have such credits, by rank and number.
+    fn buckets<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        account: AccountNo,
+    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a;
+
+    /// The units of a bucket that can be taken, lowest first.
+    fn units<'a>(&'a self, ledger: &'a Ledger, bucket: BucketNo)
+    -> impl Iterator<Item = Span> + 'a;
+}
+
+/// What is free now.
+#[derive(Copy, Clone, Debug)]
+pub(in crate::ledger) struct Free;
+
+impl Supply for Free {
+    fn buckets<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        account: AccountNo,
+    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a {
+        ledger.account(account).open.iter().map(|(key, ())| *key)
+    }
+
+    fn units<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        bucket: BucketNo,
+    ) -> impl Iterator<Item = Span> + 'a {
+        ledger.bucket(bucket).line.free_spans(0)
+    }
+}
+
+/// A bucket in the order of spending.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Candidate {
+    /// Its rank, and how far its account is from the one that spends.
+    order: (Rank, u8),
+    /// The bucket.
+    pub(in crate::ledger) bucket: BucketNo,
+}
+
+impl Candidate {
+    /// Whether both take turns, grant by grant.
+    pub(super) fn is_equal_to(&self, other: &Candidate) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Ledger {
+    /// The buckets that a draw may take from, in the order of spending.
+    pub(super) fn spend_order<'a, S: Supply>(
+        &'a self,
+        supply: &'a S,
+        request: Request<'a>,
+    ) -> impl Iterator<Item = Candidate> + 'a {
+        let mut levels: SmallVec<[_; 4]> = SmallVec::new();
+        for (level, account) in (0u8..).zip(request.path) {
+            let mut buckets = supply.buckets(self, *account);
+            if let Some((rank, bucket)) = buckets.next() {
+                levels.push((Candidate { order: (rank, level), bucket }, buckets));
+            }
+        }
+        let next = move || {
+            let heads = levels.iter().map(|(head, _)| *head).enumerate();
+            let (at, first) = heads.min_by_key(|(_, head)| head.order)?;
+            match levels[at].1.next() {
+                Some((rank, bucket)) => {
+                    levels[at].0 = Candidate { order: (rank, first.order.1), bucket };
+                }
+                None => drop(levels.remove(at)),
+            }
+            Some(first)
+        };
+        std::iter::from_fn(next).filter(move |candidate| {
+            request.unrestricted || self.bucket(candidate.bucket).admits(request.context)
+        })
+    }
+
+    /// The place of a grant among those in buckets that are equal.
+    pub(super) fn grant_order(&self, grant: GrantNo) -> (Timestamp, GrantNo) {
+        (self.grant(grant).spendable_from(), grant)
+    }
+
+    /// The first bucket of [`Ledger::spend_order`] over what is free, where it is plain and alone.
+    pub(super) fn first_bucket(&self, path: &Path) -> Option<BucketNo> {
+        let mut accounts =
+            path.iter().map(|account| self.account(*account)).filter(|own| !own.open.is_empty());
+        let mut first = accounts.next()?;
+        for other in accounts {
+            let rank = |account: &Account| account.open.first().map(|((rank, _), ())| *rank);
+            if rank(other) < rank(first) {
+                first = other;
+            }
+        }
+        first.front.bucket()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::id::Name;
+
+    fn names(list: &[&str]) -> Option<Vec<Name>> {
+        Some(list.iter().map(|name| Name::from(*name)).collect())
+    }
+
+    #[test]
+    fn rank_orders_by_priority_expiry_narrowness_and_kind() {
+        let at = |ms| Some(Timestamp::from_millis(ms));
+        let one = Restriction { gpu_types: names(&["H100"]), ..Restriction::default() };
+        let two = Restriction { gpu_types: names(&["A100", "H100"]), ..Restriction::default() };
+        let dims = Restriction { regions: names(&["eu", "us"]), ..two.clone() };
+        let ranks = [
+            Rank::new(1, None, None, GrantKind::Purchase),
+            Rank::new(2, at(5), None, GrantKind::Purchase),
+            Rank::new(2, at(6), Some(&dims), GrantKind::Purchase),
+            Rank::new(2, at(6), Some(&one), GrantKind::Purchase),
+            Rank::new(2, at(6), Some(&two), GrantKind::Purchase),
+            Rank::new(2, at(6), None, GrantKind::Promotion),
+            Rank::new(2, at(6), None, GrantKind::Compensation),
+            Rank::new(2, at(6), None, GrantKind::Grant),
+            Rank::new(2, at(6), None, GrantKind::Purchase),
+            Rank::new(2, None, Some(&dims), GrantKind::Promotion),
+        ];
+        assert!(ranks.is_sorted());
+    }
+
+    #[test]
+    fn both_ends_of_validity_count() {
+        let rank = Rank::new(0, Some(Timestamp::from_millis(100)), None, GrantKind::Grant);
+        assert!(rank.is_unexpired_at(Timestamp::from_millis(99)));
+        assert!(rank.is_unexpired_at(Timestamp::from_millis(100)));
+        assert!(!rank.is_unexpired_at(Timestamp::from_millis(101)));
+    }
+}

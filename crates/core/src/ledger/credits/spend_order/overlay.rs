@@ -1,0 +1,163 @@
+//! Draws that see what the same decision has moved before: credits that come back, and credits that
+//! are already taken. Slower than [`Ledger::draw`], and equal to it once everything is applied.
+
+use std::collections::BTreeMap;
+
+use fefo::Span;
+use smallvec::SmallVec;
+
+use super::draw::Request;
+use super::{Rank, Supply};
+use crate::ledger::accounts::account::Path;
+use crate::ledger::credits::grant::push_joined;
+use crate::ledger::event::{Piece, Pieces};
+use crate::ledger::id::{AccountNo, BucketNo};
+use crate::ledger::state::Ledger;
+use crate::time::Timestamp;
+
+/// What a decision has moved so far.
+#[derive(Clone, Debug, Default)]
+pub(in crate::ledger) struct Overlay {
+    /// Units that came back and stay.
+    pub(in crate::ledger) returned: Pieces,
+    /// Units that were drawn.
+    pub(in crate::ledger) drawn: Pieces,
+    /// The same by bucket, joined.
+    drawn_of: BTreeMap<BucketNo, Vec<Span>>,
+    /// What budgets are relieved of: when it was drawn, credits, and GPU time.
+    pub(in crate::ledger) relief: SmallVec<[(Timestamp, i128, i128); 2]>,
+    /// Whether some of what came back has expired and may be issued anew: only a look after this
+    /// decision sees all there is to draw.
+    pub(in crate::ledger) expired: bool,
+}
+
+impl Overlay {
+    /// Notes a draw.
+    pub(in crate::ledger) fn take(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            push_joined(&mut self.drawn, *piece);
+            let spans = self.drawn_of.entry(piece.bucket).or_default();
+            match spans.last_mut().filter(|last| last.end == piece.span.start) {
+                Some(last) => last.end = piece.span.end,
+                None => spans.push(piece.span),
+            }
+        }
+    }
+
+    /// What was drawn of the accounts on a path.
+    pub(in crate::ledger) fn drawn_on(&self, ledger: &Ledger, path: &Path) -> Pieces {
+        let on_path = |piece: &&Piece| path.contains(&ledger.bucket(piece.bucket).account);
+        self.drawn.iter().filter(on_path).copied().collect()
+    }
+}
+
+impl Supply for Overlay {
+    fn buckets<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        account: AccountNo,
+    ) -> impl Iterator<Item = (Rank, BucketNo)> + 'a {
+        let open = ledger.account(account).open.iter();
+        let mut buckets: Vec<(Rank, BucketNo)> = open.map(|(key, ())| *key).collect();
+        for piece in &self.returned {
+            let bucket = ledger.bucket(piece.bucket);
+            if bucket.account == account && !bucket.expired {
+                buckets.push((bucket.rank, piece.bucket));
+            }
+        }
+        buckets.sort_unstable();
+        buckets.dedup();
+        buckets.into_iter()
+    }
+
+    fn units<'a>(
+        &'a self,
+        ledger: &'a Ledger,
+        bucket: BucketNo,
+    ) -> impl Iterator<Item = Span> + 'a {
+        let of_it = |piece: &&Piece| piece.bucket == bucket;
+        let mut free: Vec<Span> = ledger.bucket(bucket).line.free_spans(0).collect();
+        free.extend(self.returned.iter().filter(of_it).map(|piece| piece.span));
+        free.sort_unstable_by_key(|span| span.start);
+        let mut drawn = self.drawn_of.get(&bucket).cloned().unwrap_or_default();
+        drawn.sort_unstable_by_key(|span| span.start);
+        without(&free, &drawn).into_iter()
+    }
+}
+
+impl Ledger {
+    /// Draws `amount` as [`Ledger::draw`] would after the decision so far, all or nothing.
+    pub(in crate::ledger) fn draw_after(
+        &self,
+        overlay: &Overlay,
+        request: Request<'_>,
+        amount: u64,
+    ) -> Option<Pieces> {
+        if overlay.returned.is_empty() && overlay.drawn.is_empty() {
+            return self.draw(request, amount);
+        }
+        self.draw_from(overlay, request, amount)
+    }
+}
+
+/// What is left of spans along a line when others, along it too, are gone.
+fn without(spans: &[Span], gone: &[Span]) -> Vec<Span> {
+    let mut left = Vec::with_capacity(spans.len() + gone.len());
+    let mut next = 0;
+    for span in spans {
+        let mut start = span.start;
+        // One that reaches beyond this span may touch the next one too.
+        while next < gone.len() && gone[next].end <= start {
+            next += 1;
+        }
+        let mut at = next;
+        while at < gone.len() && gone[at].start < span.end {
+            if start < gone[at].start {
+                left.push(Span::new(start, gone[at].start));
+            }
+            start = start.max(gone[at].end);
+            at += 1;
+        }
+        if start < span.end {
+            left.push(Span::new(start, span.end));
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Spans along a line of forty units, from which of them are in one.
+    fn spans(units: &[bool]) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for at in (0..units.len()).filter(|at| units[*at]) {
+            let at = at as u64;
+            match spans.last_mut().filter(|last| last.end == at && !at.is_multiple_of(7)) {
+                Some(last) => last.end = at + 1,
+                None => spans.push(Span::new(at, at + 1)),
+            }
+        }
+        spans
+    }
+
+    fn units(spans: &[Span]) -> Vec<u64> {
+        spans.iter().flat_map(|span| span.start..span.end).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_is_every_unit_that_is_not_gone(
+            all in proptest::collection::vec(any::<(bool, bool)>(), 40),
+        ) {
+            let (there, gone): (Vec<bool>, Vec<bool>) = all.iter().copied().unzip();
+            let left = without(&spans(&there), &spans(&gone));
+            let expected = (0..40).filter(|at| there[*at as usize] && !gone[*at as usize]);
+            prop_assert_eq!(units(&left), expected.collect::<Vec<u64>>());
+            prop_assert!(left.iter().all(|span| span.start < span.end));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Which job or hold an event is about.
+
+use super::Event;
+use crate::ledger::id::{HoldNo, JobNo};
+
+/// What an event is about.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A job.
+    Job(JobNo),
+    /// A hold or charge that was there before. The ledger gives its number to another one later, so
+    /// the number alone says nothing about the past.
+    Hold(HoldNo),
+    /// Neither of them, or a hold or charge that is new and belongs to no job.
+    Other,
+}
+
+impl Subject {
+    /// The hold or charge that was there before.
+    pub fn hold(self) -> Option<HoldNo> {
+        match self {
+            Subject::Hold(hold) => Some(hold),
+            Subject::Job(_) | Subject::Other => None,
+        }
+    }
+}
+
+impl Event {
+    /// What it is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Event::JobSubmitted { job, .. }
+            | Event::AttemptStarted { job }
+            | Event::AttemptFunded { job, .. }
+            | Event::ExhaustionWarned { job, .. }
+            | Event::AttemptStopping { job }
+            | Event::AttemptEnded { job, .. }
+            | Event::CancelAsked { job }
+            | Event::DependenciesMet { job, .. }
+            | Event::JobEnded { job, .. } => Subject::Job(*job),
+            Event::AttemptConfirmed(confirmed) => Subject::Job(confirmed.job),
+            Event::HoldPlaced(placed) => placed.job.map_or(Subject::Other, Subject::Job),
+            Event::ReturnExpired { hold, .. }
+            | Event::ReturnRevoked { hold, .. }
+            | Event::HoldExtended { hold, .. }
+            | Event::HoldCaptured { hold, .. }
+            | Event::HoldCut { hold, .. }
+            | Event::HoldClosed { hold, .. }
+            | Event::HoldPinned { hold, .. }
+            | Event::HoldRevived { hold, .. }
+            | Event::Refunded { hold, .. } => Subject::Hold(*hold),
+            Event::PolicySet(_)
+            | Event::Answered { .. }
+            | Event::Forgotten { .. }
+            | Event::AccountOpened { .. }
+            | Event::AccountChanged { .. }
+            | Event::AccountFrozen { .. }
+            | Event::AccountUnfrozen { .. }
+            | Event::GrantIssued(_)
+            | Event::GrantActivated { .. }
+            | Event::GrantRevoked { .. }
+            | Event::BucketExpired { .. }
+            | Event::ExpiryReversed { .. }
+            | Event::Charged(_)
+            | Event::CreditsMoved { .. }
+            | Event::UncollectedCollected { .. }
+            | Event::BudgetSet { .. }
+            | Event::BudgetRemoved { .. }
+            | Event::BudgetThresholdReached { .. }
+            | Event::CreditsDenied { .. }
+            | Event::QuotaSet { .. }
+            | Event::QuotaRemoved { .. }
+            | Event::RegionOpened { .. }
+            | Event::RegionBriefed { .. }
+            | Event::SetAside { .. }
+            | Event::HeldUpReviewed { .. }
+            | Event::CellTold { .. }
+            | Event::MessageReceived { .. } => Subject::Other,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What history keeps of a hold that the ledger forgot, and how it comes back for a late refund.
+
+use fefo::Part;
+
+use super::hold::Hold;
+use crate::digest::{Digest, Digester};
+use crate::ledger::event::Event;
+use crate::ledger::id::HoldNo;
+use crate::ledger::refusal::{Conflict, Refusal, Resource};
+use crate::ledger::reply::Reply;
+use crate::ledger::state::Ledger;
+use crate::ledger::undo::Undo;
+use crate::time::Timestamp;
+
+/// A closed hold or charge as the ledger last had it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivedHold {
+    /// All of it.
+    pub hold: Hold,
+}
+
+impl ArchivedHold {
+    /// One hash over the whole record.
+    pub fn digest(&self) -> Digest {
+        let mut digester = Digester::new();
+        self.hold.feed(&mut digester);
+        digester.finish()
+    }
+}
+
+impl Ledger {
+    /// The record of a closed hold, for history.
+    pub fn archive(&self, hold: HoldNo) -> Option<ArchivedHold> {
+        let hold = self.hold(hold)?.clone();
+        (!hold.is_open()).then_some(ArchivedHold { hold })
+    }
+
+    pub(in crate::ledger) fn decide_revive(
+        &self,
+        record: &ArchivedHold,
+        digest: Digest,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let hold = &record.hold;
+        self.require_genuine(record, digest)?;
+        let tenant = self.account(hold.account).tenant;
+        if self.find_hold(tenant, hold.kind, &hold.id).is_some() {
+            return Err(Refusal::AlreadyExists { what: Resource::Hold, name: hold.id.clone() });
+        }
+        let number = HoldNo(self.holds.next());
+        let reply = Reply::Hold(hold.reply(number));
+        events.push(Event::HoldRevived { hold: number, record: Box::new(record.clone()) });
+        Ok(reply)
+    }
+
+    /// Refuses a record that was changed, or that does not fit what the ledger knows.
+    pub(super) fn require_genuine(
+        &self,
+        record: &ArchivedHold,
+        digest: Digest,
+    ) -> Result<(), Refusal> {
+        let hold = &record.hold;
+        let genuine = record.digest() == digest
+            && hold.account.index() < self.accounts.len()
+            && !hold.is_open()
+            && self.still_spent(hold);
+        if genuine { Ok(()) } else { Err(Refusal::Conflict(Conflict::RecordMismatch)) }
+    }
+
+    /// Whether every unit that a record says is spent really is: a record that is older than the
+    /// last refund would bring the same units back twice.
+    fn still_spent(&self, hold: &Hold) -> bool {
+        let mut refunded = hold.refunded;
+        hold.slices.iter().rev().all(|slice| {
+            let returned = slice.captured.min(refunded);
+            refunded -= returned;
+            let span =
+                fefo::Span::new(slice.span.start, slice.span.start + slice.captured - returned);
+            let Some(bucket) = self.buckets.get(slice.bucket.index()) else { return false };
+            span.end <= bucket.line.end()
+                && bucket.line.runs_in(span).all(|(_, part)| part == Part::Spent)
+        })
+    }
+
+    pub(in crate::ledger) fn apply_revived(
+        &mut self,
+        at: Timestamp,
+        number: HoldNo,
+        record: &ArchivedHold,
+    ) {
+        self.insert_hold(number, Hold::revived(at, record));
+        self.aging.holds.push_back((at, number));
+        self.remember(|| Undo::HoldAged);
+    }
+}

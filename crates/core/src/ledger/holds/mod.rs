@@ -1,0 +1,12 @@
+//! Holds and everything that moves credits: captures, charges, refunds, transfers.
+
+pub mod apply;
+pub mod archive;
+pub mod capture;
+pub mod charge;
+pub mod close;
+pub mod collect;
+pub mod hold;
+pub mod refund;
+pub mod retention;
+pub mod transfer;

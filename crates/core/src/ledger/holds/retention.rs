@@ -1,0 +1,109 @@
+//! Forgetting: what is closed stays for a while, then only in history.
+
+use std::collections::VecDeque;
+
+use crate::ledger::command::Policy;
+use crate::ledger::event::Event;
+use crate::ledger::id::HoldNo;
+use crate::ledger::index::aside::Aside;
+use crate::ledger::state::{Aging, Ledger};
+use crate::time::Timestamp;
+
+/// Forgetting happens in steps of a minute, so that it costs one record for many things.
+const STEP_MS: i64 = 60_000;
+/// And never more than this much at once, so that no command waits long.
+const MOST_AT_ONCE: usize = 1024;
+
+/// The first full minute at or after an instant.
+fn full_minute(at: Timestamp) -> Timestamp {
+    let millis = at.millis();
+    at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
+}
+
+/// When what is kept since `oldest` has been kept for `ttl_ms`; the end of time if nothing is.
+fn earliest(oldest: Option<Timestamp>, ttl_ms: i64) -> Timestamp {
+    oldest.map_or(Timestamp::MAX, |at| at.plus_millis(ttl_ms))
+}
+
+fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
+    ages.front().map(|(at, _)| *at)
+}
+
+impl Ledger {
+    /// When the oldest thing that is kept has been kept long enough.
+    pub(in crate::ledger) fn next_forgetting(&self) -> Option<Timestamp> {
+        if self.is_aside(Aside::Forgetting) {
+            return None;
+        }
+        let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
+        let Aging { holds, movements, buckets, jobs, forgotten_until: _ } = &self.aging;
+        // The end of time stands for never: there is no later instant to have kept it until.
+        let due = earliest(self.answers.oldest(), idempotency_ttl_ms)
+            .min(earliest(first(holds), retention_ms))
+            .min(earliest(first(movements), retention_ms))
+            .min(earliest(first(buckets), lateness_ms))
+            .min(earliest(first(jobs), retention_ms));
+        Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
+    }
+
+    /// Pushes the forgetting of what has been kept long enough at `now`.
+    pub(in crate::ledger) fn push_forgetting(&self, now: Timestamp, events: &mut Vec<Event>) {
+        let kept_from = |ttl: i64| now.plus_millis(-ttl);
+        let policy = &self.policy;
+        let count = |due: usize| u32::try_from(due).unwrap_or(u32::MAX);
+        let answers_from = kept_from(policy.idempotency_ttl_ms);
+        let holds_from = kept_from(policy.retention_ms);
+        let buckets_from = kept_from(policy.lateness_ms);
+        let aging = &self.aging;
+        let due = |ages: &mut dyn Iterator<Item = Timestamp>, from: Timestamp| {
+            count(ages.take(MOST_AT_ONCE).take_while(|at| *at < from).count())
+        };
+        events.push(Event::Forgotten {
+            answers: due(&mut self.answers.times(), answers_from),
+            holds: due(&mut aging.holds.iter().map(|(at, _)| *at), holds_from),
+            movements: due(&mut aging.movements.iter().map(|(at, _)| *at), holds_from),
+            buckets: due(&mut aging.buckets.iter().map(|(at, _)| *at), buckets_from),
+            jobs: due(&mut aging.jobs.iter().map(|(at, _)| *at), holds_from),
+        });
+    }
+
+    pub(in crate::ledger) fn apply_forgotten(&mut self, at: Timestamp, counts: [u32; 5]) {
+        let [answers, holds, movements, buckets, jobs] = counts;
+        for _ in 0..answers {
+            self.answers.forget_oldest();
+        }
+        let old: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
+        // All are looked at before any is taken out: waiting for memory then overlaps.
+        let moved_at = |hold| self.live_hold(hold).moved_at;
+        let looked_at: Vec<_> = old.iter().map(|(_, hold)| (*hold, moved_at(*hold))).collect();
+        for (number, moved_at) in looked_at {
+            self.forget_hold(at, number, moved_at);
+        }
+        for (_, number) in self.aging.movements.drain(..movements as usize) {
+            let Some(made) = self.movements.remove(number) else { continue };
+            let name = (made.tenant, made.what as u8, made.movement.id.as_str());
+            self.movement_names.remove(name, number);
+        }
+        let unreachable: Vec<_> = self.aging.buckets.drain(..buckets as usize).collect();
+        for (_, number) in unreachable {
+            let (account, rank) = (self.bucket(number).account, self.bucket(number).rank);
+            self.rare_account(account).expired.remove(&(rank, number));
+        }
+        let over: Vec<_> = self.aging.jobs.drain(..jobs as usize).collect();
+        for (_, job) in over {
+            self.remove_job(job);
+        }
+    }
+
+    /// Forgets a closed hold, or queues it again if it has moved since it was queued.
+    fn forget_hold(&mut self, at: Timestamp, number: HoldNo, moved_at: Timestamp) {
+        if moved_at.plus_millis(self.policy.retention_ms) >= at {
+            self.aging.holds.push_back((moved_at, number));
+            return;
+        }
+        self.aging.forgotten_until = self.aging.forgotten_until.max(Some(moved_at));
+        self.touch_tallies(number);
+        self.holds.discard(number.0);
+        self.hold_names.remove(number.0);
+    }
+}

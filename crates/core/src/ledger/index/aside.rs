@@ -1,0 +1,283 @@
+//! Things that failed again and again and that the ledger goes on without.
+//!
+//! A timer or a message that panics would stop everything behind it. After three failures the engine
+//! journals that it is set aside: it is skipped from then on, by replay too, and an alarm says so.
+
+use smallvec::SmallVec;
+
+use super::timers::{due_after, earlier, is_due};
+use crate::digest::Digester;
+use crate::ledger::command::Command;
+use crate::ledger::event::{Event, SliceAmount};
+use crate::ledger::id::{AccountNo, BucketNo, CellNo, GrantNo, HoldNo, JobNo};
+use crate::ledger::state::Ledger;
+use crate::machine::DuePart;
+use crate::message::ToCell;
+use crate::time::Timestamp;
+
+/// The most events of one step of what is due, but for what one thing brings.
+pub(in crate::ledger) const STEP_EVENTS: usize = 1024;
+
+/// Something that was set aside.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Aside {
+    /// A message of a cell. Its number counts as taken.
+    Message {
+        /// The cell.
+        cell: CellNo,
+        /// Its number.
+        number: u64,
+    },
+    /// A grant does not become spendable.
+    Activation {
+        /// The grant.
+        grant: GrantNo,
+    },
+    /// A bucket does not expire.
+    Expiry {
+        /// The bucket.
+        bucket: BucketNo,
+    },
+    /// A strict hold is not cut.
+    Cut {
+        /// The expired bucket.
+        bucket: BucketNo,
+        /// The hold.
+        hold: HoldNo,
+    },
+    /// A hold does not lapse.
+    Lapse {
+        /// The hold.
+        hold: HoldNo,
+        /// Its last valid instant: a number is used again.
+        expires_at: Timestamp,
+    },
+    /// A job does not hear that another one has ended.
+    Dependant {
+        /// The job that waits.
+        job: JobNo,
+    },
+    /// Held-up jobs of a tenant are not looked at.
+    Review {
+        /// The tenant.
+        tenant: AccountNo,
+        /// When they were to be looked at.
+        at: Timestamp,
+    },
+    /// Nothing warns of the end of what is paid for.
+    Warning {
+        /// The job.
+        job: JobNo,
+        /// When it was to be warned of.
+        at: Timestamp,
+    },
+    /// A cell does not hear the policies of the rest of the accounts.
+    Briefing {
+        /// The cell.
+        cell: CellNo,
+    },
+    /// Nothing is forgotten any more.
+    Forgetting,
+}
+
+impl Aside {
+    /// What kind of thing it is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Aside::Message { .. } => "message",
+            Aside::Activation { .. } => "activation",
+            Aside::Expiry { .. } => "expiry",
+            Aside::Cut { .. } => "cut",
+            Aside::Lapse { .. } => "lapse",
+            Aside::Dependant { .. } => "dependant",
+            Aside::Review { .. } => "review",
+            Aside::Warning { .. } => "warning",
+            Aside::Briefing { .. } => "briefing",
+            Aside::Forgetting => "forgetting",
+        }
+    }
+}
+
+impl Ledger {
+    /// What was set aside so far.
+    pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {
+        self.aside.iter()
+    }
+
+    /// Whether a thing was set aside. There is hardly ever one.
+    pub(in crate::ledger) fn is_aside(&self, thing: Aside) -> bool {
+        !self.aside.is_empty() && self.aside.contains(&thing)
+    }
+
+    pub(super) fn first_activation(&self) -> Option<(Timestamp, GrantNo)> {
+        let mut all = self.timers.activations.iter().copied();
+        all.find(|(_, grant)| !self.is_aside(Aside::Activation { grant: *grant }))
+    }
+
+    pub(super) fn first_expiry(&self) -> Option<(Timestamp, BucketNo)> {
+        if self.policy.expiry_waits {
+            return None;
+        }
+        let mut all = self.timers.expiries.iter().copied();
+        all.find(|(_, bucket)| !self.is_aside(Aside::Expiry { bucket: *bucket }))
+    }
+
+    pub(super) fn first_lapse(&self) -> Option<(Timestamp, HoldNo)> {
+        let aside = |(expires_at, hold): &(Timestamp, HoldNo)| {
+            self.is_aside(Aside::Lapse { hold: *hold, expires_at: *expires_at })
+        };
+        self.timers.leases.iter().copied().find(|lease| !aside(lease))
+    }
+
+    pub(in crate::ledger) fn first_cut(&self) -> Option<(BucketNo, HoldNo)> {
+        let aside = |(bucket, hold): &(BucketNo, HoldNo)| {
+            self.is_aside(Aside::Cut { bucket: *bucket, hold: *hold })
+        };
+        self.cuts.iter().copied().find(|cut| !aside(cut))
+    }
+
+    pub(in crate::ledger) fn first_dependant(&self) -> Option<JobNo> {
+        let mut due = self.jobs.index.due.iter().copied();
+        due.find(|job| !self.is_aside(Aside::Dependant { job: *job }))
+    }
+
+    pub(in crate::ledger) fn first_review(&self) -> Option<(Timestamp, AccountNo)> {
+        let mut all = self.jobs.index.review_times.iter().copied();
+        all.find(|(at, tenant)| !self.is_aside(Aside::Review { tenant: *tenant, at: *at }))
+    }
+
+    pub(in crate::ledger) fn first_warning(&self) -> Option<(Timestamp, JobNo)> {
+        let mut all = self.jobs.index.warnings.iter().copied();
+        all.find(|(at, job)| !self.is_aside(Aside::Warning { job: *job, at: *at }))
+    }
+
+    pub(in crate::ledger) fn first_briefing(&self) -> Option<(CellNo, AccountNo)> {
+        let mut all = self.briefings.iter().map(|(cell, from)| (*cell, *from));
+        all.find(|(cell, _)| !self.is_aside(Aside::Briefing { cell: *cell }))
+    }
+
+    /// The next deadline when something is set aside or left over from a large step.
+    pub(in crate::ledger) fn deadline_in_full(&self, part: DuePart) -> Option<Timestamp> {
+        let activation = self.first_activation().map(|(at, _)| at);
+        let expiry = self.first_expiry().and_then(|(last, _)| due_after(last));
+        let lapse = self.first_lapse().and_then(|(last, _)| due_after(last));
+        let forgetting = self.next_forgetting();
+        let timers = earlier(earlier(activation, expiry), earlier(lapse, forgetting));
+        if self.undo.is_some() {
+            return timers;
+        }
+        let left = self.first_cut().is_some() || self.first_briefing().is_some();
+        earlier(earlier(timers, left.then_some(self.now)), self.job_deadline(part))
+    }
+
+    /// When something of a job is due without being asked for.
+    pub(in crate::ledger) fn job_deadline(&self, part: DuePart) -> Option<Timestamp> {
+        if self.aside.is_empty() {
+            return self.jobs.deadline(self.now, part);
+        }
+        let warning = self.first_warning().map(|(at, _)| at);
+        match part {
+            DuePart::Pressing => warning,
+            DuePart::First => earlier(self.patient_deadline(), warning),
+        }
+    }
+
+    /// When jobs that wait here are due to be looked at. A tenant may have any number of them.
+    pub(in crate::ledger) fn patient_deadline(&self) -> Option<Timestamp> {
+        let at_once = self.first_dependant().map(|_| self.now);
+        earlier(at_once, self.first_review().map(|(at, _)| at))
+    }
+
+    /// What is due first, in the order in which it is decided.
+    fn first_due(&self, deadline: Timestamp) -> Aside {
+        if let Some((bucket, hold)) = self.first_cut() {
+            return Aside::Cut { bucket, hold };
+        }
+        if let Some((cell, _)) = self.first_briefing() {
+            return Aside::Briefing { cell };
+        }
+        if let Some((_, grant)) = self.first_activation().filter(|(at, _)| *at <= deadline) {
+            return Aside::Activation { grant };
+        }
+        if let Some((_, bucket)) = self.first_expiry().filter(|(at, _)| is_due(*at, deadline)) {
+            return Aside::Expiry { bucket };
+        }
+        if let Some((expires_at, hold)) = self.first_lapse().filter(|(at, _)| is_due(*at, deadline))
+        {
+            return Aside::Lapse { hold, expires_at };
+        }
+        if let Some(job) = self.first_dependant() {
+            return Aside::Dependant { job };
+        }
+        if let Some((at, tenant)) = self.first_review().filter(|(at, _)| *at <= deadline) {
+            return Aside::Review { tenant, at };
+        }
+        if let Some((at, job)) = self.first_warning().filter(|(at, _)| *at <= deadline) {
+            return Aside::Warning { job, at };
+        }
+        Aside::Forgetting
+    }
+
+    /// Pushes that what is due first is set aside.
+    pub(in crate::ledger) fn push_due_aside(&self, deadline: Timestamp, events: &mut Vec<Event>) {
+        let what = self.first_due(deadline);
+        let digest = digest_of(&what);
+        events.push(Event::SetAside { what, digest });
+    }
+
+    /// Pushes that a message of a cell is taken and set aside.
+    pub(in crate::ledger) fn push_message_aside(&self, command: &Command, events: &mut Vec<Event>) {
+        let Command::Receive { cell, number, position, message } = command else { return };
+        let expected = self.cell(*cell).is_some_and(|book| book.mark.number + 1 == *number);
+        if expected {
+            let (cell, number, position) = (*cell, *number, *position);
+            events.push(Event::MessageReceived { cell, number, position });
+            let what = Aside::Message { cell, number };
+            events.push(Event::SetAside { what, digest: digest_of(message) });
+        }
+    }
+
+    /// What the expiry of a bucket cuts off a strict hold.
+    pub(in crate::ledger) fn cut_of(
+        &self,
+        bucket: BucketNo,
+        hold: HoldNo,
+    ) -> SmallVec<[SliceAmount; 2]> {
+        let slices = (0u32..).zip(&self.live_hold(hold).slices);
+        let own = slices.filter(|(_, slice)| slice.bucket == bucket && slice.room() > 0);
+        own.map(|(at, slice)| SliceAmount { slice: at, amount: slice.room() }).collect()
+    }
+
+    /// Pushes cuts that are left over from the expiry of a bucket with many strict holds.
+    pub(in crate::ledger) fn push_left_cuts(&self, most: usize, events: &mut Vec<Event>) {
+        let aside = |bucket, hold| self.is_aside(Aside::Cut { bucket, hold });
+        let left = self.cuts.iter().filter(|(bucket, hold)| !aside(*bucket, *hold));
+        for (bucket, hold) in left.take(most.min(STEP_EVENTS)) {
+            events.push(Event::HoldCut { hold: *hold, cut: self.cut_of(*bucket, *hold) });
+        }
+    }
+
+    /// Tells a new cell the next policies, and how far it has come.
+    pub(in crate::ledger) fn push_briefing(
+        &self,
+        (cell, from): (CellNo, AccountNo),
+        most: usize,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(region) = self.cell(cell).map(|book| &book.region) else { return };
+        let mut rest = self.accounts_with_policy(from);
+        for account in rest.by_ref().take(most.min(STEP_EVENTS)) {
+            let policy = self.policy_in(account, region, None);
+            self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
+        }
+        events.push(Event::RegionBriefed { cell, next: rest.next() });
+    }
+}
+
+fn digest_of(form: &impl std::fmt::Debug) -> u128 {
+    let mut digester = Digester::new();
+    digester.bytes(format!("{form:?}").as_bytes());
+    let digest = digester.finish().0;
+    let (half, _) = digest.split_first_chunk::<16>().expect("a digest has 32 bytes");
+    u128::from_le_bytes(*half)
+}

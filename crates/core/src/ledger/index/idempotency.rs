@@ -1,0 +1,284 @@
+//! Answers kept for their idempotency keys.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use super::hash_index::Numbers;
+use crate::credits::Credits;
+use crate::ledger::holds::hold::HoldState;
+use crate::ledger::id::HoldNo;
+use crate::ledger::reply::{Answer, HoldReply, Reply};
+use crate::time::Timestamp;
+
+/// An answer kept for its idempotency key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The hash of the request.
+    pub fingerprint: u128,
+    /// The answer.
+    pub answer: Arc<Answer>,
+    /// The id of the request if it was refused or changed nothing; zero if it changed something, or if that is not
+    /// known.
+    pub request: u128,
+}
+
+impl fmt::Debug for KeptAnswer {
+    /// Digests are taken of this form: an answer without the id of a request has the one that it
+    /// always had.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KeptAnswer { fingerprint, answer, request } = self;
+        let mut form = f.debug_struct("KeptAnswer");
+        form.field("fingerprint", fingerprint).field("answer", answer);
+        if *request != 0 {
+            form.field("request", request);
+        }
+        form.finish()
+    }
+}
+
+/// One answer, with its key and the instant at which it was given.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// When it was given.
+    pub at: Timestamp,
+    /// The hash of tenant and key.
+    pub key: u128,
+    /// The answer.
+    pub kept: KeptAnswer,
+}
+
+/// An [`Entry`] as it is kept: a machine has millions of them.
+#[derive(Clone, Debug)]
+struct Packed {
+    key: u128,
+    fingerprint: u128,
+    at: Timestamp,
+    answer: PackedAnswer,
+}
+
+/// An answer, in place if it is one of those that nearly all are.
+#[derive(Clone, Debug)]
+enum PackedAnswer {
+    /// A hold with a lease, all of whose usage was collected.
+    Leased {
+        hold: HoldNo,
+        state: HoldState,
+        slices: u32,
+        amount: Credits,
+        captured: Credits,
+        expires_at: Timestamp,
+    },
+    /// The answer to a request that was refused or changed nothing, with its id.
+    Refused(Box<(Arc<Answer>, u128)>),
+    /// Any other.
+    Other(Arc<Answer>),
+}
+
+impl PackedAnswer {
+    fn of(answer: Arc<Answer>, request: u128) -> PackedAnswer {
+        if request != 0 {
+            return PackedAnswer::Refused(Box::new((answer, request)));
+        }
+        match &*answer {
+            Ok(Reply::Hold(HoldReply {
+                hold,
+                state,
+                amount,
+                captured,
+                uncollected: Credits::ZERO,
+                expires_at: Some(expires_at),
+                slices,
+            })) => PackedAnswer::Leased {
+                hold: *hold,
+                state: *state,
+                slices: *slices,
+                amount: *amount,
+                captured: *captured,
+                expires_at: *expires_at,
+            },
+            Ok(_) | Err(_) => PackedAnswer::Other(answer),
+        }
+    }
+
+    fn unpacked(&self) -> Arc<Answer> {
+        match self {
+            PackedAnswer::Leased { hold, state, slices, amount, captured, expires_at } => {
+                Arc::new(Ok(Reply::Hold(HoldReply {
+                    hold: *hold,
+                    state: *state,
+                    amount: *amount,
+                    captured: *captured,
+                    uncollected: Credits::ZERO,
+                    expires_at: Some(*expires_at),
+                    slices: *slices,
+                })))
+            }
+            PackedAnswer::Refused(refused) => Arc::clone(&refused.0),
+            PackedAnswer::Other(answer) => Arc::clone(answer),
+        }
+    }
+
+    fn request(&self) -> u128 {
+        match self {
+            PackedAnswer::Refused(refused) => refused.1,
+            PackedAnswer::Leased { .. } | PackedAnswer::Other(_) => 0,
+        }
+    }
+}
+
+impl Packed {
+    fn kept(&self) -> KeptAnswer {
+        KeptAnswer {
+            fingerprint: self.fingerprint,
+            answer: self.answer.unpacked(),
+            request: self.answer.request(),
+        }
+    }
+}
+
+/// All kept answers.
+///
+/// They lie in the order in which they were given, which is that in which they are forgotten, and
+/// are found through a table of small entries: both are cheaper to go through than a table of the
+/// answers themselves.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    entries: VecDeque<Packed>,
+    /// The number of the first entry; the others follow without a gap.
+    first: u32,
+    /// By key.
+    numbers: Numbers,
+}
+
+impl Answers {
+    /// The answer under a key.
+    pub fn get(&self, key: u128) -> Option<KeptAnswer> {
+        let hash = self.numbers.hash_of(&key);
+        let number = self.numbers.find(hash, |number| self.entry(number).key == key)?;
+        Some(self.entry(number).kept())
+    }
+
+    /// Reads the place where a look for `key` begins. What is returned means nothing.
+    pub fn glimpse(&self, key: u128) -> u32 {
+        self.numbers.glimpse(self.numbers.hash_of(&key))
+    }
+
+    fn entry(&self, number: u32) -> &Packed {
+        &self.entries[number.wrapping_sub(self.first) as usize]
+    }
+
+    /// Keeps one more, given now, under a key that has none yet.
+    pub fn push(&mut self, entry: Entry) {
+        let Entry { at, key, kept: KeptAnswer { fingerprint, answer, request } } = entry;
+        let count = u32::try_from(self.entries.len()).expect("fewer than 2^32 answers are kept");
+        let hash = self.numbers.hash_of(&key);
+        self.numbers.insert(hash, self.first.wrapping_add(count));
+        let answer = PackedAnswer::of(answer, request);
+        self.entries.push_back(Packed { key, fingerprint, at, answer });
+    }
+
+    /// Forgets the oldest one.
+    pub fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.entries.pop_front() {
+            let hash = self.numbers.hash_of(&oldest.key);
+            self.numbers.remove(hash, self.first);
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+
+    /// Takes the last one out, as if it had never been there.
+    pub fn undo_push(&mut self) {
+        if let Some(last) = self.entries.pop_back() {
+            // It had the number that comes behind all that are left.
+            let number = self.first.wrapping_add(self.entries.len() as u32);
+            let hash = self.numbers.hash_of(&last.key);
+            self.numbers.remove(hash, number);
+        }
+    }
+
+    /// All of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = Entry> {
+        self.entries.iter().map(|packed| Entry {
+            at: packed.at,
+            key: packed.key,
+            kept: packed.kept(),
+        })
+    }
+
+    /// When they were given, oldest first.
+    pub fn times(&self) -> impl Iterator<Item = Timestamp> {
+        self.entries.iter().map(|packed| packed.at)
+    }
+
+    /// When the oldest one was given.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.times().next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::refusal::Refusal;
+
+    #[test]
+    fn every_answer_is_given_again_as_it_was() {
+        let hold = HoldReply {
+            hold: HoldNo(7),
+            state: HoldState::Lapsed,
+            amount: Credits::MAX,
+            captured: Credits::from_micros(5).expect("a small amount"),
+            uncollected: Credits::ZERO,
+            expires_at: Some(Timestamp::MAX),
+            slices: 3,
+        };
+        let given: Vec<Answer> = vec![
+            Ok(Reply::Hold(hold)),
+            Ok(Reply::Hold(HoldReply { expires_at: None, ..hold })),
+            Ok(Reply::Hold(HoldReply { uncollected: hold.captured, ..hold })),
+            Ok(Reply::Done),
+            Err(Refusal::HoldClosed { state: HoldState::Settled }),
+        ];
+        let mut answers = Answers::default();
+        for (number, answer) in (0..).zip(&given) {
+            let request = if answer.is_err() { number } else { 0 };
+            let answer = Arc::new(answer.clone());
+            let kept = KeptAnswer { fingerprint: number + 1, answer, request };
+            answers.push(Entry { at: Timestamp::MIN, key: number, kept: kept.clone() });
+            assert_eq!(answers.get(number), Some(kept));
+        }
+        let again: Vec<Answer> = answers.iter().map(|entry| (*entry.kept.answer).clone()).collect();
+        assert_eq!(again, given);
+        let in_place = |packed: &&Packed| matches!(packed.answer, PackedAnswer::Leased { .. });
+        assert_eq!(answers.entries.iter().filter(in_place).count(), 1);
+        assert!(size_of::<Packed>() <= 80, "{} bytes", size_of::<Packed>());
+    }
+
+    #[test]
+    fn answers_are_found_by_key_until_they_are_forgotten_or_undone() {
+        let mut answers = Answers { first: u32::MAX - 500, ..Answers::default() };
+        let entry = |number: u128| Entry {
+            at: Timestamp::from_millis(number as i64),
+            key: number << 70 | number,
+            kept: KeptAnswer { fingerprint: number, answer: Arc::new(Ok(Reply::Done)), request: 0 },
+        };
+        let found = |answers: &Answers, number: u128| {
+            answers.get(entry(number).key).map(|kept| kept.fingerprint)
+        };
+        for number in 0..2000 {
+            answers.push(entry(number));
+            answers.push(entry(number + 10_000));
+            answers.undo_push();
+            assert_eq!(found(&answers, number), Some(number));
+            assert_eq!(found(&answers, number + 10_000), None);
+            if let Some(old) = number.checked_sub(100) {
+                answers.forget_oldest();
+                assert_eq!(found(&answers, old), None);
+                assert_eq!(found(&answers, old + 1), Some(old + 1));
+            }
+        }
+        assert_eq!(answers.oldest(), Some(entry(1900).at));
+        assert!(answers.iter().map(|entry| entry.kept.fingerprint).eq(1900..2000));
+    }
+}

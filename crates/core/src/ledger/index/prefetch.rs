@@ -1,0 +1,305 @@
+//! Looking ahead: what commands that come next will look at is read before the first of them is
+//! decided, for all of them at once, so that they wait for memory together and not one after the other.
+//!
+//! It goes in steps: a step looks for every command at what the step before has found, and asks nothing
+//! of it. A question would have to wait for its answer, and everything behind it with it.
+
+use std::hint::black_box;
+
+use smallvec::SmallVec;
+
+use crate::ledger::accounts::account::Account;
+use crate::ledger::command::{Command, Envelope};
+use crate::ledger::credits::bucket::Bucket;
+use crate::ledger::holds::hold::{Hold, HoldKind};
+use crate::ledger::id::{AccountNo, Name};
+use crate::ledger::state::Ledger;
+
+/// What a command is about: an account, and a hold or charge of that account's tenant.
+struct Subject<'a> {
+    account: &'a Name,
+    hold: Option<(HoldKind, &'a Name)>,
+}
+
+/// What is known of a command so far. A number under the hash of a name most likely is that of the name.
+struct Sight<'a> {
+    subject: Subject<'a>,
+    /// Of the account's name, then of the hold's.
+    hash: u32,
+    account: Option<AccountNo>,
+    hold: Option<u32>,
+}
+
+impl Ledger {
+    /// Reads what these commands will read.
+    pub(in crate::ledger) fn look_ahead(&self, coming: &[(&Envelope, &Command)]) {
+        let subjects = coming.iter().filter_map(|(_, command)| subject(command));
+        let mut sights: SmallVec<[Sight<'_>; 16]> = subjects
+            .map(|subject| {
+                let hash = self.account_names.hash_of(&subject.account.as_str());
+                Sight { subject, hash, account: None, hold: None }
+            })
+            .collect();
+        // Whatever takes longer than to look is done before, so that nothing lies between two looks.
+        look(coming, |(envelope, _)| envelope.key.map_or(0, |key| self.answers.glimpse(key)));
+        look(&sights, |sight| self.account_names.glimpse(sight.hash));
+        for sight in &mut sights {
+            sight.account = self.account_names.first(sight.hash).map(AccountNo);
+        }
+        look(&sights, |sight| {
+            sight.account.map_or(0, |account| glimpse_account(self.account(account)))
+        });
+        for sight in &mut sights {
+            if let (Some(account), Some((kind, id))) = (sight.account, sight.subject.hold) {
+                let name = (self.account(account).tenant, kind, id.as_str());
+                sight.hash = self.hold_names.hash_of(&name);
+            }
+        }
+        look(&sights, |sight| self.hold_names.glimpse(sight.hash));
+        look(&sights, |sight| self.front(sight).map_or(0, glimpse_bucket));
+        for sight in &mut sights {
+            sight.hold = self.hold_names.first(sight.hash);
+        }
+        look(&sights, |sight| {
+            let hold = sight.hold.and_then(|hold| self.holds.get(hold));
+            hold.map_or(0, glimpse_hold)
+        });
+        // Few lines keep what became of their units in a place of its own.
+        look(&sights, |sight| self.front(sight).map_or(0, |bucket| bucket.line.free() as u32));
+    }
+
+    /// The bucket that the account spends first.
+    fn front(&self, sight: &Sight<'_>) -> Option<&Bucket> {
+        let account = sight.account.map(|account| self.account(account))?;
+        account.front.bucket().map(|bucket| self.bucket(bucket))
+    }
+}
+
+/// Looks for all, one after the other, without waiting for what is seen.
+fn look<T>(all: &[T], glimpse: impl Fn(&T) -> u32) {
+    let seen = all.iter().fold(0, |seen, one| seen ^ glimpse(one));
+    // Nobody needs what was seen; without this nobody would look.
+    black_box(seen);
+}
+
+/// Reads something of every line of the cache that an account takes.
+fn glimpse_account(account: &Account) -> u32 {
+    account.available as u32 ^ account.fingerprint as u32 ^ account.tenant.0
+}
+
+/// The same for a bucket.
+fn glimpse_bucket(bucket: &Bucket) -> u32 {
+    bucket.account.0 ^ u32::from(bucket.rank.priority) ^ u32::from(bucket.restriction.is_some())
+}
+
+/// The same for a hold.
+fn glimpse_hold(hold: &Hold) -> u32 {
+    let [placed, moved] = [hold.placed_at, hold.moved_at].map(|at| at.millis() as u32);
+    let numbers = hold.amount as u32 ^ hold.refunded as u32 ^ placed ^ moved;
+    numbers ^ hold.id.len() as u32 ^ hold.slices.len() as u32 ^ hold.account.0
+}
+
+fn subject(command: &Command) -> Option<Subject<'_>> {
+    match command {
+        Command::PlaceHold(command) => {
+            let hold = Some((HoldKind::Hold, &command.id));
+            Some(Subject { account: &command.account, hold })
+        }
+        Command::Charge(command) => {
+            let hold = Some((HoldKind::Charge, &command.id));
+            Some(Subject { account: &command.account, hold })
+        }
+        Command::CaptureHold { tenant, hold, .. }
+        | Command::ExtendHold { tenant, hold, .. }
+        | Command::SettleHold { tenant, hold, .. }
+        | Command::ReleaseHold { tenant, hold, .. } => {
+            Some(Subject { account: tenant, hold: Some((HoldKind::Hold, hold)) })
+        }
+        Command::SubmitJob(command) => Some(Subject { account: &command.account, hold: None }),
+        Command::IssueGrant(command) => Some(Subject { account: &command.account, hold: None }),
+        Command::Transfer(command) => Some(Subject { account: &command.from, hold: None }),
+        Command::ChangeAccount { path, .. }
+        | Command::FreezeAccount { path, by_platform: _ }
+        | Command::UnfreezeAccount { path, by_platform: _ }
+        | Command::CollectUncollected { path, .. }
+        | Command::SetBudget { path, .. }
+        | Command::RemoveBudget { path, .. }
+        | Command::SetQuota { path, .. }
+        | Command::RemoveQuota { path, .. } => Some(Subject { account: path, hold: None }),
+        Command::RevokeGrant { tenant, .. }
+        | Command::CancelJob { tenant, .. }
+        | Command::ReportUsage { tenant, .. } => Some(Subject { account: tenant, hold: None }),
+        Command::SetPolicy(_)
+        | Command::OpenAccount { .. }
+        | Command::Refund(_)
+        | Command::ReviveHold { .. }
+        | Command::KeepBatch { .. }
+        | Command::OpenRegion { .. }
+        | Command::Receive { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credits::Credits;
+    use crate::ledger::Event;
+    use crate::ledger::command::{
+        AccountKind, AccountSettings, Cause, Charge, Context, GrantKind, IssueGrant, OnExpiry,
+        PlaceHold, Policy, Usage,
+    };
+    use crate::machine::{Machine, advance, execute};
+    use crate::time::Timestamp;
+
+    fn start() -> Timestamp {
+        Timestamp::from_millis(1_600_000_000_000)
+    }
+
+    fn micros(amount: i64) -> Credits {
+        Credits::from_micros(amount).expect("a small positive amount")
+    }
+
+    fn place(account: &str, id: &str, amount: i64) -> Command {
+        Command::PlaceHold(PlaceHold {
+            id: id.into(),
+            account: account.into(),
+            amount: micros(amount),
+            ttl_ms: Some(1000),
+            context: Context::default(),
+            on_expiry: OnExpiry::HonorHold,
+            rate: None,
+            gpu_ms: 0,
+            reference: None,
+        })
+    }
+
+    fn settle(tenant: &str, hold: &str, amount: i64) -> Command {
+        let (tenant, hold) = (tenant.into(), hold.into());
+        Command::SettleHold {
+            tenant,
+            hold,
+            usage: Usage::Total(micros(amount)),
+            cause: Cause::Holder,
+        }
+    }
+
+    fn charge(account: &str, id: &str) -> Command {
+        Command::Charge(Charge {
+            id: id.into(),
+            account: account.into(),
+            amount: micros(7),
+            allow_partial: false,
+            context: Context::default(),
+            effective_at: None,
+        })
+    }
+
+    fn open(path: &str, kind: AccountKind) -> Command {
+        Command::OpenAccount { path: path.into(), kind, settings: AccountSettings::default() }
+    }
+
+    fn grant(account: &str, id: &str) -> Command {
+        Command::IssueGrant(IssueGrant {
+            id: id.into(),
+            account: account.into(),
+            amount: micros(100),
+            kind: GrantKind::Purchase,
+            effective_at: None,
+            expires_at: Some(start().plus_millis(50_000)),
+            priority: 100,
+            restriction: None,
+            reference: None,
+            metadata: None,
+        })
+    }
+
+    /// Everything that may be said of accounts and holds that are there, are not, were, or are another's.
+    fn commands() -> Vec<Command> {
+        let mut commands = vec![
+            Command::SetPolicy(Policy { retention_ms: 1, ..Policy::default() }),
+            open("acme", AccountKind::Org),
+            open("acme:ml", AccountKind::Team),
+            open("other", AccountKind::Org),
+            open("poor", AccountKind::Org),
+            grant("acme", "g"),
+            grant("acme:ml", "g2"),
+            grant("other", "g"),
+        ];
+        for account in ["acme", "acme:ml", "other", "poor", "nobody", ""] {
+            let tenant = account.split(':').next().unwrap_or_default();
+            for id in ["a", "b", "a", ""] {
+                commands.push(place(account, id, 30));
+                commands.push(charge(account, id));
+                commands.push(settle(tenant, id, 10));
+                commands.push(settle("other", id, 10));
+            }
+            commands.push(place(account, "much", 1_000_000));
+            commands.push(Command::FreezeAccount { path: account.into(), by_platform: false });
+            commands.push(place(account, "late", 1));
+            commands.push(Command::UnfreezeAccount { path: account.into(), by_platform: false });
+            let (tenant, grant) = (tenant.into(), "g".into());
+            commands.push(Command::RevokeGrant { tenant, grant });
+        }
+        commands
+    }
+
+    /// Decides everything twice over, with what comes next looked at before or not. Time passes, so that
+    /// holds lapse, credits expire, and what is closed is forgotten.
+    fn run(ahead: usize) -> (Ledger, Vec<String>) {
+        let mut ledger = Ledger::new();
+        let mut told = Vec::new();
+        let twice = commands().into_iter().chain(commands());
+        let asked: Vec<(Envelope, Command)> = (0..)
+            .zip(twice)
+            .map(|(number, command)| {
+                let key = (number % 3 != 0).then_some(number / 2);
+                (
+                    Envelope {
+                        actor: "me".into(),
+                        fingerprint: number,
+                        key,
+                        batch: None,
+                        request: 0,
+                    },
+                    command,
+                )
+            })
+            .collect();
+        for (number, (envelope, command)) in asked.iter().enumerate() {
+            let coming: Vec<_> = asked[number..].iter().take(ahead).map(|(e, c)| (e, c)).collect();
+            let before = ledger.digest();
+            ledger.foresee(&coming);
+            assert_eq!(ledger.digest(), before, "looking changes nothing");
+            let now = start().plus_millis(700 * number as i64);
+            advance(&mut ledger, now, |_, _| {});
+            let mut events: Vec<Event> = Vec::new();
+            let answer = execute(&mut ledger, now, envelope, command, &mut events);
+            told.push(format!("{answer:?} {events:?}"));
+        }
+        (ledger, told)
+    }
+
+    #[test]
+    fn looking_ahead_changes_no_decision_and_no_state() {
+        let (blind, told) = run(0);
+        let accepted = told.iter().filter(|told| told.starts_with("Ok")).count();
+        assert!((20..told.len() - 20).contains(&accepted), "{accepted} of {}", told.len());
+        for ahead in [1, 2, 16, 1000] {
+            let (ledger, same) = run(ahead);
+            assert_eq!(same, told, "{ahead} ahead");
+            assert_eq!(ledger.digest(), blind.digest(), "{ahead} ahead");
+        }
+    }
+
+    #[test]
+    fn an_empty_ledger_can_be_asked_to_look_at_anything() {
+        let ledger = Ledger::new();
+        let envelope =
+            Envelope { actor: "me".into(), fingerprint: 1, key: Some(1), batch: None, request: 0 };
+        let commands = commands();
+        let coming: Vec<_> = commands.iter().map(|command| (&envelope, command)).collect();
+        ledger.foresee(&coming);
+        ledger.foresee(&[]);
+        assert_eq!(ledger.digest(), Ledger::new().digest());
+    }
+}

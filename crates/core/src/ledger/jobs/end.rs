@@ -1,0 +1,496 @@
+//! The end of attempts and jobs. Every hold of a job is closed here, by the one closing function,
+//! and the next one placed in the same commit.
+
+use super::table::Review;
+use super::{AttemptEnd, EndReason, Job, JobState};
+use crate::cell::event::{AttemptOutcome, JobOutcome, StopReason};
+use crate::cell::ids::JobId;
+use crate::cell::nodes::owner::is_platforms;
+use crate::credits::Credits;
+use crate::ledger::accounts::account::Path;
+use crate::ledger::command::{Cause, Usage};
+use crate::ledger::credits::price::Rounding;
+use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::credits::spend_order::overlay::Overlay;
+use crate::ledger::event::{Event, Piece, Pieces, total};
+use crate::ledger::holds::capture::Projected;
+use crate::ledger::holds::hold::{Hold, HoldKind, HoldState, gpu_time};
+use crate::ledger::id::{CellNo, HoldNo, JobNo, Name};
+use crate::ledger::jobs::submit::hold_for;
+use crate::ledger::refusal::{Conflict, Refusal, Resource};
+use crate::ledger::reply::Reply;
+use crate::ledger::state::Ledger;
+use crate::message::{ProposedMember, ToCell};
+use crate::time::Timestamp;
+
+/// How an attempt is to end.
+#[derive(Copy, Clone, Debug)]
+pub(in crate::ledger) struct Ending {
+    pub(in crate::ledger) reason: EndReason,
+    /// The cumulative usage at the end.
+    pub(in crate::ledger) usage: Usage,
+    pub(in crate::ledger) exit_code: Option<i32>,
+    /// Whether the cell has queued the job again.
+    pub(in crate::ledger) requeue: bool,
+    /// Who ended it.
+    pub(in crate::ledger) cause: Cause,
+}
+
+/// Who ended an attempt. If the platform took the place away, what expires on return is issued again.
+/// A tenant can empty and silence its own nodes, and preempt its own jobs: that is no reason. `is_own`
+/// says whether a job that took the place is the same tenant's.
+fn cause_of(
+    outcome: AttemptOutcome,
+    members: &[ProposedMember],
+    is_own: impl FnOnce(JobId) -> bool,
+) -> Cause {
+    let platform = match outcome {
+        AttemptOutcome::Succeeded | AttemptOutcome::Failed => false,
+        AttemptOutcome::Lost => on_platform(members),
+        AttemptOutcome::Stopped(reason) => match reason {
+            StopReason::Preempted { by, .. } => on_platform(members) && !is_own(by),
+            StopReason::Drained => on_platform(members),
+            StopReason::Operator { by_platform } => by_platform,
+            StopReason::Cancelled | StopReason::MaxRuntime | StopReason::OutOfCredits => false,
+        },
+    };
+    if platform { Cause::Platform } else { Cause::Holder }
+}
+
+/// Whether no node of an attempt is a tenant's.
+fn on_platform(members: &[ProposedMember]) -> bool {
+    members.iter().all(|member| is_platforms(&member.node))
+}
+
+/// What became of a hold when it was closed.
+#[derive(Copy, Clone, Debug, Default)]
+struct Closed {
+    gpu_ms: u64,
+    charged: u64,
+    uncollected: u64,
+    returned: u64,
+}
+
+impl Ledger {
+    /// Who ended the live attempt of a job, which a cell speaks of.
+    pub(in crate::ledger) fn cause_of_end(
+        &self,
+        cell: CellNo,
+        job: JobNo,
+        outcome: AttemptOutcome,
+    ) -> Cause {
+        let job = self.live_job(job);
+        let members = job.live_attempt().map_or([].as_slice(), |live| live.members.as_slice());
+        // A tenant lives on one shard, so a job of another one is another tenant's.
+        let is_own = |by: JobId| {
+            let here = by.shard() == self.cells[cell.index()].shard;
+            let taker = self.jobs.all.get(&JobNo::of_cell(by)).filter(|_| here);
+            taker.is_some_and(|taker| {
+                self.account(taker.order.account).tenant == self.account(job.order.account).tenant
+            })
+        };
+        cause_of(outcome, members, is_own)
+    }
+
+    /// Pushes the end of an attempt: its hold is settled, and the job waits again or ends with it.
+    pub(in crate::ledger) fn push_attempt_end(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        ending: Ending,
+        events: &mut Vec<Event>,
+    ) {
+        let job = self.live_job(number);
+        let mut overlay = Overlay::default();
+        let closed = match job.hold {
+            Some(hold) => self.push_settled(now, hold, &ending, &mut overlay, events),
+            None => Closed::default(),
+        };
+        let Closed { gpu_ms, charged, uncollected, returned } = closed;
+        let Ending { reason, exit_code, .. } = ending;
+        let end = AttemptEnd { at: now, reason, exit_code, gpu_ms, charged, uncollected, returned };
+        events.push(Event::AttemptEnded { job: number, end });
+        let lost = job
+            .attempts
+            .iter()
+            .filter(|attempt| attempt.end.is_some_and(|end| end.reason == EndReason::Lost));
+        let lost = lost.count() + usize::from(reason == EndReason::Lost);
+        let too_often = reason == EndReason::Lost && lost > job.order.terms.max_requeues as usize;
+        if ending.requeue && !job.cancel_asked && !too_often {
+            self.push_requeue(now, number, job, &overlay, events);
+            return;
+        }
+        let state = match (job.cancel_asked, ending.requeue, too_often) {
+            (true, true, _) => JobState::Cancelled,
+            (_, _, true) => JobState::Lost,
+            (true, false, false) | (false, _, false) => reason.job_state(),
+        };
+        if ending.requeue {
+            // The cell thinks that it waits there.
+            self.push_withdrawals(number, job, None, events);
+        }
+        events.push(Event::JobEnded { job: number, state });
+    }
+
+    /// Pushes the final capture of a hold and its end; notes in the overlay what came back.
+    fn push_settled(
+        &self,
+        now: Timestamp,
+        number: HoldNo,
+        ending: &Ending,
+        overlay: &mut Overlay,
+        events: &mut Vec<Event>,
+    ) -> Closed {
+        let hold = self.live_hold(number);
+        let seen = hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let usage = match ending.usage {
+            Usage::GpuMs(gpu_ms) => Usage::GpuMs(gpu_ms.max(seen)),
+            Usage::Total(total) => Usage::Total(total),
+        };
+        let metered = self.meter(hold, usage, Rounding::HalfEven);
+        let projected = match metered {
+            Ok(metered) if hold.grows_by(metered) => {
+                self.push_capture(now, number, hold, metered, None, overlay, events)
+            }
+            Ok(_) | Err(_) => Projected::of(number, hold),
+        };
+        let gpu_ms = metered.map_or(seen, |metered| metered.gpu_ms.max(seen));
+        let captured = projected.reply.captured.length();
+        let uncollected = projected.reply.uncollected.length();
+        let back: Pieces = projected.rest();
+        let returned = total(&back);
+        self.note_return(now, hold, &back, gpu_ms, overlay);
+        self.push_close(now, projected, HoldState::Settled, ending.cause, events);
+        Closed { gpu_ms, charged: captured + uncollected, uncollected, returned }
+    }
+
+    /// Notes what comes back of a hold and stays, and what budgets are relieved of.
+    fn note_return(
+        &self,
+        now: Timestamp,
+        hold: &Hold,
+        back: &[Piece],
+        gpu_ms: u64,
+        overlay: &mut Overlay,
+    ) {
+        let gone = self.sort_returned(now, back);
+        if gone.is_empty() {
+            overlay.returned.extend(back.iter().copied());
+        }
+        overlay.expired = !gone.is_empty();
+        for piece in back {
+            let of_it = hold
+                .slices
+                .iter()
+                .find(|slice| slice.bucket == piece.bucket && slice.span.end == piece.span.end);
+            let drawn_at = of_it.map_or(now, |slice| hold.drawn_at(slice));
+            overlay.relief.push((drawn_at, i128::from(piece.span.len()), 0));
+        }
+        for (drawn_at, unused) in hold.unused_gpu_time_at(gpu_ms) {
+            overlay.relief.push((drawn_at, 0, unused));
+        }
+    }
+
+    /// Pushes the next hold of a job that is queued again, or leaves it waiting without one.
+    fn push_requeue(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        job: &Job,
+        overlay: &Overlay,
+        events: &mut Vec<Event>,
+    ) {
+        if job.order.need().is_zero() {
+            self.push_admissions(number, job, events);
+            return;
+        }
+        let path = self.path(job.order.account);
+        let context = job.order.context();
+        let request = Request::new(&path, &context);
+        let (need, gpu_ms) = (job.order.need(), job.next_gpu_ms());
+        let gpu = gpu_time(gpu_ms, job.order.terms.rate(Credits::ZERO).share_milli);
+        let credits = i128::from(need.micros());
+        let blocked = overlay.expired
+            || self.require_thawed(&path).is_err()
+            || !self.blocking_after(now, &path, credits, gpu, &overlay.relief).is_empty();
+        let pieces = if blocked { None } else { self.draw_after(overlay, request, need.length()) };
+        let Some(pieces) = pieces else {
+            // Looked at again at once, with all that came back: credits issued anew count then too.
+            // Everybody is, the earlier ones first: what came back may be theirs.
+            let tenant = self.account(job.order.account).tenant;
+            let retry_at = self.jobs.reviews.get(&tenant).map(|review| review.at);
+            let anew = Review { at: now, from: JobNo(0), retry_at };
+            let next = Some(self.review_under_way(now, tenant).unwrap_or(anew));
+            events.push(Event::HeldUpReviewed { tenant, next });
+            return;
+        };
+        let hold = HoldNo(self.holds.next());
+        let id = self.next_hold_name(job);
+        events.push(hold_for(&job.order, number, hold, id, pieces, gpu_ms));
+        self.thresholds_after(now, &path, credits, gpu, &overlay.relief, events);
+        self.push_admissions(number, job, events);
+    }
+
+    /// Draws the next hold of a job that has none.
+    pub(in crate::ledger) fn draw_next_hold(
+        &self,
+        now: Timestamp,
+        job: &Job,
+    ) -> Result<Pieces, Refusal> {
+        let path = self.path(job.order.account);
+        self.require_thawed(&path)?;
+        self.draw_thawed(now, &path, job)
+    }
+
+    /// The same as if no account were frozen.
+    pub(in crate::ledger) fn draw_thawed(
+        &self,
+        now: Timestamp,
+        path: &Path,
+        job: &Job,
+    ) -> Result<Pieces, Refusal> {
+        let context = job.order.context();
+        let gpu = gpu_time(job.next_gpu_ms(), job.order.terms.rate(Credits::ZERO).share_milli);
+        self.draw_within_budgets(now, Request::new(path, &context), job.order.need(), gpu)
+    }
+
+    /// The name of a job's next hold: `<first>.2`, `<first>.3`, and so on.
+    pub(in crate::ledger) fn next_hold_name(&self, job: &Job) -> Name {
+        let mut name = match job.holds {
+            0 => job.order.hold.clone(),
+            placed => compact_str::format_compact!("{}.{}", job.order.hold, placed + 1),
+        };
+        let tenant = self.account(job.order.account).tenant;
+        // Outsiders may have taken the obvious one.
+        while self.find_hold(tenant, HoldKind::Hold, &name).is_some() {
+            name.push('x');
+        }
+        name
+    }
+
+    /// The job with this name.
+    pub(in crate::ledger) fn existing_job(
+        &self,
+        tenant: &Name,
+        id: &Name,
+    ) -> Result<JobNo, Refusal> {
+        self.find_account(tenant)
+            .and_then(|tenant| self.find_job(tenant, id))
+            .ok_or_else(|| Refusal::NotFound { what: Resource::Job, name: id.clone() })
+    }
+
+    /// Cancels a job, or all of an array that have not ended.
+    pub(in crate::ledger) fn decide_cancel_named(
+        &self,
+        now: Timestamp,
+        tenant: &Name,
+        id: &Name,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let named = self.find_account(tenant).map(|tenant| self.jobs_named(tenant, id));
+        let (first, rest) = match named.as_deref() {
+            Some([job]) => return self.decide_cancel(now, *job, events),
+            Some([first, rest @ ..]) => (*first, rest),
+            Some([]) | None => {
+                return Err(Refusal::NotFound { what: Resource::Job, name: id.clone() });
+            }
+        };
+        let answer = self.decide_cancel(now, first, events);
+        // One that has ended is in nobody's way, unless all have.
+        let cancelled =
+            rest.iter().filter(|job| self.decide_cancel(now, **job, events).is_ok()).count();
+        match answer {
+            Err(_) if cancelled > 0 => {
+                Ok(Reply::Job { job: first, state: self.live_job(first).state })
+            }
+            answer => answer,
+        }
+    }
+
+    fn decide_cancel(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let job = self.live_job(number);
+        let answer = |state| Ok(Reply::Job { job: number, state });
+        if job.state.is_ended() {
+            let state = job.state;
+            return if state == JobState::Cancelled {
+                answer(state)
+            } else {
+                Err(Refusal::Conflict(Conflict::JobEnded { state }))
+            };
+        }
+        let Some(live) = job.live_attempt() else {
+            self.push_over(now, number, job, JobState::Cancelled, events);
+            return answer(JobState::Cancelled);
+        };
+        let Some(cell) = live.cell else {
+            let usage = Usage::GpuMs(0);
+            let reason = EndReason::Cancelled;
+            let cause = Cause::Holder;
+            let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
+            self.push_attempt_end(now, number, ending, events);
+            return answer(JobState::Cancelled);
+        };
+        let id = number.in_cell(self.cells[cell.index()].shard);
+        if live.started_at.is_some() {
+            if !job.cancel_asked {
+                events.push(Event::CancelAsked { job: number });
+                self.tell(cell, ToCell::CancelRequested { job: id }, events);
+            }
+            return answer(JobState::Stopping);
+        }
+        // It never ran: nothing is charged, and only its GPUs stay fenced until the node reports.
+        let (reason, usage) = (EndReason::Cancelled, Usage::GpuMs(0));
+        let cause = Cause::Holder;
+        let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
+        self.push_attempt_end(now, number, ending, events);
+        self.tell(cell, ToCell::CancelRequested { job: id }, events);
+        answer(JobState::Cancelled)
+    }
+
+    /// Pushes the end of a job without a live attempt: its hold comes back, the cells forget it.
+    pub(in crate::ledger) fn push_over(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        job: &Job,
+        state: JobState,
+        events: &mut Vec<Event>,
+    ) {
+        if let Some(hold) = job.hold {
+            let projected = Projected::of(hold, self.live_hold(hold));
+            self.push_close(now, projected, HoldState::Released, Cause::Holder, events);
+        }
+        self.push_withdrawals(number, job, None, events);
+        events.push(Event::JobEnded { job: number, state });
+    }
+
+    /// Pushes what follows when the hold of a running job has lapsed: its region is silent, and
+    /// whether it still runs there nobody knows, so it is not started elsewhere.
+    pub(in crate::ledger) fn push_job_lapsed(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        hold: &Hold,
+        returned: u64,
+        events: &mut Vec<Event>,
+    ) {
+        let job = self.live_job(number);
+        let gpu_ms = hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
+        let end = AttemptEnd {
+            at: now,
+            reason: EndReason::Lost,
+            exit_code: None,
+            gpu_ms,
+            charged: hold.metered,
+            uncollected: hold.uncollected(),
+            returned,
+        };
+        if let Some(live) = job.live_attempt() {
+            events.push(Event::AttemptEnded { job: number, end });
+            if let Some(cell) = live.cell {
+                let id = number.in_cell(self.cells[cell.index()].shard);
+                self.tell(cell, ToCell::CancelRequested { job: id }, events);
+            }
+        }
+        events.push(Event::JobEnded { job: number, state: JobState::Lost });
+    }
+
+    /// Pushes what follows when a cell lets a job go that the ledger thinks it has.
+    ///
+    /// Every end that belongs to an attempt was told with the attempt; a cell withdraws only what it
+    /// was told to. What is left is a cell that has no room for one more waiting job.
+    pub(in crate::ledger) fn push_left_cell(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        number: JobNo,
+        outcome: JobOutcome,
+        events: &mut Vec<Event>,
+    ) {
+        let refused = match outcome {
+            JobOutcome::WaitingQuota => true,
+            JobOutcome::Succeeded
+            | JobOutcome::Failed
+            | JobOutcome::Cancelled
+            | JobOutcome::Lost
+            | JobOutcome::OutOfCredits
+            | JobOutcome::TimedOut
+            | JobOutcome::Withdrawn => false,
+        };
+        let Some(job) = self.jobs.all.get(&number).filter(|_| refused) else { return };
+        let stands = job.standings.iter().any(|standing| standing.cell == cell);
+        if job.state != JobState::Queued || !stands {
+            return;
+        }
+        if job.standings.len() == 1 {
+            self.push_over(now, number, job, JobState::Cancelled, events);
+        } else {
+            let id = number.in_cell(self.cells[cell.index()].shard);
+            self.tell(cell, ToCell::JobWithdrawn { job: id }, events);
+        }
+    }
+
+    pub(in crate::ledger) fn apply_job_ended(
+        &mut self,
+        at: Timestamp,
+        number: JobNo,
+        event: &Event,
+    ) {
+        self.change_job(number, |job| job.apply(at, event));
+        let account = self.live_job(number).order.account;
+        let tenant = self.account(account).tenant;
+        if self.jobs.reviews.contains_key(&tenant) && !self.has_held_up(tenant) {
+            self.set_review(tenant, None);
+        }
+        self.aging.jobs.push_back((at, number));
+        self.remember(|| crate::ledger::undo::Undo::JobAged);
+    }
+
+    /// A job's hold was closed.
+    pub(in crate::ledger) fn apply_job_released(&mut self, job: JobNo) {
+        self.change_job(job, |job| job.hold = None);
+    }
+}
+
+impl Job {
+    /// The GPU time that its next hold stands for.
+    pub(in crate::ledger) fn next_gpu_ms(&self) -> u64 {
+        let terms = &self.order.terms;
+        terms.funded_gpu_ms(terms.first_window())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tenant_can_do_itself_is_not_the_platforms_doing() {
+        let on = |nodes: &[&str]| -> Vec<ProposedMember> {
+            nodes.iter().map(|node| ProposedMember { node: (*node).into(), gpus: 1 }).collect()
+        };
+        let (ours, theirs, mixed) = (on(&["n1", "n2"]), on(&["acme/n1"]), on(&["n1", "acme/n1"]));
+        let preempted = StopReason::Preempted { by: JobId(1), for_share: false };
+        for outcome in [
+            AttemptOutcome::Lost,
+            AttemptOutcome::Stopped(StopReason::Drained),
+            AttemptOutcome::Stopped(preempted),
+        ] {
+            let by_another = |members: &[ProposedMember]| cause_of(outcome, members, |_| false);
+            assert_eq!(by_another(&ours), Cause::Platform, "{outcome:?}");
+            assert_eq!(by_another(&theirs), Cause::Holder, "{outcome:?}");
+            assert_eq!(by_another(&mixed), Cause::Holder, "{outcome:?}");
+        }
+        let by_itself = cause_of(AttemptOutcome::Stopped(preempted), &ours, |by| by == JobId(1));
+        assert_eq!(by_itself, Cause::Holder, "its own job took the place");
+        for (by_platform, cause) in [(true, Cause::Platform), (false, Cause::Holder)] {
+            let outcome = AttemptOutcome::Stopped(StopReason::Operator { by_platform });
+            assert_eq!(cause_of(outcome, &ours, |_| true), cause);
+        }
+    }
+}

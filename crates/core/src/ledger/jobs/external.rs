@@ -1,0 +1,143 @@
+//! Usage that others measured: cumulative, numbered, idempotent by nature.
+
+use super::end::Ending;
+use super::{EndReason, JobState};
+use crate::credits::Credits;
+use crate::ledger::command::{Cause, Usage, UsageOf};
+use crate::ledger::credits::price::Rounding;
+use crate::ledger::event::{AttemptConfirmed, Event};
+use crate::ledger::holds::hold::HoldState;
+use crate::ledger::id::{JobNo, Name};
+use crate::ledger::refusal::{Conflict, Refusal};
+use crate::ledger::reply::Reply;
+use crate::ledger::state::Ledger;
+use crate::time::Timestamp;
+
+/// One report of usage.
+#[derive(Copy, Clone, Debug)]
+pub(in crate::ledger) struct Report {
+    pub(in crate::ledger) seq: u64,
+    pub(in crate::ledger) usage: Usage,
+    pub(in crate::ledger) ended: bool,
+}
+
+impl Ledger {
+    pub(in crate::ledger) fn decide_report(
+        &self,
+        now: Timestamp,
+        tenant: &Name,
+        of: &UsageOf,
+        report: Report,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        match of {
+            UsageOf::Hold(id) => {
+                let hold = self.movable_hold(tenant, id)?;
+                if report.ended {
+                    self.decide_settle(now, hold, report.usage, Cause::Holder, events)
+                } else {
+                    self.decide_capture(now, hold, report.usage, Some(report.seq), events)
+                }
+            }
+            UsageOf::Job(id) => {
+                let job = self.existing_job(tenant, id)?;
+                self.decide_job_report(now, job, report, events)
+            }
+        }
+    }
+
+    fn decide_job_report(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        report: Report,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let job = self.live_job(number);
+        let elsewhere = job.attempts.last().is_none_or(|attempt| attempt.cell.is_none());
+        if job.state.is_ended() {
+            if !elsewhere || job.state != JobState::Succeeded {
+                return Err(Refusal::Conflict(Conflict::JobEnded { state: job.state }));
+            }
+            // The last report again, or one that was overtaken by it. More than was settled is
+            // refused, as it is for a hold: nothing is dropped without a word.
+            let end = job.attempts.last().and_then(|attempt| attempt.end);
+            let settled = end.is_some_and(|end| match report.usage {
+                Usage::GpuMs(gpu_ms) => gpu_ms.min(job.order.terms.gpu_ms_limit()) <= end.gpu_ms,
+                Usage::Total(total) => total.length() <= end.charged,
+            });
+            return if settled {
+                Ok(Reply::Job { job: number, state: job.state })
+            } else {
+                Err(Refusal::HoldClosed { state: HoldState::Settled })
+            };
+        }
+        let waits = job.live_attempt().is_none();
+        let ready = job.after.is_empty() && !job.is_unfunded();
+        if waits && !ready || !waits && !elsewhere {
+            return Err(Refusal::Conflict(Conflict::NotMeasuredByOthers));
+        }
+        if waits {
+            self.require_thawed(&self.path(job.order.account))?;
+        }
+        self.check_report(now, number, report)?;
+        if waits {
+            self.push_begun_elsewhere(number, events);
+        }
+        if report.ended {
+            let (reason, usage) = (EndReason::Succeeded, report.usage);
+            let cause = crate::ledger::command::Cause::Holder;
+            let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
+            self.push_attempt_end(now, number, ending, events);
+            return Ok(Reply::Job { job: number, state: JobState::Succeeded });
+        }
+        if let Some(hold) = job.hold {
+            self.decide_capture(now, hold, report.usage, Some(report.seq), events)?;
+        }
+        Ok(Reply::Job { job: number, state: JobState::Running })
+    }
+
+    /// Refuses a report that contradicts an earlier one, before anything is done.
+    fn check_report(&self, now: Timestamp, number: JobNo, report: Report) -> Result<(), Refusal> {
+        let Some(number) = self.live_job(number).hold else { return Ok(()) };
+        let hold = self.live_hold(number);
+        let rounding = if report.ended { Rounding::HalfEven } else { Rounding::Floor };
+        let metered = self.meter(hold, report.usage, rounding)?;
+        let last = hold.rare.as_ref().and_then(|rare| rare.last_report);
+        if let Some((seq, seen)) = last.filter(|_| !report.ended)
+            && seq == report.seq
+            && seen.length() != metered.total
+        {
+            return Err(Refusal::SequenceConflict { seen });
+        }
+        let below = matches!(report.usage, Usage::Total(_)) && metered.total < hold.metered;
+        if report.ended && below {
+            let captured = Credits::from_length(hold.metered).unwrap_or(Credits::MAX);
+            return Err(Refusal::Conflict(Conflict::SettleBelowCaptured { captured }));
+        }
+        let fresh = report.ended || last.is_none_or(|(seq, _)| report.seq > seq);
+        if fresh && hold.grows_by(metered) {
+            self.push_reported(now, number, (report.usage, metered), None, &mut Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Pushes the start of a job outside of all cells. Nobody says on what it runs, so it is charged
+    /// as the dearest type that it accepts, which is what its hold was made for.
+    fn push_begun_elsewhere(&self, number: JobNo, events: &mut Vec<Event>) {
+        let job = self.live_job(number);
+        let price = job.order.dearest();
+        let dearest = job.order.offers.iter().find(|offer| offer.per_gpu_hour == price);
+        self.push_withdrawals(number, job, None, events);
+        events.push(Event::AttemptConfirmed(Box::new(AttemptConfirmed {
+            job: number,
+            cell: None,
+            number: job.highest.saturating_add(1),
+            gpu_type: dearest.map(|offer| offer.gpu_type.clone()),
+            members: smallvec::SmallVec::new(),
+            per_gpu_hour: price,
+            funded_ms: job.order.terms.first_window(),
+        })));
+        events.push(Event::AttemptStarted { job: number });
+    }
+}

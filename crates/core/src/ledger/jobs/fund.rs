@@ -1,0 +1,373 @@
+//! Running time that is paid for in portions: one more window, or as much of it as there is.
+//!
+//! A window that cannot be filled leaves its attempt short. A short attempt is looked at again
+//! whenever credits, budgets or limits change, like a job that waits, and shortly before its end.
+
+use smallvec::SmallVec;
+
+use super::{Attempt, CENTURY_MS, Job, JobTerms, OnExhausted};
+use crate::cell::ids::AttemptId;
+use crate::credits::Credits;
+use crate::ledger::accounts::account::Path;
+use crate::ledger::command::{BudgetMode, BudgetUnit, Context};
+use crate::ledger::credits::price::{HOUR_MS, WHOLE_GPU};
+use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::event::{Event, Pieces, total};
+use crate::ledger::holds::hold::gpu_time;
+use crate::ledger::id::{AccountNo, CellNo, JobNo, MAX_DEPTH};
+use crate::ledger::index::timers::earlier;
+use crate::ledger::jobs::start::RUNNING_LEASE_MS;
+use crate::ledger::jobs::table::Review;
+use crate::ledger::jobs::wait::next_period;
+use crate::ledger::refusal::Refusal;
+use crate::ledger::state::Ledger;
+use crate::message::ToCell;
+use crate::time::Timestamp;
+
+/// More running time of an attempt.
+#[derive(Debug, Default)]
+struct Portion {
+    /// The running time that is paid for in all. `None`: all of it.
+    funded_ms: Option<i64>,
+    /// What was drawn for it, and the GPU time that this stands for.
+    pieces: Pieces,
+    gpu_ms: u64,
+    /// What may stay unpaid in all.
+    overdraft: u64,
+    /// The running time that credits pay for, where the rest may stay unpaid.
+    credits_ms: Option<i64>,
+}
+
+/// What there is of the next window, and why that is not all of it.
+type Found = (Option<Portion>, Option<Refusal>);
+
+impl Ledger {
+    /// Pays for one more window or a part of it, and says what nobody pays for.
+    pub(in crate::ledger) fn push_more_funds(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        attempt: AttemptId,
+        number: JobNo,
+        events: &mut Vec<Event>,
+    ) {
+        let job = self.live_job(number);
+        let Some(live) = job.live_attempt() else { return };
+        let Some(funded_ms) = live.funded_ms else { return };
+        let (portion, refusal) = self.next_portion(now, number, job, live, funded_ms);
+        let found = portion.is_some();
+        let short = refusal.is_some();
+        let retry_at = refusal.as_ref().and_then(|refusal| next_period(now, refusal.blockers()));
+        if let Some(refusal) = refusal {
+            let account = job.order.account;
+            events.push(Event::CreditsDenied { account, refusal: Box::new(refusal) });
+        }
+        let portion = portion.unwrap_or_else(|| Portion {
+            funded_ms: Some(funded_ms),
+            overdraft: live.overdraft,
+            credits_ms: live.credits_ms,
+            ..Portion::default()
+        });
+        self.push_portion(now, number, job, portion, (found, short), events);
+        if short {
+            self.tell(cell, ToCell::FundsRefused { attempt }, events);
+            self.push_retry(now, job, retry_at, events);
+        }
+    }
+
+    /// Gives a short attempt what has become available meanwhile. Says whether it was anything.
+    pub(in crate::ledger) fn push_refill(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Option<Timestamp>> {
+        let job = self.live_job(number);
+        let live = job.live_attempt().ok_or(None)?;
+        let (funded_ms, cell) = (live.funded_ms.ok_or(None)?, live.cell.ok_or(None)?);
+        let (portion, refusal) = self.next_portion(now, number, job, live, funded_ms);
+        let retry_at = refusal.as_ref().and_then(|refusal| next_period(now, refusal.blockers()));
+        let portion = portion.ok_or(retry_at)?;
+        let short = refusal.is_some();
+        self.push_portion(now, number, job, portion, (true, short), events);
+        if short {
+            let id = number.in_cell(self.cells[cell.index()].shard);
+            let attempt = AttemptId { job: id, number: live.number };
+            self.tell(cell, ToCell::FundsRefused { attempt }, events);
+        }
+        Ok(())
+    }
+
+    /// Pushes a portion; if it is more than nothing, the cell hears of it.
+    fn push_portion(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        job: &Job,
+        portion: Portion,
+        (found, short): (bool, bool),
+        events: &mut Vec<Event>,
+    ) {
+        let Portion { funded_ms, pieces, gpu_ms, overdraft, credits_ms } = portion;
+        if let Some(hold) = job.hold.filter(|_| found) {
+            let present = self.live_hold(hold);
+            let drawn = i128::from(total(&pieces));
+            let expires_at = Some(now.plus_millis(RUNNING_LEASE_MS)).max(present.expires_at);
+            events.push(Event::HoldExtended { hold, pieces, gpu_ms, expires_at });
+            let gpu = gpu_time(gpu_ms, present.share_milli());
+            self.push_thresholds(now, &self.path(present.account), drawn, gpu, events);
+        }
+        events.push(Event::AttemptFunded { job: number, funded_ms, overdraft, short, credits_ms });
+        let live = job.live_attempt();
+        if let Some((cell, live)) = live.and_then(|live| Some((live.cell?, live)))
+            && found
+        {
+            let id = number.in_cell(self.cells[cell.index()].shard);
+            let attempt = AttemptId { job: id, number: live.number };
+            self.tell(cell, ToCell::FundingChanged { attempt, funded_ms }, events);
+        }
+    }
+
+    /// Notes when a budget that was in the way starts anew.
+    fn push_retry(
+        &self,
+        now: Timestamp,
+        job: &Job,
+        retry_at: Option<Timestamp>,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(at) = retry_at else { return };
+        let tenant = self.account(job.order.account).tenant;
+        let next = match self.jobs.reviews.get(&tenant).copied() {
+            Some(review) if review.at <= now => {
+                Review { retry_at: earlier(review.retry_at, Some(at)), ..review }
+            }
+            Some(review) => Review { at: review.at.min(at), ..review },
+            None => Review { at, from: JobNo(0), retry_at: None },
+        };
+        events.push(Event::HeldUpReviewed { tenant, next: Some(next) });
+    }
+
+    /// The next window of an attempt, whole or in part, or why there is none of it.
+    fn next_portion(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        job: &Job,
+        live: &Attempt,
+        funded_ms: i64,
+    ) -> Found {
+        let terms = &job.order.terms;
+        let next = terms.window_after(funded_ms);
+        let Some(hold) = job.hold else {
+            // It costs nothing.
+            return (Some(Portion { funded_ms: next, ..Portion::default() }), None);
+        };
+        let present = self.live_hold(hold);
+        let path = self.path(present.account);
+        if let Err(refusal) = self.require_thawed(&path) {
+            return (None, Some(refusal));
+        }
+        let default = Context::default();
+        let context = present.rare.as_ref().map_or(&default, |rare| &rare.context);
+        let request = Request { hold: Some(present), ..Request::new(&path, context) };
+        let target = terms.hold_at(live.per_gpu_hour, next).map_or(u64::MAX, Credits::length);
+        let owed = present.uncollected();
+        let wanted = target.saturating_sub(present.amount.saturating_add(owed));
+        let wanted = Credits::from_length(wanted).unwrap_or(Credits::MAX);
+        let gpu_ms = terms.funded_gpu_ms(next) - terms.funded_gpu_ms(Some(funded_ms));
+        let gpu = gpu_time(gpu_ms, present.share_milli());
+        match self.draw_within_budgets(now, request, wanted, gpu) {
+            Ok(pieces) => {
+                // Usage that came late may have filled the hold up already.
+                let pieces = if wanted.is_zero() { Pieces::new() } else { pieces };
+                let overdraft = owed;
+                let funded_ms = next;
+                let whole = Portion { funded_ms, pieces, gpu_ms, overdraft, credits_ms: None };
+                (Some(whole), None)
+            }
+            Err(refusal) => {
+                let part = self.part_of_window(now, number, job, live, request, funded_ms);
+                let whole = part.as_ref().is_some_and(|part| part.funded_ms == next);
+                (part, (!whole).then_some(refusal))
+            }
+        }
+    }
+
+    /// As much of the next window as credits, budgets and the overdraft pay for, to the millisecond.
+    fn part_of_window(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        job: &Job,
+        live: &Attempt,
+        request: Request<'_>,
+        funded_ms: i64,
+    ) -> Option<Portion> {
+        let (terms, price, present) = (&job.order.terms, live.per_gpu_hour, request.hold?);
+        let next = terms.window_after(funded_ms);
+        let last = next.or(terms.max_runtime_ms).unwrap_or(CENTURY_MS);
+        let reach = self.reach(now, terms, request.path, funded_ms).min(last);
+        let paid = present.amount.saturating_add(present.uncollected());
+        let target = terms.hold_at(price, Some(reach)).map_or(u64::MAX, Credits::length);
+        let wanted = target.saturating_sub(paid);
+        let room = self.budget_room(now, request.path);
+        let there = self.largest_draw(request, &[], u128::from(wanted).min(room));
+        // At most what is wanted, which fits.
+        let there = u64::try_from(there).unwrap_or(0);
+        let pieces = if there > 0 { self.draw(request, there)? } else { Pieces::new() };
+        let owing = match terms.on_exhausted {
+            OnExhausted::Stop => 0,
+            OnExhausted::Overdraft => {
+                (wanted - there).min(self.overdraft_room(now, number, request.path, there))
+            }
+        };
+        let covered = terms.running_ms(price, paid.saturating_add(there).saturating_add(owing));
+        let covered = covered.min(reach);
+        if covered <= funded_ms {
+            return None;
+        }
+        let gpu_ms = terms.funded_gpu_ms(Some(covered)) - terms.funded_gpu_ms(Some(funded_ms));
+        Some(Portion {
+            funded_ms: if covered == last { next } else { Some(covered) },
+            pieces,
+            gpu_ms,
+            overdraft: present.uncollected() + owing,
+            credits_ms: (owing > 0).then(|| terms.running_ms(price, present.amount + there)),
+        })
+    }
+
+    /// How far the hard budgets of GPU time on a path let an attempt run.
+    fn reach(&self, now: Timestamp, terms: &JobTerms, path: &Path, funded_ms: i64) -> i64 {
+        let share = terms.rate(Credits::ZERO).share_milli;
+        let each = gpu_time(terms.gpu_ms(1), share).max(1);
+        let budgets = path.iter().flat_map(|account| self.account(*account).budgets());
+        let room = budgets
+            .filter(|b| b.terms.mode == BudgetMode::Hard && b.terms.unit == BudgetUnit::GpuHours)
+            .map(|b| (b.terms.limit_units() - b.used(now)).max(0) / each)
+            .min();
+        let room = room.map_or(i64::MAX, |room| i64::try_from(room).unwrap_or(i64::MAX));
+        funded_ms.saturating_add(room)
+    }
+
+    /// How much more a job may come to owe: every account on its path that has a limit counts all
+    /// that is owed, or may come to be owed, at and below it. None has one: nothing. What a job may
+    /// owe counts in hard budgets too, beside what is `drawn` now.
+    fn overdraft_room(&self, now: Timestamp, number: JobNo, path: &Path, drawn: u64) -> u64 {
+        let rare = |account: &AccountNo| self.account(*account).rare.as_ref();
+        let limit = |account: &AccountNo| rare(account).and_then(|r| r.settings.overdraft_limit);
+        if path.iter().all(|account| limit(account).is_none()) {
+            return 0;
+        }
+        let others = self.may_come_to_be_owed(path, number);
+        let mut room = i128::MAX;
+        for (account, others) in path.iter().zip(&others) {
+            if let Some(limit) = limit(account) {
+                let owed = rare(account).map_or(0, |rare| rare.owed_below);
+                room = room.min(i128::from(limit.micros()) - owed - others);
+            }
+        }
+        for (account, others) in path.iter().zip(&others) {
+            for budget in self.account(*account).budgets() {
+                let hard = budget.terms.mode == BudgetMode::Hard;
+                if hard && budget.terms.unit == BudgetUnit::Credits {
+                    let left = budget.terms.limit_units() - budget.used(now) - others;
+                    room = room.min(left - i128::from(drawn));
+                }
+            }
+        }
+        u64::try_from(room).unwrap_or(0)
+    }
+
+    /// What running jobs at and below each account of a path, but one job, may still come to owe. Looks
+    /// once at the tenant's running jobs that live on an overdraft: its GPUs bound them.
+    fn may_come_to_be_owed(&self, path: &Path, but: JobNo) -> SmallVec<[i128; MAX_DEPTH]> {
+        let mut sums: SmallVec<[i128; MAX_DEPTH]> = SmallVec::from_elem(0, path.len());
+        let Some(tenant) = path.last() else { return sums };
+        let of_tenant = (*tenant, JobNo(0))..=(*tenant, JobNo(u64::MAX));
+        let others = self.jobs.index.owing.range(of_tenant).filter(|(_, job)| *job != but);
+        for (_, number) in others {
+            let job = self.live_job(*number);
+            let unused = i128::from(self.unused_overdraft(job));
+            let above = self.path(job.order.account);
+            // Both paths end at the tenant: what they share is their ends.
+            let shared = path.iter().rev().zip(above.iter().rev()).take_while(|(a, b)| a == b);
+            let shared = shared.count();
+            sums.iter_mut().rev().take(shared).for_each(|sum| *sum += unused);
+        }
+        sums
+    }
+
+    /// What a running job may still come to owe.
+    fn unused_overdraft(&self, job: &Job) -> u64 {
+        let owed = job.hold.and_then(|hold| self.hold(hold)).map_or(0, |hold| hold.uncollected());
+        job.live_attempt().map_or(0, |live| live.overdraft.saturating_sub(owed))
+    }
+
+    /// Whether a running attempt of a tenant is short.
+    pub(in crate::ledger) fn has_short(&self, tenant: AccountNo) -> bool {
+        let all = (tenant, JobNo(0))..=(tenant, JobNo(u64::MAX));
+        self.jobs.index.short.range(all).next().is_some()
+    }
+}
+
+impl JobTerms {
+    /// The longest running time whose hold at a price is at most an amount.
+    pub(super) fn running_ms(&self, per_gpu_hour: Credits, amount: u64) -> i64 {
+        let share = u128::from(self.rate(per_gpu_hour).share_milli);
+        let each = u128::from(per_gpu_hour.length()) * share * u128::from(self.gpu_ms(1));
+        let whole = u128::from(HOUR_MS) * u128::from(WHOLE_GPU);
+        let running = (u128::from(amount) * whole).checked_div(each);
+        let running = running.and_then(|running| i64::try_from(running).ok());
+        running.map_or(CENTURY_MS, |running| running.min(CENTURY_MS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cell::ids::ClassRank;
+    use crate::cell::schedule::shape::GpuDemand;
+    use crate::ledger::jobs::{ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS};
+
+    fn terms(gpu: GpuDemand, nodes: u16) -> JobTerms {
+        JobTerms {
+            class: "normal".into(),
+            rank: ClassRank::NORMAL,
+            gpu,
+            gpu_types: Vec::new(),
+            nodes,
+            gpu_memory_mib: 0,
+            cpu_milli: 0,
+            memory_mib: 0,
+            labels: Vec::new(),
+            max_runtime_ms: None,
+            preemptible: true,
+            resumable: false,
+            grace_ms: 0,
+            reserve: Reserve::Rolling { window_ms: ROLLING_WINDOW_MS },
+            on_exhausted: OnExhausted::Stop,
+            group: None,
+            max_requeues: 0,
+            warn_ahead_ms: WARN_AHEAD_MS,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_amount_pays_for_every_whole_millisecond_that_it_covers_and_for_no_other(
+            price in 1u64..=100_000_000, devices in 1u16..=16, nodes in 1u16..=8,
+            share in prop::option::of(1u16..1000), amount in 0u64..=1_000_000_000_000,
+        ) {
+            let gpu = share.map_or(GpuDemand::Whole(devices), GpuDemand::Share);
+            let terms = terms(gpu, nodes);
+            let price = Credits::from_length(price).expect("small");
+            let running = terms.running_ms(price, amount);
+            let cost = |ms| terms.hold_at(price, Some(ms)).map(Credits::length);
+            prop_assert!(cost(running) <= Some(amount));
+            prop_assert!(running == CENTURY_MS || cost(running + 1).is_none_or(|c| c > amount));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Proposals: a cell has found a place, and the ledger confirms it once or says why not.
+
+use smallvec::SmallVec;
+
+use super::{Attempt, Job, JobState, Offer};
+use crate::cell::command::{FundsBlocker, Verdict};
+use crate::cell::ids::AttemptId;
+use crate::credits::Credits;
+use crate::ledger::accounts::budget::Change;
+use crate::ledger::credits::price::Rate;
+use crate::ledger::event::{AttemptConfirmed, Event, Piece, Pieces, SliceAmount};
+use crate::ledger::holds::capture::Projected;
+use crate::ledger::holds::hold::Hold;
+use crate::ledger::id::{CellNo, HoldNo, JobNo, Name};
+use crate::ledger::refusal::{Blocker, Refusal};
+use crate::ledger::state::Ledger;
+use crate::message::{ProposedMember, ToCell};
+use crate::time::Timestamp;
+
+/// How long the hold of a running job lives without news of its region: two days. Longer than any
+/// node's lease and any grace, so that the cell's own verdict comes first; short enough that a region
+/// that is gone does not keep credits for ever.
+pub const RUNNING_LEASE_MS: i64 = 48 * 3_600_000;
+
+impl Ledger {
+    /// The attempt that a cell speaks of, unless it is over.
+    pub(in crate::ledger) fn live_attempt_of(
+        &self,
+        cell: CellNo,
+        attempt: AttemptId,
+    ) -> Option<(JobNo, &Attempt)> {
+        let number = JobNo::of_cell(attempt.job);
+        let live = self.jobs.all.get(&number)?.attempt_of(cell, attempt)?;
+        Some((number, live))
+    }
+
+    /// Pushes the answer to a proposal.
+    pub(in crate::ledger) fn push_proposal(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        attempt: AttemptId,
+        gpu_type: Option<&Name>,
+        members: &SmallVec<[ProposedMember; 1]>,
+        events: &mut Vec<Event>,
+    ) {
+        match self.judge(now, cell, attempt, gpu_type) {
+            Ok((job, offer)) => {
+                let confirmed = AttemptConfirmed {
+                    job: JobNo::of_cell(attempt.job),
+                    cell: Some(cell),
+                    number: attempt.number,
+                    gpu_type: gpu_type.cloned(),
+                    members: members.clone(),
+                    per_gpu_hour: offer.per_gpu_hour,
+                    funded_ms: job.order.terms.first_window(),
+                };
+                self.push_confirmed(now, attempt, job, confirmed, events);
+            }
+            Err(verdict) => {
+                self.tell(cell, ToCell::PlacementRefused { attempt, verdict }, events);
+                self.push_orphaned(now, cell, attempt, verdict, events);
+            }
+        }
+    }
+
+    /// Ends a job that its last cell may not place: it offered what nobody has a price for.
+    fn push_orphaned(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        attempt: AttemptId,
+        verdict: Verdict,
+        events: &mut Vec<Event>,
+    ) {
+        let number = JobNo::of_cell(attempt.job);
+        let Some(job) = self.jobs.all.get(&number) else { return };
+        let last = job
+            .standings
+            .iter()
+            .all(|standing| standing.cell == cell && attempt.number > standing.after);
+        let stands = job.state == JobState::Queued && !job.standings.is_empty();
+        if verdict == Verdict::Withdraw && stands && last {
+            self.push_over(now, number, job, JobState::Cancelled, events);
+        }
+    }
+
+    /// Whether a proposed attempt may start, and at which price; or what becomes of the job there.
+    fn judge(
+        &self,
+        now: Timestamp,
+        cell: CellNo,
+        attempt: AttemptId,
+        gpu_type: Option<&Name>,
+    ) -> Result<(&Job, &Offer), Verdict> {
+        let job = self.jobs.all.get(&JobNo::of_cell(attempt.job)).ok_or(Verdict::Withdraw)?;
+        let current = job
+            .standings
+            .iter()
+            .any(|standing| standing.cell == cell && attempt.number > standing.after);
+        if !current || job.state != JobState::Queued || job.cancel_asked || !job.after.is_empty() {
+            return Err(Verdict::Withdraw);
+        }
+        let region = &self.cells[cell.index()].region;
+        let offer = job.order.offer(gpu_type.map(Name::as_str), region).ok_or(Verdict::Withdraw)?;
+        let path = self.path(job.order.account);
+        if self.require_thawed(&path).is_err() {
+            return Err(Verdict::Wait(FundsBlocker::Frozen));
+        }
+        if job.is_unfunded() {
+            return Err(Verdict::Wait(self.funds_blocker(now, job)));
+        }
+        Ok((job, offer))
+    }
+
+    /// What an unfunded job waits for.
+    fn funds_blocker(&self, now: Timestamp, job: &Job) -> FundsBlocker {
+        // Whoever has the credits and not the budget is told so.
+        match self.draw_next_hold(now, job) {
+            Err(Refusal::BudgetExceeded { .. }) => FundsBlocker::Budget,
+            Ok(_) | Err(_) => FundsBlocker::Credits,
+        }
+    }
+
+    fn push_confirmed(
+        &self,
+        now: Timestamp,
+        attempt: AttemptId,
+        job: &Job,
+        confirmed: AttemptConfirmed,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(cell) = confirmed.cell else { return };
+        let price = confirmed.per_gpu_hour;
+        let funded_ms = confirmed.funded_ms;
+        if let Some(hold) = job.hold {
+            let amount = job.order.terms.hold_at(price, funded_ms);
+            // At most the dearest price, which was an amount.
+            let amount = amount.unwrap_or(Credits::MAX);
+            self.push_pinned(now, hold, job.order.terms.rate(price), amount, events);
+        }
+        events.push(Event::AttemptConfirmed(Box::new(confirmed)));
+        let price = price.length();
+        self.tell(cell, ToCell::PlacementConfirmed { attempt, price, funded_ms }, events);
+        let number = JobNo::of_cell(attempt.job);
+        self.push_withdrawals(number, job, Some(cell), events);
+    }
+
+    /// Tells every cell where a job stands, but one, to forget it.
+    pub(in crate::ledger) fn push_withdrawals(
+        &self,
+        number: JobNo,
+        job: &Job,
+        but: Option<CellNo>,
+        events: &mut Vec<Event>,
+    ) {
+        for standing in job.standings.iter().filter(|standing| Some(standing.cell) != but) {
+            let id = number.in_cell(self.cells[standing.cell.index()].shard);
+            self.tell(standing.cell, ToCell::JobWithdrawn { job: id }, events);
+        }
+    }
+
+    /// Pushes the price of a hold from which nothing was captured: what it holds beyond comes back,
+    /// and its lease starts.
+    fn push_pinned(
+        &self,
+        now: Timestamp,
+        number: HoldNo,
+        rate: Rate,
+        amount: Credits,
+        events: &mut Vec<Event>,
+    ) {
+        let hold = self.live_hold(number);
+        let kept = amount.length().min(hold.amount);
+        let mut slices = Projected::of(number, hold).slices;
+        // What would be captured of the smaller hold is what stays of each slice.
+        let kept = self.attribute(&mut slices, kept, kept);
+        let mut returned: SmallVec<[SliceAmount; 2]> = SmallVec::new();
+        for (slice, drawn) in (0u32..).zip(&hold.slices) {
+            let stays = kept.iter().find(|kept| kept.slice == slice).map_or(0, |kept| kept.amount);
+            let amount = drawn.span.len() - stays;
+            if amount > 0 {
+                returned.push(SliceAmount { slice, amount });
+            }
+        }
+        let back = hold.off_the_end(&returned);
+        let expires_at = Some(now.plus_millis(RUNNING_LEASE_MS));
+        events.push(Event::HoldPinned { hold: number, rate, returned, expires_at });
+        self.push_returned(now, number, &back, false, events);
+    }
+
+    pub(in crate::ledger) fn apply_hold_pinned(
+        &mut self,
+        number: HoldNo,
+        rate: Rate,
+        returned: &[SliceAmount],
+        expires_at: Option<Timestamp>,
+    ) {
+        self.remember_hold(number);
+        self.forget_hold_indexes(number);
+        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let back = hold.apply_pinned(rate, returned, expires_at);
+        let back = back.expect("only what is held comes back");
+        let account = hold.account;
+        self.note_hold_indexes(number);
+        for (piece, drawn_at) in back {
+            self.retag(piece, fefo::Part::Held, fefo::Part::Free);
+            let change = Change { held: -i128::from(piece.span.len()), ..Change::default() };
+            self.change_budgets(account, drawn_at, change);
+        }
+    }
+
+    /// All that keeps a waiting job from being paid for now: nothing, if it is.
+    pub(in crate::ledger) fn funds_blockers(&self, now: Timestamp, job: &Job) -> Vec<Blocker> {
+        let path = self.path(job.order.account);
+        let mut refusals = Vec::from_iter(self.require_thawed(&path).err());
+        if job.is_unfunded() {
+            refusals.extend(self.draw_thawed(now, &path, job).err());
+        }
+        refusals.iter().flat_map(|refusal| refusal.blockers().to_vec()).collect()
+    }
+}
+
+impl Hold {
+    /// Units at the ends of slices, last drawn first.
+    fn off_the_end(&self, parts: &[SliceAmount]) -> Pieces {
+        let piece = |part: &SliceAmount| {
+            let slice = &self.slices[part.slice as usize];
+            let span = fefo::Span::new(slice.span.end - part.amount, slice.span.end);
+            Piece { bucket: slice.bucket, span }
+        };
+        parts.iter().rev().map(piece).collect()
+    }
+}

@@ -1,0 +1,451 @@
+//! Jobs that wait here, not in a cell: for credits, for a thaw, or for other jobs; and running ones
+//! that are paid for less than a window. Looked at again as a step of its own whenever something
+//! changed that they wait for.
+
+use super::table::Review;
+use super::{Job, JobState};
+use crate::credits::Credits;
+use crate::ledger::credits::spend_order::draw::Request;
+use crate::ledger::event::Event;
+use crate::ledger::holds::hold::gpu_time;
+use crate::ledger::id::{AccountNo, CellNo, HoldNo, JobNo};
+use crate::ledger::index::timers::earlier;
+use crate::ledger::jobs::submit::hold_for;
+use crate::ledger::refusal::Blocker;
+use crate::ledger::state::Ledger;
+use crate::machine::DuePart;
+use crate::time::Timestamp;
+
+/// How many held-up jobs one step looks at. Others have their turns between the steps of a review.
+pub const REVIEW_STEP: usize = 64;
+
+impl Ledger {
+    /// Pushes what is due for jobs at `now`: a dependant whose turn has come, a review, a warning.
+    pub(in crate::ledger) fn push_due_job(
+        &self,
+        now: Timestamp,
+        part: DuePart,
+        most: usize,
+        events: &mut Vec<Event>,
+    ) {
+        let dependant = self.first_dependant().filter(|_| part == DuePart::First);
+        if let Some(number) = dependant {
+            return self.push_dependant(now, number, events);
+        }
+        let review = self.first_review().filter(|(at, _)| part == DuePart::First && *at <= now);
+        if let Some((_, tenant)) = review {
+            return self.push_review(now, tenant, REVIEW_STEP.min(most), events);
+        }
+        if let Some((_, number)) = self.first_warning().filter(|(at, _)| *at <= now) {
+            self.push_warning(now, number, events);
+        }
+    }
+
+    /// A job that another one had to come before has ended: its dependant goes on, or not at all.
+    fn push_dependant(&self, now: Timestamp, number: JobNo, events: &mut Vec<Event>) {
+        let job = self.live_job(number);
+        let state = |awaited: &JobNo| self.jobs.all.get(awaited).map(|job| job.state);
+        let failed = job.after.iter().any(|awaited| {
+            state(awaited).is_none_or(|state| state.is_ended() && state != JobState::Succeeded)
+        });
+        if failed {
+            return self.push_over(now, number, job, JobState::Cancelled, events);
+        }
+        let succeeded = |awaited: &&JobNo| state(awaited) == Some(JobState::Succeeded);
+        let met: Vec<JobNo> = job.after.iter().filter(succeeded).copied().collect();
+        let all = met.len() == job.after.len();
+        events.push(Event::DependenciesMet { job: number, met });
+        if all && !job.is_unfunded() {
+            self.push_admissions(number, job, events);
+        }
+    }
+
+    /// Looks at so many held-up jobs of a tenant, until one can go on.
+    fn push_review(&self, now: Timestamp, tenant: AccountNo, step: usize, events: &mut Vec<Event>) {
+        let review = self.jobs.reviews.get(&tenant).copied();
+        let from = review.map_or(JobNo(0), |review| review.from);
+        let mut retry_at = review.and_then(|review| review.retry_at);
+        let rest = (tenant, from)..=(tenant, JobNo(u64::MAX));
+        let mut last = None;
+        for (_, number) in self.jobs.index.held_up.range(rest).take(step) {
+            #[cfg(test)]
+            tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+            last = Some(*number);
+            match self.push_resumed(now, *number, events) {
+                Ok(()) => break,
+                Err(again) => {
+                    last = None;
+                    retry_at = earlier(retry_at, again);
+                }
+            }
+        }
+        let next = match last {
+            Some(last) => Some(Review { at: now, from: JobNo(last.0 + 1), retry_at }),
+            None => self.after_review(now, (tenant, from), step, retry_at),
+        };
+        events.push(Event::HeldUpReviewed { tenant, next });
+    }
+
+    /// What follows a step of a review in which no job could go on.
+    fn after_review(
+        &self,
+        now: Timestamp,
+        (tenant, from): (AccountNo, JobNo),
+        step: usize,
+        retry_at: Option<Timestamp>,
+    ) -> Option<Review> {
+        let rest = (tenant, from)..=(tenant, JobNo(u64::MAX));
+        let unseen = self.jobs.index.held_up.range(rest).nth(step);
+        match unseen {
+            Some((_, unseen)) => Some(Review { at: now, from: *unseen, retry_at }),
+            None => retry_at.map(|at| Review { at, from: JobNo(0), retry_at: None }),
+        }
+    }
+
+    /// Lets a held-up job go on, or says when it is worth another look.
+    fn push_resumed(
+        &self,
+        now: Timestamp,
+        number: JobNo,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Option<Timestamp>> {
+        let job = self.live_job(number);
+        if job.is_short() {
+            return self.push_refill(now, number, events);
+        }
+        if job.is_unfunded() {
+            let path = self.path(job.order.account);
+            if self.require_thawed(&path).is_err() {
+                return Err(None);
+            }
+            let gpu_ms = job.next_gpu_ms();
+            let gpu = gpu_time(gpu_ms, job.order.terms.rate(Credits::ZERO).share_milli);
+            let need = i128::from(job.order.need().micros());
+            // Budgets are a few numbers. Nothing is drawn for a job that they hold up.
+            let budgets = self.blocking_budgets(now, &path, need, gpu);
+            if !budgets.is_empty() {
+                return Err(next_period(now, &budgets));
+            }
+            let context = job.order.context();
+            let request = Request::new(&path, &context);
+            let pieces = self.draw(request, job.order.need().length()).ok_or(None)?;
+            let hold = HoldNo(self.holds.next());
+            let id = self.next_hold_name(job);
+            events.push(hold_for(&job.order, number, hold, id, pieces, gpu_ms));
+            self.push_thresholds(now, &path, need, gpu, events);
+        } else if self.require_thawed(&self.path(job.order.account)).is_err() {
+            return Err(None);
+        }
+        if job.after.is_empty() {
+            self.push_admissions(number, job, events);
+        }
+        Ok(())
+    }
+
+    /// Jobs of a tenant, or of all, that may run in a cell and that it has not been told of: they wait for
+    /// credits or for other jobs. In the order of their submission. Looks at no more than the first `most`
+    /// that wait for credits and the first `most` that wait for other jobs.
+    pub fn held_back_from(
+        &self,
+        cell: CellNo,
+        tenant: Option<AccountNo>,
+        most: usize,
+    ) -> Vec<JobNo> {
+        let first = |of: AccountNo| (of, JobNo(0));
+        let range = match tenant {
+            Some(tenant) => first(tenant)..first(AccountNo(tenant.0 + 1)),
+            None => first(AccountNo(0))..first(AccountNo(u32::MAX)),
+        };
+        let index = &self.jobs.index;
+        let mut waits: Vec<JobNo> = Vec::new();
+        for of_a_kind in [&index.held_up, &index.awaiting] {
+            waits.extend(of_a_kind.range(range.clone()).take(most).map(|(_, waits)| *waits));
+        }
+        waits.sort_unstable();
+        waits.dedup();
+        waits.retain(|number| {
+            let job = self.live_job(*number);
+            let told = job.standings.iter().any(|standing| standing.cell == cell);
+            job.state == JobState::Queued && !told && self.cells_of(&job.order).contains(&cell)
+        });
+        waits
+    }
+
+    /// All that a waiting job waits for here. What it waits for in its cells, those know. One that there
+    /// are credits for again waits for them until its turn in the review comes.
+    pub fn job_blockers(&self, job: &Job) -> Vec<Blocker> {
+        let mut blockers = self.standing_blockers(job);
+        let tenant = self.account(job.order.account).tenant;
+        let review = self.jobs.reviews.get(&tenant).filter(|review| review.at <= self.now);
+        let waits = job.state == JobState::Queued && job.is_unfunded();
+        if blockers.is_empty() && waits && review.is_some() {
+            let spender = self.account(job.order.account);
+            blockers.push(Blocker::Credits {
+                account: spender.path.clone(),
+                requested: job.order.need(),
+                spendable: self.spendable(job.order.account, &job.order.context()),
+            });
+        }
+        blockers
+    }
+
+    /// The same without what a review is to find out.
+    pub(in crate::ledger) fn standing_blockers(&self, job: &Job) -> Vec<Blocker> {
+        if job.state != JobState::Queued {
+            return Vec::new();
+        }
+        let mut blockers = self.funds_blockers(self.now, job);
+        for awaited in &job.after {
+            if let Some(awaited) = self.jobs.all.get(awaited) {
+                let (job, state) = (awaited.order.id.clone(), awaited.state);
+                blockers.push(Blocker::Dependency { job, state });
+            }
+        }
+        blockers
+    }
+}
+
+/// When a budget that blocks starts anew.
+pub(in crate::ledger) fn next_period(now: Timestamp, blockers: &[Blocker]) -> Option<Timestamp> {
+    let ends = blockers.iter().filter_map(|blocker| match blocker {
+        Blocker::Budget { period_end, .. } => *period_end,
+        Blocker::Frozen { .. }
+        | Blocker::Credits { .. }
+        | Blocker::WaitingJobs { .. }
+        | Blocker::Dependency { .. } => None,
+    });
+    ends.filter(|end| *end > now).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::cell::ids::{AttemptId, ClassRank};
+    use crate::cell::schedule::shape::GpuDemand;
+    use crate::ledger::command::{
+        AccountKind, AccountSettings, Cause, Command, Context, Envelope, GrantKind, IssueGrant,
+        OnExpiry, PlaceHold, SubmitJob,
+    };
+    use crate::ledger::invariant;
+    use crate::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve, WARN_AHEAD_MS};
+    use crate::machine::{Machine, advance, advance_some, execute};
+    use crate::message::{ProposedMember, ToLedger};
+
+    thread_local! {
+        /// How many held-up jobs reviews looked at.
+        pub(in crate::ledger) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_millis(1_577_836_800_000)
+    }
+
+    fn credits(micros: i64) -> Credits {
+        Credits::from_micros(micros).expect("a small amount")
+    }
+
+    /// Carries a command out; what can wait is left where it is.
+    fn run(ledger: &mut Ledger, command: &Command) -> Vec<Event> {
+        advance_some(ledger, Timestamp::MIN, now(), 0, |_, _| {});
+        let mut events = Vec::new();
+        let answer = execute(ledger, now(), &Envelope::default(), command, &mut events);
+        answer.expect("it is accepted");
+        events
+    }
+
+    fn open(ledger: &mut Ledger, path: &str, kind: AccountKind) {
+        let settings = AccountSettings::default();
+        run(ledger, &Command::OpenAccount { path: path.into(), kind, settings });
+    }
+
+    fn grant(ledger: &mut Ledger, account: &str) {
+        let grant = IssueGrant {
+            id: "g".into(),
+            account: account.into(),
+            amount: credits(1_000_000_000_000),
+            kind: GrantKind::Purchase,
+            effective_at: None,
+            expires_at: None,
+            priority: 100,
+            restriction: None,
+            reference: None,
+            metadata: None,
+        };
+        run(ledger, &Command::IssueGrant(grant));
+    }
+
+    fn place(ledger: &mut Ledger, account: &str, id: &str) {
+        let hold = PlaceHold {
+            id: id.into(),
+            account: account.into(),
+            amount: credits(10),
+            ttl_ms: None,
+            context: Context::default(),
+            on_expiry: OnExpiry::HonorHold,
+            rate: None,
+            gpu_ms: 0,
+            reference: None,
+        };
+        run(ledger, &Command::PlaceHold(hold));
+    }
+
+    fn release(ledger: &mut Ledger, tenant: &str, hold: &str) {
+        let (tenant, hold) = (tenant.into(), hold.into());
+        run(ledger, &Command::ReleaseHold { tenant, hold, cause: Cause::Holder });
+    }
+
+    fn submit(ledger: &mut Ledger, account: &str, id: &str, array: u32) {
+        let terms = JobTerms {
+            class: "normal".into(),
+            rank: ClassRank::NORMAL,
+            gpu: GpuDemand::Whole(1),
+            gpu_types: vec!["H100".into()],
+            nodes: 1,
+            gpu_memory_mib: 0,
+            cpu_milli: 0,
+            memory_mib: 0,
+            labels: Vec::new(),
+            max_runtime_ms: Some(3_600_000),
+            preemptible: true,
+            resumable: false,
+            grace_ms: 0,
+            reserve: Reserve::Full,
+            on_exhausted: OnExhausted::Stop,
+            group: None,
+            max_requeues: 0,
+            warn_ahead_ms: WARN_AHEAD_MS,
+        };
+        let (gpu_type, region) = ("H100".into(), "eu".into());
+        let submit = SubmitJob {
+            scope: None,
+            id: id.into(),
+            account: account.into(),
+            terms,
+            offers: vec![Offer { gpu_type, region, per_gpu_hour: credits(100) }],
+            payload: "{}".into(),
+            shown: "{}".into(),
+            hold: format!("h-{id}").as_str().into(),
+            array: Some(array),
+            after: Vec::new(),
+        };
+        run(ledger, &Command::SubmitJob(Box::new(submit)));
+    }
+
+    /// A cell proposes all jobs while their accounts are frozen: they are held up.
+    fn hold_up(ledger: &mut Ledger, accounts: &[&str]) {
+        for path in accounts {
+            let path = (*path).into();
+            run(ledger, &Command::FreezeAccount { path, by_platform: false });
+        }
+        for job in (0..ledger.jobs.next).map(JobNo) {
+            let cell = CellNo(0);
+            let number = ledger.cells[cell.index()].mark.number + 1;
+            let attempt = AttemptId { job: job.in_cell(0), number: 1 };
+            let members = [ProposedMember { node: "n".into(), gpus: 1 }].into_iter().collect();
+            let gpu_type = Some("H100".into());
+            let message = Box::new(ToLedger::PlacementProposed { attempt, gpu_type, members });
+            run(ledger, &Command::Receive { cell, number, position: number, message });
+        }
+    }
+
+    /// Two tenants. The first has `jobs` held-up jobs below one account and a last one below another.
+    fn world(jobs: u32) -> Ledger {
+        let mut ledger = Ledger::new();
+        for tenant in ["acme", "umbra"] {
+            open(&mut ledger, tenant, AccountKind::Org);
+            grant(&mut ledger, tenant);
+        }
+        open(&mut ledger, "acme:a", AccountKind::Team);
+        open(&mut ledger, "acme:b", AccountKind::Team);
+        run(&mut ledger, &Command::OpenRegion { region: "eu".into(), shard: 0 });
+        submit(&mut ledger, "acme:a", "a", jobs);
+        submit(&mut ledger, "acme:b", "b", 1);
+        for number in 0..40 {
+            place(&mut ledger, "acme", &format!("h{number}"));
+        }
+        hold_up(&mut ledger, &["acme:a", "acme:b"]);
+        advance(&mut ledger, now(), |_, _| {});
+        assert_eq!(ledger.jobs.index.held_up.len(), jobs as usize + 1);
+        ledger
+    }
+
+    #[test]
+    fn one_step_looks_at_a_bounded_number_of_jobs_and_others_are_served_in_between() {
+        let mut ledger = world(300);
+        LOOKED_AT.set(0);
+        release(&mut ledger, "acme", "h0");
+        assert_eq!(LOOKED_AT.get(), 0, "the command itself looks at none");
+        place(&mut ledger, "umbra", "theirs");
+        assert_eq!(LOOKED_AT.get(), 0, "another tenant's command waits for no review");
+        let mut steps = 0;
+        while ledger.next_deadline().is_some_and(|deadline| deadline <= now()) {
+            let before = LOOKED_AT.get();
+            place(&mut ledger, "umbra", &format!("between-{steps}"));
+            advance_some(&mut ledger, Timestamp::MIN, now(), 1, |_, _| {});
+            let looked_at = LOOKED_AT.get() - before;
+            assert!(looked_at <= REVIEW_STEP, "{looked_at} jobs in one step");
+            steps += 1;
+            invariant::check(&ledger).expect("the laws hold between steps");
+        }
+        assert_eq!(LOOKED_AT.get(), 301, "each once");
+        assert_eq!(steps, 301_usize.div_ceil(REVIEW_STEP));
+    }
+
+    #[test]
+    fn changes_that_follow_each_other_keep_no_job_from_its_turn() {
+        let mut ledger = world(300);
+        let last = JobNo(300);
+        let path = "acme:b".into();
+        run(&mut ledger, &Command::UnfreezeAccount { path, by_platform: false });
+        let mut steps = 0;
+        while ledger.live_job(last).is_held_up() {
+            steps += 1;
+            assert!(steps <= 6, "the review begins anew with every change");
+            advance_some(&mut ledger, Timestamp::MIN, now(), 1, |_, _| {});
+            release(&mut ledger, "acme", &format!("h{steps}"));
+            invariant::check(&ledger).expect("the laws hold between steps");
+        }
+        LOOKED_AT.set(0);
+        advance(&mut ledger, now(), |_, _| {});
+        assert!(LOOKED_AT.get() >= 300, "all are looked at after the last change");
+        assert!(LOOKED_AT.get() <= 2 * 301, "and no more than that");
+        let again = Ledger::from_image(ledger.image()).expect("its own image");
+        assert_eq!(again.digest(), ledger.digest());
+    }
+
+    #[test]
+    fn a_job_that_is_to_be_looked_at_has_a_reason_meanwhile() {
+        let mut ledger = Ledger::new();
+        open(&mut ledger, "acme", AccountKind::Org);
+        grant(&mut ledger, "acme");
+        run(&mut ledger, &Command::OpenRegion { region: "eu".into(), shard: 0 });
+        submit(&mut ledger, "acme", "j", 1);
+        let (cell, attempt) = (CellNo(0), AttemptId { job: JobNo(0).in_cell(0), number: 1 });
+        let members = [ProposedMember { node: "n".into(), gpus: 1 }].into_iter().collect();
+        let gpu_type = Some("H100".into());
+        let message = Box::new(ToLedger::PlacementProposed { attempt, gpu_type, members });
+        run(&mut ledger, &Command::Receive { cell, number: 1, position: 1, message });
+        run(&mut ledger, &Command::FreezeAccount { path: "acme".into(), by_platform: false });
+        let message = Box::new(ToLedger::AttemptEnded {
+            attempt,
+            outcome: crate::cell::event::AttemptOutcome::Stopped(
+                crate::cell::event::StopReason::Drained,
+            ),
+            gpu_ms: 0,
+            exit_code: None,
+            requeued: Some(now()),
+        });
+        run(&mut ledger, &Command::Receive { cell, number: 2, position: 2, message });
+        advance(&mut ledger, now(), |_, _| {});
+        run(&mut ledger, &Command::UnfreezeAccount { path: "acme".into(), by_platform: false });
+        let job = ledger.live_job(JobNo(0));
+        assert!(job.is_unfunded(), "its turn has not come");
+        let blockers = ledger.job_blockers(job);
+        assert!(matches!(blockers[..], [Blocker::Credits { .. }]), "{blockers:?}");
+        advance(&mut ledger, now(), |_, _| {});
+        let job = ledger.live_job(JobNo(0));
+        assert!(!job.is_unfunded() && ledger.job_blockers(job).is_empty());
+    }
+}
