@@ -4,37 +4,17 @@
 //! [`json`] is the strict reader that every request body goes through, [`problem`] the one form of
 //! every error.
 
-pub mod account;
+pub mod accounts;
 pub mod amount;
-pub mod audit;
-pub mod balance;
-pub mod batch;
-pub mod budget;
-pub mod catalog;
-pub mod charge;
-pub mod clock;
-pub mod flat;
-pub mod flat_batch;
-pub mod grant;
-pub mod hold;
-pub mod job;
+pub mod credits;
+pub mod jobs;
 pub mod json;
-pub mod key;
 pub mod list;
-pub mod node;
-pub mod price;
+pub mod nodes;
 pub mod problem;
-pub mod quota;
-pub mod quote;
-pub mod refund;
-pub mod region;
+pub mod system;
 pub mod terminal;
 pub mod time;
-pub mod timeline;
-pub mod top;
-pub mod transfer;
-mod tree;
-pub mod usage;
 
 pub use amount::Amount;
 pub use list::{List, Page};

@@ -141,7 +141,7 @@ pub struct Problem {
     pub blockers: Option<Vec<Blocker>>,
     /// What each operation of an aborted batch came to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub results: Option<Vec<crate::batch::OperationResult>>,
+    pub results: Option<Vec<crate::credits::batch::OperationResult>>,
 }
 
 impl Problem {

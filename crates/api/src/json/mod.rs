@@ -1,11 +1,15 @@
 //! The strict reader of request bodies: no unknown field, no key twice, no deep nesting.
 
+pub mod flat;
+pub mod flat_batch;
+mod tree;
+
 use std::fmt;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::tree::Tree;
+use crate::json::tree::Tree;
 
 /// How deep arrays and objects may nest.
 pub const MAX_DEPTH: usize = 32;
@@ -246,7 +250,7 @@ mod tests {
         assert_eq!(field_of(r#"{"amount": 1, "inner": [["a"]]}"#), "inner");
         assert_eq!(field_of(r#"{"amount": 1, "inner": []}"#), "inner");
         let batch = parse(br#"{"operations": [["POST", "/v1/holds"]]}"#).expect("valid");
-        let read = convert::<crate::batch::Batch>(batch);
+        let read = convert::<crate::credits::batch::Batch>(batch);
         assert!(
             matches!(&read, Err(BodyError::Field { field, .. }) if field == "operations[0]"),
             "{read:?}"

@@ -201,7 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hold::{Capture, PlaceHold};
+    use crate::credits::hold::{Capture, PlaceHold};
     use crate::json;
 
     /// The value and the canonical form of the long way.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::amount::{Amount, Sum};
-use crate::hold::{Context, Lot};
+use crate::credits::hold::{Context, Lot};
 use crate::time::Time;
 
 /// Spends credits at once.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::amount::{Amount, Sum};
-use crate::hold::Lot;
+use crate::credits::hold::Lot;
 
 /// Moves credits from one account of a tenant to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -69,7 +69,7 @@ pub struct Expiring {
     /// How much.
     pub amount: Sum,
     /// Where they come from.
-    pub kind: crate::grant::GrantKind,
+    pub kind: crate::credits::grant::GrantKind,
 }
 
 /// A movement of an account's credits.

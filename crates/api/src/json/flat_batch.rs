@@ -11,7 +11,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::flat::{Flat, quoted};
+use crate::json::flat::{Flat, quoted};
 
 /// A batch, read from a body without copying it.
 #[derive(Debug, Deserialize)]
@@ -135,7 +135,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::batch::Batch;
+    use crate::credits::batch::Batch;
     use crate::json;
 
     /// Method, path, key and body of each operation, whether it is atomic, and the canonical form.

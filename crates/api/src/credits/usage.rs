@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::amount::Amount;
-use crate::batch::OperationResult;
+use crate::credits::batch::OperationResult;
 
 /// The most records of one request.
 pub const MAX_RECORDS: usize = 1000;

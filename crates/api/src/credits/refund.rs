@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::amount::{Amount, Sum};
-use crate::hold::ReturnedLot;
+use crate::credits::hold::ReturnedLot;
 
 /// Returns spent credits. Exactly one of `charge`, `hold` and `job`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -1,0 +1,6 @@
+//! Jobs, their quotes, their timelines and their priority classes.
+
+pub mod class;
+pub mod job;
+pub mod quote;
+pub mod timeline;

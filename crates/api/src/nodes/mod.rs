@@ -1,0 +1,4 @@
+//! Nodes and regions.
+
+pub mod node;
+pub mod region;
