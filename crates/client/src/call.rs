@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use bursar_api::List;
-use bursar_api::batch::Operation;
+use bursar_api::credits::batch::Operation;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -238,7 +238,7 @@ pub fn path(segments: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bursar_api::hold::{HoldFilter, HoldState};
+    use bursar_api::credits::hold::{HoldFilter, HoldState};
 
     #[test]
     fn a_segment_cannot_leave_its_place() {

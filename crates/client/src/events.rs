@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bursar_api::audit::{EventsQuery, FeedEvent};
+use bursar_api::system::audit::{EventsQuery, FeedEvent};
 use reqwest::header::{ACCEPT, HeaderValue};
 
 use crate::call::{Call, Nothing};

@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), bursar_client::ClientError> {
-//! use bursar_client::{Client, balances};
+//! use bursar_client::{Client, accounts::balances};
 //!
 //! let client = Client::new("http://127.0.0.1:7070", "the key")?;
 //! let balance = client.send(balances::now("acme:nlp")).await?.value;
@@ -21,31 +21,17 @@
 
 mod call;
 mod client;
+pub mod credits;
 mod error;
 mod events;
 mod retry;
 mod sse;
+pub mod system;
 mod text;
 
 pub mod accounts;
-pub mod audit;
-pub mod balances;
-pub mod batches;
-pub mod budgets;
-pub mod charges;
-pub mod classes;
-pub mod clock;
-pub mod grants;
-pub mod holds;
 pub mod jobs;
-pub mod keys;
 pub mod nodes;
-pub mod prices;
-pub mod quotas;
-pub mod refunds;
-pub mod regions;
-pub mod transfers;
-pub mod usage;
 
 pub use bursar_api as api;
 pub use call::{Call, Method, Nothing, path};

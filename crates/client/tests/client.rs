@@ -4,12 +4,11 @@ mod scripted;
 
 use std::time::Duration;
 
-use bursar_client::api::hold::{Capture, HoldFilter, PlaceHold};
+use bursar_client::api::credits::hold::{Capture, HoldFilter, PlaceHold};
 use bursar_client::api::{Amount, Code};
-use bursar_client::{
-    Call, Client, ClientError, EventStream, Method, Nothing, RetryPolicy, clock, grants, holds,
-    keys,
-};
+use bursar_client::credits::{grants, holds};
+use bursar_client::system::{clock, keys};
+use bursar_client::{Call, Client, ClientError, EventStream, Method, Nothing, RetryPolicy};
 use scripted::{Reply, Scripted};
 
 const NOW: &str = r#"{"now":"2020-01-01T00:00:00.000Z"}"#;

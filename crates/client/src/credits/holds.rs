@@ -1,6 +1,8 @@
 //! Holds: credits set aside until the usage is known.
 
-use bursar_api::hold::{Capture, Extend, Hold, HoldFilter, Lot, PlaceHold, Release, Settle};
+use bursar_api::credits::hold::{
+    Capture, Extend, Hold, HoldFilter, Lot, PlaceHold, Release, Settle,
+};
 use bursar_api::{List, Page};
 
 use crate::call::{Call, path};

@@ -1,7 +1,7 @@
 //! Grants: credits put into an account.
 
 use bursar_api::List;
-use bursar_api::grant::{Grant, GrantFilter, IssueGrant};
+use bursar_api::credits::grant::{Grant, GrantFilter, IssueGrant};
 
 use crate::call::{Call, Method, path};
 

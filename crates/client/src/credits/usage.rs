@@ -1,6 +1,6 @@
 //! Usage that others measured.
 
-use bursar_api::usage::{ReportUsage, UsageResults};
+use bursar_api::credits::usage::{ReportUsage, UsageResults};
 
 use crate::call::Call;
 

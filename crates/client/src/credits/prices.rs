@@ -1,6 +1,6 @@
 //! The price book.
 
-use bursar_api::price::{Price, PriceQuery, Prices, SetPrice};
+use bursar_api::credits::price::{Price, PriceQuery, Prices, SetPrice};
 
 use crate::call::{Call, path};
 

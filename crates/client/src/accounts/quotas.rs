@@ -1,6 +1,6 @@
 //! Quotas: how much of the machines an account may use at once.
 
-use bursar_api::quota::{Quota, QuotaQuery, Quotas, SetQuota};
+use bursar_api::accounts::quota::{Quota, QuotaQuery, Quotas, SetQuota};
 
 use crate::call::{Call, Method, Nothing, path};
 

@@ -1,7 +1,7 @@
 //! The audit trail and its proofs. The feed of events is [`EventStream`](crate::EventStream).
 
 use bursar_api::List;
-use bursar_api::audit::{AuditQuery, AuditRecord, Checkpoint, Proof, ProofQuery};
+use bursar_api::system::audit::{AuditQuery, AuditRecord, Checkpoint, Proof, ProofQuery};
 
 use crate::call::Call;
 

@@ -1,6 +1,6 @@
 //! Budgets: limits on what an account and all below it draw.
 
-use bursar_api::budget::{Budget, Budgets, SetBudget};
+use bursar_api::accounts::budget::{Budget, Budgets, SetBudget};
 
 use crate::call::{Call, Method, Nothing, path};
 

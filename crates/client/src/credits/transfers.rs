@@ -1,6 +1,6 @@
 //! Transfers between accounts of one tenant.
 
-use bursar_api::transfer::{CreateTransfer, Transfer};
+use bursar_api::credits::transfer::{CreateTransfer, Transfer};
 
 use crate::call::Call;
 

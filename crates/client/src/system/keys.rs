@@ -1,6 +1,6 @@
 //! API keys.
 
-use bursar_api::key::{CreateKey, Key};
+use bursar_api::system::key::{CreateKey, Key};
 use bursar_api::{List, Page};
 
 use crate::call::{Call, Method, Nothing, path};

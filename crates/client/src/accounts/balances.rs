@@ -1,10 +1,10 @@
 //! What an account has, had and will have; what moved; who has most.
 
 use bursar_api::List;
-use bursar_api::balance::{
+use bursar_api::accounts::balance::{
     Balance, BalanceQuery, EntriesQuery, Entry, Forecast, Statement, StatementQuery,
 };
-use bursar_api::top::{Top, TopQuery};
+use bursar_api::accounts::top::{Top, TopQuery};
 
 use crate::call::{Call, path};
 

@@ -1,7 +1,13 @@
 //! Accounts: who may have, spend and be limited.
 
+pub mod balances;
+pub mod budgets;
+pub mod quotas;
+
 use bursar_api::List;
-use bursar_api::account::{Account, AccountFilter, ChangeAccount, Collect, Collected, OpenAccount};
+use bursar_api::accounts::account::{
+    Account, AccountFilter, ChangeAccount, Collect, Collected, OpenAccount,
+};
 
 use crate::call::{Call, Method, path};
 

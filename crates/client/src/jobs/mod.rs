@@ -1,9 +1,11 @@
 //! Jobs: submit, watch, end.
 
+pub mod classes;
+
 use bursar_api::List;
-use bursar_api::job::{CancelJob, Job, JobFilter, LogQuery, PreemptJob, SubmitJob, Why};
-use bursar_api::quote::Quote;
-use bursar_api::timeline::Timeline;
+use bursar_api::jobs::job::{CancelJob, Job, JobFilter, LogQuery, PreemptJob, SubmitJob, Why};
+use bursar_api::jobs::quote::Quote;
+use bursar_api::jobs::timeline::Timeline;
 
 use crate::call::{Call, path};
 use crate::text::Text;

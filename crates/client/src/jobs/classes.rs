@@ -1,6 +1,6 @@
 //! Priority classes.
 
-use bursar_api::catalog::{Class, SetClass};
+use bursar_api::jobs::class::{Class, SetClass};
 
 use crate::call::{Call, path};
 

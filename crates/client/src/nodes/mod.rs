@@ -1,9 +1,11 @@
 //! Nodes: what agents say, and what operators do with them.
 
+pub mod regions;
+
 use std::time::Duration;
 
 use bursar_api::List;
-use bursar_api::node::{
+use bursar_api::nodes::node::{
     DrainNode, Heartbeat, HeartbeatQuery, LogChunk, LogKept, Node, NodeFilter, Orders,
     RegisterNode, Registration, ResumeNode,
 };

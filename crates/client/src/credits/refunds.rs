@@ -1,6 +1,6 @@
 //! Refunds: spent credits that go back to their grants.
 
-use bursar_api::refund::{CreateRefund, Refund};
+use bursar_api::credits::refund::{CreateRefund, Refund};
 
 use crate::call::Call;
 

@@ -1,7 +1,7 @@
 //! The manual clock.
 
 use bursar_api::Time;
-use bursar_api::clock::{Clock, MoveClock};
+use bursar_api::system::clock::{Clock, MoveClock};
 
 use crate::call::{Call, Method};
 

@@ -1,7 +1,7 @@
 //! Regions, their queues and their maintenance.
 
 use bursar_api::List;
-use bursar_api::region::{Maintenance, PlanMaintenance, Queue, QueueQuery, Region};
+use bursar_api::nodes::region::{Maintenance, PlanMaintenance, Queue, QueueQuery, Region};
 
 use crate::call::{Call, Method, Nothing, path};
 

@@ -1,6 +1,6 @@
 //! Charges: credits spent at once.
 
-use bursar_api::charge::{Charge, CreateCharge};
+use bursar_api::credits::charge::{Charge, CreateCharge};
 
 use crate::call::{Call, path};
 

@@ -1,6 +1,6 @@
 //! Many operations in one request.
 
-use bursar_api::batch::{Batch, BatchResults};
+use bursar_api::credits::batch::{Batch, BatchResults};
 
 use crate::call::Call;
 
