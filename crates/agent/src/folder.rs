@@ -24,7 +24,7 @@ use nix::unistd::mkfifo;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::guard;
+use crate::isolation::guard;
 
 /// So many names of forgotten attempts are kept.
 const FORGOTTEN: usize = 4096;

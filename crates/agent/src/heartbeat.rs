@@ -8,25 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_api::Code;
-use bursar_api::node::{Heartbeat, Order, OrderType, Orders, RegisterNode, Registration};
+use bursar_api::nodes::node::{Heartbeat, Order, OrderType, Orders, RegisterNode, Registration};
 use bursar_client::{Client, ClientError, nodes};
 use nix::unistd::geteuid;
 use thiserror::Error;
 use tokio::net::unix::pipe;
 use tokio::sync::Mutex;
 
-use crate::cgroup::{self, Limits};
+use crate::attempt::environment;
+use crate::attempt::record::Launch;
 use crate::clock::BootTime;
-use crate::environment;
 use crate::folder::{Owner, StateFolder, is_attempt_id};
 use crate::gpu::Gpus;
-use crate::guard;
+use crate::isolation::cgroup::{self, Limits};
+use crate::isolation::privilege::job_user;
+use crate::isolation::{guard, namespace};
 use crate::logs::LogShipper;
 use crate::metrics::{self, Metrics};
-use crate::namespace;
-use crate::privilege::job_user;
 use crate::reconcile::{self, Local, Step, Wish};
-use crate::record::Launch;
 use crate::report;
 use crate::runner::{Observed, Runner};
 

@@ -6,24 +6,16 @@
 //! restarts or is upgraded neither ends a job nor starts one twice nor loses an exit code, and a job
 //! whose agent is cut off from the server ends before its GPUs are given to others.
 
-pub mod cgroup;
+pub mod attempt;
 pub mod clock;
-pub mod environment;
-pub mod exec;
 pub mod folder;
 pub mod gpu;
-pub mod guard;
 pub mod heartbeat;
+pub mod isolation;
 pub mod logs;
 pub mod machine;
 pub mod metrics;
-pub mod namespace;
-pub mod output;
 pub mod place;
-pub mod privilege;
-pub mod process;
 pub mod reconcile;
-pub mod record;
 pub mod report;
 pub mod runner;
-pub mod supervise;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bursar_api::node::LogChunk;
+use bursar_api::nodes::node::LogChunk;
 use bursar_client::{Client, ClientError, nodes};
 
+use crate::attempt::output;
 use crate::folder::AttemptFolder;
-use crate::output;
 
 /// The most bytes that are sent at once.
 const PIECE: usize = 256 * 1024;

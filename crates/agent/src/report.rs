@@ -1,9 +1,9 @@
 //! What the server is told of the attempts on this node.
 
-use bursar_api::node::{AttemptReport, AttemptState};
+use bursar_api::nodes::node::{AttemptReport, AttemptState};
 
+use crate::attempt::record::{Exit, Record, StopCause};
 use crate::reconcile::Local;
-use crate::record::{Exit, Record, StopCause};
 use crate::runner::Observed;
 
 /// The most of a message that is reported: a command may be long.
@@ -91,8 +91,8 @@ fn bounded(message: Option<String>, output_lost: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attempt::process::Identity;
     use crate::clock::BootTime;
-    use crate::process::Identity;
     use std::time::Duration;
 
     fn observed(local: Local, exit: Option<Exit>, stop: Option<StopCause>) -> Observed {
@@ -100,7 +100,7 @@ mod tests {
         let mut record = Record::claimed("boot".into(), supervisor, BootTime::from_millis(0));
         record.exit = exit;
         record.stop = stop;
-        let launch = crate::record::Launch {
+        let launch = crate::attempt::record::Launch {
             attempt: "att_1".into(),
             job: "job_1".into(),
             node: "n1".into(),

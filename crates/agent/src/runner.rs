@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use nix::fcntl::OFlag;
 
+use crate::attempt::environment;
+use crate::attempt::process::{Identity, kill_all, marked};
+use crate::attempt::record::{Launch, Lease, Record};
 use crate::clock::{BootTime, Offset, boot_id};
 use crate::folder::{AttemptFolder, StateFolder, claim_json, read_json, write_json};
-use crate::process::{Identity, kill_all, marked};
+use crate::isolation::cgroup;
 use crate::reconcile::Local;
-use crate::record::{Launch, Lease, Record};
-use crate::{cgroup, environment};
 
 /// A supervisor that has said nothing for so long was never started.
 const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);

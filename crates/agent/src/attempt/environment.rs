@@ -6,8 +6,8 @@ use std::io;
 
 use nix::unistd::User;
 
+use crate::attempt::record::Launch;
 use crate::folder::AttemptFolder;
-use crate::record::Launch;
 
 /// Says which attempt a process belongs to: its folder, which no other attempt on this machine has,
 /// not even one of another server with the same id. What is left of an attempt is found by it.

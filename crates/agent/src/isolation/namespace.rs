@@ -1,9 +1,8 @@
 //! Folders for temporary files that each job has for itself. They lie in main memory and are gone
 //! with the last process of the job, so there is nothing to clear away.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};

@@ -2,8 +2,7 @@
 //! descriptors, and more of the machine than a job needs.
 
 use std::ffi::CString;
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};

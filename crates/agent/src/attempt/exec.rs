@@ -14,9 +14,10 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
+use crate::attempt::environment;
+use crate::attempt::record::{Launch, Record};
 use crate::folder::{AttemptFolder, read_json};
-use crate::record::{Launch, Record};
-use crate::{cgroup, environment, namespace, privilege};
+use crate::isolation::{cgroup, namespace, privilege};
 
 /// Becomes the job of the attempt whose folder this is. Comes back only if that is impossible.
 pub fn run(folder: &Path) -> io::Error {

@@ -22,12 +22,12 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, setsid};
 
+use crate::attempt::output::{self, OutputWriter};
+use crate::attempt::process::{Identity, descendants, kill_all, signal_group};
+use crate::attempt::record::{Exit, Launch, Lease, Record, StopCause};
 use crate::clock::{BootTime, boot_id};
 use crate::folder::{AttemptFolder, claim_json, read_json, write_json};
-use crate::output::{self, OutputWriter};
-use crate::process::{Identity, descendants, kill_all, signal_group};
-use crate::record::{Exit, Launch, Lease, Record, StopCause};
-use crate::{cgroup, privilege};
+use crate::isolation::{cgroup, privilege};
 
 /// How often it is written down that the attempt still runs.
 const TOUCH: Duration = Duration::from_secs(5);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::process::Identity;
 use crate::clock::BootTime;
-use crate::process::Identity;
 
 /// Everything that is needed to start an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

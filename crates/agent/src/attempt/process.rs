@@ -1,7 +1,6 @@
 //! Processes of this machine: who they are, who belongs to whom, and how to end them.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;

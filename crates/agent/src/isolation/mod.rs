@@ -1,0 +1,6 @@
+//! What keeps jobs apart from the agent and from each other.
+
+pub mod cgroup;
+pub mod guard;
+pub mod namespace;
+pub mod privilege;
