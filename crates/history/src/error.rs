@@ -1,7 +1,7 @@
 //! What can go wrong with history.
 
 use bursar_journal::RecordError;
-use bursar_journal::record::ledger::FormatError;
+use bursar_journal::record::codec::FormatError;
 use thiserror::Error;
 
 /// Why history cannot be fed or asked.

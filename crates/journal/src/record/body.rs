@@ -1,8 +1,8 @@
 //! What the bodies and images of all machines have in common: `[version, header, events]` and
 //! `[version, image]`.
 
-use super::ledger::FormatError;
-use super::ledger::wire::{Reader, Stored, Writer};
+use super::codec::FormatError;
+use super::codec::wire::{Reader, Stored, Writer};
 
 /// One body, read back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,20 +5,20 @@
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
 use bursar_core::message::{Mark, ToLedger};
 
-use super::ledger::wire::{stored_choice, stored_enum, stored_struct};
+use super::codec::wire::{stored_choice, stored_enum, stored_struct};
 
 /// The stored form of small lists: an array, as for any list.
 macro_rules! stored_small_list {
     ($($item:ty; $inline:literal),*) => { $(
-        impl $crate::record::ledger::wire::Stored for smallvec::SmallVec<[$item; $inline]> {
-            fn write(&self, out: &mut $crate::record::ledger::wire::Writer<'_>) {
+        impl $crate::record::codec::wire::Stored for smallvec::SmallVec<[$item; $inline]> {
+            fn write(&self, out: &mut $crate::record::codec::wire::Writer<'_>) {
                 out.array(self.len());
                 self.iter().for_each(|item| item.write(out));
             }
 
             fn read(
-                input: &mut $crate::record::ledger::wire::Reader<'_>,
-            ) -> Result<Self, $crate::record::ledger::wire::FormatError> {
+                input: &mut $crate::record::codec::wire::Reader<'_>,
+            ) -> Result<Self, $crate::record::codec::wire::FormatError> {
                 (0..input.array()?).map(|_| <$item>::read(input)).collect()
             }
         }

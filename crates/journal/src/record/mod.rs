@@ -7,6 +7,8 @@
 mod batch;
 mod body;
 pub mod cell;
+pub mod codec;
+pub mod directory;
 mod frame;
 pub mod ledger;
 mod message;

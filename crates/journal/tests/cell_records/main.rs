@@ -16,7 +16,7 @@ use bursar_core::time::Timestamp;
 use bursar_journal::record::cell::{
     AuditHeader, Author, CommandKind, Outcome, decode_body, encode_body, event_name,
 };
-use bursar_journal::record::ledger::FormatError;
+use bursar_journal::record::codec::FormatError;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

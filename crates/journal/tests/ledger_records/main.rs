@@ -18,9 +18,10 @@ use bursar_core::ledger::jobs::JobOrder;
 use bursar_core::ledger::refusal::Refusal;
 use bursar_core::message::ToCell;
 use bursar_journal::RecordKind;
+use bursar_journal::record::codec::FormatError;
 use bursar_journal::record::ledger::{
-    AuditHeader, CommandKind, FormatError, Outcome, RefusalCode, decode_archived, decode_body,
-    decode_record, encode_archived, encode_body, event_name, may_tell_a_cell,
+    AuditHeader, CommandKind, Outcome, RefusalCode, decode_archived, decode_body, decode_record,
+    encode_archived, encode_body, event_name, may_tell_a_cell,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;

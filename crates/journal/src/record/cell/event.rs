@@ -8,7 +8,7 @@ use bursar_core::cell::ids::{AccountId, MaintenanceId, RequestId};
 use bursar_core::cell::nodes::node::{GpuSet, NodeId};
 use bursar_core::cell::schedule::shape::ModelId;
 
-use crate::record::ledger::wire::{
+use crate::record::codec::wire::{
     FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,
 };
 use crate::record::message::stored_small_list;

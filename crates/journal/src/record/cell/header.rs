@@ -3,8 +3,8 @@
 use bursar_core::cell::command::{Command, Origin};
 use compact_str::CompactString;
 
+use crate::record::codec::wire::{stored_choice, stored_enum, stored_struct};
 use crate::record::ledger::header::pinned_names;
-use crate::record::ledger::wire::{stored_choice, stored_enum, stored_struct};
 
 /// Who asked for what, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

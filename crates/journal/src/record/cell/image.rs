@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 
 use super::event::stored_number;
 use crate::record::body;
-use crate::record::ledger::FormatError;
-use crate::record::ledger::wire::{Reader, Stored, Writer, stored_enum, stored_struct};
+use crate::record::codec::FormatError;
+use crate::record::codec::wire::{Reader, Stored, Writer, stored_enum, stored_struct};
 use crate::record::message::stored_small_list;
 
 /// The version of the image that this build writes and reads. A snapshot of another version is

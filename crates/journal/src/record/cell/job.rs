@@ -8,7 +8,7 @@ use bursar_core::cell::nodes::node::GpuSet;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 
-use crate::record::ledger::wire::{stored_enum, stored_struct};
+use crate::record::codec::wire::{stored_enum, stored_struct};
 use crate::record::message::stored_small_list;
 
 stored_small_list!(Member; 1, (Timestamp, Timer); 2);

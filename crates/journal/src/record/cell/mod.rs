@@ -12,7 +12,7 @@ mod job;
 use bursar_core::cell::event::Event;
 
 use super::body::{self, Body};
-use super::ledger::FormatError;
+use super::codec::FormatError;
 pub use event::event_name;
 pub use header::{AuditHeader, Author, CommandKind, Outcome};
 pub use image::{IMAGE_VERSION, decode_image, encode_image};

@@ -5,7 +5,7 @@ use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::refusal::{Blocker, Conflict, Refusal, Resource};
 use bursar_core::ledger::reply::{AccountReply, Answer, BudgetReply, HoldReply, Reply};
 
-use super::wire::{
+use crate::record::codec::wire::{
     FormatError, Reader, Stored, Writer, read_fields, stored_choice, stored_enum, stored_struct,
     write_fields,
 };

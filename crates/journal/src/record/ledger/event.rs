@@ -9,7 +9,7 @@ use bursar_core::ledger::event::{
 use bursar_core::ledger::index::aside::Aside;
 use smallvec::SmallVec;
 
-use super::wire::{stored_enum, stored_struct};
+use crate::record::codec::wire::{stored_enum, stored_struct};
 
 stored_enum!(Event {
     0 PolicySet(policy);

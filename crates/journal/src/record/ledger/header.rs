@@ -5,7 +5,7 @@ use bursar_core::ledger::event::Event;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Refusal;
 
-use super::wire::{stored_choice, stored_enum, stored_struct};
+use crate::record::codec::wire::{stored_choice, stored_enum, stored_struct};
 
 /// Who asked for what, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,10 @@ use bursar_core::ledger::id::BucketNo;
 use bursar_core::time::Timestamp;
 use smallvec::SmallVec;
 
-use super::value::{read_span, write_span};
-use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_struct};
+use crate::record::codec::value::{read_span, write_span};
+use crate::record::codec::wire::{
+    FormatError, Reader, Stored, Writer, stored_choice, stored_struct,
+};
 
 stored_choice!(HoldKind { 0 Hold, 1 Charge });
 

@@ -10,8 +10,8 @@ use bursar_core::ledger::image::{
 use bursar_core::ledger::state::Movement;
 use fefo::Part;
 
-use super::wire::{FormatError, stored_choice, stored_struct};
 use crate::record::body;
+use crate::record::codec::wire::{FormatError, stored_choice, stored_struct};
 
 /// The version of the image that this build writes and reads. A snapshot of another version is
 /// skipped: the journal says the same, only slower.

@@ -15,7 +15,9 @@ use bursar_core::ledger::jobs::{
 use bursar_core::message::{Mark, ProposedMember};
 use smallvec::SmallVec;
 
-use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct};
+use crate::record::codec::wire::{
+    FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,
+};
 
 stored_choice!(JobState {
     0 Queued, 1 Starting, 2 Running, 3 Stopping, 4 Succeeded, 5 Failed, 6 Cancelled, 7 Lost,

@@ -7,7 +7,9 @@ use bursar_core::time::Timestamp;
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
-use super::wire::{FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct};
+use crate::record::codec::wire::{
+    FormatError, Reader, Stored, Writer, stored_choice, stored_enum, stored_struct,
+};
 
 stored_enum!(ToCell {
     0 AccountPolicyChanged(policy);

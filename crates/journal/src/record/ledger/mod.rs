@@ -3,11 +3,10 @@
 //! The body of a record is the CBOR array `[version, header, events]`: who asked for what (`null`
 //! if nobody did), and what happened. A group record holds several such bodies. Every struct is a
 //! map with integer keys, every enum with content an array `[tag, content]`; keys and tags are
-//! pinned and never reused. [`wire`] says what is strict about it, `docs/journal-format.md` lists
+//! pinned and never reused. [`codec`](super::codec) says what is strict about it, `docs/journal-format.md` lists
 //! every number.
 
 mod answer;
-mod cbor;
 mod event;
 pub(super) mod header;
 mod hold;
@@ -15,18 +14,15 @@ mod image;
 mod job;
 mod message;
 mod terms;
-mod value;
-pub(super) mod wire;
 
 use bursar_core::ledger::event::Event;
 use bursar_core::ledger::holds::archive::ArchivedHold;
 
 use super::body::{self, Body};
+use super::codec::wire::{FormatError, Reader, Stored, Writer};
 pub use event::event_name;
 pub use header::{AuditHeader, CommandKind, Outcome, RefusalCode};
 pub use image::{IMAGE_VERSION, decode_image, encode_image};
-pub use wire::FormatError;
-use wire::{Reader, Stored, Writer};
 
 /// The version of the body that this build writes. Every version ever written stays readable.
 pub const BODY_VERSION: u64 = 1;

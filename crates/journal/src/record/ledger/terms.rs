@@ -6,7 +6,7 @@ use bursar_core::ledger::command::{
 };
 use bursar_core::ledger::credits::price::Rate;
 
-use super::wire::{stored_choice, stored_struct};
+use crate::record::codec::wire::{stored_choice, stored_struct};
 
 stored_choice!(AccountKind { 0 Org, 1 Team, 2 Project, 3 User });
 stored_choice!(GrantKind { 0 Promotion, 1 Compensation, 2 Grant, 3 Purchase });

@@ -169,7 +169,7 @@ macro_rules! is_written {
         true
     };
     ($field:ident, $default:expr) => {
-        $crate::record::ledger::wire::differs($field, $default)
+        $crate::record::codec::wire::differs($field, $default)
     };
 }
 
@@ -187,12 +187,12 @@ macro_rules! write_fields {
     ($out:ident, { $($key:literal $field:ident $(= $default:expr)?),* }) => {
         #[allow(unused_mut, reason = "a variant may have no fields")]
         let mut count = 0u64;
-        $( count += u64::from($crate::record::ledger::wire::is_written!($field $(, $default)?)); )*
+        $( count += u64::from($crate::record::codec::wire::is_written!($field $(, $default)?)); )*
         $out.map(count);
         $(
-            if $crate::record::ledger::wire::is_written!($field $(, $default)?) {
+            if $crate::record::codec::wire::is_written!($field $(, $default)?) {
                 $out.unsigned($key);
-                $crate::record::ledger::wire::Stored::write($field, $out);
+                $crate::record::codec::wire::Stored::write($field, $out);
             }
         )*
     };
@@ -201,19 +201,19 @@ macro_rules! write_fields {
 /// Reads the fields of a map into variables.
 macro_rules! read_fields {
     ($input:ident, $what:expr, { $($key:literal $field:ident $(= $default:expr)?),* }) => {
-        let mut fields = $crate::record::ledger::wire::Fields::open($what, $input)?;
+        let mut fields = $crate::record::codec::wire::Fields::open($what, $input)?;
         $( let mut $field = None; )*
         #[allow(clippy::never_loop, reason = "a variant may have no fields")]
         while let Some(key) = fields.next($input)? {
             match key {
                 $( $key => {
-                    $field = Some($crate::record::ledger::wire::Stored::read($input)?);
+                    $field = Some($crate::record::codec::wire::Stored::read($input)?);
                 } )*
                 other => return Err(fields.unknown(other)),
             }
         }
         $(
-            let $field = $crate::record::ledger::wire::field_or_default!(
+            let $field = $crate::record::codec::wire::field_or_default!(
                 fields, $key, $field $(, $default)?
             );
         )*
@@ -223,18 +223,18 @@ macro_rules! read_fields {
 /// The stored form of a struct: a map. Fields with a default are left out when they have it.
 macro_rules! stored_struct {
     ($name:ident { $($key:literal $field:ident $(= $default:expr)?),* $(,)? }) => {
-        impl $crate::record::ledger::wire::Stored for $name {
-            fn write(&self, out: &mut $crate::record::ledger::wire::Writer<'_>) {
+        impl $crate::record::codec::wire::Stored for $name {
+            fn write(&self, out: &mut $crate::record::codec::wire::Writer<'_>) {
                 let $name { $($field),* } = self;
-                $crate::record::ledger::wire::write_fields!(
+                $crate::record::codec::wire::write_fields!(
                     out, { $($key $field $(= $default)?),* }
                 );
             }
 
             fn read(
-                input: &mut $crate::record::ledger::wire::Reader<'_>,
-            ) -> Result<$name, $crate::record::ledger::wire::FormatError> {
-                $crate::record::ledger::wire::read_fields!(
+                input: &mut $crate::record::codec::wire::Reader<'_>,
+            ) -> Result<$name, $crate::record::codec::wire::FormatError> {
+                $crate::record::codec::wire::read_fields!(
                     input, stringify!($name), { $($key $field $(= $default)?),* }
                 );
                 Ok($name { $($field),* })
@@ -250,33 +250,33 @@ macro_rules! stored_enum {
         $( { $($key:literal $field:ident $(= $default:expr)?),* $(,)? } )?
         $( ( $inner:ident ) )?
     ;)* }) => {
-        impl $crate::record::ledger::wire::Stored for $name {
-            fn write(&self, out: &mut $crate::record::ledger::wire::Writer<'_>) {
+        impl $crate::record::codec::wire::Stored for $name {
+            fn write(&self, out: &mut $crate::record::codec::wire::Writer<'_>) {
                 out.array(2);
                 match self {
                     $( $name::$variant $( { $($field),* } )? $( ( $inner ) )? => {
                         out.unsigned($tag);
-                        $( $crate::record::ledger::wire::write_fields!(
+                        $( $crate::record::codec::wire::write_fields!(
                             out, { $($key $field $(= $default)?),* }
                         ); )?
-                        $( $crate::record::ledger::wire::Stored::write($inner, out); )?
+                        $( $crate::record::codec::wire::Stored::write($inner, out); )?
                     } )*
                 }
             }
 
             fn read(
-                input: &mut $crate::record::ledger::wire::Reader<'_>,
-            ) -> Result<$name, $crate::record::ledger::wire::FormatError> {
+                input: &mut $crate::record::codec::wire::Reader<'_>,
+            ) -> Result<$name, $crate::record::codec::wire::FormatError> {
                 input.array_of(stringify!($name), 2)?;
                 match input.unsigned()? {
                     $( $tag => {
-                        $( $crate::record::ledger::wire::read_fields!(
+                        $( $crate::record::codec::wire::read_fields!(
                             input, stringify!($variant), { $($key $field $(= $default)?),* }
                         ); )?
-                        $( let $inner = $crate::record::ledger::wire::Stored::read(input)?; )?
+                        $( let $inner = $crate::record::codec::wire::Stored::read(input)?; )?
                         Ok($name::$variant $( { $($field),* } )? $( ( $inner ) )?)
                     } )*
-                    tag => Err($crate::record::ledger::wire::FormatError::UnknownTag {
+                    tag => Err($crate::record::codec::wire::FormatError::UnknownTag {
                         what: stringify!($name), tag,
                     }),
                 }
@@ -288,19 +288,19 @@ macro_rules! stored_enum {
 /// The stored form of an enum whose variants are bare: a number.
 macro_rules! stored_choice {
     ($name:ident { $($tag:literal $variant:ident),* $(,)? }) => {
-        impl $crate::record::ledger::wire::Stored for $name {
-            fn write(&self, out: &mut $crate::record::ledger::wire::Writer<'_>) {
+        impl $crate::record::codec::wire::Stored for $name {
+            fn write(&self, out: &mut $crate::record::codec::wire::Writer<'_>) {
                 out.unsigned(match self {
                     $( $name::$variant => $tag, )*
                 });
             }
 
             fn read(
-                input: &mut $crate::record::ledger::wire::Reader<'_>,
-            ) -> Result<$name, $crate::record::ledger::wire::FormatError> {
+                input: &mut $crate::record::codec::wire::Reader<'_>,
+            ) -> Result<$name, $crate::record::codec::wire::FormatError> {
                 match input.unsigned()? {
                     $( $tag => Ok($name::$variant), )*
-                    tag => Err($crate::record::ledger::wire::FormatError::UnknownTag {
+                    tag => Err($crate::record::codec::wire::FormatError::UnknownTag {
                         what: stringify!($name), tag,
                     }),
                 }

@@ -249,12 +249,12 @@ impl<T: Stored, U: Stored> Stored for (T, U) {
 }
 
 /// First unit and number of units, of which there is at least one.
-pub(super) fn write_span(span: Span, out: &mut Writer<'_>) {
+pub(in crate::record) fn write_span(span: Span, out: &mut Writer<'_>) {
     out.unsigned(span.start);
     out.unsigned(span.len());
 }
 
-pub(super) fn read_span(input: &mut Reader<'_>) -> Result<Span, FormatError> {
+pub(in crate::record) fn read_span(input: &mut Reader<'_>) -> Result<Span, FormatError> {
     let (start, length) = (input.unsigned()?, input.unsigned()?);
     match start.checked_add(length) {
         Some(end) if length > 0 => Ok(Span::new(start, end)),

@@ -1,0 +1,7 @@
+//! How values are stored in the records of ledgers and cells.
+
+mod cbor;
+pub(super) mod value;
+pub(super) mod wire;
+
+pub use wire::FormatError;

@@ -1,0 +1,436 @@
+//! What is stored of the directory's events. Names here are pinned: they may be added to, never
+//! changed.
+
+use std::collections::BTreeMap;
+
+use bursar_core::credits::Credits;
+use bursar_core::directory::{
+    ApiKey, Capability, Class, Event, Quota, Refusal, Reply, Role, Secret,
+};
+use bursar_core::ledger::id::Name;
+use bursar_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// One event, and who brought it about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredEvent {
+    /// The version of the form.
+    v: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    actor: Option<String>,
+    #[serde(flatten)]
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Kind {
+    RegionAdded {
+        region: String,
+    },
+    OrgAssigned {
+        org: String,
+        shard: u16,
+    },
+    KeyCreated(Box<StoredKey>),
+    KeyRevoked {
+        id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_platform: bool,
+    },
+    PriceSet {
+        gpu_type: String,
+        region: Option<String>,
+        micros: i64,
+        effective_ms: i64,
+    },
+    ClassSet(StoredClass),
+    QuotaSet(StoredQuota),
+    QuotaRemoved {
+        account: String,
+        region: Option<String>,
+    },
+    ClockNoted {},
+    AttemptSecretSet {
+        secret: String,
+    },
+    Answered {
+        key: String,
+        fingerprint: String,
+        answer: StoredAnswer,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<String>,
+    },
+    AnswersForgotten {
+        answers: u32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct StoredKey {
+    id: String,
+    secret_hash: String,
+    role: String,
+    scope: Option<String>,
+    name: String,
+    expires_ms: Option<i64>,
+    region: Option<String>,
+    node: Option<String>,
+    created_ms: i64,
+    fingerprint: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    capabilities: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct StoredClass {
+    name: String,
+    rank: u32,
+    preempts: Vec<String>,
+    grace_seconds: u32,
+    default_preemptible: bool,
+    price_multiplier_milli: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct StoredQuota {
+    account: String,
+    region: Option<String>,
+    gpus: BTreeMap<String, u32>,
+    running_jobs: Option<u32>,
+    waiting_jobs: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredAnswer {
+    Done,
+    Key { id: String, created: bool },
+    Price { version: u32, effective_ms: i64 },
+    Clock { target_ms: i64 },
+    AlreadyExists,
+    ClockBehind { behind_ms: i64 },
+}
+
+const VERSION: u8 = 1;
+
+const ROLES: [(Role, &str); 7] = [
+    (Role::Admin, "admin"),
+    (Role::Billing, "billing"),
+    (Role::Operator, "operator"),
+    (Role::Submitter, "submitter"),
+    (Role::Viewer, "viewer"),
+    (Role::Auditor, "auditor"),
+    (Role::Agent, "agent"),
+];
+
+fn text(name: Option<&Name>) -> Option<String> {
+    name.map(Name::to_string)
+}
+
+fn name(text: Option<String>) -> Option<Name> {
+    text.map(Name::from)
+}
+
+impl StoredEvent {
+    pub(super) fn new(actor: Option<&str>, event: &Event) -> StoredEvent {
+        let kind = match event {
+            Event::RegionAdded { region } => Kind::RegionAdded { region: region.to_string() },
+            Event::OrgAssigned { org, shard } => {
+                Kind::OrgAssigned { org: org.to_string(), shard: *shard }
+            }
+            Event::KeyCreated { id, key } => Kind::KeyCreated(Box::new(store_key(id, key))),
+            Event::KeyRevoked { id, tenant, by_platform } => Kind::KeyRevoked {
+                id: id.to_string(),
+                tenant: text(tenant.as_ref()),
+                by_platform: *by_platform,
+            },
+            Event::PriceSet { gpu_type, region, per_gpu_hour, effective_at } => Kind::PriceSet {
+                gpu_type: gpu_type.to_string(),
+                region: text(region.as_ref()),
+                micros: per_gpu_hour.micros(),
+                effective_ms: effective_at.millis(),
+            },
+            Event::ClassSet { name, class } => Kind::ClassSet(StoredClass {
+                name: name.to_string(),
+                rank: class.rank,
+                preempts: class.preempts.iter().map(Name::to_string).collect(),
+                grace_seconds: class.grace_seconds,
+                default_preemptible: class.default_preemptible,
+                price_multiplier_milli: class.price_multiplier_milli,
+            }),
+            Event::QuotaSet { account, region, quota } => Kind::QuotaSet(StoredQuota {
+                account: account.to_string(),
+                region: text(region.as_ref()),
+                gpus: quota.gpus.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
+                running_jobs: quota.running_jobs,
+                waiting_jobs: quota.waiting_jobs,
+            }),
+            Event::QuotaRemoved { account, region } => {
+                Kind::QuotaRemoved { account: account.to_string(), region: text(region.as_ref()) }
+            }
+            Event::ClockNoted => Kind::ClockNoted {},
+            Event::AttemptSecretSet { secret } => Kind::AttemptSecretSet {
+                secret: blake3::Hash::from_bytes(secret.0).to_hex().to_string(),
+            },
+            Event::Answered { key, fingerprint, answer, request } => Kind::Answered {
+                key: format!("{key:032x}"),
+                fingerprint: format!("{fingerprint:032x}"),
+                answer: store_answer(answer),
+                request: (*request != 0).then(|| format!("{request:032x}")),
+            },
+            Event::AnswersForgotten { answers } => Kind::AnswersForgotten { answers: *answers },
+        };
+        StoredEvent { v: VERSION, actor: actor.map(str::to_owned), kind }
+    }
+
+    pub(super) fn into_event(self) -> Result<Event, String> {
+        if self.v != VERSION {
+            return Err(format!("version {} of a directory event is not known", self.v));
+        }
+        let instant = Timestamp::from_millis;
+        Ok(match self.kind {
+            Kind::RegionAdded { region } => Event::RegionAdded { region: region.into() },
+            Kind::OrgAssigned { org, shard } => Event::OrgAssigned { org: org.into(), shard },
+            Kind::KeyCreated(stored) => {
+                let (id, key) = read_key(*stored)?;
+                Event::KeyCreated { id, key: Box::new(key) }
+            }
+            Kind::KeyRevoked { id, tenant, by_platform } => {
+                Event::KeyRevoked { id: id.into(), tenant: name(tenant), by_platform }
+            }
+            Kind::PriceSet { gpu_type, region, micros, effective_ms } => Event::PriceSet {
+                gpu_type: gpu_type.into(),
+                region: name(region),
+                per_gpu_hour: Credits::from_micros(micros).ok_or("a negative price")?,
+                effective_at: instant(effective_ms),
+            },
+            Kind::ClassSet(stored) => {
+                let class = Class {
+                    rank: stored.rank,
+                    preempts: stored.preempts.into_iter().map(Name::from).collect(),
+                    grace_seconds: stored.grace_seconds,
+                    default_preemptible: stored.default_preemptible,
+                    price_multiplier_milli: stored.price_multiplier_milli,
+                };
+                Event::ClassSet { name: stored.name.into(), class: Box::new(class) }
+            }
+            Kind::QuotaSet(stored) => {
+                let gpus = stored.gpus.into_iter();
+                let quota = Quota {
+                    gpus: gpus.map(|(name, count)| (Name::from(name), count)).collect(),
+                    running_jobs: stored.running_jobs,
+                    waiting_jobs: stored.waiting_jobs,
+                };
+                let (account, region) = (stored.account.into(), name(stored.region));
+                Event::QuotaSet { account, region, quota: Box::new(quota) }
+            }
+            Kind::QuotaRemoved { account, region } => {
+                Event::QuotaRemoved { account: account.into(), region: name(region) }
+            }
+            Kind::ClockNoted {} => Event::ClockNoted,
+            Kind::AttemptSecretSet { secret } => {
+                let bytes = blake3::Hash::from_hex(&secret).map_err(|error| error.to_string())?;
+                Event::AttemptSecretSet { secret: Secret(*bytes.as_bytes()) }
+            }
+            Kind::Answered { key, fingerprint, answer, request } => Event::Answered {
+                key: read_hash(&key)?,
+                fingerprint: read_hash(&fingerprint)?,
+                answer: Box::new(read_answer(answer)),
+                request: request.map_or(Ok(0), |request| read_hash(&request))?,
+            },
+            Kind::AnswersForgotten { answers } => Event::AnswersForgotten { answers },
+        })
+    }
+}
+
+fn read_hash(text: &str) -> Result<u128, String> {
+    u128::from_str_radix(text, 16).map_err(|error| error.to_string())
+}
+
+fn store_key(id: &Name, key: &ApiKey) -> StoredKey {
+    let role = ROLES.iter().find(|(role, _)| *role == key.role).map_or("", |(_, name)| name);
+    StoredKey {
+        id: id.to_string(),
+        secret_hash: blake3::Hash::from_bytes(key.secret_hash).to_hex().to_string(),
+        role: role.into(),
+        scope: text(key.scope.as_ref()),
+        name: key.name.to_string(),
+        expires_ms: key.expires_at.map(Timestamp::millis),
+        region: text(key.region.as_ref()),
+        node: text(key.node.as_ref()),
+        created_ms: key.created_at.millis(),
+        fingerprint: format!("{:032x}", key.fingerprint),
+        capabilities: key.capabilities.iter().map(|of| capability_name(*of).to_owned()).collect(),
+    }
+}
+
+fn capability_name(capability: Capability) -> &'static str {
+    match capability {
+        Capability::Issue => "issue",
+    }
+}
+
+fn read_capability(name: &str) -> Result<Capability, String> {
+    match name {
+        "issue" => Ok(Capability::Issue),
+        other => Err(format!("the capability {other} is not known")),
+    }
+}
+
+fn read_key(stored: StoredKey) -> Result<(Name, ApiKey), String> {
+    let hash = blake3::Hash::from_hex(&stored.secret_hash).map_err(|error| error.to_string())?;
+    let role = ROLES.iter().find(|(_, name)| *name == stored.role);
+    let (role, _) = role.ok_or_else(|| format!("the role {} is not known", stored.role))?;
+    let key = ApiKey {
+        secret_hash: *hash.as_bytes(),
+        role: *role,
+        scope: name(stored.scope),
+        name: stored.name.into(),
+        expires_at: stored.expires_ms.map(Timestamp::from_millis),
+        region: name(stored.region),
+        node: name(stored.node),
+        created_at: Timestamp::from_millis(stored.created_ms),
+        fingerprint: read_hash(&stored.fingerprint)?,
+        capabilities: stored
+            .capabilities
+            .iter()
+            .map(|name| read_capability(name))
+            .collect::<Result<_, String>>()?,
+    };
+    Ok((stored.id.into(), key))
+}
+
+fn store_answer(answer: &Result<Reply, Refusal>) -> StoredAnswer {
+    match answer {
+        Ok(Reply::Done) => StoredAnswer::Done,
+        Ok(Reply::Key { id, created }) => {
+            StoredAnswer::Key { id: id.to_string(), created: *created }
+        }
+        Ok(Reply::Price { version, effective_at }) => {
+            StoredAnswer::Price { version: *version, effective_ms: effective_at.millis() }
+        }
+        Ok(Reply::Clock { target }) => StoredAnswer::Clock { target_ms: target.millis() },
+        Err(Refusal::ClockBehind { behind_ms }) => {
+            StoredAnswer::ClockBehind { behind_ms: *behind_ms }
+        }
+        // No other refusal is kept: see `Refusal::is_remembered`.
+        Err(
+            Refusal::AlreadyExists
+            | Refusal::InvalidField { .. }
+            | Refusal::IdempotencyKeyReused
+            | Refusal::NotFound,
+        ) => StoredAnswer::AlreadyExists,
+    }
+}
+
+fn read_answer(stored: StoredAnswer) -> Result<Reply, Refusal> {
+    match stored {
+        StoredAnswer::Done => Ok(Reply::Done),
+        StoredAnswer::Key { id, created } => Ok(Reply::Key { id: id.into(), created }),
+        StoredAnswer::Price { version, effective_ms } => {
+            Ok(Reply::Price { version, effective_at: Timestamp::from_millis(effective_ms) })
+        }
+        StoredAnswer::Clock { target_ms } => {
+            Ok(Reply::Clock { target: Timestamp::from_millis(target_ms) })
+        }
+        StoredAnswer::AlreadyExists => Err(Refusal::AlreadyExists),
+        StoredAnswer::ClockBehind { behind_ms } => Err(Refusal::ClockBehind { behind_ms }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_of_each() -> Vec<Event> {
+        let key = ApiKey {
+            secret_hash: [0xab; 32],
+            role: Role::Agent,
+            scope: Some("acme".into()),
+            name: "node".into(),
+            expires_at: Some(Timestamp::from_millis(9)),
+            region: Some("eu".into()),
+            node: None,
+            created_at: Timestamp::from_millis(7),
+            fingerprint: 1 << 100,
+            capabilities: Vec::new(),
+        };
+        let issuing = ApiKey { capabilities: vec![Capability::Issue], ..key.clone() };
+        let class = Class {
+            rank: 1,
+            preempts: vec!["batch".into()],
+            grace_seconds: 2,
+            default_preemptible: true,
+            price_multiplier_milli: 1500,
+        };
+        let quota = Quota {
+            gpus: BTreeMap::from([("*".into(), 4)]),
+            running_jobs: Some(1),
+            waiting_jobs: None,
+        };
+        let told = |answer, request| Event::Answered {
+            key: 5,
+            fingerprint: 6,
+            answer: Box::new(answer),
+            request,
+        };
+        let answer = |answer| told(answer, 0);
+        let revoked = |by_platform| Event::KeyRevoked {
+            id: "k".into(),
+            tenant: Some("acme".into()),
+            by_platform,
+        };
+        vec![
+            Event::RegionAdded { region: "eu".into() },
+            Event::OrgAssigned { org: "acme".into(), shard: 2 },
+            Event::KeyCreated { id: "k".into(), key: Box::new(key) },
+            Event::KeyRevoked { id: "k".into(), tenant: None, by_platform: false },
+            Event::PriceSet {
+                gpu_type: "H100".into(),
+                region: None,
+                per_gpu_hour: Credits::MAX,
+                effective_at: Timestamp::from_millis(-1),
+            },
+            Event::ClassSet { name: "c".into(), class: Box::new(class) },
+            Event::QuotaSet { account: "acme".into(), region: None, quota: Box::new(quota) },
+            Event::QuotaRemoved { account: "acme".into(), region: Some("eu".into()) },
+            Event::ClockNoted,
+            answer(Ok(Reply::Done)),
+            answer(Ok(Reply::Key { id: "k".into(), created: true })),
+            answer(Ok(Reply::Price { version: 3, effective_at: Timestamp::from_millis(4) })),
+            answer(Err(Refusal::AlreadyExists)),
+            Event::AnswersForgotten { answers: 8 },
+            answer(Ok(Reply::Clock { target: Timestamp::from_millis(5) })),
+            revoked(false),
+            told(Err(Refusal::AlreadyExists), 7),
+            Event::AttemptSecretSet { secret: Secret([0xcd; 32]) },
+            Event::KeyCreated { id: "k".into(), key: Box::new(issuing) },
+            revoked(true),
+            told(Err(Refusal::ClockBehind { behind_ms: 9 }), 7),
+        ]
+    }
+
+    #[test]
+    fn every_event_is_read_back_as_it_was() {
+        for event in one_of_each() {
+            let line =
+                serde_json::to_string(&StoredEvent::new(Some("root"), &event)).expect("plain");
+            let stored: StoredEvent = serde_json::from_str(&line).expect("its own form");
+            assert_eq!(stored.into_event().as_ref(), Ok(&event), "{line}");
+        }
+    }
+
+    /// Journals written by every release stay readable: these lines never change.
+    #[test]
+    fn the_stored_form_is_pinned() {
+        let lines: Vec<String> = one_of_each()
+            .iter()
+            .map(|event| serde_json::to_string(&StoredEvent::new(None, event)).expect("plain"))
+            .collect();
+        let pinned = include_str!("stored_v1.jsonl");
+        assert_eq!(lines.join("\n") + "\n", pinned);
+    }
+}
