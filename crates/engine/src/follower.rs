@@ -8,10 +8,10 @@ use bursar_core::machine::Machine;
 use bursar_journal::{Head, Journal, Record};
 
 use crate::codec::Codec;
-use crate::durable::Durable;
 use crate::error::ReplayError;
 use crate::replay::Decoder;
 use crate::vital::Vital;
+use crate::writer::durable::Durable;
 
 /// How long to wait after the journal could not be read.
 const RETRY: Duration = Duration::from_millis(200);

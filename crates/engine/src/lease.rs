@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bursar_journal::{Journal, JournalError, Lease, LeaseError};
 
 use crate::clock::{boot_time, monotonic_since, monotonic_start};
-use crate::observer::{Observer, Trouble};
 use crate::vital::Vital;
+use crate::writer::observer::{Observer, Trouble};
 
 /// How often the keeper of a lease looks around while the lease lasts.
 const LOOKS: u32 = 12;

@@ -10,47 +10,34 @@
 //! Everything else happens behind the commit, on threads of its own: followers read the journal and
 //! feed projections, one of them makes snapshots, couriers carry messages to other machines.
 
-mod appender;
-mod cell;
 pub mod clock;
 mod codec;
 pub mod courier;
 pub mod cut;
-mod durable;
 mod error;
 #[cfg(debug_assertions)]
 mod fault;
 pub mod follower;
-mod handle;
-mod handoff;
 mod lease;
-mod ledger;
-mod mailbox;
-mod observer;
-mod post;
 mod replay;
-mod rhythm;
-mod session;
 mod snapshot;
-mod strikes;
-mod tidier;
 mod vital;
 mod writer;
 
-pub use cell::CellCodec;
 pub use clock::{Clock, ClockAlarm, ManualClock, WallClock, wall_millis};
-pub use codec::{Codec, CodecError, Hosted, Origin};
-pub use durable::Durable;
-pub use error::{EngineError, ReplayError};
-pub use handle::{
-    Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt,
+pub use codec::{CellCodec, Codec, CodecError, DirectoryCodec, Hosted, LedgerCodec, Origin};
+pub use courier::messages::{
+    CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger,
 };
+pub use error::{EngineError, ReplayError};
 pub use lease::{BootTime, LeaseTrust, Monotonic, Permit, SystemMonotonic};
-pub use ledger::LedgerCodec;
-pub use mailbox::{Sender, Urgency};
-pub use observer::{Observer, Trouble, Written};
-pub use post::{CellToLedger, LedgerToCell, cell_inbox, ledger_inbox, to_cell, to_ledger};
 pub use replay::{Replayed, replay, replay_from_genesis};
 pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};
-pub use writer::{Engine, EngineOptions, Stats, Status};
+pub use writer::durable::Durable;
+pub use writer::handle::{
+    Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt,
+};
+pub use writer::lifecycle::{Engine, EngineOptions, Stats, Status};
+pub use writer::mailbox::{Sender, Urgency};
+pub use writer::observer::{Observer, Trouble, Written};

@@ -8,8 +8,8 @@ use bursar_journal::{Head, Journal, Record, Snapshot};
 use crate::codec::Codec;
 use crate::error::ReplayError;
 use crate::follower::Projection;
-use crate::observer::{Observer, Trouble};
 use crate::replay::replay;
+use crate::writer::observer::{Observer, Trouble};
 
 /// A projection that is the machine's own state, and puts it away now and then.
 pub struct Snapshotter<C: Codec> {

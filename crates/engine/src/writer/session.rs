@@ -13,17 +13,17 @@ use bursar_core::machine::{DuePart, Machine, Stuck, machine_time, next_due};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
-use crate::appender::Appender;
 use crate::clock::Clock;
 use crate::codec::{Codec, Origin};
 use crate::error::EngineError;
-use crate::handle::{Aborted, Attended, Message, Seen, Turn, Turns, View, WorkMark};
-use crate::handoff::{Handoff, Load, Waiting};
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
-use crate::mailbox::Mailbox;
 use crate::replay::write_group_item;
-use crate::rhythm::Rhythm;
-use crate::strikes::{Key, MAX_STRIKES, Strikes};
+use crate::writer::appender::Appender;
+use crate::writer::handle::{Aborted, Attended, Message, Seen, Turn, Turns, View, WorkMark};
+use crate::writer::handoff::{Handoff, Load, Waiting};
+use crate::writer::mailbox::Mailbox;
+use crate::writer::pacing::Rhythm;
+use crate::writer::strikes::{Key, MAX_STRIKES, Strikes};
 
 type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
 type EnvelopeOf<C> = <<C as Codec>::Machine as Machine>::Envelope;

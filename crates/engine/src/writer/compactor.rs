@@ -7,7 +7,7 @@ use std::time::Duration;
 use bursar_core::machine::Machine;
 use bursar_journal::{AppendError, Journal, Untidiness};
 
-use crate::handoff::Handoff;
+use crate::writer::handoff::Handoff;
 
 /// How long a little untidiness is left alone: what comes meanwhile is done with it.
 const PATIENCE: Duration = Duration::from_millis(400);

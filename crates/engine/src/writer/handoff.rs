@@ -11,7 +11,7 @@ use bursar_core::machine::Machine;
 use bursar_journal::{AppendError, BatchBuilder};
 
 use crate::error::EngineError;
-use crate::handle::{Answer, GroupAnswer, ReadRelease, Responder};
+use crate::writer::handle::{Answer, GroupAnswer, ReadRelease, Responder};
 
 /// An answer that waits until what it saw is durable.
 pub(crate) enum Waiting<M: Machine> {

@@ -6,6 +6,8 @@
 //! courier may stop anywhere, forget everything and send twice: nothing is lost and nothing happens
 //! twice. All it has to know is the receiver's mark.
 
+pub(crate) mod messages;
+
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
@@ -17,11 +19,11 @@ use bursar_journal::{Head, Journal, JournalError};
 use thiserror::Error;
 
 use crate::codec::{Codec, Hosted};
-use crate::durable::Durable;
 use crate::error::{EngineError, ReplayError};
-use crate::handle::Handle;
 use crate::replay::Decoder;
 use crate::vital::Vital;
+use crate::writer::durable::Durable;
+use crate::writer::handle::Handle;
 
 /// Letters carried at once; whole batches are never divided.
 const ARMFUL: usize = 512;

@@ -11,7 +11,7 @@ use bursar_journal::BuilderMark;
 
 use crate::codec::Hosted;
 use crate::error::EngineError;
-use crate::mailbox::{NotPosted, Post, Sender, Urgency};
+use crate::writer::mailbox::{NotPosted, Post, Sender, Urgency};
 
 /// Takes an answer, once, on a thread of the engine: it must not block. One that is dropped without an
 /// answer means that a thread of the engine panicked: what was asked may have happened or not.

@@ -1,7 +1,15 @@
 //! How a machine's events and state become bytes and come back.
 
+mod cell;
+mod directory;
+mod ledger;
+
 use bursar_core::machine::Machine;
 use thiserror::Error;
+
+pub use cell::CellCodec;
+pub use directory::DirectoryCodec;
+pub use ledger::LedgerCodec;
 
 /// A machine whose parts may travel between threads. Every such machine is one.
 pub trait Hosted:

@@ -11,21 +11,21 @@ use bursar_core::machine::{Machine, machine_time};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Batch, Head, Journal, JournalError, LeaseError};
 
-use crate::appender::Appender;
 use crate::clock::Clock;
 use crate::codec::Codec;
-use crate::durable::Durable;
 use crate::error::{EngineError, ReplayError};
-use crate::handle::{Handle, Message, View};
-use crate::handoff::{Handoff, Waiting};
 use crate::lease::{BootTime, LeaseKeeper, LeaseTrust, Monotonic, Permit, SystemMonotonic};
-use crate::mailbox::{Mailbox, Post, Urgency, mailbox};
-use crate::observer::{Observer, Trouble};
 use crate::replay::{Replayed, replay_watched};
-use crate::rhythm::Rhythm;
-use crate::session::{End, Session};
-use crate::strikes::{MAX_STRIKES, Strikes};
-use crate::tidier::Tidier;
+use crate::writer::appender::Appender;
+use crate::writer::compactor::Tidier;
+use crate::writer::durable::Durable;
+use crate::writer::handle::{Handle, Message, View};
+use crate::writer::handoff::{Handoff, Waiting};
+use crate::writer::mailbox::{Mailbox, Post, Urgency, mailbox};
+use crate::writer::observer::{Observer, Trouble};
+use crate::writer::pacing::Rhythm;
+use crate::writer::session::{End, Session};
+use crate::writer::strikes::{MAX_STRIKES, Strikes};
 
 /// How to run a machine.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bursar_core::machine::Machine;
 
-use crate::handle::Message;
+use crate::writer::handle::Message;
 
 /// How soon a message is handled when many wait.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

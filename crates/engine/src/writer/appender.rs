@@ -8,13 +8,13 @@ use std::time::Duration;
 use bursar_core::machine::Machine;
 use bursar_journal::{AppendError, Epoch, Head, Journal, Pending};
 
-use crate::durable::Durable;
-use crate::handoff::{Handoff, Load, Waiting, reject_all};
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
-use crate::observer::{Observer, Written};
-use crate::rhythm::Rhythm;
-use crate::tidier::Tidier;
-use crate::writer::Counters;
+use crate::writer::compactor::Tidier;
+use crate::writer::durable::Durable;
+use crate::writer::handoff::{Handoff, Load, Waiting, reject_all};
+use crate::writer::lifecycle::Counters;
+use crate::writer::observer::{Observer, Written};
+use crate::writer::pacing::Rhythm;
 
 /// Which part of a write's time may be spent on waiting for more to write.
 const PATIENCE: u32 = 4;

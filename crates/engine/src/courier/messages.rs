@@ -8,7 +8,7 @@ use bursar_core::ledger::{self, Ledger};
 use bursar_core::message::{Mark, ToCell, ToLedger};
 
 use crate::courier::{Addressed, EngineInbox, Inbox, Letter, Outbox};
-use crate::handle::Handle;
+use crate::writer::handle::Handle;
 
 /// What a cell tells one ledger.
 #[derive(Copy, Clone, Debug)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bursar_core::machine::Machine;
 
 use crate::lease::{Monotonic, SystemMonotonic};
-use crate::mailbox::Mailbox;
+use crate::writer::mailbox::Mailbox;
 
 /// Which part of a write's time may be spent on waiting for more to write.
 const PATIENCE: u32 = 4;

@@ -1,0 +1,40 @@
+//! The stored form of the directory, as the engine wants it.
+
+use bursar_core::directory::{Directory, Event as DirectoryEvent};
+use bursar_journal::record::directory::{decode_body_into, encode_body};
+
+use crate::codec::{Codec, CodecError, Origin};
+
+/// The directory's stored form: a line of JSON per event. It is small and changes rarely, so that
+/// being readable with any tool counts for more than being short.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct DirectoryCodec;
+
+impl Codec for DirectoryCodec {
+    type Machine = Directory;
+
+    fn genesis(&self) -> Directory {
+        Directory::new()
+    }
+
+    fn encode(&self, origin: Origin<'_, Directory>, events: &[DirectoryEvent], body: &mut Vec<u8>) {
+        let actor = match &origin {
+            Origin::Command { envelope, .. } => Some(envelope.actor.as_str()),
+            Origin::Due => None,
+        };
+        encode_body(actor, events, body);
+    }
+
+    fn decode(&self, body: &[u8], events: &mut Vec<DirectoryEvent>) -> Result<(), CodecError> {
+        decode_body_into(body, events).map_err(|error| CodecError(error.to_string()))
+    }
+
+    fn encode_state(&self, _: &Directory) -> Vec<u8> {
+        // The journal of the directory is short: no snapshots are made of it.
+        Vec::new()
+    }
+
+    fn decode_state(&self, _: &[u8]) -> Result<Directory, CodecError> {
+        Err(CodecError("no snapshots are made of the directory".into()))
+    }
+}

@@ -1,0 +1,13 @@
+//! The writer of a machine: the threads that decide and append, and how others talk to them.
+
+mod appender;
+mod compactor;
+pub(crate) mod durable;
+pub(crate) mod handle;
+mod handoff;
+pub(crate) mod lifecycle;
+pub(crate) mod mailbox;
+pub(crate) mod observer;
+mod pacing;
+mod session;
+mod strikes;
