@@ -12,24 +12,24 @@ use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
 use tokio::sync::Semaphore;
 
-use crate::attempt_ids::AttemptIds;
 use crate::auth::Principal;
-use crate::cells::Cells;
-use crate::directory::DirectoryService;
-use crate::feed::Feed;
-use crate::gateway::Gateway;
-use crate::history::HistoryService;
+use crate::change::OLD_PLATFORM;
+use crate::followers::feed::Feed;
+use crate::followers::history::HistoryService;
 use crate::http::extract::Caller;
 use crate::http::meta;
+use crate::http::problem::Failure;
 use crate::ids::IdMaker;
-use crate::leader::Leader;
-use crate::limits::{Aside, Limits, Load};
+use crate::ids::attempt::AttemptIds;
 use crate::logs::LogStore;
-use crate::operation::OLD_PLATFORM;
-use crate::problem::Failure;
-use crate::shed::Shed;
+use crate::machines::cells::Cells;
+use crate::machines::directory::DirectoryService;
+use crate::machines::gateway::Gateway;
+use crate::machines::leader::Leader;
+use crate::net::limits::{Aside, Limits, Load};
+use crate::net::shed::Shed;
+use crate::net::waits::{Wait, WaitPlace, Waits};
 use crate::telemetry::Metrics;
-use crate::waits::{Wait, WaitPlace, Waits};
 
 /// How long a read waits for a position that the ledger has not reached.
 const POSITION_PATIENCE: Duration = Duration::from_secs(5);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::limits::LimitOptions;
 use crate::logs::LogLimits;
+use crate::net::limits::LimitOptions;
 
 /// Where time comes from.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

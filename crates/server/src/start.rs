@@ -15,8 +15,8 @@ use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::cut::{CutError, check_marks};
 use bursar_engine::{
-    CellCodec, Clock, Engine, EngineOptions, LedgerCodec, ManualClock, Observer, Stats, Status,
-    Vital, WallClock, replay,
+    CellCodec, Clock, DirectoryCodec, Engine, EngineOptions, LedgerCodec, ManualClock, Observer,
+    Stats, Status, Vital, WallClock, replay,
 };
 use bursar_journal::postgres::{PostgresJournal, PostgresLeader, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
@@ -26,29 +26,30 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::App;
-use crate::attempt_ids::AttemptIds;
-use crate::cells::{CellService, Cells, SHARD, StartedCell};
-use crate::codec::DirectoryCodec;
+use crate::auth::{self, root_key};
 use crate::config::{ClockKind, Config, ConfigError};
-use crate::database::Database;
-use crate::directory::DirectoryService;
-use crate::door::Door;
-use crate::feed::Feed;
-use crate::gateway::Gateway;
-use crate::history::HistoryService;
+use crate::followers::feed::Feed;
+use crate::followers::history::HistoryService;
+use crate::followers::{checkpoint, selfcheck};
 use crate::http::front::Front;
+use crate::http::problem::Failure;
+use crate::ids::attempt::AttemptIds;
 use crate::ids::{IdMaker, base32, random_bits};
-use crate::leader::{Candidate, Leader, Role};
-use crate::limits::{Limits, Load};
 use crate::logs::{LogStore, set_aside_lost};
-use crate::monotonic::Stopwatch;
-use crate::problem::Failure;
-use crate::shed::Shed;
+use crate::machines::cells::{CellService, Cells, SHARD, StartedCell};
+use crate::machines::directory::DirectoryService;
+use crate::machines::gateway::Gateway;
+use crate::machines::leader::{Candidate, Leader, Role};
+use crate::machines::wall_time::{self, NotAccepted};
+use crate::net::door::Door;
+use crate::net::limits::{Limits, Load};
+use crate::net::serve;
+use crate::net::shed::Shed;
+use crate::net::waits::Waits;
+use crate::store::database::Database;
 use crate::store::{self, Manifest, Store};
+use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
-use crate::waits::Waits;
-use crate::wall_time::NotAccepted;
-use crate::{auth, checkpoint, root_key, selfcheck, serve, wall_time};
 
 /// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
@@ -846,7 +847,7 @@ async fn until_ready<C: bursar_engine::Codec, T, F>(
     stopped: &watch::Receiver<bool>,
 ) -> Result<T, StartError>
 where
-    F: Future<Output = Result<T, crate::problem::Failure>>,
+    F: Future<Output = Result<T, crate::http::problem::Failure>>,
 {
     loop {
         match ask().await {

@@ -1,7 +1,8 @@
 //! From the words of the interface to those of the ledger.
 
+use bursar_api::accounts::{account, budget};
+use bursar_api::credits::{grant, hold};
 use bursar_api::{Amount, Time};
-use bursar_api::{account, budget, grant, hold};
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit, Context, GrantKind, OnExpiry,
@@ -11,7 +12,7 @@ use bursar_core::ledger::id::{Name, is_valid_name};
 use bursar_core::time::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::problem::Failure;
+use crate::http::problem::Failure;
 
 /// The most bytes of metadata.
 const MOST_METADATA: usize = 16_384;

@@ -5,7 +5,7 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, Method, header};
 use bursar_api::Code;
-use bursar_api::flat::Flat;
+use bursar_api::json::flat::Flat;
 use bursar_api::json::{self, MAX_BODY};
 use bursar_core::ledger::id::Name;
 use http_body_util::BodyExt;
@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::meta;
 use crate::auth::Principal;
-use crate::operation::{fingerprint, fingerprint_of};
-use crate::problem::Failure;
+use crate::change::{fingerprint, fingerprint_of};
+use crate::http::problem::Failure;
 
 /// A body larger than [`MAX_BODY`] is read on up to here, so that the client sees the answer.
 const READ_ON: usize = 32 << 20;
@@ -287,7 +287,7 @@ pub(crate) fn min_position(query: Option<&str>) -> Result<Option<u64>, Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bursar_api::hold::HoldFilter;
+    use bursar_api::credits::hold::HoldFilter;
 
     fn field(text: &str) -> Option<String> {
         query::<HoldFilter>(text).err().and_then(|failure| failure.problem.param)

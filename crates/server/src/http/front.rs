@@ -15,11 +15,12 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use tower::Service;
 
-use super::change::Answer;
 use super::extract::{Caller, Params, Path, Sent, receive};
+use super::handlers::accounts::balance;
+use super::handlers::credits::{charges, holds};
 use super::middleware::{Asked, admit, observed, while_key_works};
+use super::respond::Answer;
 use super::router::router;
-use super::{balance, charges, holds};
 use crate::app::App;
 
 /// Answers requests.

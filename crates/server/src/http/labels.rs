@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bursar_core::ledger::id::Name;
 
-use crate::problem::Failure;
+use crate::http::problem::Failure;
 
 /// The most labels of one thing.
 const MOST: usize = 64;

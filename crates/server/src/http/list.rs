@@ -5,8 +5,8 @@ use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::is_valid_name;
 
 use crate::app::App;
+use crate::http::problem::Failure;
 use crate::ids::base32;
-use crate::problem::Failure;
 use crate::render::time;
 
 /// How many things one look at the ledger goes through.

@@ -9,7 +9,7 @@ use bursar_api::Code;
 
 use crate::auth::Principal;
 use crate::ids::RequestId;
-use crate::limits::Priority;
+use crate::net::limits::Priority;
 
 /// About one request.
 #[derive(Clone, Debug)]

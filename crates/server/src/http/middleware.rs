@@ -14,14 +14,14 @@ use bursar_api::Code;
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::change::POSITION;
 use super::extract::min_position;
 use super::meta::{self, Meta};
+use super::respond::POSITION;
 use crate::app::App;
 use crate::auth::{self, Principal};
-use crate::limits::Priority;
-use crate::monotonic::Stopwatch;
-use crate::problem::Failure;
+use crate::http::problem::Failure;
+use crate::net::limits::Priority;
+use crate::telemetry::monotonic::Stopwatch;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 

@@ -13,7 +13,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::permissions::row;
+use crate::auth::permissions::row;
 
 const ABOUT: &str = "Credits for shared GPUs: grants that expire, holds that reserve, charges that \
     never overspend. Amounts are strings with at most six decimals; times are RFC 3339 in UTC. \

@@ -7,14 +7,12 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{
-    accounts, agent_logs, agents, audit, balance, batch, budgets, charges, clock, directory,
-    events, grants,
-};
-use super::{
-    history, holds, job_logs, jobs, keys, middleware, nodes, openapi, quotas, quotes, regions,
-};
-use super::{system, timeline, usage};
+use super::handlers::accounts::{self, balance, budgets, history, quotas};
+use super::handlers::credits::{batch, charges, grants, holds, usage};
+use super::handlers::jobs::{self, logs, quotes, timeline};
+use super::handlers::nodes::{self, agent_logs, agents, regions};
+use super::handlers::system::{self, audit, clock, directory, events, keys};
+use super::{middleware, openapi};
 use crate::app::App;
 
 /// The routes that need a key, with their description.
@@ -57,7 +55,7 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::preempt))
         .routes(routes!(jobs::why))
         .routes(routes!(timeline::get))
-        .routes(routes!(job_logs::get))
+        .routes(routes!(logs::get))
         .routes(routes!(quotes::quote))
         .routes(routes!(usage::report))
         .routes(routes!(agents::register, nodes::list))

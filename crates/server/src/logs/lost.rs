@@ -7,10 +7,10 @@ use std::path::Path;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::JobNo;
 
-use crate::attempt_ids::read_stored;
-use crate::gateway::Gateway;
-use crate::problem::Failure;
-use crate::render_job::place_of;
+use crate::http::problem::Failure;
+use crate::ids::attempt::read_stored;
+use crate::machines::gateway::Gateway;
+use crate::render::job::place_of;
 
 /// The file that says for which generation of the store the folder was looked through.
 const NOTE: &str = "generation";

@@ -1,0 +1,378 @@
+//! What a change needs of history, because the ledger may have forgotten it.
+
+use std::sync::Arc;
+
+use bursar_api::Code;
+use bursar_core::credits::Credits;
+use bursar_core::ledger::command::{Command, RecalledHold, RefundOf};
+use bursar_core::ledger::event::{Event, NamedMovement, total};
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
+use bursar_core::ledger::id::{AccountNo, Name};
+use bursar_core::ledger::refusal::{Refusal, Resource};
+use bursar_core::ledger::state::short_fingerprint;
+use bursar_core::ledger::{Envelope, Ledger};
+use bursar_core::time::Timestamp;
+use bursar_history::query::Archived;
+use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::Journal;
+use serde_json::Value;
+
+use super::find::{exists, find, only_archived};
+use super::{Done, Order, Target};
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::followers::past_jobs::{self, Restored};
+use crate::followers::timeline;
+use crate::http::extract::Caller;
+use crate::http::problem::Failure;
+use crate::render::{self, Shape, Shown};
+
+impl Order {
+    /// Brings back from history what the change needs and the ledger may have forgotten. What was done before under
+    /// the same id, and only history knows, is answered from there.
+    pub fn recall<'a>(
+        &self,
+        app: &'a App,
+    ) -> Option<impl Future<Output = Result<Recalled, Failure>> + Send + use<'a>> {
+        let refunded = match &self.plan.target {
+            Target::Named(resource, id) if self.plan.operation == "create_refund" => {
+                Some((*resource, id.clone()))
+            }
+            Target::Named(..) | Target::Account(_) => None,
+        };
+        let chosen = self.plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
+        let created = chosen.filter(|_| app.may_have_forgotten());
+        let created = created.map(|(resource, id, _)| (*resource, id.clone()));
+        if refunded.is_none() && created.is_none() {
+            return None;
+        }
+        let forbidden = self.plan.permit(&self.caller.principal).err();
+        let mut asked = Asked {
+            caller: self.caller.clone(),
+            target: self.plan.target.clone(),
+            shape: self.plan.shape.clone(),
+            fingerprint: self.fingerprint,
+            batch: self.batch,
+        };
+        Some(async move {
+            let past = match &refunded {
+                Some((Resource::Job, id)) => recall_holds(app, &asked.caller, id).await?,
+                Some((resource, id)) => recall_one(app, &asked.caller, *resource, id).await?,
+                None => None,
+            };
+            if let Some(failure) = forbidden {
+                // What the ledger still has, it refuses by itself.
+                return if past.is_some() { Err(failure) } else { Ok(Recalled::Nothing) };
+            }
+            if let Some(past) = &past {
+                asked.target = Target::Account(past.account.clone());
+            }
+            if let Some((resource, id)) = created
+                && let Some(done) = asked.repeated(app, resource, id).await?
+            {
+                return Ok(Recalled::Answered(done));
+            }
+            Ok(past.map_or(Recalled::Nothing, Recalled::Refund))
+        })
+    }
+
+    /// The same with what history has of the hold, charge or job that is refunded.
+    pub fn of_past(mut self, past: Past) -> Order {
+        let Past { account, job_holds, records } = past;
+        self.plan.target = Target::Account(account);
+        let build = self.plan.build;
+        self.plan.build = Box::new(move |tenant| match build(tenant) {
+            Command::Refund(mut refund) => {
+                refund.of = match (refund.of, job_holds) {
+                    (RefundOf::Job(job), Some(holds)) => RefundOf::PastJob(job, holds),
+                    (of, _) => of,
+                };
+                refund.recalled = records.into_iter().filter_map(recalled_hold).collect();
+                Command::Refund(refund)
+            }
+            other => other,
+        });
+        self
+    }
+}
+
+/// A record as a command carries it. What is open the ledger has.
+fn recalled_hold(archived: Archived) -> Option<RecalledHold> {
+    let Archived { record, digest, hold: _ } = archived;
+    digest.map(|digest| RecalledHold { record: Box::new(record), digest })
+}
+
+/// What came of looking into history.
+pub enum Recalled {
+    /// The ledger has all that it needs.
+    Nothing,
+    /// It was done before, and this is the answer.
+    Answered(Done),
+    /// What is refunded, or a part of it, is known only to history.
+    Refund(Past),
+}
+
+/// What history has of a hold, charge or job that is refunded.
+pub struct Past {
+    /// Who paid for it.
+    account: Name,
+    /// The names of its holds, the newest first, if it is a job that the ledger has forgotten.
+    job_holds: Option<Vec<Name>>,
+    /// The holds and charges that the ledger has forgotten.
+    records: Vec<Archived>,
+}
+
+/// A hold or charge that is refunded, if the ledger has forgotten it.
+async fn recall_one(
+    app: &App,
+    caller: &Caller,
+    resource: Resource,
+    id: &Name,
+) -> Result<Option<Past>, Failure> {
+    let found = only_archived(app, caller, resource, id).await?;
+    let past = |(archived, account)| Past { account, job_holds: None, records: vec![archived] };
+    Ok(found.map(past))
+}
+
+/// What history has of a job that is refunded, if the ledger has forgotten it or one of its holds.
+async fn recall_holds(app: &App, caller: &Caller, id: &Name) -> Result<Option<Past>, Failure> {
+    match find(app, caller, Resource::Job, id).await {
+        Ok(account) => forgotten_holds(app, account, id).await,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let (account, records) = past_jobs::holds_of_forgotten(app, caller, id).await?;
+            let names = records.iter().map(|archived| archived.record.hold.id.clone()).collect();
+            Ok(Some(Past { account, job_holds: Some(names), records }))
+        }
+        // The decision says what is wrong.
+        Err(_) => Ok(None),
+    }
+}
+
+/// The holds of a job's earlier attempts that the ledger has forgotten, though it has the job.
+async fn forgotten_holds(app: &App, account: Name, id: &Name) -> Result<Option<Past>, Failure> {
+    let (path, wanted) = (account.clone(), id.clone());
+    let look = move |ledger: &Ledger| {
+        let tenant = ledger.find_account(tenant_of(&path))?;
+        let job = ledger.find_job(tenant, &wanted).and_then(|job| ledger.job(job))?;
+        let names = job.attempts.iter().filter_map(|attempt| attempt.hold.clone());
+        let gone = |name: &Name| ledger.find_hold(tenant, HoldKind::Hold, name).is_none();
+        Some((tenant, names.filter(gone).collect::<Vec<Name>>()))
+    };
+    let seen = app.ledger.read(look).await?;
+    let Some((tenant, names)) = seen.value.filter(|(_, names)| !names.is_empty()) else {
+        return Ok(None);
+    };
+    let ask = app.history.ask(seen.position, move |history| {
+        let archived = |name: &Name| history.archived(tenant.0, HoldKind::Hold, name).transpose();
+        names.iter().filter_map(archived).collect::<Result<Vec<Archived>, HistoryError>>()
+    });
+    Ok(Some(Past { account, job_holds: None, records: ask.await?.0 }))
+}
+
+/// What was asked for, as far as history is concerned.
+struct Asked {
+    caller: Caller,
+    target: Target,
+    shape: Shape,
+    fingerprint: u128,
+    batch: Option<u128>,
+}
+
+/// What history has under an id.
+enum Found {
+    Hold(Archived),
+    Job(Restored),
+    /// The record in which it was made.
+    Movement(Vec<(Timestamp, Event)>),
+}
+
+impl Asked {
+    /// The answer to what was done before under this id, if only history knows it.
+    async fn repeated(
+        &self,
+        app: &App,
+        resource: Resource,
+        id: Name,
+    ) -> Result<Option<Done>, Failure> {
+        let Some(tenant) = self.tenant(app).await else { return Ok(None) };
+        let (journal, path, wanted) = (Arc::clone(&app.ledger_journal), tenant.clone(), id.clone());
+        let found = ask_past(app, move |history| {
+            let Some(tenant) = history.account_number(&path)?.map(AccountNo) else {
+                return Ok(None);
+            };
+            let found = look(history, &*journal, tenant, resource, &wanted)?;
+            Ok(found.map(|found| (tenant, found)))
+        });
+        let Some((number, found)) = found.await? else { return Ok(None) };
+        let wanted = id.clone();
+        let is_known = move |ledger: &Ledger| exists(ledger, &tenant, resource, &wanted);
+        if app.ledger.peek(is_known).await? {
+            return Ok(None);
+        }
+        match found {
+            Found::Hold(archived) => {
+                let hold = archived.record.hold;
+                self.same_short(hold.fingerprint, resource, &id)?;
+                let seen = app.read(move |ledger| shown_hold(ledger, &hold)).await?;
+                let (body, position) = (Some(seen.value), seen.position);
+                Ok(Some(Done { status: 200, body, replayed: false, position }))
+            }
+            Found::Job(restored) => {
+                self.same(restored.fingerprint(), resource, &id)?;
+                let seen = past_jobs::shown(app, restored).await?;
+                Ok(Some(done(serde_json::to_value(&seen.value), seen.position)))
+            }
+            Found::Movement(told) => {
+                let mut parts: Vec<(Timestamp, NamedMovement)> = told
+                    .into_iter()
+                    .filter_map(|(at, event)| part(resource, &id, at, event))
+                    .collect();
+                let whole = parts.iter().find(|(_, part)| part.id == id);
+                let Some(print) = whole.map(|(_, whole)| whole.fingerprint) else {
+                    return Ok(None);
+                };
+                // Another request of the same atomic batch may have chosen a name that looks like a part's.
+                parts.retain(|(_, part)| part.fingerprint == print);
+                self.same(print, resource, &id)?;
+                let shape = self.shape.clone();
+                let show = move |ledger: &Ledger| {
+                    shown_movement(ledger, (resource, number), parts, &shape)
+                };
+                let seen = app.read(show).await?;
+                Ok(Some(done(Ok(seen.value), seen.position)))
+            }
+        }
+    }
+
+    /// The tenant, if the caller can see what the change is about.
+    async fn tenant(&self, app: &App) -> Option<Name> {
+        let account = match &self.target {
+            Target::Account(path) => {
+                let foreign = self.caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
+                Some(path.clone()).filter(|path| !foreign && self.caller.principal.sees(path))
+            }
+            Target::Named(resource, id) => find(app, &self.caller, *resource, id).await.ok(),
+        };
+        account.map(|path| Name::from(tenant_of(&path)))
+    }
+
+    /// Refuses what was something else the first time.
+    fn same(&self, first: u128, what: Resource, name: &Name) -> Result<(), Failure> {
+        self.same_short(short_fingerprint(first), what, name)
+    }
+
+    /// The same, by the part of the hash that is kept with holds and charges.
+    fn same_short(&self, first: u64, what: Resource, name: &Name) -> Result<(), Failure> {
+        let (fingerprint, batch) = (self.fingerprint, self.batch);
+        if (Envelope { fingerprint, batch, ..Envelope::default() }).made(first) {
+            return Ok(());
+        }
+        Err(Failure::from(Refusal::AlreadyExists { what, name: name.clone() }))
+    }
+}
+
+/// A hold or charge as the repeat of its creation is answered.
+fn shown_hold(ledger: &Ledger, hold: &Hold) -> Shown {
+    match hold.kind {
+        HoldKind::Hold => Shown::Hold(Box::new(render::archived_hold(ledger, hold))),
+        HoldKind::Charge => Shown::Charge(Box::new(render::charge(ledger, hold))),
+    }
+}
+
+/// The answer to something that was done long ago.
+fn done(body: serde_json::Result<Value>, position: u64) -> Done {
+    let body = body.expect("the bodies have only plain fields and string keys");
+    Done { status: 200, body: Some(Shown::Other(body)), replayed: false, position }
+}
+
+/// One part of the movement with this name, if the event tells of it.
+fn part(
+    what: Resource,
+    id: &Name,
+    at: Timestamp,
+    event: Event,
+) -> Option<(Timestamp, NamedMovement)> {
+    let movement = if let (Resource::Refund, Event::Refunded { movement, .. }) = (what, &event) {
+        movement
+    } else if let (Resource::Transfer, Event::CreditsMoved { movement, .. }) = (what, &event) {
+        movement
+    } else if let (Resource::Collection, Event::UncollectedCollected { movement, .. }) =
+        (what, &event)
+    {
+        movement
+    } else {
+        return None;
+    };
+    let rest = movement.id.strip_prefix(id.as_str())?;
+    (rest.is_empty() || rest.starts_with(['/', '.'])).then(|| (at, movement.clone()))
+}
+
+fn shown_movement(
+    ledger: &Ledger,
+    (what, tenant): (Resource, AccountNo),
+    parts: Vec<(Timestamp, NamedMovement)>,
+    shape: &Shape,
+) -> Value {
+    let units = parts.iter().map(|(_, part)| total(&part.pieces)).sum();
+    let amount = Credits::from_length(units).unwrap_or(Credits::MAX);
+    let parts: Vec<_> =
+        parts.into_iter().map(|(at, part)| ledger.recalled(what, tenant, at, part)).collect();
+    render::movement(ledger, &parts[0], parts.iter(), amount, shape)
+}
+
+/// What history has under an id.
+fn look(
+    history: &History<Sqlite>,
+    journal: &dyn Journal,
+    tenant: AccountNo,
+    resource: Resource,
+    id: &Name,
+) -> Result<Option<Found>, HistoryError> {
+    let hold = |kind| Ok(history.archived(tenant.0, kind, id)?.map(Found::Hold));
+    match resource {
+        Resource::Hold => hold(HoldKind::Hold),
+        Resource::Charge => hold(HoldKind::Charge),
+        Resource::Job => {
+            // The jobs of an array have numbers behind the name.
+            let first_of_array = compact_str::format_compact!("{id}.0");
+            for name in [id, &first_of_array] {
+                if let Some(restored) = past_jobs::restored(history, journal, tenant, name)? {
+                    return Ok(Some(Found::Job(restored)));
+                }
+            }
+            Ok(None)
+        }
+        Resource::Refund | Resource::Transfer | Resource::Collection => {
+            let Some(position) = history.movement_position(tenant.0, resource, id)? else {
+                return Ok(None);
+            };
+            let told = timeline::ledger_events_at(journal, &[position]);
+            told.map(|told| Some(Found::Movement(told))).map_err(HistoryError::Inconsistent)
+        }
+        // The ledger forgets none of these.
+        Resource::Account
+        | Resource::Grant
+        | Resource::Budget
+        | Resource::Region
+        | Resource::Quota => Ok(None),
+    }
+}
+
+/// Asks history about what the ledger may have forgotten. It nearly always has that much; if not, it is waited for.
+async fn ask_past<T: Send + 'static>(
+    app: &App,
+    ask: impl Fn(&History<Sqlite>) -> Result<T, HistoryError> + Clone + Send + 'static,
+) -> Result<T, Failure> {
+    let (at_once, kept_from) = (ask.clone(), app.clock.now().plus_millis(-app.retention_ms));
+    let answer = app.history.ask(0, move |history| {
+        let has_come_so_far = history.reached()? >= kept_from;
+        has_come_so_far.then(|| at_once(history)).transpose()
+    });
+    match answer.await?.0 {
+        Some(answer) => Ok(answer),
+        None => {
+            let seen = app.ledger.read(|_| ()).await?;
+            Ok(app.history.ask(seen.position, ask).await?.0)
+        }
+    }
+}

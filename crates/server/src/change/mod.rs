@@ -1,0 +1,384 @@
+//! One change of the ledger, from what was asked to what is answered. Handlers and batches share it.
+
+mod archive_lookup;
+mod find;
+
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::{Accepted, Envelope, Ledger, Reply};
+use bursar_engine::{Attended, Seen, Urgency};
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::app::App;
+use crate::auth::permissions::Authority;
+use crate::auth::{Principal, tenant_of};
+use crate::http::extract::Caller;
+use crate::http::problem::Failure;
+use crate::machines::gateway::Posted;
+use crate::render::{self, Shape, Shown};
+pub use archive_lookup::Recalled;
+use find::exists;
+pub(crate) use find::{ambiguous, find_in};
+pub use find::{find, only_forgotten};
+
+/// What a change is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An account, by its path.
+    Account(Name),
+    /// Something that has an id within its tenant.
+    Named(Resource, Name),
+}
+
+type Build = Box<dyn FnOnce(Name) -> Command + Send>;
+
+/// Looks at the ledger, and at the tenant that is concerned, in the instant of the decision.
+type Check = Box<dyn FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send>;
+
+/// A change that was asked for, before it is known which tenant it concerns.
+pub struct Plan {
+    /// The operation, for the permissions.
+    pub operation: &'static str,
+    /// What it needs beyond the operation's role.
+    pub authority: Authority,
+    /// What it is about.
+    pub target: Target,
+    /// Makes the command, once the tenant is known.
+    pub build: Build,
+    /// What the answer looks like.
+    pub shape: Shape,
+    /// What it creates, and whether the caller chose the id.
+    pub creates: Option<(Resource, Name, bool)>,
+    /// The command, where much may have to be counted before it is decided.
+    pub counts: Option<Box<Command>>,
+}
+
+/// A hash over parts, each with its length.
+fn hash_parts(parts: &[&[u8]]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    u128::from_le_bytes(bytes)
+}
+
+/// The hash of a whole request: equal requests have equal ones.
+pub fn fingerprint(method: &str, path: &str, body: &Value) -> u128 {
+    let mut canonical = Vec::new();
+    bursar_api::json::canonical(body, &mut canonical);
+    fingerprint_of(method, path, &canonical)
+}
+
+/// The same for a body in its canonical form.
+pub fn fingerprint_of(method: &str, path: &str, canonical: &[u8]) -> u128 {
+    hash_parts(&[method.as_bytes(), path.as_bytes(), canonical])
+}
+
+/// The hash under which an answer is kept.
+pub fn key_hash(scope: &str, key: &str) -> u128 {
+    hash_parts(&[scope.as_bytes(), key.as_bytes()])
+}
+
+/// The namespace of idempotency keys for what belongs to no tenant. No account has this name.
+pub const PLATFORM: &str = "*";
+
+/// The same in earlier releases: a tenant of this name shared it.
+pub const OLD_PLATFORM: &str = "platform";
+
+/// A change that somebody asks for: all that its decision needs.
+pub struct Order {
+    plan: Plan,
+    caller: Caller,
+    fingerprint: u128,
+    /// The hash of the batch that its idempotency key stands for.
+    batch: Option<u128>,
+    /// What must be true besides when it is decided, unless it was answered before.
+    check: Option<Check>,
+}
+
+impl Plan {
+    /// Refuses a caller that may not ask for it.
+    fn permit(&self, principal: &Principal) -> Result<(), Failure> {
+        principal.require(self.operation)?;
+        principal.require_authority(self.authority)
+    }
+
+    /// Says who asks for it.
+    pub fn ordered_by(self, caller: Caller, fingerprint: u128) -> Order {
+        Order { plan: self, caller, fingerprint, batch: None, check: None }
+    }
+}
+
+impl Order {
+    /// The same as an operation of a batch: its idempotency key is made from the batch's.
+    pub fn in_batch(self, batch: Option<u128>) -> Order {
+        Order { batch, ..self }
+    }
+
+    /// The same, decided only if this holds then. It is not asked about a repeat under a key.
+    pub fn only_if(
+        self,
+        check: impl FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send + 'static,
+    ) -> Order {
+        Order { check: Some(Box::new(check)), ..self }
+    }
+
+    /// What tells whether its key was used for another batch; none if its key is its own.
+    pub fn probe(&self) -> Option<Probe> {
+        let (key, batch) = (self.caller.idempotency_key.clone()?, self.batch?);
+        Some(Probe { target: self.plan.target.clone(), key, batch })
+    }
+
+    /// Posts it alone: what ends or meters goes first under load.
+    pub fn post(self, app: &App) -> Posted<Seen<Result<Done, Failure>>> {
+        // Settlements and metering free credits and must not wait behind what takes them.
+        let first = ["capture_hold", "settle_hold", "release_hold"].contains(&self.plan.operation);
+        let urgency = if first { Urgency::Urgent } else { Urgency::Ordinary };
+        let ledger = app.ledger.with_urgency(urgency);
+        ledger.attend(|ledger| self.decide(ledger))
+    }
+
+    /// Whether something has to be counted before it is decided.
+    pub fn must_count(&self) -> bool {
+        self.plan.counts.is_some()
+    }
+
+    /// Counts and decides it in turns with others, in a place for counts.
+    pub fn post_counted(
+        self,
+        app: &App,
+        place: OwnedSemaphorePermit,
+    ) -> Posted<Seen<Result<Done, Failure>>> {
+        let mut order = Some((self, place));
+        app.ledger.attend_in_turns(move |ledger| {
+            order.as_ref().is_none_or(|(order, _)| order.prepare(ledger)).then_some(())?;
+            Some(order.take()?.0.decide(ledger))
+        })
+    }
+
+    /// Does a part of what has to be counted before it is decided. Says whether that is all. Nothing is
+    /// counted for a caller that may not ask.
+    pub fn prepare(&self, ledger: &mut dyn Attended<Ledger>) -> bool {
+        let Some(command) = self.plan.counts.as_deref() else { return true };
+        let principal = &self.caller.principal;
+        let seen = match &self.plan.target {
+            Target::Account(path) => principal.sees(path),
+            Target::Named(..) => false,
+        };
+        !seen || self.plan.permit(principal).is_err() || ledger.prepare(command)
+    }
+
+    /// Decides it and puts the answer into words, all at one instant.
+    pub fn decide(mut self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
+        let check = self.check.take();
+        let ready = self.ready(ledger.machine(), &[])?;
+        if let Some(check) = check.filter(|_| !ready.was_answered(ledger.machine())) {
+            check(ledger.machine(), &ready.tenant)?;
+        }
+        let existed = ready.existed(ledger.machine());
+        let accepted = ledger.execute(&ready.envelope, &ready.command)??;
+        let (_, _, finish) = ready.into_parts();
+        let settled = finish.settled(accepted, existed, ledger.position());
+        Ok(settled.done(ledger.machine()))
+    }
+
+    /// Checks scope and role, and finds the tenant.
+    pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<Ready, Failure> {
+        let Order { plan, caller, fingerprint, batch, check: _ } = self;
+        let tenant = match &plan.target {
+            Target::Account(path) => {
+                let foreign = caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
+                if foreign || !caller.principal.sees(path) {
+                    return Err(Failure::not_found("account", path));
+                }
+                Name::from(tenant_of(path))
+            }
+            Target::Named(resource, id) => {
+                // What the same batch creates is meant, and need not be looked for.
+                let created =
+                    promised.iter().find(|(what, name, _)| what == resource && name == id);
+                let account = match created {
+                    Some((_, _, account)) => account.clone(),
+                    None => find_in(ledger, &caller, *resource, id)?,
+                };
+                Name::from(tenant_of(&account))
+            }
+        };
+        plan.permit(&caller.principal)?;
+        let key = caller.idempotency_key.as_deref().map(|key| key_hash(&tenant, key));
+        let creates = plan.creates.is_some();
+        let chosen = plan.creates.filter(|(_, _, chosen)| *chosen);
+        let command = asked_by(&caller.principal, (plan.build)(tenant.clone()));
+        Ok(Ready {
+            envelope: Envelope {
+                actor: caller.principal.id,
+                fingerprint,
+                key,
+                batch,
+                request: caller.request,
+            },
+            command,
+            tenant,
+            finish: Finish { shape: plan.shape, creates },
+            chosen: chosen.map(|(resource, id, _)| (resource, id)),
+        })
+    }
+}
+
+/// The same command with what it says of the caller.
+fn asked_by(principal: &Principal, mut command: Command) -> Command {
+    if let Command::FreezeAccount { by_platform, .. }
+    | Command::UnfreezeAccount { by_platform, .. } = &mut command
+    {
+        *by_platform = principal.is_of_platform();
+    } else if let Command::SubmitJob(submit) = &mut command {
+        submit.scope = principal.scope.clone();
+    }
+    command
+}
+
+/// An operation of a batch, as far as its idempotency key is concerned.
+pub struct Probe {
+    target: Target,
+    key: Name,
+    batch: u128,
+}
+
+impl Probe {
+    /// The tenant in whose namespace its key is, as far as that is known before it is decided.
+    pub fn namespace(&self, ledger: &Ledger, caller: &Caller) -> Option<Name> {
+        let tenant = match &self.target {
+            Target::Account(path) => {
+                return caller.principal.sees(path).then(|| tenant_of(path).into());
+            }
+            Target::Named(resource, id) => find_in(ledger, caller, *resource, id).ok(),
+        };
+        let tenant = tenant.as_deref().map(tenant_of);
+        tenant.or_else(|| caller.principal.tenant()).map(Name::from)
+    }
+
+    /// Whether its key was used for another request.
+    pub fn is_reused(&self, ledger: &Ledger, namespace: &str) -> bool {
+        let kept = ledger.kept_fingerprint(key_hash(namespace, &self.key));
+        kept.is_some_and(|kept| kept != self.batch)
+    }
+}
+
+/// A change that is ready to be decided.
+pub struct Ready {
+    /// Who asks, and under which key.
+    pub envelope: Envelope,
+    /// What.
+    pub command: Command,
+    tenant: Name,
+    finish: Finish,
+    /// What it creates under an id that the caller chose.
+    chosen: Option<(Resource, Name)>,
+}
+
+impl Ready {
+    /// The tenant that it concerns.
+    pub fn tenant(&self) -> &Name {
+        &self.tenant
+    }
+
+    /// Whether an answer is kept under its key, to this request or to another.
+    fn was_answered(&self, ledger: &Ledger) -> bool {
+        self.envelope.key.is_some_and(|key| ledger.kept_fingerprint(key).is_some())
+    }
+
+    /// Whether the thing that it creates is there already.
+    pub fn existed(&self, ledger: &Ledger) -> bool {
+        let chosen = self.chosen.as_ref();
+        chosen.is_some_and(|(resource, id)| exists(ledger, &self.tenant, *resource, id))
+    }
+
+    /// What the answer to this change looks like, for those who decide it themselves.
+    pub fn into_parts(self) -> (Envelope, Command, Finish) {
+        (self.envelope, self.command, self.finish)
+    }
+}
+
+/// Where things are that earlier operations of the same batch create: resource, id, account.
+pub type Promised = [(Resource, Name, Name)];
+
+/// A finished change.
+#[derive(Debug)]
+pub struct Done {
+    /// The status.
+    pub status: u16,
+    /// The body; none for 204.
+    pub body: Option<Shown>,
+    /// Whether this answer was kept from the first time.
+    pub replayed: bool,
+    /// The ledger's position.
+    pub position: u64,
+}
+
+/// How to answer a change.
+pub struct Finish {
+    shape: Shape,
+    creates: bool,
+}
+
+impl Finish {
+    /// An accepted change whose answer is not in words yet.
+    pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
+        let status = match (&self.shape, self.creates) {
+            (Shape::Nothing, _) => 204,
+            // An answer that is given again has the status of the first.
+            (_, true) if accepted.replayed && !accepted.unchanged => 201,
+            (_, true) if !accepted.replayed && !existed => 201,
+            (_, true | false) => 200,
+        };
+        let Accepted { reply, replayed, unchanged: _ } = accepted;
+        Settled { reply, shape: self.shape, status, replayed, position }
+    }
+}
+
+/// An accepted change whose answer is not in words yet.
+pub struct Settled {
+    reply: Reply,
+    shape: Shape,
+    status: u16,
+    replayed: bool,
+    position: u64,
+}
+
+impl Settled {
+    /// The answer.
+    pub fn done(self, ledger: &Ledger) -> Done {
+        let body = match &self.shape {
+            Shape::Nothing => None,
+            shape => Some(render::reply(ledger, &self.reply, shape)),
+        };
+        Done { status: self.status, body, replayed: self.replayed, position: self.position }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_fingerprint_depends_on_method_path_and_body_and_on_nothing_else() {
+        let body = json!({"a": 1, "b": "x"});
+        let same = bursar_api::json::parse(br#"{ "b": "x", "a": 1 }"#).expect("valid");
+        let print = fingerprint("POST", "/v1/holds", &body);
+        assert_eq!(print, fingerprint("POST", "/v1/holds", &same));
+        for other in [
+            fingerprint("PUT", "/v1/holds", &body),
+            fingerprint("POST", "/v1/hold", &body),
+            fingerprint("POST", "/v1/holds", &json!({"a": 1})),
+        ] {
+            assert_ne!(print, other);
+        }
+        assert_ne!(key_hash("ab", "c"), key_hash("a", "bc"));
+    }
+}

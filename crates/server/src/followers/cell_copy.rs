@@ -1,0 +1,121 @@
+//! A copy of a cell that follows its journal. It makes the snapshots, and answers what would cost the
+//! writer too much: what would become of a job that is not there.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bursar_api::Code;
+use bursar_core::cell::{Cell, Event};
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::follower::{Follower, Projection};
+use bursar_engine::{CellCodec, Codec, Durable, Observer, SnapshotPace, Trouble, replay};
+use bursar_journal::{Head, Journal, Record, Snapshot};
+use tokio::sync::watch;
+
+use crate::http::problem::Failure;
+
+/// How long a question waits for the copy to come as far as the cell was.
+const COPY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What those who ask see of the copy.
+#[derive(Clone)]
+pub(crate) struct CellCopy {
+    cell: Arc<Mutex<Cell>>,
+    reached: watch::Receiver<u64>,
+}
+
+/// The copy while it waits for the writer to start.
+pub(crate) struct NewCellCopy {
+    following: Following,
+    copy: CellCopy,
+}
+
+impl NewCellCopy {
+    /// The cell as its journal has it now; snapshots are made after `every` records at the earliest.
+    pub(crate) fn read(
+        journal: Arc<dyn Journal>,
+        every: u64,
+        observer: Observer,
+    ) -> Result<NewCellCopy, String> {
+        let replayed = replay(&*journal, &CellCodec).map_err(|error| error.to_string())?;
+        let last = journal.head_at(replayed.snapshot).map_err(|error| error.to_string())?.position;
+        let (told, reached) = watch::channel(replayed.head.position);
+        let cell = Arc::new(Mutex::new(replayed.machine));
+        let copy = CellCopy { cell: Arc::clone(&cell), reached };
+        let pace = SnapshotPace::new(every, last);
+        let following = Following { journal, cell, head: replayed.head, pace, told, observer };
+        Ok(NewCellCopy { following, copy })
+    }
+
+    /// The generation of the store as the journal has it.
+    pub(crate) fn generation(&self) -> u32 {
+        self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).generation()
+    }
+
+    /// When the last record was made.
+    pub(crate) fn last_at(&self) -> Timestamp {
+        self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).now()
+    }
+
+    /// Follows the journal as far as it is durable.
+    pub(crate) fn follow(self, durable: Arc<Durable>) -> (CellCopy, Follower) {
+        let NewCellCopy { following, copy } = self;
+        let journal = Arc::clone(&following.journal);
+        (copy, Follower::start(journal, Arc::new(CellCodec), durable, following))
+    }
+}
+
+impl CellCopy {
+    /// Waits until the copy has reached a position.
+    pub(crate) async fn reach(&self, position: u64) -> Result<(), Failure> {
+        let mut reached = self.reached.clone();
+        let arrived = reached.wait_for(|reached| *reached >= position);
+        if !matches!(tokio::time::timeout(COPY_TIMEOUT, arrived).await, Ok(Ok(_))) {
+            let detail = format!("the copy of the region has not reached {position}; try again");
+            return Err(Failure::new(Code::Unavailable, detail));
+        }
+        Ok(())
+    }
+
+    /// A copy for one question. It takes a while: not for an async thread.
+    pub(crate) fn taken(&self) -> Cell {
+        self.cell.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+struct Following {
+    journal: Arc<dyn Journal>,
+    cell: Arc<Mutex<Cell>>,
+    head: Head,
+    pace: SnapshotPace,
+    told: watch::Sender<u64>,
+    observer: Observer,
+}
+
+impl Projection<Cell> for Following {
+    fn head(&self) -> Head {
+        self.head
+    }
+
+    fn record(&mut self, record: &Record<'_>, events: &[Event]) {
+        let mut cell = self.cell.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in events {
+            cell.apply(record.time, event);
+        }
+    }
+
+    fn batch(&mut self, head: Head) {
+        self.head = head;
+        self.told.send_replace(head.position);
+        if !self.pace.is_due(head.position) {
+            return;
+        }
+        let state =
+            CellCodec.encode_state(&self.cell.lock().unwrap_or_else(PoisonError::into_inner));
+        self.pace.made(head.position, state.len());
+        if let Err(error) = self.journal.put_snapshot(&Snapshot { head, state }) {
+            self.observer.trouble(Trouble::NoSnapshot(error.into()));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Signed checkpoints of the journal, and proofs against them.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bursar_api::system::audit::Checkpoint;
+use bursar_core::time::Timestamp;
+use bursar_journal::merkle::{self, ChunkedTree, MerkleTree};
+use bursar_journal::{Head, Journal, JournalError};
+use ed25519_dalek::SigningKey;
+
+use crate::config::Config;
+use crate::render::time;
+
+/// A checkpoint, and the proof of one record if it was asked for.
+pub struct Proven {
+    /// The signed root.
+    pub checkpoint: Checkpoint,
+    /// The record's bytes and the hashes to the root, in hex.
+    pub inclusion: Option<(String, Vec<String>)>,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The tree over the journal so far, which grows with it: a checkpoint reads what is new, a proof
+/// also the few hundred records around its own.
+pub struct Prover {
+    tree: ChunkedTree,
+    head: Head,
+}
+
+impl Prover {
+    /// Nothing was read yet.
+    pub fn new(journal: &dyn Journal) -> Prover {
+        Prover { tree: ChunkedTree::new(), head: Head::genesis(journal.id()) }
+    }
+
+    /// Reads on at least as far as `size`, as far as there is.
+    fn reach(&mut self, journal: &dyn Journal, size: u64) -> Result<(), JournalError> {
+        if self.tree.size() >= size {
+            return Ok(());
+        }
+        for batch in journal.read(self.head)? {
+            let batch = batch?;
+            for record in batch.frames() {
+                self.tree.push(record?.frame);
+            }
+            self.head = batch.head();
+        }
+        Ok(())
+    }
+
+    /// Signs the root over at least the first `size` records, and shows that one of them is there.
+    pub fn prove(
+        &mut self,
+        journal: &dyn Journal,
+        key: &SigningKey,
+        (size, at): (u64, Timestamp),
+        position: Option<u64>,
+    ) -> Result<Proven, String> {
+        let words = |error: JournalError| error.to_string();
+        self.reach(journal, size).map_err(words)?;
+        if self.tree.size() < size {
+            return Err("the journal is shorter than the ledger's position".into());
+        }
+        let (size, root) = (self.tree.size(), self.tree.root());
+        let inclusion = match position.filter(|position| (1..=size).contains(position)) {
+            Some(position) => self.inclusion(journal, position).map_err(words)?,
+            None => None,
+        };
+        let signed = merkle::Checkpoint { journal: journal.id(), size, root, time: at }.sign(key);
+        Ok(Proven {
+            checkpoint: Checkpoint {
+                journal: journal.id().to_string(),
+                size,
+                root: root.to_string(),
+                signed_at: time(at),
+                signed: hex(&signed.to_bytes()),
+                public_key: hex(key.verifying_key().as_bytes()),
+            },
+            inclusion,
+        })
+    }
+
+    /// A record's bytes and the hashes from it to the root.
+    fn inclusion(
+        &self,
+        journal: &dyn Journal,
+        position: u64,
+    ) -> Result<Option<(String, Vec<String>)>, JournalError> {
+        let (first, last) = self.tree.needed(position).unwrap_or((position, position));
+        let mut chunk = MerkleTree::new();
+        let mut frame = None;
+        'journal: for batch in journal.read(head_before(journal, first)?)? {
+            let batch = batch?;
+            for record in batch.frames() {
+                let record = record?;
+                if record.position > last {
+                    break 'journal;
+                }
+                if record.position >= first {
+                    chunk.push(record.frame);
+                }
+                if record.position == position {
+                    frame = Some(hex(record.frame));
+                }
+            }
+        }
+        let chunk = self.tree.needed(position).map(|_| &chunk);
+        let proof = self.tree.inclusion(position, chunk);
+        Ok(frame
+            .zip(proof)
+            .map(|(frame, proof)| (frame, proof.path.iter().map(ToString::to_string).collect())))
+    }
+}
+
+/// The last batch that ends before a position. Searched by halves, not read through.
+fn head_before(journal: &dyn Journal, position: u64) -> Result<Head, JournalError> {
+    let mut low = Head::genesis(journal.id());
+    let mut high = journal.head()?.sequence;
+    while low.sequence < high {
+        let middle = low.sequence + (high - low.sequence).div_ceil(2);
+        let head = journal.head_at(middle)?;
+        if head.position < position {
+            low = head;
+        } else {
+            high = middle - 1;
+        }
+    }
+    Ok(low)
+}
+
+/// Where the key that signs checkpoints is kept: with the data, or, when a database keeps those,
+/// beside the root key, so that it outlives the process.
+pub fn key_file(config: &Config, folder: &Path) -> PathBuf {
+    match (&config.store, &config.root_key_file) {
+        (Some(_), Some(root)) => root.with_file_name("checkpoint.key"),
+        _ => folder.join("checkpoint.key"),
+    }
+}
+
+/// Reads the key that signs checkpoints, if there is one.
+pub fn read_key(path: &Path) -> std::io::Result<Option<SigningKey>> {
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            let bytes: [u8; 32] = bytes.as_slice().try_into().map_err(|_| {
+                let reason = format!(
+                    "{} must hold 32 bytes. Put back the file as it was. If it is lost, remove it: a new \
+                     key is made, and outsiders must be given its public key",
+                    path.display()
+                );
+                std::io::Error::new(std::io::ErrorKind::InvalidData, reason)
+            })?;
+            Ok(Some(SigningKey::from_bytes(&bytes)))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The public key that belongs to a key, in hex.
+pub fn public_key(key: &SigningKey) -> String {
+    hex(key.verifying_key().as_bytes())
+}
+
+/// Reads the key that signs checkpoints, or makes and keeps one.
+pub fn load_key(path: &Path) -> std::io::Result<SigningKey> {
+    if let Some(key) = read_key(path)? {
+        return Ok(key);
+    }
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    Ok(SigningKey::from_bytes(&bytes))
+}

@@ -1,0 +1,454 @@
+//! What was: a thread feeds history from the journal, queries ask it beside the writer.
+
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bursar_api::Code;
+use bursar_core::ledger::accounts::view::Balance;
+use bursar_core::ledger::command::Context;
+use bursar_core::ledger::id::Name;
+use bursar_core::time::Timestamp;
+use bursar_engine::{Durable, Vital};
+use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::sqlite::cut_database;
+use bursar_journal::{Head, Journal, JournalError, StoredBatch};
+use ed25519_dalek::SigningKey;
+use tokio::sync::watch;
+
+use crate::followers::checkpoint::{Proven, Prover};
+use crate::http::problem::Failure;
+use crate::telemetry::monotonic::Stopwatch;
+
+/// Records that are taken in at once; whole batches are never divided.
+const CHUNK: u64 = 8192;
+
+/// How long to let the journal grow before the next records are taken in, if nobody asks: a row that changes
+/// several times meanwhile is written once, above all a hold that is placed and settled.
+const PACE: Duration = Duration::from_millis(100);
+
+/// How long what was taken in may wait to be kept while more comes and nobody asks: a page that changes again
+/// and again meanwhile is written once.
+const KEPT_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long a query waits for history to come as far as the ledger was.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections that are kept for the next questions; each has a cache of its own.
+const MAX_IDLE: usize = 16;
+
+/// History, and the journal for proofs.
+pub struct HistoryService {
+    journal: Arc<dyn Journal>,
+    path: PathBuf,
+    fed: watch::Receiver<u64>,
+    feeding: std::thread::Thread,
+    /// How many wait for a position.
+    waiting: Arc<AtomicUsize>,
+    idle: Arc<Mutex<Vec<History<Sqlite>>>>,
+    prover: Arc<Mutex<Prover>>,
+}
+
+impl HistoryService {
+    /// Opens the file and starts the thread that feeds it; it ends with the writer. `followed` is the
+    /// same journal as its followers read it.
+    pub fn start(
+        (journal, followed): (Arc<dyn Journal>, Arc<dyn Journal>),
+        durable: Arc<Durable>,
+        path: &Path,
+    ) -> Result<HistoryService, String> {
+        HistoryService::paced((journal, followed), durable, path, PACE)
+    }
+
+    fn paced(
+        (journal, followed): (Arc<dyn Journal>, Arc<dyn Journal>),
+        durable: Arc<Durable>,
+        path: &Path,
+        pace: Duration,
+    ) -> Result<HistoryService, String> {
+        let words = |error: HistoryError| error.to_string();
+        let mut history = open(path).map_err(words)?;
+        let is_good = is_of(&history, &*journal).unwrap_or_else(|reason| {
+            tracing::warn!(file = %path.display(), reason, "history cannot be read");
+            false
+        });
+        if !is_good {
+            tracing::warn!("history does not match the journal's hash; rebuilding");
+            drop(history);
+            remove(path);
+            history = open(path).map_err(words)?;
+        }
+        let position = history.position().map_err(|error| error.to_string())?;
+        let (told, fed) = watch::channel(position);
+        let waiting = Arc::<AtomicUsize>::default();
+        let kept = Head::genesis(followed.id());
+        let waits = Arc::clone(&waiting);
+        let feeder = Feeder { journal: followed, history, kept, told, pace, waiting: waits };
+        let feeding = std::thread::Builder::new()
+            .name("bursar-history".into())
+            .spawn(move || feeder.run(&durable))
+            .map_err(|error| error.to_string())?;
+        let feeding = feeding.thread().clone();
+        let (path, idle) = (path.to_owned(), Arc::default());
+        let prover = Arc::new(Mutex::new(Prover::new(&*journal)));
+        Ok(HistoryService { journal, path, fed, feeding, waiting, idle, prover })
+    }
+
+    /// The last position that history has.
+    pub fn position(&self) -> u64 {
+        *self.fed.borrow()
+    }
+
+    /// Asks history, once it has come as far as `position`. Also says how far it had come.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        position: u64,
+        ask: impl FnOnce(&History<Sqlite>) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<(T, u64), Failure> {
+        if self.position() < position {
+            self.wait_for(position).await?;
+        }
+        let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
+        let answer = tokio::task::spawn_blocking(move || {
+            let free = || idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken = free().pop();
+            let history = match taken {
+                Some(history) => history,
+                None => History::new(Sqlite::open_read_only(&path)?),
+            };
+            let answer = ask(&history).and_then(|answer| Ok((answer, history.position()?)));
+            let mut idle = free();
+            if idle.len() < MAX_IDLE {
+                idle.push(history);
+            }
+            answer
+        });
+        match answer.await {
+            Ok(answer) => answer.map_err(failure),
+            Err(_) => Err(Failure::new(Code::Internal, "the query failed")),
+        }
+    }
+
+    /// Waits until history has come as far as `position`. It does not rest meanwhile.
+    async fn wait_for(&self, position: u64) -> Result<(), Failure> {
+        let _waiting = Waiting::begin(&self.waiting);
+        self.feeding.unpark();
+        let mut fed = self.fed.clone();
+        let reached = fed.wait_for(|fed| *fed >= position);
+        match tokio::time::timeout(PATIENCE, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => {
+                let detail = "history has not come so far yet; try again";
+                Err(Failure::new(Code::Unavailable, detail))
+            }
+        }
+    }
+
+    /// Signs a checkpoint over at least the first `size` records, and proves one if asked to. One
+    /// caller at a time: each goes on where the one before stopped reading.
+    pub async fn prove(
+        &self,
+        key: SigningKey,
+        seen: (u64, Timestamp),
+        position: Option<u64>,
+    ) -> Result<Proven, Failure> {
+        let (journal, prover) = (Arc::clone(&self.journal), Arc::clone(&self.prover));
+        let done = tokio::task::spawn_blocking(move || {
+            let mut prover = prover.lock().unwrap_or_else(PoisonError::into_inner);
+            prover.prove(&*journal, &key, seen, position)
+        });
+        let internal = |detail: String| Failure::new(Code::Internal, detail);
+        done.await.map_err(|error| internal(error.to_string()))?.map_err(internal)
+    }
+
+    /// What an account had at an instant of the past, after everything that happened at it, and the
+    /// position of the last record by then. `position` is how far the ledger is now.
+    pub async fn balance_at(
+        &self,
+        position: u64,
+        path: Name,
+        context: Context,
+        at: Timestamp,
+    ) -> Result<(Balance, u64), Failure> {
+        let ask = self.ask(position, move |history| {
+            Ok((history.balance_at(&path, &context, at)?, history.position_at(at)?))
+        });
+        Ok(ask.await?.0)
+    }
+}
+
+fn failure(error: HistoryError) -> Failure {
+    match error {
+        HistoryError::BadCursor => {
+            Failure::invalid("cursor", "pass the next_cursor of the page before")
+        }
+        HistoryError::Inconsistent(_) => {
+            tracing::error!(reason = %error, "history cannot answer");
+            Failure::new(Code::Unavailable, error.to_string())
+        }
+        HistoryError::Storage { .. }
+        | HistoryError::Gap { .. }
+        | HistoryError::Record { .. }
+        | HistoryError::Batch(_)
+        | HistoryError::Journal(_)
+        | HistoryError::Refused(_) => Failure::new(Code::Unavailable, error.to_string()),
+    }
+}
+
+/// Opens the file; one that cannot be used is dropped and built again.
+fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
+    if cut_database(path).is_some() {
+        tracing::warn!(file = %path.display(), "history was cut; building it again");
+        remove(path);
+    }
+    make_private(path);
+    if let Ok(database) = Sqlite::open(path) {
+        return Ok(History::new(database));
+    }
+    remove(path);
+    make_private(path);
+    Sqlite::open(path).map(History::new)
+}
+
+/// Lets only the owner read the file; what SQLite makes beside it is like it.
+fn make_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    let made = options.append(true).create(true).mode(0o600).open(path);
+    let private = std::fs::Permissions::from_mode(0o600);
+    // Whatever is wrong with the file is said when it is opened as a database.
+    let _ = made.and_then(|file| file.set_permissions(private));
+}
+
+fn remove(path: &Path) {
+    for end in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        // What is not there need not be removed.
+        let _ = std::fs::remove_file(PathBuf::from(name));
+    }
+}
+
+/// Whether what history has is of this journal: the last batch that it has is there, with its hash, and
+/// it has nothing behind that.
+fn is_of(history: &History<Sqlite>, journal: &dyn Journal) -> Result<bool, String> {
+    let words = |error: HistoryError| error.to_string();
+    let followed = history.followed(journal).map_err(words)?;
+    let head = journal.head().map_err(|error| error.to_string())?;
+    if followed.sequence > head.sequence || history.position().map_err(words)? > head.position {
+        return Ok(false);
+    }
+    match journal.head_at(followed.sequence) {
+        Ok(found) => Ok(found == followed),
+        Err(JournalError::Corrupt { .. }) => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Somebody who waits for a position.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn begin(count: &AtomicUsize) -> Waiting<'_> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Feeder {
+    journal: Arc<dyn Journal>,
+    history: History<Sqlite>,
+    /// The last batch that those who ask can see.
+    kept: Head,
+    told: watch::Sender<u64>,
+    pace: Duration,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Feeder {
+    fn run(mut self, durable: &Durable) {
+        let _vital = Vital::new("the feeder of history");
+        while let Err(reason) = self.begin(durable) {
+            if durable.is_closed() {
+                tracing::error!(%reason, "history cannot be fed");
+                return;
+            }
+            // The store may come back.
+            tracing::warn!(%reason, "history could not be fed; trying again");
+            durable.pause(Duration::from_secs(1));
+        }
+        while durable.wait_beyond(self.kept.sequence) {
+            if let Err(reason) = self.feed(durable) {
+                tracing::warn!(%reason, "history could not be fed; trying again");
+                durable.pause(Duration::from_secs(1));
+            }
+        }
+    }
+
+    /// Takes in what is durable, and what becomes so meanwhile, until nothing more comes, somebody waits or it is time.
+    /// Then keeps it.
+    fn feed(&mut self, durable: &Durable) -> Result<(), String> {
+        let begun = Stopwatch::start();
+        let mut reached = self.kept;
+        while let Some(until) = durable.head().filter(|head| head.sequence > reached.sequence) {
+            reached = self.take_in(reached, until, &begun)?;
+            if self.is_due(&begun) {
+                break;
+            }
+            // Whoever begins to wait ends the rest.
+            std::thread::park_timeout(self.pace);
+        }
+        self.keep(reached)
+    }
+
+    fn is_due(&self, begun: &Stopwatch) -> bool {
+        begun.elapsed() >= KEPT_WITHIN || self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    fn keep(&mut self, reached: Head) -> Result<(), String> {
+        let position = self.history.keep().map_err(|error| error.to_string())?;
+        self.kept = reached;
+        self.told.send_replace(position);
+        Ok(())
+    }
+
+    /// Finds the last batch whose records are all in history. Searched by halves, not read through.
+    fn begin(&mut self, durable: &Durable) -> Result<(), String> {
+        durable.wait_beyond(0);
+        let words = |error: JournalError| error.to_string();
+        let position = self.history.position().map_err(|error| error.to_string())?;
+        let mut low = Head::genesis(self.journal.id());
+        let mut high = self.journal.head().map_err(words)?.sequence;
+        while low.sequence < high {
+            let middle = low.sequence + (high - low.sequence).div_ceil(2);
+            let head = self.journal.head_at(middle).map_err(words)?;
+            if head.position <= position {
+                low = head;
+            } else {
+                high = middle - 1;
+            }
+        }
+        self.kept = low;
+        Ok(())
+    }
+
+    /// Takes in the batches after one head up to another. What is far behind is kept on the way.
+    fn take_in(&mut self, after: Head, until: Head, begun: &Stopwatch) -> Result<Head, String> {
+        let mut reached = after;
+        let (mut chunk, mut records) = (Vec::new(), 0);
+        for batch in self.journal.read(after).map_err(|error| error.to_string())? {
+            let batch = batch.map_err(|error| error.to_string())?;
+            if batch.sequence > until.sequence {
+                break;
+            }
+            records += u64::from(batch.records);
+            chunk.push(batch);
+            if records >= CHUNK {
+                reached = self.take_in_chunk(&mut chunk, reached)?;
+                records = 0;
+                if self.is_due(begun) {
+                    self.keep(reached)?;
+                }
+            }
+        }
+        self.take_in_chunk(&mut chunk, reached)
+    }
+
+    fn take_in_chunk(
+        &mut self,
+        chunk: &mut Vec<StoredBatch>,
+        before: Head,
+    ) -> Result<Head, String> {
+        let Some(last) = chunk.last().map(StoredBatch::head) else { return Ok(before) };
+        self.history.take_in_batches(chunk).map_err(|error| error.to_string())?;
+        chunk.clear();
+        Ok(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_core::ledger::Envelope;
+    use bursar_core::ledger::command::{AccountKind, AccountSettings, Command};
+    use bursar_engine::{Engine, EngineOptions, Handle, LedgerCodec, WallClock};
+    use bursar_history::query::AuditFilter;
+    use bursar_journal::JournalId;
+    use bursar_journal::memory::MemoryJournal;
+
+    use super::*;
+
+    /// A ledger whose history rests as it is told to.
+    struct World {
+        engine: Engine<LedgerCodec>,
+        history: HistoryService,
+        _folder: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new(pace: Duration) -> World {
+            let folder = tempfile::tempdir().expect("a folder");
+            let journal: Arc<dyn Journal> = Arc::new(MemoryJournal::new(JournalId([7; 16])));
+            let options = EngineOptions::default();
+            let (codec, clock) = (Arc::new(LedgerCodec), Arc::new(WallClock::new()));
+            let engine = Engine::start(Arc::clone(&journal), codec, clock, options);
+            let journals = (Arc::clone(&journal), journal);
+            let path = folder.path().join("history.db");
+            let history = HistoryService::paced(journals, engine.durable(), &path, pace);
+            World { engine, history: history.expect("a new file"), _folder: folder }
+        }
+
+        /// Opens an account; says at which position.
+        fn open(&self, number: u32) -> u64 {
+            let handle: Handle<_> = self.engine.handle();
+            let (path, kind) = (format!("org-{number}").into(), AccountKind::Org);
+            let command = Command::OpenAccount { path, kind, settings: AccountSettings::default() };
+            let seen = handle.execute(Envelope::default(), command).expect("the engine runs");
+            seen.value.expect("a new account");
+            seen.position
+        }
+
+        /// What happened at a position, for somebody who waits for it.
+        async fn decided_at(&self, position: u64) -> usize {
+            let filter = AuditFilter::Position(position);
+            let asked = self.history.ask(position, move |history| history.audit(filter, None, 9));
+            asked.await.expect("history is fed").0.data.len()
+        }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_position_is_answered_although_history_rests() {
+        let world = World::new(HOUR);
+        for number in 0..5 {
+            // From the second on it rests, for longer than anybody is patient.
+            let position = world.open(number);
+            assert_eq!(world.decided_at(position).await, 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_burst_is_caught_up_for_the_first_who_asks() {
+        let world = World::new(HOUR);
+        let first = world.open(0);
+        world.decided_at(first).await;
+        let last = (1..400).fold(first, |_, number| world.open(number));
+        assert_eq!(world.decided_at(last).await, 1);
+        assert_eq!(world.history.position(), last);
+    }
+
+    #[tokio::test]
+    async fn history_catches_up_by_itself_although_nobody_asks() {
+        let world = World::new(Duration::from_millis(1));
+        let last = (0..50).fold(0, |_, number| world.open(number));
+        let mut fed = world.history.fed.clone();
+        fed.wait_for(|fed| *fed >= last).await.expect("history is fed");
+    }
+}

@@ -1,0 +1,10 @@
+//! What follows the journals: the feed of events, history, copies of cells, checkpoints, the self-
+//! check.
+
+pub(crate) mod cell_copy;
+pub mod checkpoint;
+pub mod feed;
+pub mod history;
+pub(crate) mod past_jobs;
+pub mod selfcheck;
+pub(crate) mod timeline;

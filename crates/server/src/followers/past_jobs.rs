@@ -1,0 +1,283 @@
+//! Jobs that the ledger has forgotten: history knows where they are told of, the journal tells.
+
+use std::sync::Arc;
+
+use bursar_api::jobs::job::Job;
+use bursar_core::ledger::event::Event;
+use bursar_core::ledger::event::subject::Subject;
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
+use bursar_core::ledger::id::{AccountNo, JobNo, Name};
+use bursar_core::ledger::{Ledger, jobs as core};
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::Seen;
+use bursar_history::query::{Archived, PastJob};
+use bursar_history::{History, HistoryError, Sqlite};
+use bursar_journal::Journal;
+
+use crate::app::App;
+use crate::auth::Principal;
+use crate::change::ambiguous;
+use crate::followers::timeline;
+use crate::http::extract::Caller;
+use crate::http::problem::Failure;
+use crate::ids::attempt::AttemptIds;
+use crate::render::{self, time};
+
+/// How many jobs are put together in one go.
+const CHUNK: u32 = 100;
+
+/// A job as it was at its end, with its last hold.
+pub(crate) struct Restored {
+    number: JobNo,
+    account: AccountNo,
+    job: core::Job,
+    hold: Option<Hold>,
+}
+
+impl Restored {
+    /// The hash of the request that submitted it.
+    pub(crate) fn fingerprint(&self) -> u128 {
+        self.job.order.fingerprint
+    }
+}
+
+/// A tenant's last job with this name, if it has ended.
+pub(crate) fn restored(
+    history: &History<Sqlite>,
+    journal: &dyn Journal,
+    tenant: AccountNo,
+    name: &str,
+) -> Result<Option<Restored>, HistoryError> {
+    match history.past_job(tenant.0, name)? {
+        Some(past) => restore(history, journal, past),
+        None => Ok(None),
+    }
+}
+
+/// A job that was put together again, as it is shown.
+pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Failure> {
+    let ids = app.attempt_ids;
+    let mut seen = app.read(move |ledger| show(&ids, ledger, &restored)).await?;
+    seen.value.as_of = time(seen.at);
+    render::job::add_messages(app, &mut seen.value);
+    Ok(seen)
+}
+
+/// Puts a job together again.
+fn restore(
+    history: &History<Sqlite>,
+    journal: &dyn Journal,
+    past: PastJob,
+) -> Result<Option<Restored>, HistoryError> {
+    let positions = history.milestones(past.job)?;
+    let told =
+        timeline::ledger_events_at(journal, &positions).map_err(HistoryError::Inconsistent)?;
+    let Some(job) = replay(past.job, told) else { return Ok(None) };
+    let hold = match &job.hold_name {
+        Some(name) => history.archived(past.tenant, HoldKind::Hold, name)?,
+        None => None,
+    };
+    let hold = hold.map(|archived| archived.record.hold);
+    Ok(Some(Restored { number: past.job, account: AccountNo(past.account), job, hold }))
+}
+
+/// What the milestones of a job's life come to.
+fn replay(number: JobNo, told: Vec<(Timestamp, Event)>) -> Option<core::Job> {
+    let mut replayed: Option<core::Job> = None;
+    for (at, event) in told {
+        let job = replayed.as_mut();
+        match (event.subject(), job) {
+            (Subject::Job(of), None) if of == number => {
+                if let Event::JobSubmitted { job: _, order, after } = &event {
+                    replayed = Some(core::Job::submitted(at, order, after));
+                }
+            }
+            (Subject::Job(of), Some(job)) if of == number => job.apply(at, &event),
+            (Subject::Hold(_), Some(job)) => job.apply(at, &event),
+            (Subject::Job(_) | Subject::Hold(_) | Subject::Other, _) => {}
+        }
+    }
+    replayed.filter(|job| job.ended_at.is_some())
+}
+
+fn show(ids: &AttemptIds, ledger: &Ledger, restored: &Restored) -> Job {
+    render::job::render(ids, ledger, restored.number, &restored.job, restored.hold.as_ref())
+}
+
+/// A job that the ledger has forgotten.
+pub(crate) struct Forgotten {
+    /// Its number.
+    pub(crate) number: JobNo,
+    /// When it was submitted.
+    pub(crate) submitted_at: Timestamp,
+    /// When it ended.
+    pub(crate) ended_at: Timestamp,
+    /// All of it, as it is shown.
+    pub(crate) job: Job,
+}
+
+/// Jobs with this id that have ended, in the tenants that the caller may mean.
+async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, Failure> {
+    let tenant = caller.principal.tenant().map(Name::from).or_else(|| caller.tenant.clone());
+    let tenants = move |ledger: &Ledger| match tenant {
+        Some(tenant) => ledger.find_account(&tenant).into_iter().collect(),
+        None => ledger.tenants().collect::<Vec<AccountNo>>(),
+    };
+    let seen = app.ledger.read(tenants).await?;
+    let (tenants, wanted) = (seen.value, id.clone());
+    let journal = Arc::clone(&app.ledger_journal);
+    let ask = app.history.ask(seen.position, move |history| {
+        let mut found = Vec::new();
+        for tenant in tenants {
+            found.extend(restored(history, &*journal, tenant, &wanted)?);
+        }
+        Ok(found)
+    });
+    Ok(ask.await?.0)
+}
+
+/// The account of the one job with this id that the ledger has forgotten and the caller means, and its holds, the newest first.
+pub(crate) async fn holds_of_forgotten(
+    app: &App,
+    caller: &Caller,
+    id: &Name,
+) -> Result<(Name, Vec<Archived>), Failure> {
+    let found = ended(app, caller, id).await?;
+    let accounts: Vec<AccountNo> = found.iter().map(|one| one.account).collect();
+    let look = move |ledger: &Ledger| {
+        let path = |account: AccountNo| ledger.account(account);
+        accounts.into_iter().map(|a| (path(a).tenant, path(a).path.clone())).collect::<Vec<_>>()
+    };
+    let paths = app.ledger.peek(look).await?;
+    let mut own: Vec<(Restored, (AccountNo, Name))> = found.into_iter().zip(paths).collect();
+    own.retain(|(_, (_, path))| caller.principal.sees(path));
+    let Some((job, (tenant, path))) = own.pop() else {
+        return Err(Failure::not_found("job", id));
+    };
+    if !own.is_empty() {
+        let others = own.iter().map(|(_, (_, path))| path);
+        return Err(ambiguous(id, others.chain([&path])));
+    }
+    let names: Vec<Name> =
+        job.job.attempts.into_iter().rev().filter_map(|attempt| attempt.hold).collect();
+    let ask = app.history.ask(0, move |history| {
+        let archived = |name: &Name| history.archived(tenant.0, HoldKind::Hold, name).transpose();
+        names.iter().filter_map(archived).collect::<Result<Vec<Archived>, HistoryError>>()
+    });
+    Ok((path, ask.await?.0))
+}
+
+/// The one job with this id that the ledger has forgotten and the caller means.
+pub(crate) async fn only_forgotten(
+    app: &App,
+    caller: &Caller,
+    id: &Name,
+) -> Result<Forgotten, Failure> {
+    let found = ended(app, caller, id).await?;
+    let (principal, ids) = (caller.principal.clone(), app.attempt_ids);
+    let look = move |ledger: &Ledger| {
+        let path = |one: &Restored| ledger.account(one.account).path.clone();
+        let own = found.iter().filter(|one| principal.sees(&path(one)));
+        let forgotten = |one: &Restored| Forgotten {
+            number: one.number,
+            submitted_at: one.job.submitted_at,
+            ended_at: one.job.ended_at.unwrap_or(one.job.submitted_at),
+            job: show(&ids, ledger, one),
+        };
+        own.map(|one| (path(one), forgotten(one))).collect::<Vec<(Name, Forgotten)>>()
+    };
+    let seen = app.read(look).await?;
+    let mut found = seen.value;
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Err(Failure::not_found("job", id)),
+        (Some((_, mut found)), true) => {
+            found.job.as_of = time(seen.at);
+            found.job.ledger_position = Some(seen.position);
+            render::job::add_messages(app, &mut found.job);
+            Ok(found)
+        }
+        (Some((last, _)), false) => {
+            let accounts: Vec<Name> = found.into_iter().map(|(path, _)| path).collect();
+            Err(ambiguous(id, accounts.iter().chain([&last])))
+        }
+    }
+}
+
+/// Which forgotten jobs a list shows.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    /// Who asks.
+    pub(crate) principal: Principal,
+    /// The account at or below which they were.
+    pub(crate) account: Option<Name>,
+    /// What else is asked of them.
+    pub(crate) shown: Arc<dyn Fn(&Job) -> bool + Send + Sync>,
+}
+
+/// Up to `most` forgotten jobs with a number below `before`, newest first.
+pub(crate) async fn list_forgotten(
+    app: &App,
+    wanted: &Wanted,
+    mut before: JobNo,
+    most: usize,
+) -> Result<Vec<(JobNo, Job)>, Failure> {
+    let tenant = wanted.account.as_deref().or(wanted.principal.scope.as_deref());
+    let tenant = tenant.map(|path| Name::from(crate::auth::tenant_of(path)));
+    let look = move |ledger: &Ledger| {
+        let kept_from = ledger.now().plus_millis(-ledger.policy().retention_ms);
+        (tenant.map(|tenant| ledger.find_account(&tenant)), kept_from)
+    };
+    let seen = app.ledger.read(look).await?;
+    let (tenant, ended_by) = seen.value;
+    // A scope that names no account has no jobs.
+    if tenant == Some(None) {
+        return Ok(Vec::new());
+    }
+    let tenant = tenant.flatten().map(|tenant| tenant.0);
+    let mut found = Vec::new();
+    while found.len() < most {
+        let ask = app
+            .history
+            .ask(seen.position, move |history| history.past_jobs(tenant, before, ended_by, CHUNK));
+        let rows = ask.await?.0;
+        let Some(last) = rows.last().map(|row| row.job) else { break };
+        before = last;
+        found.extend(shown_of(app, wanted, rows).await?);
+    }
+    found.truncate(most);
+    Ok(found)
+}
+
+/// The jobs among these that the ledger has forgotten and that are asked for.
+async fn shown_of(
+    app: &App,
+    wanted: &Wanted,
+    rows: Vec<PastJob>,
+) -> Result<Vec<(JobNo, Job)>, Failure> {
+    let Wanted { principal, account, shown } = wanted.clone();
+    let look = move |ledger: &Ledger| {
+        let mut rows = rows;
+        rows.retain(|row| {
+            let path = &ledger.account(AccountNo(row.account)).path;
+            let below = |account: &Name| crate::auth::is_at_or_below(path, account);
+            let visible = principal.sees(path) && account.as_ref().is_none_or(below);
+            visible && ledger.job(row.job).is_none()
+        });
+        rows
+    };
+    let rows = app.ledger.read(look).await?;
+    let journal = Arc::clone(&app.ledger_journal);
+    let ask = app.history.ask(rows.position, move |history| {
+        let restored = rows.value.into_iter().map(|row| restore(history, &*journal, row));
+        let restored: Result<Vec<Option<Restored>>, HistoryError> = restored.collect();
+        Ok(restored?.into_iter().flatten().collect::<Vec<Restored>>())
+    });
+    let restored = ask.await?.0;
+    let ids = app.attempt_ids;
+    let look = move |ledger: &Ledger| {
+        let jobs = restored.iter().map(|one| (one.number, show(&ids, ledger, one)));
+        jobs.filter(|(_, job)| shown(job)).collect()
+    };
+    Ok(app.read(look).await?.value)
+}

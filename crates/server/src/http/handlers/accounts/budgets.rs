@@ -1,0 +1,144 @@
+//! Budgets.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::accounts::budget::{Budget, Budgets, SetBudget};
+use bursar_api::credits::hold::Release;
+use bursar_api::json::convert;
+use bursar_api::list::Page;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::Command;
+use serde_json::Value;
+
+use super::visible;
+use crate::app::App;
+use crate::auth::permissions::Authority;
+use crate::change::{Plan, Target};
+use crate::http::convert::budget_terms;
+use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::list::whole_list;
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, account_path, change, json, named, new_name};
+use crate::render::{self, Shape, time};
+
+pub(in crate::http) fn plan_set(id: String, name: String, body: Value) -> Result<Plan, Failure> {
+    let set: SetBudget = convert(body)?;
+    let path = account_path(id)?;
+    let budget = new_name(name)?;
+    let terms = budget_terms(set)?;
+    let set = Command::SetBudget { path: path.clone(), budget, terms };
+    Ok(Plan {
+        operation: "set_budget",
+        authority: Authority::Role,
+        target: Target::Account(path),
+        creates: None,
+        counts: Some(Box::new(set.clone())),
+        build: Box::new(move |_| set),
+        shape: Shape::Budget,
+    })
+}
+
+pub(in crate::http) fn plan_remove(id: String, name: String, body: Value) -> Result<Plan, Failure> {
+    let Release {} = convert(body)?;
+    let path = account_path(id)?;
+    let budget = named("budget", name)?;
+    Ok(Plan {
+        operation: "remove_budget",
+        authority: Authority::Role,
+        target: Target::Account(path.clone()),
+        creates: None,
+        counts: None,
+        build: Box::new(move |_| Command::RemoveBudget { path, budget }),
+        shape: Shape::Nothing,
+    })
+}
+
+/// Sets or replaces a budget over an account's subtree.
+#[utoipa::path(put, path = "/v1/accounts/{id}/budgets/{name}", tag = "accounts",
+    operation_id = "set_budget",
+    params(("id" = String, Path, description = "The account's path"),
+        ("name" = String, Path, description = "The budget's name within the account")),
+    request_body = SetBudget,
+    responses((status = 200, description = "The budget as it is now", body = Budget)))]
+pub(in crate::http) async fn set(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+    Tree(body): Tree,
+) -> Answer {
+    let print = caller.print(&body);
+    let plan = plan_set(id, name, body)?;
+    change(&app, caller, print, plan).await
+}
+
+/// Removes a budget.
+#[utoipa::path(delete, path = "/v1/accounts/{id}/budgets/{name}", tag = "accounts",
+    operation_id = "remove_budget",
+    params(("id" = String, Path, description = "The account's path"),
+        ("name" = String, Path, description = "The budget's name within the account")),
+    responses((status = 204, description = "The budget is gone")))]
+pub(in crate::http) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+    Tree(body): Tree,
+) -> Answer {
+    let print = caller.print(&body);
+    let plan = plan_remove(id, name, body)?;
+    change(&app, caller, print, plan).await
+}
+
+async fn all(app: &App, caller: &Caller, id: String, operation: &str) -> Result<Budgets, Failure> {
+    let path = visible(caller, id)?;
+    let wanted = path.clone();
+    let now = app.clock.now();
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_account(&wanted)?;
+        let budgets = ledger.account(number).budgets().iter();
+        let shown: Vec<Budget> =
+            budgets.map(|budget| render::budget(ledger, number, budget, now)).collect();
+        Some(shown)
+    };
+    let seen = app.read(read).await?;
+    let mut data = seen.value.ok_or_else(|| Failure::not_found("account", &path))?;
+    caller.principal.require(operation)?;
+    data.sort_by(|a, b| a.name.cmp(&b.name));
+    let (as_of, position) = (time(seen.at), seen.position);
+    Ok(Budgets { data, has_more: false, next_cursor: None, as_of, position })
+}
+
+/// All budgets of an account.
+#[utoipa::path(get, path = "/v1/accounts/{id}/budgets", tag = "accounts",
+    operation_id = "list_budgets",
+    params(("id" = String, Path, description = "The account's path"), Page),
+    responses((status = 200, description = "The budgets, by name", body = Budgets)))]
+pub(in crate::http) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(page): Params<Page>,
+) -> Answer {
+    whole_list(page.limit, page.cursor.as_deref())?;
+    Ok(json(StatusCode::OK, &all(&app, &caller, id, "list_budgets").await?))
+}
+
+/// A budget and its numbers in the current period.
+#[utoipa::path(get, path = "/v1/accounts/{id}/budgets/{name}", tag = "accounts",
+    operation_id = "get_budget",
+    params(("id" = String, Path, description = "The account's path"),
+        ("name" = String, Path, description = "The budget's name within the account")),
+    responses((status = 200, description = "The budget", body = Budget)))]
+pub(in crate::http) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+) -> Answer {
+    let budgets = all(&app, &caller, id, "get_budget").await?;
+    let found = budgets.data.into_iter().find(|budget| budget.name == name);
+    let mut budget = found.ok_or_else(|| Failure::not_found("budget", &name))?;
+    budget.as_of = Some(budgets.as_of);
+    budget.position = Some(budgets.position);
+    Ok(json(StatusCode::OK, &budget))
+}

@@ -1,0 +1,273 @@
+//! Batches that happen whole or not at all.
+//!
+//! Under an idempotency key of its own a batch is led by a command that only keeps an answer for
+//! that key, in the same group: so a batch that happened is known by its key, and one that came to
+//! nothing keeps its refusal there, like any other refusal with the status 409.
+
+use bursar_api::Code;
+use bursar_api::credits::batch::{Operation, OperationResult};
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::refusal::Refusal;
+use bursar_core::ledger::{Accepted, Envelope, Refused};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
+use crate::app::App;
+use crate::change::{Finish, Ready, Recalled, key_hash};
+use crate::http::extract::Caller;
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, place_to_count};
+
+/// What is kept of a batch that came to nothing: which operation failed, and how.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    place: usize,
+    status: u16,
+    body: Value,
+}
+
+/// A batch whose operations are all ready.
+struct Prepared {
+    items: Vec<(Envelope, Command)>,
+    /// How to answer each, and whether what it creates was there already.
+    finishes: Vec<(Finish, bool)>,
+}
+
+/// Why a batch does not happen.
+enum Stopped {
+    /// One operation failed.
+    By(usize, Failure),
+    /// It is no batch that could be tried.
+    Whole(Failure),
+}
+
+pub(super) async fn run(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+) -> Answer {
+    for _ in 0..2 {
+        if let Some(answer) = attempt(app, caller, operations, print).await {
+            return answer;
+        }
+        // Between our failure and the keeping of it the same batch happened: its answer is ours.
+    }
+    Err(Failure::new(Code::Unavailable, "the same batch is being decided; try again"))
+}
+
+async fn attempt(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+) -> Option<Answer> {
+    let count = operations.len();
+    let mut tenant = None;
+    let prepared = gather(app, caller, operations, print, &mut tenant).await;
+    let lead = match (&caller.idempotency_key, print, tenant) {
+        (Some(key), Some(fingerprint), Some(tenant)) => {
+            let key = Some(key_hash(&tenant, key));
+            let (actor, request) = (caller.principal.id.clone(), caller.request);
+            Some(Envelope { actor, fingerprint, key, batch: None, request })
+        }
+        _ => None,
+    };
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(Stopped::Whole(failure)) => return Some(Err(failure)),
+        Err(Stopped::By(place, failure)) => {
+            return keep(app, lead, count, place, failure).await.map(Err);
+        }
+    };
+    let Prepared { mut items, finishes } = prepared;
+    let leading = usize::from(lead.is_some());
+    if let Some(envelope) = &lead {
+        items.insert(0, (envelope.clone(), Command::KeepBatch { aborted: None }));
+    }
+    let is_budget = |command: &&Command| matches!(command, Command::SetBudget { .. });
+    let budgets = items.iter().map(|(_, command)| command).filter(is_budget).cloned();
+    // Kept until all is decided.
+    let _place = match count_budgets(app, budgets.collect()).await {
+        Ok(place) => place,
+        Err(failure) => return Some(Err(failure)),
+    };
+    let seen = match app.ledger.group(items).await {
+        Ok(seen) => seen,
+        Err(failure) => return Some(Err(failure)),
+    };
+    match seen.value {
+        Ok(accepted) => {
+            let accepted = accepted.into_iter().skip(leading).collect();
+            Some(finish(app, accepted, finishes, seen.position).await)
+        }
+        Err(stopped) => match stopped.index.checked_sub(leading) {
+            Some(place) => {
+                let failure = Failure::from(stopped.refusal);
+                keep(app, lead, count, place, failure).await.map(Err)
+            }
+            None => Some(Err(kept(stopped.refusal, count))),
+        },
+    }
+}
+
+/// Budgets of one atomic batch that are counted in steps.
+const MAX_COUNTED: usize = 16;
+
+/// Counts what the new budgets of a batch need to know, in turns with others.
+async fn count_budgets(
+    app: &App,
+    budgets: Vec<Command>,
+) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    if budgets.is_empty() {
+        return Ok(None);
+    }
+    let mut place = Some(place_to_count(app, budgets.len().min(MAX_COUNTED)).await?);
+    let posted = app.ledger.attend_in_turns(move |ledger| {
+        let machine = ledger.machine();
+        let large = budgets.iter().filter(|budget| machine.must_count_in_steps(budget));
+        if large.count() > MAX_COUNTED {
+            let reason = "an atomic batch sets at most 16 new budgets of accounts that are there; \
+                          set fewer, or without atomic";
+            return Some(Err(Failure::invalid("operations", reason)));
+        }
+        budgets.iter().all(|budget| ledger.prepare(budget)).then(|| Ok(place.take()))
+    });
+    posted.answer().await?.value
+}
+
+/// What was done so long ago that only history knows it cannot be done together with anything.
+fn long_ago() -> Failure {
+    let detail = "this id was used so long ago that only history knows it; repeat it by itself";
+    Failure::new(Code::AlreadyExists, detail)
+}
+
+async fn gather(
+    app: &App,
+    caller: &Caller,
+    operations: &[Operation],
+    print: Option<u128>,
+    tenant: &mut Option<Name>,
+) -> Result<Prepared, Stopped> {
+    let mut orders = Vec::with_capacity(operations.len());
+    let mut failure = None;
+    for (place, operation) in operations.iter().enumerate() {
+        let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
+        match prepare(app, caller, place, operation.into(), body, print) {
+            Ok(mut order) => {
+                if let Some(recall) = order.recall(app) {
+                    match recall.await {
+                        Ok(Recalled::Nothing) => {}
+                        Ok(Recalled::Refund(past)) => order = order.of_past(past),
+                        Ok(Recalled::Answered(_)) => failure = Some((place, long_ago())),
+                        Err(error) => failure = Some((place, error)),
+                    }
+                }
+                orders.push(order);
+            }
+            Err(error) => failure = Some((place, error)),
+        }
+        if failure.is_some() {
+            break;
+        }
+    }
+    let seen = app.ledger.read(move |ledger| {
+        let mut promises = Promises::new();
+        let ready = orders.into_iter().map(|order| {
+            let ready = order.ready(ledger, &promises)?;
+            promise(&ready.command, &mut promises);
+            let existed = ready.existed(ledger);
+            Ok((ready, existed))
+        });
+        ready.collect::<Vec<Result<(Ready, bool), Failure>>>()
+    });
+    let mut prepared = Prepared { items: Vec::new(), finishes: Vec::new() };
+    for (place, ready) in seen.await.map_err(Stopped::Whole)?.value.into_iter().enumerate() {
+        let (ready, existed) = ready.map_err(|failure| Stopped::By(place, failure))?;
+        let own = ready.tenant().clone();
+        if tenant.get_or_insert_with(|| own.clone()) != &own {
+            let reason = "an atomic batch stays inside one tenant";
+            let field = format!("operations[{place}].path");
+            return Err(Stopped::Whole(Failure::invalid(field, reason)));
+        }
+        let (envelope, command, finish) = ready.into_parts();
+        prepared.items.push((envelope, command));
+        prepared.finishes.push((finish, existed));
+    }
+    match failure {
+        Some((place, failure)) => Err(Stopped::By(place, failure)),
+        None => Ok(prepared),
+    }
+}
+
+/// The answer to a batch that happened, in words.
+async fn finish(
+    app: &App,
+    accepted: Vec<Accepted>,
+    finishes: Vec<(Finish, bool)>,
+    position: u64,
+) -> Answer {
+    let all_replayed = accepted.iter().all(|accepted| accepted.replayed);
+    let shown = app.ledger.peek(move |ledger| {
+        let finished = accepted.into_iter().zip(finishes).map(|(accepted, (finish, existed))| {
+            outcome(Ok(finish.settled(accepted, existed, position).done(ledger)))
+        });
+        finished.collect()
+    });
+    rendered(shown.await?, all_replayed).await
+}
+
+/// The answer when one operation made all fail, kept for the batch's key if it has one. None if the
+/// same batch has happened in the meantime.
+async fn keep(
+    app: &App,
+    lead: Option<Envelope>,
+    count: usize,
+    place: usize,
+    failure: Failure,
+) -> Option<Failure> {
+    if failure.problem.status >= 500 || failure.problem.code == Code::IdempotencyKeyReused {
+        return Some(failure);
+    }
+    let OperationResult { status, body } = failed(failure);
+    let told = Told { place, status, body };
+    let Some(envelope) = lead else { return Some(aborted(told, count)) };
+    let text = serde_json::to_string(&told).expect("a problem has only plain fields");
+    let command = Command::KeepBatch { aborted: Some(text.into()) };
+    match app.ledger.post(envelope, command).answer().await {
+        Ok(seen) => {
+            let refused = seen.value.err()?;
+            Some(kept(refused, count))
+        }
+        Err(failure) => Some(failure),
+    }
+}
+
+/// The answer that was kept for a batch's key, in the words of then.
+fn kept(refused: Refused, count: usize) -> Failure {
+    if let Refusal::BatchAborted { told } = &refused.refusal
+        && let Ok(told) = serde_json::from_str::<Told>(told)
+    {
+        return aborted(told, count).replayed(refused.replayed).first_told(refused.request);
+    }
+    Failure::from(refused)
+}
+
+fn aborted(told: Told, count: usize) -> Failure {
+    let Told { place, status, body } = told;
+    let code = body["code"].as_str().unwrap_or("a problem").to_owned();
+    let detail = format!("operation {place} failed with {code}; nothing happened");
+    let mut whole = Failure::new(Code::BatchAborted, detail);
+    let mut cause = Some(OperationResult { status, body });
+    let results = (0..count).map(|other| {
+        cause
+            .take_if(|_| other == place)
+            .unwrap_or(OperationResult { status: 424, body: Value::Null })
+    });
+    whole.problem.results = Some(results.collect());
+    whole.problem.param = Some(format!("operations[{place}]"));
+    whole
+}

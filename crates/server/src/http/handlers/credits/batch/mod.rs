@@ -1,0 +1,539 @@
+//! Many changes of the ledger in one request, each on its own or all or nothing.
+
+mod atomic;
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, Method, StatusCode};
+use bursar_api::credits::batch::{Batch, BatchResults, MAX_OPERATIONS, Operation, OperationResult};
+use bursar_api::json::flat::Flat;
+use bursar_api::json::flat_batch::{FlatBatch, FlatOperation};
+use bursar_api::json::{self, convert};
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::{Envelope, Ledger};
+use bursar_engine::{Attended, EngineError, attempt};
+use compact_str::format_compact;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use smallvec::SmallVec;
+
+use super::{charges, grants, holds};
+use crate::app::App;
+use crate::change::{Done, Order, Plan, Probe, Recalled, fingerprint, fingerprint_of, key_hash};
+use crate::http::extract::{Arrived, Caller, is_idempotency_key};
+use crate::http::handlers::accounts::{self, budgets};
+use crate::http::handlers::jobs;
+use crate::http::problem::{Failure, reused};
+use crate::http::respond::{Answer, USUAL_BODY, json_bytes, place_to_count};
+use crate::render::Shown;
+
+/// What an operation asks for, without its body.
+#[derive(Copy, Clone)]
+struct Asked<'a> {
+    method: &'a str,
+    path: &'a str,
+    idempotency_key: Option<&'a str>,
+}
+
+impl<'a> From<&'a Operation> for Asked<'a> {
+    fn from(operation: &'a Operation) -> Asked<'a> {
+        let Operation { method, path, body: _, idempotency_key } = operation;
+        Asked { method, path, idempotency_key: idempotency_key.as_deref() }
+    }
+}
+
+impl<'a> From<&FlatOperation<'a>> for Asked<'a> {
+    fn from(operation: &FlatOperation<'a>) -> Asked<'a> {
+        let FlatOperation { method, path, idempotency_key, .. } = *operation;
+        Asked { method, path, idempotency_key }
+    }
+}
+
+/// An operation's body, come the long way or the short one.
+enum Body<'a> {
+    Tree(Value),
+    /// With the bytes that it was read from.
+    Flat(&'a Flat<'a>, &'a [u8]),
+}
+
+impl Body<'_> {
+    fn none() -> Body<'static> {
+        Body::Tree(Value::Object(Map::new()))
+    }
+
+    fn fingerprint(&self, asked: Asked<'_>) -> u128 {
+        match self {
+            Body::Tree(tree) => fingerprint(asked.method, asked.path, tree),
+            Body::Flat(flat, bytes) => {
+                let mut canonical = Vec::with_capacity(bytes.len() + 16);
+                flat.canonical(&mut canonical);
+                fingerprint_of(asked.method, asked.path, &canonical)
+            }
+        }
+    }
+
+    fn tree(self) -> Result<Value, Failure> {
+        match self {
+            Body::Tree(tree) => Ok(tree),
+            Body::Flat(_, bytes) => Ok(json::parse(bytes)?),
+        }
+    }
+
+    fn typed<T: DeserializeOwned>(self) -> Result<T, Failure> {
+        if let Body::Flat(flat, _) = self
+            && let Some(value) = flat.convert()
+        {
+            return Ok(value);
+        }
+        // The long way says what is wrong.
+        Ok(convert(self.tree()?)?)
+    }
+}
+
+/// The change that an operation asks for.
+fn plan(app: &App, caller: &Caller, asked: Asked<'_>, body: Body<'_>) -> Result<Plan, Failure> {
+    let path = asked.path;
+    let segments: SmallVec<[Cow<'_, str>; 6]> = path.split('/').skip(1).map(decoded).collect();
+    let segments: SmallVec<[&str; 6]> = segments.iter().map(AsRef::as_ref).collect();
+    let own = |text: &str| text.to_owned();
+    match (asked.method, segments.as_slice()) {
+        ("POST", ["v1", "accounts"]) => accounts::plan_open(app, body.tree()?),
+        ("PATCH", ["v1", "accounts", id]) => accounts::plan_change(app, own(id), body.tree()?),
+        ("POST", ["v1", "accounts", id, "freeze"]) => {
+            accounts::plan_freeze(own(id), true, body.tree()?)
+        }
+        ("POST", ["v1", "accounts", id, "unfreeze"]) => {
+            accounts::plan_freeze(own(id), false, body.tree()?)
+        }
+        ("POST", ["v1", "accounts", id, "collect"]) => {
+            accounts::plan_collect(app, own(id), body.tree()?)
+        }
+        ("PUT", ["v1", "accounts", id, "budgets", name]) => {
+            budgets::plan_set(own(id), own(name), body.tree()?)
+        }
+        ("DELETE", ["v1", "accounts", id, "budgets", name]) => {
+            budgets::plan_remove(own(id), own(name), body.tree()?)
+        }
+        ("POST", ["v1", "grants"]) => grants::plan_issue(app, body.tree()?),
+        ("POST", ["v1", "grants", id, "revoke"]) => grants::plan_revoke(own(id), body.tree()?),
+        ("POST", ["v1", "holds"]) => holds::plan_place(app, body.typed()?),
+        ("POST", ["v1", "holds", id, "capture"]) => holds::plan_capture(own(id), &body.typed()?),
+        ("POST", ["v1", "holds", id, "extend"]) => holds::plan_extend(own(id), &body.typed()?),
+        ("POST", ["v1", "holds", id, "settle"]) => holds::plan_settle(own(id), &body.typed()?),
+        ("POST", ["v1", "holds", id, "release"]) => holds::plan_release(own(id), &body.typed()?),
+        ("POST", ["v1", "jobs"]) => jobs::plan_submit(app, body.tree()?),
+        ("POST", ["v1", "jobs", id, "cancel"]) => jobs::plan_cancel(app, own(id), body.tree()?),
+        ("POST", ["v1", "charges"]) => charges::plan_charge(app, body.typed()?),
+        ("POST", ["v1", "refunds"]) => charges::plan_refund(app, body.tree()?),
+        ("POST", ["v1", "transfers"]) => charges::plan_transfer(app, caller, body.tree()?),
+        (method, _) => {
+            let reason = format!("{method} {path} is not a change of a ledger resource");
+            Err(Failure::invalid("path", reason))
+        }
+    }
+}
+
+fn decoded(segment: &str) -> Cow<'_, str> {
+    if !segment.contains('%') {
+        return Cow::Borrowed(segment);
+    }
+    // These are themselves in a path, unlike in a query.
+    let escaped = segment.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+    let mut pairs = form_urlencoded::parse(escaped.as_bytes());
+    pairs.next().map(|(name, _)| name.into_owned().into()).unwrap_or_default()
+}
+
+/// The caller of one operation: its own idempotency key, or one made from the batch's.
+fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, Failure> {
+    let method = Method::from_bytes(asked.method.as_bytes())
+        .map_err(|_| Failure::invalid("method", "must be an HTTP method"))?;
+    let idempotency_key = match (asked.idempotency_key, &caller.idempotency_key) {
+        (Some(key), _) if !is_idempotency_key(key) => {
+            let reason = "must be 1 to 255 visible characters";
+            return Err(Failure::invalid("idempotency_key", reason));
+        }
+        (Some(key), _) => Some(key.into()),
+        (None, Some(key)) => Some(derived_key(key, place)),
+        (None, None) => None,
+    };
+    let (principal, tenant) = (caller.principal.clone(), caller.tenant.clone());
+    let (path, request) = (asked.path.to_owned(), caller.request);
+    Ok(Caller { principal, method, path, idempotency_key, tenant, request })
+}
+
+/// The same for a part of a request whose key stands for all of it.
+pub(super) fn derived_key(key: &Name, place: usize) -> Name {
+    // A space cannot be in a key that a client sends, so these never meet.
+    format_compact!("{key} {place}")
+}
+
+/// Things that the batch has promised to create so far: resource, id, account.
+type Promises = Vec<(Resource, Name, Name)>;
+
+fn promise(command: &Command, promises: &mut Promises) {
+    let made = match command {
+        Command::IssueGrant(command) => (Resource::Grant, &command.id, &command.account),
+        Command::PlaceHold(command) => (Resource::Hold, &command.id, &command.account),
+        Command::Charge(command) => (Resource::Charge, &command.id, &command.account),
+        Command::SubmitJob(command) => (Resource::Job, &command.id, &command.account),
+        Command::SetPolicy(_)
+        | Command::OpenAccount { .. }
+        | Command::ChangeAccount { .. }
+        | Command::FreezeAccount { .. }
+        | Command::UnfreezeAccount { .. }
+        | Command::RevokeGrant { .. }
+        | Command::CaptureHold { .. }
+        | Command::ExtendHold { .. }
+        | Command::SettleHold { .. }
+        | Command::ReleaseHold { .. }
+        | Command::Refund(_)
+        | Command::Transfer(_)
+        | Command::CollectUncollected { .. }
+        | Command::SetBudget { .. }
+        | Command::RemoveBudget { .. }
+        | Command::ReviveHold { .. }
+        | Command::OpenRegion { .. }
+        | Command::SetQuota { .. }
+        | Command::RemoveQuota { .. }
+        | Command::CancelJob { .. }
+        | Command::ReportUsage { .. }
+        | Command::Receive { .. }
+        | Command::KeepBatch { .. } => return,
+    };
+    promises.push((made.0, made.1.clone(), made.2.clone()));
+}
+
+fn prepare(
+    app: &App,
+    caller: &Caller,
+    place: usize,
+    asked: Asked<'_>,
+    body: Body<'_>,
+    print: Option<u128>,
+) -> Result<Order, Failure> {
+    let own = caller_of(caller, place, asked)?;
+    // What it makes is its own, whatever batch it comes in. Its key stands for the whole batch.
+    let whole = print.filter(|_| asked.idempotency_key.is_none());
+    let own_print = body.fingerprint(asked);
+    Ok(plan(app, &own, asked, body)?.ordered_by(own, own_print).in_batch(whole))
+}
+
+/// How many operations one stands for: an array stands for its jobs.
+fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
+    match body.filter(|_| asked.path == "/v1/jobs") {
+        Some(body) => jobs::count(body),
+        None => 1,
+    }
+}
+
+/// The most jobs that one atomic batch may submit, those of arrays included.
+const MAX_ATOMIC_JOBS: u32 = 1000;
+
+/// One operation as it will be decided, or why it will not.
+pub(super) type Ordered = Result<Order, Failure>;
+
+/// All operations of a batch that came the short way; none if one of them must go the long way, or all are one.
+fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Ordered>, Option<u128>)> {
+    let batch = FlatBatch::read(body)?;
+    if batch.is_atomic() || !(1..=MAX_OPERATIONS).contains(&batch.operations().len()) {
+        return None;
+    }
+    let print = match &caller.idempotency_key {
+        None => None,
+        Some(_) => {
+            let mut canonical = Vec::with_capacity(body.len() + 16);
+            batch.canonical(&mut canonical)?;
+            Some(fingerprint_of("POST", "/v1/batch", &canonical))
+        }
+    };
+    let mut all = Vec::with_capacity(batch.operations().len());
+    for (place, operation) in batch.operations().enumerate() {
+        let flat;
+        let body = match operation.body() {
+            None => Body::none(),
+            Some(bytes) => {
+                flat = Flat::read(bytes)?;
+                Body::Flat(&flat, bytes)
+            }
+        };
+        all.push(prepare(app, caller, place, operation.into(), body, print));
+    }
+    Some((all, print))
+}
+
+/// What one operation came to.
+struct Outcome {
+    status: u16,
+    body: Shown,
+}
+
+fn outcome(done: Result<Done, Failure>) -> Outcome {
+    match done {
+        Ok(done) => {
+            let body = done.body.unwrap_or(Shown::Other(Value::Null));
+            Outcome { status: done.status, body }
+        }
+        Err(failure) => {
+            let OperationResult { status, body } = failed(failure);
+            Outcome { status, body: Shown::Other(body) }
+        }
+    }
+}
+
+fn failed(failure: Failure) -> OperationResult {
+    let problem = failure.into_problem();
+    let body = serde_json::to_value(&problem).expect("a problem has only plain fields");
+    OperationResult { status: problem.status, body }
+}
+
+/// What all came to, in order, as a [`BatchResults`].
+fn results_body(results: &[Outcome]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(results.len() * USUAL_BODY);
+    out.extend_from_slice(b"{\"results\":[");
+    for (place, Outcome { status, body }) in results.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"status\":");
+        out.extend_from_slice(status.to_string().as_bytes());
+        out.extend_from_slice(b",\"body\":");
+        body.write(&mut out);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// Orders that are decided in one go: enough to share its cost, few enough that nobody waits long
+/// behind it.
+const AT_ONCE: usize = 64;
+/// What they may write in one go: after it others have their turns.
+const MAX_TURN_BYTES: usize = 64 << 10;
+
+/// The idempotency key of a batch, which stands for all of it.
+#[derive(Clone)]
+struct BatchKey {
+    caller: Caller,
+    key: Name,
+    print: u128,
+}
+
+impl BatchKey {
+    fn of(caller: &Caller, print: Option<u128>) -> Option<BatchKey> {
+        let (caller, key) = (caller.clone(), caller.idempotency_key.clone()?);
+        Some(BatchKey { caller, key, print: print? })
+    }
+
+    /// Refuses the batch if its key, or one made from it, was used for something else.
+    fn require_unused(&self, ledger: &Ledger, probes: &[Probe]) -> Result<(), Failure> {
+        for probe in probes {
+            let Some(tenant) = probe.namespace(ledger, &self.caller) else { continue };
+            let kept = ledger.kept_fingerprint(key_hash(&tenant, &self.key));
+            if kept.is_some_and(|kept| kept != self.print) || probe.is_reused(ledger, &tenant) {
+                return Err(reused());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the key was used, in each tenant where that changed something.
+    fn note(&self, ledger: &mut dyn Attended<Ledger>, tenants: BTreeSet<Name>) {
+        for tenant in tenants {
+            let key = key_hash(&tenant, &self.key);
+            if ledger.machine().kept_fingerprint(key).is_some() {
+                continue;
+            }
+            let (actor, request) = (self.caller.principal.id.clone(), self.caller.request);
+            let envelope =
+                Envelope { actor, fingerprint: self.print, key: Some(key), batch: None, request };
+            // It keeps an answer and does nothing else: there is no reason to refuse it.
+            let _kept = ledger.execute(&envelope, &Command::KeepBatch { aborted: None });
+        }
+    }
+}
+
+/// What is to be decided, or what it came to before.
+type Known = Result<Order, Result<Done, Failure>>;
+
+/// Brings back what the orders need of history.
+async fn recall_all(app: &App, orders: Vec<Ordered>) -> Vec<Known> {
+    let mut ready = Vec::with_capacity(orders.len());
+    for order in orders {
+        ready.push(match order {
+            Ok(order) => match order.recall(app) {
+                Some(recall) => match recall.await {
+                    Ok(Recalled::Nothing) => Ok(order),
+                    Ok(Recalled::Refund(past)) => Ok(order.of_past(past)),
+                    Ok(Recalled::Answered(done)) => Err(Ok(done)),
+                    Err(failure) => Err(Err(failure)),
+                },
+                None => Ok(order),
+            },
+            Err(failure) => Err(Err(failure)),
+        });
+    }
+    ready
+}
+
+/// Decides one operation. One that panics fails alone.
+fn decide_one(
+    ledger: &mut dyn Attended<Ledger>,
+    known: Known,
+    key: Option<&BatchKey>,
+    changed: &mut BTreeSet<Name>,
+) -> Result<Done, Failure> {
+    let order = match known {
+        Ok(order) => order,
+        Err(known) => return known,
+    };
+    let probe = key.and_then(|_| order.probe());
+    let decided = attempt(ledger, |ledger| order.decide(ledger));
+    let done = decided.unwrap_or_else(|error| Err(error.into()));
+    // What is kept uses the key up: a change, and a refusal that is told again.
+    let is_kept = done.as_ref().map_or_else(|no| matches!(no.problem.status, 402 | 409), |_| true);
+    if let (Some(key), Some(probe), true) = (key, probe, is_kept) {
+        changed.extend(probe.namespace(ledger.machine(), &key.caller));
+    }
+    done
+}
+
+/// Decides orders one after the other, in their order. None is decided if the key of the batch was used for something
+/// else.
+async fn decide_all(
+    app: &App,
+    orders: Vec<Ordered>,
+    key: Option<BatchKey>,
+) -> Result<Vec<Result<Done, Failure>>, Failure> {
+    let ready = recall_all(app, orders).await;
+    let probe = |known: &Known| known.as_ref().ok().and_then(Order::probe);
+    // All keys are looked at before the first operation.
+    let mut probes: Vec<Probe> = match &key {
+        Some(_) => ready.iter().filter_map(probe).collect(),
+        None => Vec::new(),
+    };
+    let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Order::must_count));
+    // One operation is counted and decided after the other: they need one place.
+    let place = if counts { Some(place_to_count(app, 1).await?) } else { None };
+    let count = ready.len();
+    let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
+    let posted = app.ledger.attend_in_turns(move |ledger| {
+        let _kept_to_the_end = &place;
+        let probes = std::mem::take(&mut probes);
+        if let Some(Err(failure)) =
+            key.as_ref().map(|key| key.require_unused(ledger.machine(), &probes))
+        {
+            return Some(Err(failure));
+        }
+        let (begun, mut changed) = (ledger.written(), BTreeSet::new());
+        for _ in 0..AT_ONCE {
+            let next = left.as_slice().first().and_then(|known| known.as_ref().ok());
+            if next.is_some_and(|order| !order.prepare(ledger)) {
+                break;
+            }
+            let Some(known) = left.next() else { break };
+            decided.push(decide_one(ledger, known, key.as_ref(), &mut changed));
+            let written = ledger.written();
+            if written < begun || written - begun >= MAX_TURN_BYTES {
+                break;
+            }
+        }
+        if let Some(key) = &key {
+            key.note(ledger, changed);
+        }
+        left.as_slice().is_empty().then(|| Ok(std::mem::take(&mut decided)))
+    });
+    match posted.answer().await {
+        Ok(seen) => seen.value,
+        Err(failure) => Ok((0..count).map(|_| Err(failure.clone())).collect()),
+    }
+}
+
+/// Runs changes of ledger resources in order.
+///
+/// Without `atomic` each stands on its own. With it, all happen or none, in one tenant and one
+/// journal record.
+#[utoipa::path(post, path = "/v1/batch", tag = "operations", operation_id = "run_batch",
+    request_body = Batch,
+    responses((status = 200, description = "What each came to, in order", body = BatchResults)))]
+pub(in crate::http) async fn run(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Arrived(body): Arrived,
+) -> Answer {
+    if let Some((all, print)) = short(&app, &caller, &body) {
+        require(&caller)?;
+        app.limits.take_operations(&caller.principal, all.len() as u64)?;
+        return separate(&app, &caller, all, print).await;
+    }
+    let body = json::parse(&body)?;
+    let print = caller.idempotency_key.as_ref().map(|_| fingerprint("POST", "/v1/batch", &body));
+    let batch: Batch = convert(body)?;
+    require(&caller)?;
+    if !(1..=MAX_OPERATIONS).contains(&batch.operations.len()) {
+        return Err(Failure::invalid("operations", "must have 1 to 1000 operations"));
+    }
+    let costs = batch.operations.iter().map(|one| cost_of(one.into(), one.body.as_ref()));
+    let cost: u64 = costs.map(u64::from).sum();
+    app.limits.take_operations(&caller.principal, cost)?;
+    if batch.atomic {
+        if cost > batch.operations.len() as u64 && cost > u64::from(MAX_ATOMIC_JOBS) {
+            let reason = "an atomic batch submits at most 1000 jobs, those of arrays included; \
+                          submit fewer, or without atomic";
+            return Err(Failure::invalid("operations", reason));
+        }
+        return atomic::run(&app, &caller, &batch.operations, print).await;
+    }
+    let ordered = batch.operations.into_iter().enumerate().map(|(place, mut operation)| {
+        let body = operation.body.take().map_or_else(Body::none, Body::Tree);
+        prepare(&app, &caller, place, (&operation).into(), body, print)
+    });
+    separate(&app, &caller, ordered.collect(), print).await
+}
+
+fn require(caller: &Caller) -> Result<(), Failure> {
+    caller.principal.require("run_batch").or_else(|failure| {
+        // Whoever may change anything may do so in a batch; each operation is checked by itself.
+        let may = ["revoke_grant", "set_budget", "freeze_account"];
+        may.iter().find_map(|name| caller.principal.require(name).ok()).ok_or(failure)
+    })
+}
+
+/// Decides orders that stand each on its own, under the key of the whole if it has one.
+pub(super) async fn separate(
+    app: &App,
+    caller: &Caller,
+    orders: Vec<Ordered>,
+    print: Option<u128>,
+) -> Answer {
+    let decided = decide_all(app, orders, BatchKey::of(caller, print)).await?;
+    let mut results = Vec::with_capacity(decided.len());
+    let mut all_replayed = true;
+    for done in decided {
+        all_replayed &= done.as_ref().map_or_else(|no| no.replayed, |yes| yes.replayed);
+        results.push(outcome(done));
+    }
+    rendered(results, all_replayed).await
+}
+
+/// Renders the answer. That of a long batch can be megabytes: it is rendered where it keeps no other
+/// request from being answered.
+async fn rendered(results: Vec<Outcome>, replayed: bool) -> Answer {
+    if results.len() <= AT_ONCE {
+        return Ok(finished(results, replayed));
+    }
+    let rendering = tokio::task::spawn_blocking(move || finished(results, replayed));
+    rendering.await.map_err(|_| EngineError::Internal.into())
+}
+
+fn finished(results: Vec<Outcome>, replayed: bool) -> axum::response::Response {
+    let mut response = json_bytes(StatusCode::OK, results_body(&results));
+    if replayed {
+        response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
+    }
+    response
+}

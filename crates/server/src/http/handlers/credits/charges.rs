@@ -1,0 +1,165 @@
+//! Charges, refunds and transfers: credits that move at once.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::amount::Sum;
+use bursar_api::credits::charge::{Charge, CreateCharge};
+use bursar_api::credits::refund::{CreateRefund, Refund};
+use bursar_api::credits::transfer::{CreateTransfer, Transfer};
+use bursar_api::json::convert;
+use bursar_core::ledger::command::{self, Command, RefundOf};
+use bursar_core::ledger::holds::hold::HoldKind;
+use bursar_core::ledger::refusal::Resource;
+use serde_json::Value;
+
+use super::holds::look;
+use crate::app::App;
+use crate::auth::permissions::Authority;
+use crate::change::{Plan, Target};
+use crate::http::convert::{context, credits, instant};
+use crate::http::extract::{Caller, Path, Sent, Tree};
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, account_field, change, job_named, json, named, new_id};
+use crate::render::{self, Shape, time};
+
+pub(super) fn plan_charge(app: &App, create: CreateCharge) -> Result<Plan, Failure> {
+    let account = account_field(create.account, "account")?;
+    let (id, creates) = new_id(app, Resource::Charge, create.id, "charge")?;
+    let command = command::Charge {
+        id,
+        account: account.clone(),
+        amount: credits(create.amount, "amount")?,
+        allow_partial: create.allow_partial.unwrap_or(false),
+        context: context(create.context)?,
+        effective_at: create.effective_at.map(instant),
+    };
+    Ok(Plan {
+        operation: "create_charge",
+        authority: Authority::Role,
+        target: Target::Account(account),
+        creates: Some(creates),
+        counts: None,
+        build: Box::new(move |_| Command::Charge(command)),
+        shape: Shape::Charge,
+    })
+}
+
+pub(super) fn plan_refund(app: &App, body: Value) -> Result<Plan, Failure> {
+    let create: CreateRefund = convert(body)?;
+    let (resource, name) = match (create.charge, create.hold, create.job) {
+        (Some(charge), None, None) => (Resource::Charge, named("charge", charge)?),
+        (None, Some(hold), None) => (Resource::Hold, named("hold", hold)?),
+        (None, None, Some(job)) => (Resource::Job, job_named(job)?),
+        _ => return Err(Failure::invalid("charge", "name exactly one of charge, hold and job")),
+    };
+    let (id, creates) = new_id(app, Resource::Refund, create.id, "refund")?;
+    let amount = create.amount.map(|amount| credits(amount, "amount")).transpose()?;
+    let compensate = create.compensate.unwrap_or(false);
+    let shape = Shape::Refund { of: (resource, name.clone()) };
+    let of = match resource {
+        Resource::Charge => RefundOf::Charge(name.clone()),
+        Resource::Job => RefundOf::Job(name.clone()),
+        _ => RefundOf::Hold(name.clone()),
+    };
+    Ok(Plan {
+        operation: "create_refund",
+        authority: if compensate { Authority::Issue } else { Authority::Role },
+        target: Target::Named(resource, name),
+        creates: Some(creates),
+        counts: None,
+        build: Box::new(move |tenant| {
+            let recalled = Vec::new();
+            Command::Refund(command::Refund { id, tenant, of, amount, compensate, recalled })
+        }),
+        shape,
+    })
+}
+
+pub(super) fn plan_transfer(app: &App, caller: &Caller, body: Value) -> Result<Plan, Failure> {
+    let create: CreateTransfer = convert(body)?;
+    let from = account_field(create.from, "from")?;
+    let to = account_field(create.to, "to")?;
+    let (id, creates) = new_id(app, Resource::Transfer, create.id, "transfer")?;
+    let amount = credits(create.amount, "amount")?;
+    if !caller.principal.sees(&to) {
+        return Err(Failure::not_found("account", &to));
+    }
+    let shape = Shape::Transfer { from: from.clone(), to: to.clone() };
+    Ok(Plan {
+        operation: "create_transfer",
+        authority: Authority::Role,
+        target: Target::Account(from.clone()),
+        creates: Some(creates),
+        counts: None,
+        build: Box::new(move |_| Command::Transfer(command::Transfer { id, from, to, amount })),
+        shape,
+    })
+}
+
+/// Spends credits at once.
+#[utoipa::path(post, path = "/v1/charges", tag = "credits", operation_id = "create_charge",
+    request_body = CreateCharge, responses(
+        (status = 201, description = "The charge was made", body = Charge),
+        (status = 200, description = "The same request had made it before", body = Charge)))]
+pub(in crate::http) async fn charge(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    sent: Sent<CreateCharge>,
+) -> Answer {
+    let plan = plan_charge(&app, sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
+}
+
+/// Returns spent credits to the grants they came from.
+#[utoipa::path(post, path = "/v1/refunds", tag = "credits", operation_id = "create_refund",
+    request_body = CreateRefund, responses(
+        (status = 201, description = "What went back", body = Refund),
+        (status = 200, description = "The same request had returned it before", body = Refund)))]
+pub(in crate::http) async fn refund(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let print = caller.print(&body);
+    let plan = plan_refund(&app, body)?;
+    change(&app, caller, print, plan).await
+}
+
+/// Moves credits from one account of a tenant to another.
+#[utoipa::path(post, path = "/v1/transfers", tag = "credits", operation_id = "create_transfer",
+    request_body = CreateTransfer, responses(
+        (status = 201, description = "What moved", body = Transfer),
+        (status = 200, description = "The same request had moved it before", body = Transfer)))]
+pub(in crate::http) async fn transfer(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let print = caller.print(&body);
+    let plan = plan_transfer(&app, &caller, body)?;
+    change(&app, caller, print, plan).await
+}
+
+/// A charge.
+#[utoipa::path(get, path = "/v1/charges/{id}", tag = "credits", operation_id = "get_charge",
+    params(("id" = String, Path, description = "The charge's id")),
+    responses((status = 200, description = "The charge", body = Charge)))]
+pub(in crate::http) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = named("charge", id)?;
+    let seen = look(&app, &caller, HoldKind::Charge, &id, "get_charge", |ledger, made| {
+        let mut charge = render::charge(ledger, made);
+        charge.refunded = Some(Sum::from_micros(made.refunded.into()));
+        charge
+    });
+    let seen = seen.await?;
+    let mut charge = seen.value;
+    charge.as_of = Some(time(seen.at));
+    charge.position = Some(seen.position);
+    Ok(json(StatusCode::OK, &charge))
+}

@@ -1,0 +1,332 @@
+//! Holds.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::Code;
+use bursar_api::credits::hold::{
+    Capture, Extend, Hold, HoldFilter, HoldState, Lot, PlaceHold, Release, Settle,
+};
+use bursar_api::list::{List, Page};
+use bursar_core::ledger::command::{self, Cause, Command, Usage};
+use bursar_core::ledger::holds::hold::HoldKind;
+use bursar_core::ledger::id::{HoldNo, Name};
+use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::{self, Ledger};
+use bursar_engine::Seen;
+
+use crate::app::App;
+use crate::auth::permissions::Authority;
+use crate::auth::tenant_of;
+use crate::change::{Plan, Target, find, only_forgotten};
+use crate::http::convert::{context, credits, millis, on_expiry, text};
+use crate::http::extract::{Caller, Params, Path, Sent};
+use crate::http::list::{page, page_size, read_cursor};
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, account_field, change, json, named, new_id};
+use crate::render::{self, Shape, hold_state, time};
+
+const DEFAULT_TTL_SECONDS: u64 = 3600;
+
+pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
+    let account = account_field(place.account, "account")?;
+    let (id, creates) = new_id(app, Resource::Hold, place.id, "hold")?;
+    let command = command::PlaceHold {
+        id,
+        account: account.clone(),
+        amount: credits(place.amount, "amount")?,
+        ttl_ms: Some(millis(place.ttl_seconds.unwrap_or(DEFAULT_TTL_SECONDS))),
+        context: context(place.context)?,
+        on_expiry: on_expiry(place.on_expiry),
+        rate: None,
+        gpu_ms: 0,
+        reference: text(place.reference, "reference", 1024)?,
+    };
+    Ok(Plan {
+        operation: "place_hold",
+        authority: Authority::Role,
+        target: Target::Account(account),
+        creates: Some(creates),
+        counts: None,
+        build: Box::new(move |_| Command::PlaceHold(command)),
+        shape: Shape::Hold { closing: false },
+    })
+}
+
+/// A change of a hold that is there.
+fn plan(
+    operation: &'static str,
+    hold: &Name,
+    closing: bool,
+    build: impl FnOnce(Name) -> Command + Send + 'static,
+) -> Plan {
+    Plan {
+        operation,
+        authority: Authority::Role,
+        target: Target::Named(Resource::Hold, hold.clone()),
+        creates: None,
+        counts: None,
+        build: Box::new(build),
+        shape: Shape::Hold { closing },
+    }
+}
+
+pub(super) fn plan_capture(id: String, capture: &Capture) -> Result<Plan, Failure> {
+    let hold = named("hold", id)?;
+    let usage = Usage::Total(credits(capture.total, "total")?);
+    let seq = capture.seq;
+    Ok(plan("capture_hold", &hold.clone(), false, move |tenant| Command::CaptureHold {
+        tenant,
+        hold,
+        usage,
+        seq,
+    }))
+}
+
+pub(super) fn plan_extend(id: String, extend: &Extend) -> Result<Plan, Failure> {
+    let hold = named("hold", id)?;
+    let amount = extend.amount.map(|amount| credits(amount, "amount")).transpose()?;
+    let ttl_ms = extend.ttl_seconds.map(millis);
+    Ok(plan("extend_hold", &hold.clone(), false, move |tenant| Command::ExtendHold {
+        tenant,
+        hold,
+        amount,
+        gpu_ms: 0,
+        ttl_ms,
+    }))
+}
+
+pub(super) fn plan_settle(id: String, settle: &Settle) -> Result<Plan, Failure> {
+    let hold = named("hold", id)?;
+    let usage = Usage::Total(credits(settle.total, "total")?);
+    Ok(plan("settle_hold", &hold.clone(), true, move |tenant| Command::SettleHold {
+        tenant,
+        hold,
+        usage,
+        cause: Cause::Holder,
+    }))
+}
+
+pub(super) fn plan_release(id: String, Release {}: &Release) -> Result<Plan, Failure> {
+    let hold = named("hold", id)?;
+    Ok(plan("release_hold", &hold.clone(), true, move |tenant| Command::ReleaseHold {
+        tenant,
+        hold,
+        cause: Cause::Holder,
+    }))
+}
+
+/// Sets credits aside, all or nothing.
+#[utoipa::path(post, path = "/v1/holds", tag = "credits", operation_id = "place_hold",
+    request_body = PlaceHold, responses(
+        (status = 201, description = "The hold was placed", body = Hold),
+        (status = 200, description = "The same request had placed it before", body = Hold)))]
+pub(in crate::http) async fn place(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    sent: Sent<PlaceHold>,
+) -> Answer {
+    let plan = plan_place(&app, sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
+}
+
+/// Spends what was used so far. The total is cumulative: repeats and reordering change nothing.
+#[utoipa::path(post, path = "/v1/holds/{id}/capture", tag = "credits", operation_id = "capture_hold",
+    params(("id" = String, Path, description = "The hold's id")), request_body = Capture,
+    responses((status = 200, description = "The hold as it is now", body = Hold)))]
+pub(in crate::http) async fn capture(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    sent: Sent<Capture>,
+) -> Answer {
+    let plan = plan_capture(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
+}
+
+/// Sets more aside, for longer, or both.
+#[utoipa::path(post, path = "/v1/holds/{id}/extend", tag = "credits", operation_id = "extend_hold",
+    params(("id" = String, Path, description = "The hold's id")), request_body = Extend,
+    responses((status = 200, description = "The hold as it is now", body = Hold)))]
+pub(in crate::http) async fn extend(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    sent: Sent<Extend>,
+) -> Answer {
+    let plan = plan_extend(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
+}
+
+/// Spends the final usage and returns the rest.
+#[utoipa::path(post, path = "/v1/holds/{id}/settle", tag = "credits", operation_id = "settle_hold",
+    params(("id" = String, Path, description = "The hold's id")), request_body = Settle,
+    responses((status = 200, description = "The hold, settled", body = Hold)))]
+pub(in crate::http) async fn settle(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    sent: Sent<Settle>,
+) -> Answer {
+    let plan = plan_settle(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
+}
+
+/// Returns all that was not captured.
+#[utoipa::path(post, path = "/v1/holds/{id}/release", tag = "credits", operation_id = "release_hold",
+    params(("id" = String, Path, description = "The hold's id")), request_body = Release,
+    responses((status = 200, description = "The hold, released", body = Hold)))]
+pub(in crate::http) async fn release(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    sent: Sent<Release>,
+) -> Answer {
+    let plan = plan_release(id, &sent.value)?;
+    change(&app, caller, sent.fingerprint, plan).await
+}
+
+/// A hold.
+#[utoipa::path(get, path = "/v1/holds/{id}", tag = "credits", operation_id = "get_hold",
+    params(("id" = String, Path, description = "The hold's id")),
+    responses((status = 200, description = "The hold", body = Hold)))]
+pub(in crate::http) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = named("hold", id)?;
+    let seen = look(&app, &caller, HoldKind::Hold, &id, "get_hold", render::archived_hold).await?;
+    let mut hold = seen.value;
+    hold.as_of = Some(time(seen.at));
+    hold.position = Some(seen.position);
+    Ok(json(StatusCode::OK, &hold))
+}
+
+/// Looks at a hold or charge in the ledger, or as history has it once the ledger has forgotten it.
+pub(in crate::http) async fn look<T: Send + 'static>(
+    app: &App,
+    caller: &Caller,
+    kind: HoldKind,
+    id: &Name,
+    operation: &str,
+    show: impl Fn(&Ledger, &ledger::holds::hold::Hold) -> T + Clone + Send + 'static,
+) -> Result<Seen<T>, Failure> {
+    let (resource, noun) = match kind {
+        HoldKind::Hold => (Resource::Hold, "hold"),
+        HoldKind::Charge => (Resource::Charge, "charge"),
+    };
+    let account = match find(app, caller, resource, id).await {
+        Ok(account) => account,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let hold = only_forgotten(app, caller, resource, id).await?;
+            caller.principal.require(operation)?;
+            return app.read(move |ledger| show(ledger, &hold)).await;
+        }
+        Err(failure) => return Err(failure),
+    };
+    caller.principal.require(operation)?;
+    let wanted = id.clone();
+    let read = move |ledger: &Ledger| {
+        let tenant = ledger.find_account(tenant_of(&account))?;
+        let number = ledger.find_hold(tenant, kind, &wanted)?;
+        ledger.hold(number).map(|hold| show(ledger, hold))
+    };
+    let seen = app.read(read).await?;
+    let value = seen.value.ok_or_else(|| Failure::not_found(noun, id))?;
+    Ok(Seen { value, at: seen.at, position: seen.position })
+}
+
+/// Everything that a hold was drawn from, in order.
+#[utoipa::path(get, path = "/v1/holds/{id}/lots", tag = "credits", operation_id = "list_hold_lots",
+    params(("id" = String, Path, description = "The hold's id"), Page),
+    responses((status = 200, description = "A page of lots", body = List<Lot>)))]
+pub(in crate::http) async fn lots(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(asked): Params<Page>,
+) -> Answer {
+    let id = named("hold", id)?;
+    let size = page_size(asked.limit)?;
+    let first = read_cursor(asked.cursor.as_deref())?.map_or(0, |place| place.saturating_add(1));
+    let first = usize::try_from(first).unwrap_or(usize::MAX);
+    let show = move |ledger: &Ledger, hold: &ledger::holds::hold::Hold| -> Vec<(u128, Lot)> {
+        let all = ledger.hold_lots(hold, u32::MAX).enumerate().skip(first).take(size + 1);
+        all.map(|(place, lot)| (place as u128, render::lot(ledger, lot))).collect()
+    };
+    let seen = look(&app, &caller, HoldKind::Hold, &id, "list_hold_lots", show).await?;
+    let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+    let list = List { as_of, position, ..page(seen.value, size) };
+    Ok(json(StatusCode::OK, &list))
+}
+
+/// How many numbers one look at the ledger goes through.
+const STEP: u32 = 20_000;
+
+/// Holds in the key's scope, newest first.
+#[utoipa::path(get, path = "/v1/holds", tag = "credits", operation_id = "list_holds",
+    params(HoldFilter),
+    responses((status = 200, description = "A page of holds", body = List<Hold>)))]
+pub(in crate::http) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(filter): Params<HoldFilter>,
+) -> Answer {
+    let size = page_size(filter.limit)?;
+    let before = read_cursor(filter.cursor.as_deref())?.unwrap_or(u128::MAX);
+    let account = app.listed_account(&caller, filter.account).await?;
+    caller.principal.require("list_holds")?;
+    let wanted = Wanted { principal: caller.principal, account, state: filter.state, before };
+    // Numbers say nothing about time, so all are looked at and the newest kept.
+    let mut found: Vec<(u128, Hold)> = Vec::new();
+    let mut first = 0;
+    loop {
+        let wanted = wanted.clone();
+        let read =
+            move |ledger: &Ledger| (wanted.among(ledger, first, size + 1), ledger.hold_places());
+        let seen = app.read(read).await?;
+        let (more, places) = seen.value;
+        found.extend(more);
+        found.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
+        found.truncate(size + 1);
+        first = first.saturating_add(STEP);
+        if first >= places {
+            let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+            return Ok(json(StatusCode::OK, &List { as_of, position, ..page(found, size) }));
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Wanted {
+    principal: crate::auth::Principal,
+    account: Option<Name>,
+    state: Option<HoldState>,
+    before: u128,
+}
+
+impl Wanted {
+    /// The newest wanted holds among those with numbers from `first` on.
+    fn among(&self, ledger: &Ledger, first: u32, most: usize) -> Vec<(u128, Hold)> {
+        let mut places: Vec<(u128, HoldNo)> = Vec::new();
+        for (number, hold) in ledger.holds_from(first, STEP) {
+            let path = ledger.account(hold.account).path.as_str();
+            let since = u128::try_from(hold.placed_at.millis().max(0)).unwrap_or(0);
+            let place = (since << 32) | u128::from(number.0);
+            let wanted = hold.kind == HoldKind::Hold
+                && place < self.before
+                && self.account.as_deref().is_none_or(|account| account == path)
+                && self.state.is_none_or(|state| state == hold_state(hold.state))
+                && self.principal.sees(path);
+            if wanted {
+                places.push((place, number));
+            }
+        }
+        places.sort_by_key(|(place, _)| std::cmp::Reverse(*place));
+        places.truncate(most);
+        let shown = places.into_iter();
+        shown.filter_map(|(place, number)| Some((place, render::hold(ledger, number)?))).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! Usage that others measured: each record stands on its own, and repeating it changes nothing.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use bursar_api::Code;
+use bursar_api::credits::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
+use bursar_api::json::convert;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::{Command, Usage, UsageOf};
+use bursar_core::ledger::id::Name;
+use bursar_core::ledger::jobs::Attempt;
+use bursar_core::ledger::refusal::Resource;
+
+use super::batch::{Ordered, derived_key, separate};
+use crate::app::App;
+use crate::auth::permissions::Authority;
+use crate::change::{Plan, Target};
+use crate::http::convert::credits;
+use crate::http::extract::{Caller, Tree};
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, job_named, named};
+use crate::ids::attempt::AttemptIds;
+use crate::render::Shape;
+use crate::render::job::attempt_name;
+
+fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
+    let (resource, name, of) = match (record.job, record.hold) {
+        (Some(job), None) => {
+            let job = job_named(job)?;
+            (Resource::Job, job.clone(), UsageOf::Job(job))
+        }
+        (None, Some(hold)) => {
+            let hold = named("hold", hold)?;
+            (Resource::Hold, hold.clone(), UsageOf::Hold(hold))
+        }
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(Failure::invalid("job", "name exactly one of job and hold"));
+        }
+    };
+    let usage = match (record.gpu_ms_total, record.amount_total) {
+        (Some(gpu_ms), None) => Usage::GpuMs(gpu_ms),
+        (None, Some(amount)) => Usage::Total(credits(amount, "amount_total")?),
+        (None, None) | (Some(_), Some(_)) => {
+            let reason = "give exactly one of gpu_ms_total and amount_total";
+            return Err(Failure::invalid("gpu_ms_total", reason));
+        }
+    };
+    let (seq, ended) = (record.seq, record.ended.unwrap_or(false));
+    let shape = match resource {
+        Resource::Job => Shape::Job(app.attempt_ids),
+        _ => Shape::Hold { closing: ended },
+    };
+    Ok(Plan {
+        operation: "report_usage",
+        authority: Authority::Role,
+        target: Target::Named(resource, name),
+        creates: None,
+        counts: None,
+        build: Box::new(move |tenant| Command::ReportUsage { tenant, of, seq, usage, ended }),
+        shape,
+    })
+}
+
+/// Refuses usage of an attempt that its job does not have, or that is over while the job goes on: it
+/// would be charged to another one. Must be asked in the instant of the decision.
+fn check_attempt(
+    ids: &AttemptIds,
+    ledger: &Ledger,
+    tenant: &str,
+    (job, attempt): (&Name, &str),
+) -> Result<(), Failure> {
+    let number = ledger.find_account(tenant).and_then(|it| ledger.find_job_or_array(it, job));
+    // A job that is not there is answered as without an attempt.
+    let Some((number, known)) = number.and_then(|it| Some((it, ledger.job(it)?))) else {
+        return Ok(());
+    };
+    let attempts = &known.attempts;
+    let is_named = |known: &Attempt| attempt_name(ids, number, known) == attempt;
+    let Some(place) = attempts.iter().rposition(is_named) else {
+        return Err(Failure::not_found("attempt", attempt));
+    };
+    if place + 1 < attempts.len() {
+        let detail = format!("{attempt} is over: another attempt of {job} has begun since");
+        return Err(Failure::new(Code::Conflict, detail));
+    }
+    // The last report of a job that has ended may come again.
+    if attempts[place].end.is_some() && !known.state.is_ended() {
+        let detail = format!("{attempt} is over: {job} waits for another attempt");
+        return Err(Failure::new(Code::Conflict, detail));
+    }
+    Ok(())
+}
+
+/// The change that a record asks for.
+fn order(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Ordered {
+    let named = match (&record.job, &record.attempt) {
+        (_, None) => None,
+        (None, Some(_)) => {
+            return Err(Failure::invalid("attempt", "goes with job: a hold has no attempts"));
+        }
+        (Some(job), Some(attempt)) => Some((Name::from(job.as_str()), attempt.clone())),
+    };
+    let order = plan(app, record)?.ordered_by(own, 0).in_batch(print);
+    let Some((job, attempt)) = named else { return Ok(order) };
+    let ids = app.attempt_ids;
+    Ok(order.only_if(move |ledger, tenant| check_attempt(&ids, ledger, tenant, (&job, &attempt))))
+}
+
+/// Reports usage that others measured, such as Slurm or Kubernetes.
+///
+/// Totals are cumulative. Each record is answered like a request of its own.
+#[utoipa::path(post, path = "/v1/usage", tag = "jobs", operation_id = "report_usage",
+    request_body = ReportUsage,
+    responses((status = 200, description = "What each came to, in order", body = UsageResults)))]
+pub(in crate::http) async fn report(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let print = caller.idempotency_key.as_ref().map(|_| caller.print(&body));
+    let report: ReportUsage = convert(body)?;
+    caller.principal.require("report_usage")?;
+    if !(1..=MAX_RECORDS).contains(&report.records.len()) {
+        return Err(Failure::invalid("records", "must have 1 to 1000 records"));
+    }
+    let orders = report.records.into_iter().enumerate().map(|(place, record)| {
+        let key = caller.idempotency_key.as_ref().map(|key| derived_key(key, place));
+        order(&app, Caller { idempotency_key: key, ..caller.clone() }, record, print)
+    });
+    separate(&app, &caller, orders.collect(), print).await
+}

@@ -1,0 +1,365 @@
+//! Jobs.
+
+pub(in crate::http) mod logs;
+pub(in crate::http) mod quotes;
+mod submission;
+pub(in crate::http) mod timeline;
+pub(super) mod top;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::Code;
+use bursar_api::jobs::job::{CancelJob, Job, JobFilter, MAX_ARRAY, PreemptJob, SubmitJob, Why};
+use bursar_api::json::convert;
+use bursar_api::list::List;
+use bursar_core::cell;
+use bursar_core::cell::ids::JobId;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::Command;
+use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::ledger::jobs::JobState;
+use bursar_core::ledger::refusal::Resource;
+use serde_json::Value;
+
+use super::jobs::submission::submission;
+use crate::app::App;
+use crate::auth::permissions::Authority;
+use crate::auth::{Principal, is_at_or_below, tenant_of};
+use crate::change::{Plan, Target, find};
+use crate::followers::past_jobs::{self, Wanted};
+use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::idempotent_call::{Begun, Once};
+use crate::http::list::{Step, page_size, read_cursor, walk, write_cursor};
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, change, job_named, json};
+use crate::machines::cells::SHARD;
+use crate::render::waiting::{Waiting, ask_cells};
+use crate::render::{self, Shape, time};
+
+pub(super) fn plan_submit(app: &App, body: Value) -> Result<Plan, Failure> {
+    let submission = submission(app, body)?;
+    let command = submission.command;
+    Ok(Plan {
+        operation: "submit_job",
+        authority: Authority::Role,
+        target: Target::Account(command.account.clone()),
+        creates: Some(submission.creates),
+        counts: None,
+        build: Box::new(move |_| Command::SubmitJob(Box::new(command))),
+        shape: Shape::Job(app.attempt_ids),
+    })
+}
+
+pub(super) fn plan_cancel(app: &App, id: String, body: Value) -> Result<Plan, Failure> {
+    let CancelJob {} = convert(body)?;
+    let id = job_named(id)?;
+    let job = id.clone();
+    Ok(Plan {
+        operation: "cancel_job",
+        authority: Authority::Role,
+        target: Target::Named(Resource::Job, id),
+        creates: None,
+        counts: None,
+        build: Box::new(move |tenant| Command::CancelJob { tenant, job }),
+        shape: Shape::Job(app.attempt_ids),
+    })
+}
+
+/// Submits a job: its hold is placed, and its regions may start it.
+///
+/// With `array` the answer is the first job and lists the others. A job for which no node is there
+/// yet waits; one that nothing priced could ever serve is refused as `unsatisfiable`.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", operation_id = "submit_job",
+    request_body = SubmitJob, responses(
+        (status = 201, description = "The job waits for its place", body = Job),
+        (status = 200, description = "The same request had submitted it before", body = Job)))]
+pub(in crate::http) async fn submit(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let print = caller.print(&body);
+    let jobs = count(&body);
+    let plan = plan_submit(&app, body)?;
+    if jobs > 1 {
+        app.limits.take_operations(&caller.principal, jobs.into())?;
+    }
+    change(&app, caller, print, plan).await
+}
+
+/// How many jobs a body asks for, as far as it may.
+pub(in crate::http) fn count(body: &Value) -> u32 {
+    let array = body.get("array").and_then(Value::as_u64).unwrap_or(1);
+    u32::try_from(array).unwrap_or(MAX_ARRAY).clamp(1, MAX_ARRAY)
+}
+
+/// Asks a job to end. One that has not started ends at once.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "The job as it is now", body = Job)))]
+pub(in crate::http) async fn cancel(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let print = caller.print(&body);
+    let plan = plan_cancel(&app, id, body)?;
+    change(&app, caller, print, plan).await
+}
+
+/// A job as the ledger has it, and what its cells must be asked.
+struct Looked {
+    number: JobNo,
+    job: Job,
+    cells: Vec<CellNo>,
+    waiting: bool,
+}
+
+/// The id under which cells know a job.
+fn cell_id(number: JobNo) -> JobId {
+    number.in_cell(SHARD)
+}
+
+async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
+    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let ids = app.attempt_ids;
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &wanted)?;
+        let own = ledger.job(number)?;
+        let cells = own.standings.iter().map(|standing| standing.cell).collect();
+        let waiting = own.state == JobState::Queued;
+        Some(Looked { number, job: render::job::job(&ids, ledger, number)?, cells, waiting })
+    };
+    let seen = app.read(read).await?;
+    let mut looked = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
+    looked.job.as_of = time(seen.at);
+    looked.job.ledger_position = Some(seen.position);
+    looked.job.array = render::job::array(&looked.job);
+    render::job::add_messages(app, &mut looked.job);
+    Ok(looked)
+}
+
+/// The job with everything that is known of why it waits.
+async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Job, Failure> {
+    let Looked { number, mut job, cells, waiting } = looked;
+    if !waiting {
+        return Ok(job);
+    }
+    let known = Waiting { blockers: job.blockers.take().unwrap_or_default(), ..Waiting::default() };
+    let told = ask_cells(app, principal, &cells, cell_id(number), known).await?;
+    job.position = told.position;
+    job.estimated_start_at = told.estimated_start_at;
+    job.blockers = Some(told.blockers);
+    Ok(job)
+}
+
+/// A job, with everything that keeps it waiting.
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "get_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "The job", body = Job)))]
+pub(in crate::http) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = job_named(id)?;
+    let account = match find(&app, &caller, Resource::Job, &id).await {
+        Ok(account) => account,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let forgotten = past_jobs::only_forgotten(&app, &caller, &id).await?;
+            caller.principal.require("get_job")?;
+            return Ok(json(StatusCode::OK, &forgotten.job));
+        }
+        Err(failure) => return Err(failure),
+    };
+    caller.principal.require("get_job")?;
+    let looked = look(&app, &account, &id).await?;
+    let job = complete(&app, &caller.principal, looked).await?;
+    Ok(json(StatusCode::OK, &job))
+}
+
+/// Why a job waits: everything that blocks it, each with the way out.
+#[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs", operation_id = "explain_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "What keeps it waiting", body = Why)))]
+pub(in crate::http) async fn why(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    let id = job_named(id)?;
+    let account = find(&app, &caller, Resource::Job, &id).await?;
+    caller.principal.require("explain_job")?;
+    let looked = look(&app, &account, &id).await?;
+    let job = complete(&app, &caller.principal, looked).await?;
+    let why = Why {
+        job: job.id,
+        state: job.state,
+        position: job.position,
+        estimated_start_at: job.estimated_start_at,
+        blockers: job.blockers.unwrap_or_default(),
+    };
+    Ok(json(StatusCode::OK, &why))
+}
+
+/// Jobs in the key's scope, newest first. Why they wait is told by each job itself.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", operation_id = "list_jobs", params(JobFilter),
+    responses((status = 200, description = "A page of jobs", body = List<Job>)))]
+pub(in crate::http) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(filter): Params<JobFilter>,
+) -> Answer {
+    let size = page_size(filter.limit)?;
+    let account = app.listed_account(&caller, filter.account).await?;
+    caller.principal.require("list_jobs")?;
+    let (principal, state, label) = (caller.principal, filter.state, filter.label);
+    let shown = {
+        let label = label.clone();
+        move |job: &Job| {
+            state.is_none_or(|state| state == job.state)
+                && label.as_deref().is_none_or(|label| has_label(job, label))
+        }
+    };
+    let past =
+        Wanted { principal: principal.clone(), account: account.clone(), shown: Arc::new(shown) };
+    let begun = read_cursor(filter.cursor.as_deref())?.and_then(|place| place.checked_sub(PAST));
+    if let Some(before) = begun {
+        let before = JobNo(u64::try_from(before).unwrap_or(u64::MAX));
+        let seen = app.read(|_| ()).await?;
+        let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+        let (data, has_more, next_cursor) = (Vec::new(), false, None);
+        let empty = List { data, has_more, next_cursor, as_of, position };
+        return Ok(json(StatusCode::OK, &with_past(&app, empty, &past, before, size).await?));
+    }
+    let ids = app.attempt_ids;
+    let page = walk(&app, size, filter.cursor, move |ledger, before| {
+        let before = u64::try_from(before).unwrap_or(u64::MAX);
+        Step::over(
+            ledger.jobs_before(Some(JobNo(before))).map(|(number, _)| number.0.into()),
+            |place| {
+                let number = JobNo(u64::try_from(place).ok()?);
+                let own = ledger.job(number)?;
+                let path = ledger.account(own.order.account).path.as_str();
+                let wanted = account.as_deref().is_none_or(|account| is_at_or_below(path, account))
+                    && state.is_none_or(|state| state == render::job::state(own.state))
+                    && principal.sees(path);
+                let job = wanted.then(|| render::job::job(&ids, ledger, number)).flatten()?;
+                label.as_deref().is_none_or(|label| has_label(&job, label)).then_some(job)
+            },
+        )
+    });
+    let mut page = page.await?;
+    let over = state.is_none_or(render::job::is_over);
+    if !page.has_more && over {
+        page = with_past(&app, page, &past, JobNo(u64::MAX), size).await?;
+    }
+    stamp(&mut page);
+    Ok(json(StatusCode::OK, &page))
+}
+
+/// Says of every job of a page as of when it is.
+fn stamp(page: &mut List<Job>) {
+    for job in &mut page.data {
+        job.as_of = page.as_of.unwrap_or(job.as_of);
+        job.ledger_position = page.position;
+    }
+}
+
+/// Places from here on are those of jobs that the ledger has forgotten: they come behind all others.
+const PAST: u128 = 1 << 100;
+
+/// Fills a page up with jobs that the ledger has forgotten.
+async fn with_past(
+    app: &App,
+    mut page: List<Job>,
+    wanted: &Wanted,
+    before: JobNo,
+    size: usize,
+) -> Result<List<Job>, Failure> {
+    let room = size - page.data.len();
+    let mut found = past_jobs::list_forgotten(app, wanted, before, room + 1).await?;
+    page.has_more = found.len() > room;
+    found.truncate(room);
+    let last = found.last().map_or(before, |(number, _)| *number);
+    let cursor = page.has_more.then(|| write_cursor(PAST + u128::from(last.0)));
+    page.next_cursor = cursor;
+    page.data.extend(found.into_iter().map(|(_, job)| job));
+    stamp(&mut page);
+    Ok(page)
+}
+
+fn has_label(job: &Job, wanted: &str) -> bool {
+    let Some(labels) = &job.spec.labels else { return false };
+    match wanted.split_once('=') {
+        Some((key, value)) => labels.get(key).is_some_and(|found| found == value),
+        None => labels.contains_key(wanted),
+    }
+}
+
+/// Stops a running job and queues it again. It is not placed for the next ten seconds.
+#[utoipa::path(post, path = "/v1/jobs/{id}/preempt", tag = "jobs", operation_id = "preempt_job",
+    params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "The job as it is now", body = Job)))]
+pub(in crate::http) async fn preempt(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let PreemptJob {} = convert(body.clone())?;
+    let id = job_named(id)?;
+    let account = find(&app, &caller, Resource::Job, &id).await?;
+    caller.principal.require("preempt_job")?;
+    let once = match Once::begin(&app, &caller, tenant_of(&account), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match stop(&app, &caller, &once, &account, &id).await {
+        Ok(()) => shown(&app, &caller, &account, &id).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+/// Preempts a job, unless the same call did before.
+async fn stop(
+    app: &App,
+    caller: &Caller,
+    once: &Once<'_>,
+    account: &Name,
+    id: &Name,
+) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_job(ledger.find_account(&tenant)?, &wanted)?;
+        let own = ledger.job(number)?;
+        let cell = own.live_attempt().and_then(|attempt| attempt.cell);
+        Some((number, cell, own.order.terms.preemptible))
+    };
+    let seen = app.ledger.read(read).await?;
+    let (number, cell, preemptible) = seen.value.ok_or_else(|| Failure::not_found("job", id))?;
+    let conflict = |detail: &str| Failure::new(Code::Conflict, detail);
+    if !preemptible {
+        let detail = "the job is not preemptible; drain its node with force, or cancel the job";
+        return Err(conflict(detail));
+    }
+    let cell = cell.and_then(|cell| app.cells.numbered(cell));
+    let cell = cell.ok_or_else(|| conflict("the job does not run; there is nothing to preempt"))?;
+    let by_platform = caller.principal.is_of_platform();
+    let command = cell::Command::PreemptJob { job: cell_id(number), by_platform };
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
+}
+
+async fn shown(app: &App, caller: &Caller, account: &Name, id: &Name) -> Answer {
+    let looked = look(app, account, id).await?;
+    let job = complete(app, &caller.principal, looked).await?;
+    Ok(json(StatusCode::OK, &job))
+}

@@ -1,0 +1,176 @@
+//! Quotes: what a job would cost and whether it would be accepted, without doing anything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::amount::Sum;
+use bursar_api::jobs::job::SubmitJob;
+use bursar_api::jobs::quote::{Quote, QuoteOffer};
+use bursar_api::{Blocker, Time};
+use bursar_core::cell::command::JobSpec;
+use bursar_core::cell::ids::JobId;
+use bursar_core::cell::schedule::explain::{JobState, Why};
+use bursar_core::cell::{self, Cell, Origin};
+use bursar_core::credits::Credits;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::command::SubmitJob as Submit;
+use bursar_core::ledger::jobs::Offer;
+use bursar_core::ledger::jobs::view::QuotedOffer;
+use bursar_core::machine::{Machine, advance, execute};
+use bursar_core::time::Timestamp;
+
+use super::submission::submission;
+use crate::app::App;
+use crate::http::extract::{Caller, Tree};
+use crate::http::problem::{Failure, blocker as refused};
+use crate::http::respond::{Answer, json};
+use crate::render::blockers::blocker;
+use crate::render::time;
+
+/// No job has this number: it stands for the one that is asked about.
+const NOBODY: JobId = JobId(u64::MAX);
+/// A copy of a cell with more jobs than this takes too much time and memory.
+const MAX_JOBS: u32 = 20_000;
+
+/// Whether a cell is small enough to be copied.
+fn may_be_copied(cell: &Cell) -> bool {
+    let (running, waiting) = cell.job_counts();
+    running.saturating_add(waiting) <= MAX_JOBS
+}
+
+/// What a cell would say to a job. The cell is a copy for this one question.
+fn ask_copy(copy: &mut Cell, spec: JobSpec) -> Option<Why> {
+    let now = copy.now();
+    let command = cell::Command::AdmitJob(spec);
+    let origin = Origin::component("quote");
+    execute(copy, now, &origin, &command, &mut Vec::new()).ok()?;
+    advance(copy, now, |_, _| {});
+    copy.why(NOBODY, now)
+}
+
+/// What the cells would say to a job: for each offer when it is now in its region, and the answer.
+async fn ask_cells(
+    app: &App,
+    submit: &Submit,
+    quoted: &[QuotedOffer],
+) -> Result<BTreeMap<usize, (Timestamp, Option<Why>)>, Failure> {
+    let mut by_region: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, one) in quoted.iter().enumerate() {
+        by_region.entry(one.offer.region.as_str()).or_default().push(index);
+    }
+    let mut answers = BTreeMap::new();
+    for (region, offers) in by_region {
+        let Some(service) = app.cells.of_region(region) else { continue };
+        let look = |cell: &Cell| (cell.now(), may_be_copied(cell));
+        let (now, may_be_copied) = service.gateway.read(look).await?.value;
+        let said = if may_be_copied {
+            let specs = offers.iter().map(|index| spec(submit, &quoted[*index].offer));
+            service.suppose(specs.collect(), ask_copy).await?
+        } else {
+            vec![None; offers.len()]
+        };
+        answers.extend(offers.into_iter().zip(said.into_iter().map(|why| (now, why))));
+    }
+    Ok(answers)
+}
+
+/// The job as a cell would get it if this offer were the only one.
+fn spec(submit: &Submit, offer: &Offer) -> JobSpec {
+    let terms = &submit.terms;
+    let mut spec = JobSpec::new(NOBODY, submit.account.clone(), terms.gpu);
+    spec.class = terms.rank;
+    spec.class_name = terms.class.clone();
+    spec.models = std::iter::once(offer.gpu_type.clone()).collect();
+    spec.gpu_memory_mib = terms.gpu_memory_mib;
+    spec.cpu_milli = terms.cpu_milli;
+    spec.memory_mib = terms.memory_mib;
+    spec.labels = terms.labels.iter().cloned().collect();
+    spec.nodes = terms.nodes;
+    spec.max_runtime_ms = terms.max_runtime_ms;
+    spec.preemptible = terms.preemptible;
+    spec.resumable = terms.resumable;
+    spec.grace_ms = terms.grace_ms;
+    spec.group = terms.group.clone();
+    spec
+}
+
+fn offer(quoted: &QuotedOffer, estimated_start_at: Option<Time>) -> QuoteOffer {
+    let sum = |credits: Credits| Sum::from_micros(credits.micros().into());
+    QuoteOffer {
+        gpu_type: quoted.offer.gpu_type.to_string(),
+        region: quoted.offer.region.to_string(),
+        per_gpu_hour: sum(quoted.offer.per_gpu_hour),
+        per_hour: sum(quoted.per_hour),
+        hold: sum(quoted.hold),
+        estimated_start_at,
+    }
+}
+
+/// The offers with their starts, and what makes the job wait where it cannot start at once.
+async fn starts(
+    app: &App,
+    submit: &Submit,
+    quoted: &[QuotedOffer],
+) -> Result<(Vec<QuoteOffer>, Vec<Blocker>), Failure> {
+    let mut offers = Vec::new();
+    let mut blockers: Vec<Blocker> = Vec::new();
+    let mut starts_now = false;
+    let mut said = ask_cells(app, submit, quoted).await?;
+    for (index, one) in quoted.iter().enumerate() {
+        let region = &one.offer.region;
+        let Some((now, why)) = said.remove(&index) else { continue };
+        let at = why.as_ref().and_then(|why| match why.state {
+            JobState::Queued => why.estimate.map(|estimate| time(estimate.at)),
+            JobState::Proposed | JobState::Starting | JobState::Running | JobState::Stopping => {
+                starts_now = true;
+                Some(time(now))
+            }
+        });
+        for of in why.iter().flat_map(|why| &why.blockers) {
+            let shown = blocker(region, of, |_| None);
+            if !blockers.contains(&shown) {
+                blockers.push(shown);
+            }
+        }
+        offers.push(offer(one, at));
+    }
+    Ok((offers, if starts_now { Vec::new() } else { blockers }))
+}
+
+/// What a job would cost, when it could start, and whether it would be accepted.
+///
+/// It changes nothing and nothing is kept: an `Idempotency-Key` has no effect on it.
+#[utoipa::path(post, path = "/v1/quotes", tag = "jobs", operation_id = "get_quote",
+    request_body = SubmitJob,
+    responses((status = 200, description = "The quote", body = Quote)))]
+pub(in crate::http) async fn quote(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let mut submit = submission(&app, body)?.command;
+    submit.scope = caller.principal.scope.clone();
+    if !caller.principal.sees(&submit.account) {
+        return Err(Failure::not_found("account", &submit.account));
+    }
+    caller.principal.require("get_quote")?;
+    let asked = submit.clone();
+    let seen = app.read(move |ledger: &Ledger| ledger.quote(ledger.now(), &asked)).await?;
+    let quoted = seen.value?;
+    let (offers, waits_for) = starts(&app, &submit, &quoted.offers).await?;
+    let admissible = quoted.is_admissible();
+    let mut blockers: Vec<Blocker> = quoted.blockers.into_iter().map(refused).collect();
+    blockers.extend(waits_for);
+    let quote = Quote {
+        offers,
+        hold: Sum::from_micros(quoted.hold.micros().into()),
+        admissible,
+        blockers,
+        spendable_after: Sum::from_micros(quoted.spendable_after),
+        as_of: time(seen.at),
+        position: seen.position,
+    };
+    Ok(json(StatusCode::OK, &quote))
+}

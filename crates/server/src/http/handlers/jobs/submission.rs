@@ -1,0 +1,336 @@
+//! From the body of a job to the command that submits it, with the prices of now.
+
+use bursar_api::jobs::job::{self, JobGpus, MAX_ARRAY, SubmitJob};
+use bursar_api::json::convert;
+use bursar_api::nodes::node::RunSpec;
+use bursar_api::{Amount, Blocker, BlockerType, Code};
+use bursar_core::cell::command::GroupSpec;
+use bursar_core::cell::ids::ClassRank;
+use bursar_core::cell::schedule::shape::GpuDemand;
+use bursar_core::directory::{Class, Directory};
+use bursar_core::ledger::command;
+use bursar_core::ledger::credits::price::pinned_price;
+use bursar_core::ledger::id::{Name, is_valid_name};
+use bursar_core::ledger::jobs::{
+    JobTerms, Offer, OnExhausted, ROLLING_WINDOW_MS, Reserve, WARN_AHEAD_MS,
+};
+use bursar_core::ledger::refusal::Resource;
+use bursar_core::time::Timestamp;
+use serde_json::Value;
+
+use crate::app::App;
+use crate::http::convert::{millis, text};
+use crate::http::labels::{check_labels, label_list, memory_mib};
+use crate::http::problem::Failure;
+use crate::http::respond::{account_field, new_id};
+
+/// The class of a job that names none.
+const USUAL_CLASS: &str = "normal";
+/// How often a job is queued again after its node was lost, unless it says otherwise.
+const USUAL_REQUEUES: u32 = 3;
+/// The most GPUs of one node: one bit each.
+const MOST_GPUS: u32 = 64;
+/// The most nodes of a gang.
+const MOST_NODES: u32 = 4096;
+/// The most that is kept of a job for the agent.
+const MOST_PAYLOAD: usize = 256 << 10;
+
+/// A submission, ready but for the tenant.
+pub(super) struct Submission {
+    /// The command.
+    pub(in crate::http) command: command::SubmitJob,
+    /// What it creates, and whether the caller chose the id.
+    pub(in crate::http) creates: (Resource, Name, bool),
+}
+
+/// Between 1 and a most, or what is usual.
+fn count(value: Option<u32>, usual: u32, most: u32, field: &str) -> Result<u32, Failure> {
+    match value.unwrap_or(usual) {
+        value if (1..=most).contains(&value) => Ok(value),
+        _ => Err(Failure::invalid(field, format!("must be between 1 and {most}"))),
+    }
+}
+
+fn demand(gpus: &JobGpus) -> Result<GpuDemand, Failure> {
+    let Some(share) = gpus.share else {
+        let count = count(gpus.count, 1, MOST_GPUS, "gpus.count")?;
+        return Ok(GpuDemand::Whole(u16::try_from(count).unwrap_or(u16::MAX)));
+    };
+    if gpus.count.is_some() {
+        return Err(Failure::invalid("gpus.share", "give either count or share"));
+    }
+    let thousandths = u16::try_from(share.micros() / 1000).ok();
+    let thousandths = thousandths.filter(|_| share.micros() % 1000 == 0);
+    match thousandths {
+        Some(thousandths @ 1..1000) => Ok(GpuDemand::Share(thousandths)),
+        Some(1000) => Ok(GpuDemand::Whole(1)),
+        Some(_) | None => {
+            let reason = "must be more than 0 and at most 1, with at most three decimals";
+            Err(Failure::invalid("gpus.share", reason))
+        }
+    }
+}
+
+/// Names in the order given, each once.
+fn ordered(list: Vec<String>, field: &str) -> Result<Vec<Name>, Failure> {
+    if !(1..=64).contains(&list.len()) || !list.iter().all(|name| is_valid_name(name)) {
+        let reason = "must list 1 to 64 names of the characters A-Z a-z 0-9 . _ : -";
+        return Err(Failure::invalid(field, reason));
+    }
+    let mut names: Vec<Name> = Vec::new();
+    for name in list.into_iter().map(Name::from) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The regions that will do: those named, or all.
+fn regions(app: &App, named: Option<Vec<String>>) -> Result<Vec<Name>, Failure> {
+    let Some(named) = named else {
+        return Ok(app.cells.iter().map(|cell| cell.region.clone()).collect());
+    };
+    let regions = ordered(named, "regions")?;
+    match regions.iter().find(|region| app.cells.of_region(region).is_none()) {
+        Some(unknown) => {
+            Err(Failure::invalid("regions", format!("there is no region `{unknown}`")))
+        }
+        None => Ok(regions),
+    }
+}
+
+/// What the job would cost on each type in each region that has a price, by preference of type.
+fn offers(
+    directory: &Directory,
+    types: &[Name],
+    regions: &[Name],
+    class: &Class,
+    now: Timestamp,
+) -> Result<Vec<Offer>, Failure> {
+    let mut offers = Vec::new();
+    for gpu_type in types {
+        for region in regions {
+            let Some(price) = directory.price(gpu_type, region, now) else { continue };
+            let pinned = pinned_price(price, class.price_multiplier_milli);
+            let reason = "the price of its class is more than an amount can be";
+            let per_gpu_hour = pinned.ok_or_else(|| Failure::invalid("class", reason))?;
+            let (gpu_type, region) = (gpu_type.clone(), region.clone());
+            offers.push(Offer { gpu_type, region, per_gpu_hour });
+        }
+    }
+    if offers.is_empty() {
+        return Err(unpriced(types, regions));
+    }
+    Ok(offers)
+}
+
+/// Nothing that the job accepts has a price: it could never be paid for, so it can never run.
+fn unpriced(types: &[Name], regions: &[Name]) -> Failure {
+    let wanted = if types.is_empty() { "any GPU".to_owned() } else { types.join(" or ") };
+    let detail = format!("there is no price for {wanted} in {}", regions.join(" or "));
+    let fix = "name types that GET /v1/prices lists, or have the price set";
+    let mut failure = Failure::new(Code::Unsatisfiable, format!("{detail}; {fix}"));
+    failure.problem.param = Some("gpus.types".to_owned());
+    failure.problem.blockers = Some(vec![Blocker::new(BlockerType::GpuType, detail, fix)]);
+    failure
+}
+
+/// All types that have a price in one of the regions.
+fn priced_types(directory: &Directory, regions: &[Name], now: Timestamp) -> Vec<Name> {
+    let priced = directory.prices_at(now).into_iter();
+    let here = priced.filter(|price| price.region.as_ref().is_none_or(|at| regions.contains(at)));
+    let mut types: Vec<Name> = here.map(|price| price.gpu_type.clone()).collect();
+    types.dedup();
+    types
+}
+
+fn group(group: Option<job::ConcurrencyGroup>) -> Result<Option<GroupSpec>, Failure> {
+    let Some(group) = group else { return Ok(None) };
+    if !is_valid_name(&group.name) {
+        let reason = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
+        return Err(Failure::invalid("concurrency_group.name", reason));
+    }
+    if group.limit == 0 {
+        return Err(Failure::invalid("concurrency_group.limit", "must be at least 1"));
+    }
+    Ok(Some(GroupSpec { name: group.name.into(), limit: group.limit }))
+}
+
+fn runtime(job: &SubmitJob, reserve: Reserve) -> Result<Option<i64>, Failure> {
+    match (job.max_runtime_seconds, reserve) {
+        (Some(0), _) => Err(Failure::invalid("max_runtime_seconds", "must be at least 1")),
+        (Some(seconds), _) if seconds > 315_360_000 => {
+            Err(Failure::invalid("max_runtime_seconds", "must be at most ten years"))
+        }
+        (Some(seconds), _) => Ok(Some(millis(seconds))),
+        (None, Reserve::Rolling { .. }) => Ok(None),
+        (None, Reserve::Full) => {
+            let reason = "is needed unless reserve is \"rolling\"";
+            Err(Failure::invalid("max_runtime_seconds", reason))
+        }
+    }
+}
+
+fn terms(
+    job: &SubmitJob,
+    name: Name,
+    class: &Class,
+    gpu_types: Vec<Name>,
+) -> Result<JobTerms, Failure> {
+    let reserve = match job.reserve.unwrap_or_default() {
+        job::Reserve::Full => Reserve::Full,
+        job::Reserve::Rolling => Reserve::Rolling { window_ms: ROLLING_WINDOW_MS },
+    };
+    let nodes = count(job.nodes, 1, MOST_NODES, "nodes")?;
+    let grace = job.grace_seconds.unwrap_or(class.grace_seconds);
+    if grace > 86_400 {
+        return Err(Failure::invalid("grace_seconds", "must be at most a day"));
+    }
+    let cpu_milli = job.cpus.unwrap_or(0).checked_mul(1000);
+    let gpu_memory = job.gpus.memory_gib.unwrap_or(0);
+    Ok(JobTerms {
+        class: name,
+        rank: ClassRank(u8::try_from(class.rank).unwrap_or(u8::MAX)),
+        gpu: demand(&job.gpus)?,
+        gpu_types,
+        // Checked above.
+        nodes: u16::try_from(nodes).unwrap_or(u16::MAX),
+        gpu_memory_mib: memory_mib(gpu_memory, "gpus.memory_gib")?,
+        cpu_milli: cpu_milli.ok_or_else(|| Failure::invalid("cpus", "is too large"))?,
+        memory_mib: memory_mib(job.memory_gib.unwrap_or(0), "memory_gib")?,
+        labels: label_list(job.node_labels.clone(), "node_labels")?,
+        max_runtime_ms: runtime(job, reserve)?,
+        preemptible: job.preemptible.unwrap_or(class.default_preemptible),
+        resumable: job.resumable.unwrap_or(false),
+        grace_ms: i64::from(grace) * 1000,
+        reserve,
+        on_exhausted: match job.on_exhausted.unwrap_or_default() {
+            job::OnExhausted::Stop => OnExhausted::Stop,
+            job::OnExhausted::Overdraft => OnExhausted::Overdraft,
+        },
+        group: group(job.concurrency_group.clone())?,
+        max_requeues: job.max_requeues.unwrap_or(USUAL_REQUEUES),
+        warn_ahead_ms: job
+            .warn_ahead_seconds
+            .map_or(WARN_AHEAD_MS, |ahead| i64::from(ahead) * 1000),
+    })
+}
+
+/// What no process can be started with: a variable whose name has `=` in it would set another one,
+/// and NUL ends a text.
+fn check_process(job: &SubmitJob) -> Result<(), Failure> {
+    let has_nul = |text: &String| text.contains('\0');
+    if job.command.iter().flatten().any(has_nul) {
+        return Err(Failure::invalid("command", "must not have the character NUL in it"));
+    }
+    if job.workdir.iter().any(has_nul) {
+        return Err(Failure::invalid("workdir", "must not have the character NUL in it"));
+    }
+    for (name, value) in job.env.iter().flatten() {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            let reason = "names have at least one character, and neither `=` nor NUL";
+            return Err(Failure::invalid("env", reason));
+        }
+        if has_nul(value) {
+            return Err(Failure::invalid("env", "values must not have the character NUL in them"));
+        }
+    }
+    Ok(())
+}
+
+/// What the agent must know.
+fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
+    check_process(job)?;
+    let spec = RunSpec {
+        account: job.account.clone(),
+        name: job.name.clone(),
+        command: job.command.clone().unwrap_or_default(),
+        env: job.env.clone().unwrap_or_default(),
+        workdir: job.workdir.clone(),
+        labels: check_labels(job.labels.clone(), "labels")?,
+        nodes: job.nodes.unwrap_or(1),
+        node_names: Vec::new(),
+        rank: 0,
+        share: job.gpus.share.filter(|share| *share < Amount::from_micros(1_000_000)),
+        cpus: job.cpus,
+        memory_gib: job.memory_gib,
+        max_runtime_seconds: job.max_runtime_seconds,
+        // Which one it is, is in the name of each job.
+        array_index: job.array.map(|_| 0),
+    };
+    let text = serde_json::to_string(&spec).expect("a spec has only plain fields");
+    if text.len() > MOST_PAYLOAD {
+        let reason = "command, env, workdir and labels have at most 256 KiB together";
+        return Err(Failure::invalid("env", reason));
+    }
+    Ok(text.into())
+}
+
+/// The job as it is shown: what was asked for, with the defaults that apply.
+fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Name]) -> Box<str> {
+    let text = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<String>>();
+    job.id = None;
+    job.gpus.types = Some(text(&terms.gpu_types));
+    if job.gpus.share.is_none() {
+        job.gpus.count = Some(terms.gpu.devices().into());
+    }
+    job.nodes = Some(terms.nodes.into());
+    job.class = Some(terms.class.to_string());
+    job.preemptible = Some(terms.preemptible);
+    job.resumable = Some(terms.resumable);
+    job.grace_seconds = u32::try_from(terms.grace_ms / 1000).ok();
+    job.regions = Some(text(regions));
+    job.reserve = Some(job.reserve.unwrap_or_default());
+    job.on_exhausted = Some(job.on_exhausted.unwrap_or_default());
+    job.warn_ahead_seconds = u32::try_from(terms.warn_ahead_ms / 1000).ok();
+    job.max_requeues = Some(terms.max_requeues);
+    let text = serde_json::to_string(&job).expect("a job has only plain fields");
+    text.into()
+}
+
+/// Reads a job's body.
+pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, Failure> {
+    let mut job: SubmitJob = convert(body)?;
+    let account = account_field(job.account.clone(), "account")?;
+    let (id, creates) = new_id(app, Resource::Job, job.id.take(), "job")?;
+    text(job.name.clone(), "name", 256)?;
+    text(job.workdir.clone(), "workdir", 4096)?;
+    let directory = app.directory.current();
+    let class_name = Name::from(job.class.as_deref().unwrap_or(USUAL_CLASS));
+    let class = directory.class(&class_name);
+    let class = class.ok_or_else(|| Failure::invalid("class", "there is no such class"))?;
+    let regions = regions(app, job.regions.clone())?;
+    let now = app.clock.now();
+    let types = match job.gpus.types.clone() {
+        Some(types) => ordered(types, "gpus.types")?,
+        None => priced_types(&directory, &regions, now),
+    };
+    let terms = terms(&job, class_name, class, types)?;
+    let offers = offers(&directory, &terms.gpu_types, &regions, class, now)?;
+    let array = match job.array {
+        Some(size) => Some(count(Some(size), 1, MAX_ARRAY, "array")?),
+        None => None,
+    };
+    let after = match job.after.clone() {
+        Some(after) if after.is_empty() => Vec::new(),
+        Some(after) => ordered(after, "after")?,
+        None => Vec::new(),
+    };
+    let payload = payload(&job)?;
+    let shown = shown(job, &terms, &regions);
+    let hold = app.ids.make("hold", now);
+    let command = command::SubmitJob {
+        id,
+        account,
+        terms,
+        offers,
+        payload,
+        shown,
+        hold,
+        array,
+        after,
+        scope: None,
+    };
+    Ok(Submission { command, creates })
+}

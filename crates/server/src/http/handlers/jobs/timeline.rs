@@ -1,0 +1,384 @@
+//! What happened to a job, step by step, in words.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::Code;
+use bursar_api::amount::Sum;
+use bursar_api::jobs::timeline::{Slice, Timeline, TimelineEntry};
+use bursar_api::list::Page;
+use bursar_core::cell::event::AttemptOutcome;
+use bursar_core::cell::ids::AttemptId;
+use bursar_core::cell::nodes::owner::bare_name;
+use bursar_core::cell::{self, AttemptId as CellAttempt};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::event::{Event, Pieces, total};
+use bursar_core::ledger::id::{HoldNo, JobNo, Name};
+use bursar_core::ledger::jobs::OnExhausted;
+use bursar_core::ledger::refusal::Resource;
+use bursar_core::time::{DAY_MS, Timestamp};
+use bursar_journal::record::{cell as cell_record, ledger as ledger_record};
+
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::change::find;
+use crate::followers::past_jobs;
+use crate::followers::timeline::{Happened, Span, Step, merge, of_cell, of_ledger};
+use crate::http::extract::{Caller, Params, Path};
+use crate::http::handlers::nodes::agent_orders::reason as stop_reason;
+use crate::http::list::whole_list;
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, job_named, json};
+use crate::ids::attempt::AttemptIds;
+use crate::machines::cells::SHARD;
+use crate::render::{self, time};
+
+fn units(length: u64) -> Sum {
+    Sum::from_micros(length.into())
+}
+
+/// What the ledger is asked about an entry.
+struct Words {
+    detail: String,
+    attempt: Option<String>,
+    hold: Option<HoldNo>,
+    amount: Option<Sum>,
+    slices: Option<Vec<Slice>>,
+}
+
+impl Words {
+    fn new(detail: impl Into<String>) -> Words {
+        Words { detail: detail.into(), attempt: None, hold: None, amount: None, slices: None }
+    }
+
+    fn of_hold(hold: HoldNo, detail: impl Into<String>) -> Words {
+        Words { hold: Some(hold), ..Words::new(detail) }
+    }
+
+    fn amount(mut self, length: u64) -> Words {
+        self.amount = Some(units(length));
+        self
+    }
+
+    fn slices(mut self, ledger: &Ledger, pieces: &Pieces) -> Words {
+        let lots = ledger.lots(pieces.iter().copied());
+        let slices = lots.map(|lot| Slice {
+            grant: ledger.grant(lot.grant).id.to_string(),
+            amount: units(lot.amount),
+        });
+        self.slices = Some(slices.collect());
+        self.amount(total(pieces))
+    }
+}
+
+/// What the ledger decided, in words.
+fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) -> Words {
+    match event {
+        Event::JobSubmitted { after, .. } if after.is_empty() => Words::new("submitted"),
+        Event::JobSubmitted { after, .. } => {
+            Words::new(format!("submitted; waits for {} other jobs", after.len()))
+        }
+        Event::HoldPlaced(placed) => {
+            Words::of_hold(placed.hold, "credits set aside").slices(ledger, &placed.pieces)
+        }
+        Event::HoldExtended { hold, pieces, .. } => {
+            let what = if pieces.is_empty() { "lease renewed" } else { "more credits set aside" };
+            Words::of_hold(*hold, what).slices(ledger, pieces)
+        }
+        Event::HoldPinned { hold, rate, returned, .. } => {
+            let back = returned.iter().map(|part| part.amount).sum();
+            let detail = format!("price pinned at {} per GPU-hour", rate.per_gpu_hour);
+            Words::of_hold(*hold, detail).amount(back)
+        }
+        Event::HoldCaptured { hold, gpu_ms, taken, uncollected, .. } => {
+            let spent = taken.iter().map(|part| part.amount).sum::<u64>();
+            let detail = match uncollected {
+                0 => format!("spent for {gpu_ms} GPU-ms in all"),
+                owed => format!("spent for {gpu_ms} GPU-ms in all; {} uncollected", units(*owed)),
+            };
+            Words::of_hold(*hold, detail).amount(spent)
+        }
+        Event::HoldCut { hold, cut } => {
+            let gone = cut.iter().map(|part| part.amount).sum();
+            Words::of_hold(*hold, "expired while set aside").amount(gone)
+        }
+        Event::HoldClosed { hold, returned, .. } => {
+            let mut words = Words::of_hold(*hold, "the rest returned").amount(*returned);
+            // Its number may be another hold's by now.
+            let own = ledger.hold(*hold).filter(|own| own.job() == Some(job));
+            if let Some(own) = own.filter(|own| !own.is_open()) {
+                let lots = ledger.returned_lots(own).into_iter();
+                let slices = lots.map(|lot| Slice {
+                    grant: ledger.grant(lot.grant).id.to_string(),
+                    amount: units(lot.amount),
+                });
+                words.slices = Some(slices.collect());
+            }
+            words
+        }
+        Event::ReturnExpired { hold, pieces } => {
+            Words::of_hold(*hold, "expired on the way back").slices(ledger, pieces)
+        }
+        Event::ReturnRevoked { hold, pieces } => {
+            Words::of_hold(*hold, "revoked on the way back").slices(ledger, pieces)
+        }
+        Event::Refunded { hold, movement } => {
+            Words::of_hold(*hold, "refunded").slices(ledger, &movement.pieces)
+        }
+        Event::GrantIssued(issued) => {
+            let detail = format!("{} issued for what expired on the way back", issued.id);
+            Words::new(detail).amount(issued.amount.length())
+        }
+        Event::AttemptConfirmed(confirmed) => {
+            let nodes: Vec<&str> = confirmed.members.iter().map(|m| bare_name(&m.node)).collect();
+            let gpu_type = confirmed.gpu_type.as_deref().unwrap_or("no GPU");
+            let mut words = Words::new(format!("may start on {gpu_type}: {}", nodes.join(", ")));
+            let cell = confirmed.cell.map_or(u16::MAX, |cell| cell.0);
+            let id = AttemptId { job: job.in_cell(SHARD), number: confirmed.number };
+            words.attempt = Some(ids.write(cell, id));
+            words
+        }
+        Event::AttemptStarted { .. } => Words::new("runs"),
+        Event::AttemptFunded { funded_ms, short, .. } => Words::new(match funded_ms {
+            Some(funded) if *short => {
+                format!("{} s of running are paid for, and nobody pays for more", funded / 1000)
+            }
+            Some(funded) => format!("{} s of running are paid for", funded / 1000),
+            None => "all of its running time is paid for".to_owned(),
+        }),
+        Event::ExhaustionWarned { ends_at, then, .. } => Words::new(match then {
+            OnExhausted::Stop => format!("warned: it is stopped at {ends_at} unless more is paid"),
+            OnExhausted::Overdraft => format!("warned: it owes from {ends_at} on"),
+        }),
+        Event::AttemptStopping { .. } => Words::new("was asked to stop; the meter stands still"),
+        Event::AttemptEnded { end, .. } => {
+            let reason = format!("{:?}", render::job::end_reason(end.reason)).to_lowercase();
+            let detail = format!("attempt over: {reason}, {} GPU-ms", end.gpu_ms);
+            Words::new(detail).amount(end.charged)
+        }
+        Event::CancelAsked { .. } => Words::new("its end was asked for"),
+        Event::DependenciesMet { met, .. } => {
+            Words::new(format!("{} jobs that it waited for have succeeded", met.len()))
+        }
+        Event::JobEnded { state, .. } => Words::new(render::job::state(*state).as_str()),
+        Event::PolicySet(_)
+        | Event::AccountOpened { .. }
+        | Event::AccountChanged { .. }
+        | Event::AccountFrozen { .. }
+        | Event::AccountUnfrozen { .. }
+        | Event::GrantActivated { .. }
+        | Event::GrantRevoked { .. }
+        | Event::BucketExpired { .. }
+        | Event::ExpiryReversed { .. }
+        | Event::Charged(_)
+        | Event::CreditsMoved { .. }
+        | Event::UncollectedCollected { .. }
+        | Event::BudgetSet { .. }
+        | Event::BudgetRemoved { .. }
+        | Event::BudgetThresholdReached { .. }
+        | Event::CreditsDenied { .. }
+        | Event::HoldRevived { .. }
+        | Event::Answered { .. }
+        | Event::Forgotten { .. }
+        | Event::RegionOpened { .. }
+        | Event::RegionBriefed { .. }
+        | Event::SetAside { .. }
+        | Event::QuotaSet { .. }
+        | Event::QuotaRemoved { .. }
+        | Event::HeldUpReviewed { .. }
+        | Event::CellTold { .. }
+        | Event::MessageReceived { .. } => Words::new(""),
+    }
+}
+
+/// What a cell decided, in words, and the attempt that it is about.
+fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) {
+    use cell::Event as Of;
+    let own = job.in_cell(SHARD);
+    match event {
+        Of::JobQueued(_) => ("waits for a place".into(), None),
+        Of::JobFunded { .. } => ("may be placed again".into(), None),
+        Of::JobReleased { .. } => ("its delay is over".into(), None),
+        Of::JobHeldByGroup { .. } => ("its group is full".into(), None),
+        Of::JobEnded { outcome, .. } => {
+            (format!("left the region: {outcome:?}").to_lowercase(), None)
+        }
+        Of::ReservationMade { start_at, .. } => {
+            (format!("nodes are kept for it from {start_at} on"), None)
+        }
+        Of::ReservationDropped { .. } => ("nodes are no longer kept for it".into(), None),
+        Of::PlacementProposed { attempt, members, .. } => {
+            (format!("a place on {} nodes was found", members.len()), Some(*attempt))
+        }
+        Of::PlacementConfirmed { attempt, .. } => ("its nodes may start it".into(), Some(*attempt)),
+        Of::PlacementRefused { attempt, blocker } => {
+            let why = format!("{blocker:?}").to_lowercase();
+            (format!("the ledger does not pay for it now: {why}"), Some(*attempt))
+        }
+        Of::MemberStarted { attempt, .. } => ("a node reports it running".into(), Some(*attempt)),
+        Of::UsageMetered { usage, .. } => {
+            let used = usage.iter().find(|(attempt, _)| attempt.job == own);
+            let (attempt, gpu_ms) = used.map_or((None, 0), |(attempt, ms)| (Some(*attempt), *ms));
+            (format!("a node reports {gpu_ms} GPU-ms"), attempt)
+        }
+        Of::MemberEnded { attempt, end, exit_code, .. } => {
+            let end = format!("{end:?}").to_lowercase();
+            let code = exit_code.map(|code| format!(" with {code}")).unwrap_or_default();
+            (format!("a node reports it {end}{code}"), Some(*attempt))
+        }
+        Of::FundingSet { attempt, .. } => ("its paid time changed".into(), Some(*attempt)),
+        Of::FundsNeeded { attempt } => ("half of its paid time is left".into(), Some(*attempt)),
+        Of::FundingEnded { attempt } => ("no more time will be paid for".into(), Some(*attempt)),
+        Of::StopOrdered { attempt, reason, kill_at } => {
+            let why = stop_reason(*reason);
+            (format!("asked to stop ({why}); killed at {kill_at}"), Some(*attempt))
+        }
+        Of::CancelNoted { attempt } => ("cancelled while it stops".into(), Some(*attempt)),
+        Of::KillOrdered { attempt, .. } => ("killed".into(), Some(*attempt)),
+        Of::AttemptEnded { attempt, outcome, gpu_ms, .. } => {
+            let how = match outcome {
+                AttemptOutcome::Succeeded => "succeeded".into(),
+                AttemptOutcome::Failed => "failed".into(),
+                AttemptOutcome::Lost => "lost".into(),
+                AttemptOutcome::Stopped(reason) => format!("stopped ({})", stop_reason(*reason)),
+            };
+            (format!("over on its nodes: {how}, {gpu_ms} GPU-ms"), Some(*attempt))
+        }
+        Of::FenceLifted { attempt, .. } => ("its GPUs are free again".into(), Some(*attempt)),
+        Of::MessageReceived { .. }
+        | Of::LedgerTold { .. }
+        | Of::Configured(_)
+        | Of::PriceSet { .. }
+        | Of::ClassSet { .. }
+        | Of::AccountSet(_)
+        | Of::NodeRegistered { .. }
+        | Of::NodeReported { .. }
+        | Of::NodeLost { .. }
+        | Of::NodeDrained { .. }
+        | Of::NodeResumed { .. }
+        | Of::NodeRemoved { .. }
+        | Of::MaintenancePlanned { .. }
+        | Of::MaintenanceBegan { .. }
+        | Of::MaintenanceEnded { .. }
+        | Of::RequestParked { .. }
+        | Of::RequestBlocked { .. }
+        | Of::ReservationKept { .. }
+        | Of::ReservationsDone { .. }
+        | Of::ReviewBegan
+        | Of::ReviewPassed { .. }
+        | Of::PassEnded
+        | Of::RequestDone { .. }
+        | Of::AnswerKept { .. }
+        | Of::RequestsForgotten { .. }
+        | Of::SetAside { .. }
+        | Of::Rewound { .. }
+        | Of::NodeCleared { .. } => (String::new(), None),
+    }
+}
+
+/// The sources of the streams: the ledger, then the cells in the order of their numbers.
+type Sources = Vec<(String, u16)>;
+
+fn entry(
+    ids: &AttemptIds,
+    ledger: &Ledger,
+    sources: &Sources,
+    job: JobNo,
+    holds: &mut Vec<(HoldNo, Name)>,
+    (stream, step): (usize, Step<Happened>),
+) -> TimelineEntry {
+    let (source, cell) = sources.get(stream).cloned().unwrap_or_default();
+    let (kind, words) = match &step.event {
+        Happened::Ledger(event) => {
+            if let Event::HoldPlaced(placed) = &**event {
+                holds.push((placed.hold, placed.id.clone()));
+            }
+            (ledger_record::event_name(event), ledger_words(ids, ledger, job, event))
+        }
+        Happened::Cell(event) => {
+            let (detail, attempt) = cell_words(event, job);
+            let attempt = attempt.map(|attempt| ids.write(cell, attempt));
+            (cell_record::event_name(event), Words { attempt, ..Words::new(detail) })
+        }
+    };
+    let hold = words.hold.and_then(|number| {
+        let known = holds.iter().rev().find(|(hold, _)| *hold == number);
+        known.map(|(_, name)| name.to_string())
+    });
+    TimelineEntry {
+        at: time(step.at),
+        kind: kind.to_owned(),
+        source,
+        position: step.position,
+        detail: words.detail,
+        attempt: words.attempt,
+        hold,
+        amount: words.amount,
+        slices: words.slices,
+    }
+}
+
+/// The number of a job that the ledger has, and since when there is something to tell of it.
+async fn life(app: &App, account: &str, id: &Name) -> Result<(JobNo, Span), Failure> {
+    let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
+    let read = move |ledger: &Ledger| {
+        let number = ledger.find_job_or_array(ledger.find_account(&tenant)?, &wanted)?;
+        Some((number, ledger.job(number)?.submitted_at..=Timestamp::MAX))
+    };
+    let seen = app.read(read).await?.value;
+    seen.ok_or_else(|| Failure::not_found("job", id))
+}
+
+/// Everything that happened to a job, oldest first.
+#[utoipa::path(get, path = "/v1/jobs/{id}/timeline", tag = "jobs",
+    operation_id = "get_job_timeline",
+    params(("id" = String, Path, description = "The job's id"), Page),
+    responses((status = 200, description = "The steps", body = Timeline)))]
+pub(in crate::http) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(page): Params<Page>,
+) -> Answer {
+    whole_list(page.limit, page.cursor.as_deref())?;
+    let id = job_named(id)?;
+    let (number, span) = match find(&app, &caller, Resource::Job, &id).await {
+        Ok(account) => life(&app, &account, &id).await?,
+        Err(failure) if failure.problem.code == Code::NotFound => {
+            let past = past_jobs::only_forgotten(&app, &caller, &id).await?;
+            // Whatever the machines had to say of it they said soon.
+            (past.number, past.submitted_at..=past.ended_at.plus_millis(DAY_MS))
+        }
+        Err(failure) => return Err(failure),
+    };
+    caller.principal.require("get_job_timeline")?;
+    // What the journals have by now is told.
+    let seen = app.read(|_| ()).await?;
+    let mut sources: Sources = vec![("ledger".to_owned(), 0)];
+    let mut cells: Vec<_> = app.cells.iter().collect();
+    cells.sort_by_key(|cell| cell.number);
+    sources.extend(cells.iter().map(|cell| (cell.region.to_string(), cell.number.0)));
+    let journals: Vec<_> = cells.iter().map(|cell| Arc::clone(&cell.journal)).collect();
+    let ledger = Arc::clone(&app.ledger_journal);
+    let collect = move || {
+        let mut streams = vec![of_ledger(&*ledger, number, &span)?];
+        for journal in journals {
+            streams.push(of_cell(&*journal, number.in_cell(SHARD), &span)?);
+        }
+        Ok::<_, String>(merge(streams))
+    };
+    let steps = tokio::task::spawn_blocking(collect).await.map_err(|error| error.to_string());
+    let unreadable = |detail: String| Failure::new(Code::Unavailable, detail);
+    let steps = steps.and_then(|steps| steps).map_err(unreadable)?;
+    let ids = app.attempt_ids;
+    let show = move |ledger: &Ledger| {
+        let mut holds = Vec::new();
+        let steps = steps.into_iter();
+        steps.map(|step| entry(&ids, ledger, &sources, number, &mut holds, step)).collect()
+    };
+    let data: Vec<TimelineEntry> = app.ledger.peek(show).await?;
+    let (as_of, position) = (Some(time(seen.at)), Some(seen.position));
+    let timeline = Timeline { data, has_more: false, next_cursor: None, as_of, position };
+    Ok(json(StatusCode::OK, &timeline))
+}

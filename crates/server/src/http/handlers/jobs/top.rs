@@ -1,0 +1,67 @@
+//! The jobs that cost, use or hold most, in a key's scope.
+
+use bursar_api::accounts::top::{TopBy, TopEntry};
+use bursar_api::amount::Sum;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::jobs::Job;
+use bursar_core::time::Timestamp;
+
+use crate::app::App;
+use crate::auth::Principal;
+use crate::http::problem::Failure;
+use crate::render::job::{held, used};
+
+/// How many jobs one look at the ledger goes through.
+const STEPS: usize = 5_000;
+
+/// What a job counts for. What it spent or used counts by when its attempts ended; what runs counts
+/// in full.
+fn value(ledger: &Ledger, job: &Job, by: TopBy, since: Timestamp) -> Sum {
+    let recent = job.attempts.iter().filter(|own| own.end.is_none_or(|end| end.at >= since));
+    let recent = recent.map(|own| used(ledger, job, own));
+    match by {
+        TopBy::Spent => Sum::from_micros(recent.map(|(_, charged)| i128::from(charged)).sum()),
+        TopBy::GpuSeconds => {
+            Sum::from_micros(recent.map(|(gpu_ms, _)| i128::from(gpu_ms) * 1000).sum())
+        }
+        TopBy::Held => held(ledger, job),
+        // Accounts have credits; jobs do not.
+        TopBy::Available => Sum::default(),
+    }
+}
+
+/// The first `k` jobs, largest first; of equals the newer one first.
+pub(in crate::http) async fn top_jobs(
+    app: &App,
+    principal: &Principal,
+    by: TopBy,
+    since: Timestamp,
+    k: usize,
+) -> Result<Vec<TopEntry>, Failure> {
+    let mut best: Vec<TopEntry> = Vec::new();
+    let mut before = None;
+    loop {
+        let principal = principal.clone();
+        let look = move |ledger: &Ledger| {
+            let mut found = Vec::new();
+            let mut last = None;
+            for (number, job) in ledger.jobs_before(before).take(STEPS) {
+                last = Some(number);
+                let seen = principal.sees(&ledger.account(job.order.account).path);
+                let value = value(ledger, job, by, since);
+                if seen && value > Sum::default() {
+                    found.push(TopEntry { id: job.order.id.to_string(), value });
+                }
+            }
+            (found, last)
+        };
+        let (found, last) = app.ledger.peek(look).await?;
+        best.extend(found);
+        best.sort_by_key(|entry| std::cmp::Reverse(entry.value));
+        best.truncate(k);
+        match last {
+            Some(last) => before = Some(last),
+            None => return Ok(best),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What jobs print and what agents say about their ends. A node speaks of its own attempts alone: of
+//! others nothing is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bursar_api::Code;
+use bursar_api::json::convert;
+use bursar_api::nodes::node::{Heartbeat, LogChunk, LogKept};
+use bursar_core::cell::{AttemptId, Cell, NodeKey};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{CellNo, JobNo};
+
+use super::agents::check_binding;
+use super::names::{Resolve, owned};
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::http::extract::{Caller, Path, Tree};
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, json, named};
+use crate::ids::attempt::{read_stored, stored};
+use crate::logs::{FULL_RETRY_SECONDS, LogError, MAX_PIECE_BYTES, NodeTag, Output, TenantTag};
+use crate::machines::cells::CellService;
+
+/// Attempts of a cell by the ids that an agent says.
+pub(in crate::http) type Known = BTreeMap<String, AttemptId>;
+
+/// The attempts of a cell that ids stand for. What was started before the store had a secret is
+/// known to its agent under its stored id, and goes on under it.
+pub(super) async fn known_attempts<'a>(
+    app: &App,
+    cell: &CellService,
+    node: &NodeKey,
+    ids: impl IntoIterator<Item = &'a str>,
+) -> Result<Known, Failure> {
+    let (mut known, mut earlier) = (Known::new(), Vec::new());
+    for id in ids {
+        let own = |(at, attempt)| (at == cell.number.0).then_some(attempt);
+        if let Some(attempt) = app.attempt_ids.read(id).and_then(own) {
+            known.insert(id.to_owned(), attempt);
+        } else if let Some(attempt) = read_stored(id).and_then(own) {
+            earlier.push((id.to_owned(), attempt));
+        }
+    }
+    if !earlier.is_empty() {
+        let (node, since) = (node.clone(), app.attempt_ids.since());
+        let look = move |all: &Cell| {
+            earlier.retain(|(_, attempt)| all.holds_since_before(since, *attempt, &node));
+            earlier
+        };
+        known.extend(cell.gateway.read(look).await?.value);
+    }
+    Ok(known)
+}
+
+/// A node's part in an attempt.
+#[derive(Copy, Clone, Debug)]
+pub(in crate::http) struct Part {
+    /// The place of the node among those of the attempt.
+    rank: u32,
+    /// Whose job it is.
+    tenant: TenantTag,
+}
+
+/// The place of a node, by its name with its owner, among those that an attempt has or had.
+pub(super) fn rank_in(
+    ledger: &Ledger,
+    cell: CellNo,
+    attempt: AttemptId,
+    node: &str,
+) -> Option<u32> {
+    let mut attempts = ledger.job(JobNo::of_cell(attempt.job))?.attempts.iter();
+    let known =
+        attempts.find(|known| known.cell == Some(cell) && known.number == attempt.number)?;
+    let rank = known.members.iter().position(|member| member.node == node)?;
+    u32::try_from(rank).ok()
+}
+
+/// Those of some attempts in which a node has or had a part, and which.
+pub(in crate::http) async fn parts(
+    app: &App,
+    cell: &CellService,
+    node: &NodeKey,
+    attempts: Vec<AttemptId>,
+) -> Result<BTreeMap<AttemptId, Part>, Failure> {
+    if attempts.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let (own, asked) = (node.clone(), attempts.clone());
+    // The cell knows what is not over, the ledger what is.
+    let look = move |all: &Cell| {
+        let parts = asked.into_iter().filter_map(|id| {
+            let tenant = TenantTag::of(tenant_of(&all.job_spec(id.job)?.account));
+            Some((id, Part { rank: all.rank_of(id, &own)?, tenant }))
+        });
+        parts.collect::<BTreeMap<_, _>>()
+    };
+    let mut parts = cell.gateway.read(look).await?.value;
+    let rest: Vec<AttemptId> =
+        attempts.into_iter().filter(|attempt| !parts.contains_key(attempt)).collect();
+    if !rest.is_empty() {
+        let (number, full) = (cell.number, node.full());
+        let look = move |ledger: &Ledger| {
+            let parts = rest.into_iter().filter_map(|id| {
+                let account = ledger.job(JobNo::of_cell(id.job))?.order.account;
+                let tenant = TenantTag::of(tenant_of(&ledger.account(account).path));
+                Some((id, Part { rank: rank_in(ledger, number, id, &full)?, tenant }))
+            });
+            parts.collect::<Vec<_>>()
+        };
+        parts.extend(app.ledger.read(look).await?.value);
+    }
+    Ok(parts)
+}
+
+/// The attempts of a report of which something is to be kept beside what the cell keeps.
+pub(super) fn with_words(known: &Known, beat: &Heartbeat) -> Vec<AttemptId> {
+    let said = beat.attempts.iter();
+    let said = said.filter(|said| said.message.is_some() || said.log_tail.is_some());
+    said.filter_map(|said| known.get(&said.id).copied()).collect()
+}
+
+/// Keeps what came along with the reports on attempts of the node; losing it loses no money.
+pub(super) fn keep_words(
+    app: &App,
+    cell: &CellService,
+    node: &NodeKey,
+    (beat, known): (&Heartbeat, &Known),
+    parts: &BTreeMap<AttemptId, Part>,
+) {
+    let node = NodeTag::of(&cell.region, node);
+    for said in &beat.attempts {
+        let attempt = known.get(&said.id).copied();
+        let Some((attempt, part)) = attempt.and_then(|id| Some((id, *parts.get(&id)?))) else {
+            continue;
+        };
+        let Part { rank, tenant } = part;
+        let stored = stored(cell.number.0, attempt);
+        let noted = match said.message.as_deref() {
+            Some(text) => app.logs.note(node, tenant, &stored, text),
+            None => Ok(()),
+        };
+        let kept = match said.log_tail.as_deref() {
+            Some(tail) => app.logs.tail(Output { attempt: stored, rank, node, tenant }, tail),
+            None => Ok(()),
+        };
+        if let Err(error) = noted.and(kept) {
+            tracing::warn!(%error, attempt = %said.id, "what the agent said was not kept");
+        }
+    }
+}
+
+/// Keeps output of an attempt.
+#[utoipa::path(post, path = "/v1/nodes/{id}/logs", tag = "nodes", operation_id = "send_node_log",
+    params(("id" = String, Path, description = "The node's name")), request_body = LogChunk,
+    responses((status = 200, description = "Where the next piece belongs", body = LogKept)))]
+pub(in crate::http) async fn logs(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let chunk: LogChunk = convert(body)?;
+    caller.principal.require("send_node_log")?;
+    let id = named("node", id)?;
+    let found = owned(&app, &caller, &id, Resolve::OwnFirst).await?;
+    let (cell, node) = (found.cell, found.key);
+    check_binding(&caller, &cell.region, &id)?;
+    let data = BASE64.decode(&chunk.data);
+    let data = data.map_err(|_| Failure::invalid("data", "must be base64 with padding"))?;
+    if data.len() > MAX_PIECE_BYTES {
+        return Err(Failure::invalid("data", "at most 1 MiB at once; send it in pieces"));
+    }
+    let missing = || Failure::not_found("attempt", &chunk.attempt);
+    let known = known_attempts(&app, cell, &node, [chunk.attempt.as_str()]).await?;
+    let attempt = *known.get(&chunk.attempt).ok_or_else(missing)?;
+    let own = node.clone();
+    let current = cell.gateway.read(move |all: &Cell| all.node_named(&own).map(|n| n.incarnation));
+    let current = current.await?.value.unwrap_or(0);
+    if cell.known_incarnation(chunk.incarnation) != current {
+        let shown = cell.shown_incarnation(current);
+        let detail = format!("the current incarnation is {shown}; register again");
+        return Err(Failure::new(Code::StaleIncarnation, detail));
+    }
+    let parts = parts(&app, cell, &node, vec![attempt]).await?;
+    let Part { rank, tenant } = *parts.get(&attempt).ok_or_else(missing)?;
+    let (attempt, node) = (stored(cell.number.0, attempt), NodeTag::of(&cell.region, &node));
+    let output = Output { attempt, rank, node, tenant };
+    let next_offset = app.logs.append(output, chunk.offset, data).await.map_err(refused)?;
+    Ok(json(StatusCode::OK, &LogKept { next_offset }))
+}
+
+/// Why output was not kept, in the interface's words.
+fn refused(error: LogError) -> Failure {
+    let code = match &error {
+        LogError::TooFast(_) => Code::RateLimited,
+        LogError::Busy => Code::Unavailable,
+        LogError::NoRoom | LogError::Disk(_) => Code::StorageFull,
+    };
+    let failure = Failure::new(code, error.to_string());
+    match error {
+        LogError::TooFast(seconds) => failure.retry_after(seconds),
+        LogError::NoRoom => failure.retry_after(FULL_RETRY_SECONDS),
+        LogError::Busy | LogError::Disk(_) => failure,
+    }
+}

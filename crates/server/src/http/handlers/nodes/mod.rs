@@ -1,0 +1,309 @@
+//! Nodes: what operators see and do. What agents say is in `agents.rs`.
+
+pub(in crate::http) mod agent_logs;
+pub(super) mod agent_orders;
+pub(in crate::http) mod agents;
+mod names;
+pub(in crate::http) mod regions;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use bursar_api::amount::Sum;
+use bursar_api::credits::hold::Release;
+use bursar_api::json::convert;
+use bursar_api::list::List;
+use bursar_api::nodes::node::{DrainNode, Node, NodeFilter, NodeGpu, NodeState, ResumeNode};
+use bursar_core::cell::ids::JobId;
+use bursar_core::cell::nodes::owner::owner_of;
+use bursar_core::cell::nodes::view::NodeView;
+use bursar_core::cell::{Cell, Command, NodeKey, Origin};
+use bursar_core::ledger::id::Name;
+use serde_json::Value;
+
+use super::nodes::names::{Found, Resolve, owned, visible};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::idempotent_call::{Begun, Once, reach};
+use crate::http::list::{page_size, read_after, write_after};
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, json, named};
+use crate::ids::attempt::AttemptIds;
+use crate::machines::cells::CellService;
+use crate::render::time;
+
+/// The scope of a node that runs everybody's jobs.
+const EVERYBODY: &str = "*";
+/// A whole GPU, in thousandths.
+const WHOLE: u16 = 1000;
+
+/// Who asks a cell.
+pub(in crate::http) fn origin(caller: &Caller) -> Origin {
+    Origin::Shell { actor: caller.principal.id.clone(), request: None }
+}
+
+fn state(node: &NodeView<'_>) -> NodeState {
+    if !node.alive {
+        NodeState::Lost
+    } else if node.in_maintenance {
+        NodeState::Maintenance
+    } else if node.kept_until.is_some() {
+        NodeState::Draining
+    } else if !node.drained {
+        NodeState::Ready
+    } else if node.attempts.is_empty() {
+        NodeState::Drained
+    } else {
+        NodeState::Draining
+    }
+}
+
+fn labels(labels: &[Name]) -> BTreeMap<String, String> {
+    let pairs = labels.iter().map(|label| label.split_once('=').unwrap_or((label, "")));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Shows the nodes of a cell to somebody: only the attempts of accounts that they see.
+#[derive(Clone)]
+struct Showing {
+    ids: AttemptIds,
+    region: Name,
+    cell: u16,
+    incarnation_base: u32,
+    principal: Principal,
+}
+
+impl Showing {
+    fn new(app: &App, cell: &CellService, principal: &Principal) -> Showing {
+        Showing {
+            ids: app.attempt_ids,
+            region: cell.region.clone(),
+            cell: cell.number.0,
+            incarnation_base: cell.shown_incarnation(0),
+            principal: principal.clone(),
+        }
+    }
+
+    fn sees(&self, all: &Cell, job: JobId) -> bool {
+        let account = all.job_spec(job).map(|spec| spec.account.as_str());
+        account.map_or(self.principal.scope.is_none(), |account| self.principal.sees(account))
+    }
+
+    fn knows(&self, view: &NodeView<'_>) -> bool {
+        self.principal.sees_node(view.offer.scope.as_deref())
+    }
+
+    fn node(&self, all: &Cell, view: &NodeView<'_>) -> Node {
+        let offer = view.offer;
+        let used = |free: u16| Sum::from_micros(i128::from(WHOLE.saturating_sub(free)) * 1000);
+        let gpus = view.free.iter().enumerate().map(|(place, free)| NodeGpu {
+            uuid: offer.uuids.get(place).map(ToString::to_string).unwrap_or_default(),
+            kind: offer.model.to_string(),
+            memory_gib: offer.gpu_memory_mib / 1024,
+            used: used(*free),
+        });
+        let attempts = view.attempts.iter().filter(|attempt| self.sees(all, attempt.job));
+        Node {
+            id: offer.name.to_string(),
+            region: self.region.to_string(),
+            rack: Some(offer.rack.to_string()).filter(|rack| !rack.is_empty()),
+            scope: offer.scope.as_deref().unwrap_or(EVERYBODY).to_owned(),
+            state: state(view),
+            incarnation: self.incarnation_base.saturating_add(view.incarnation),
+            gpus: gpus.collect(),
+            cpus: offer.cpu_milli / 1000,
+            memory_gib: offer.memory_mib / 1024,
+            labels: labels(&offer.labels),
+            attempts: attempts.map(|attempt| self.ids.write(self.cell, *attempt)).collect(),
+            lease_until: time(view.lease_until),
+            kept_until: view.kept_until.map(time),
+        }
+    }
+}
+
+async fn show(app: &App, found: &Found<'_>, principal: &Principal) -> Answer {
+    let (wanted, showing) = (found.key.clone(), Showing::new(app, found.cell, principal));
+    let read = move |all: &Cell| all.node_named(&wanted).map(|view| showing.node(all, &view));
+    let node = found.cell.gateway.read(read).await?.value;
+    let node = node.ok_or_else(|| Failure::not_found("node", &found.key.name))?;
+    Ok(json(StatusCode::OK, &node))
+}
+
+/// The node behind which a page begins.
+fn read_place(cursor: Option<&str>) -> Result<Option<NodeKey>, Failure> {
+    let Some((name, owner)) = cursor.and_then(|cursor| cursor.rsplit_once('/')) else {
+        let name = read_after(cursor)?;
+        return Ok(Some(NodeKey::from(name)).filter(|key| !key.name.is_empty()));
+    };
+    Ok(Some(NodeKey::new(read_after(Some(name))?, Some(owner))))
+}
+
+/// The account whose jobs a node runs; none if it runs everybody's.
+fn scope_of(node: &Node) -> Option<&str> {
+    Some(node.scope.as_str()).filter(|scope| *scope != EVERYBODY)
+}
+
+/// The place of a node in the list, as a cursor.
+fn write_place(node: &Node) -> String {
+    match owner_of(scope_of(node)) {
+        None => write_after(&node.id),
+        Some(owner) => write_after(&format!("{}/{owner}", node.id)),
+    }
+}
+
+/// Nodes of all regions, by name.
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", operation_id = "list_nodes",
+    params(NodeFilter),
+    responses((status = 200, description = "A page of nodes", body = List<Node>)))]
+pub(in crate::http) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(filter): Params<NodeFilter>,
+) -> Answer {
+    caller.principal.require("list_nodes")?;
+    let size = page_size(filter.limit)?;
+    let after = read_place(filter.cursor.as_deref())?;
+    let mut found: Vec<Node> = Vec::new();
+    for cell in app.cells.iter() {
+        if filter.region.as_deref().is_some_and(|region| region != cell.region) {
+            continue;
+        }
+        let (showing, after) = (Showing::new(&app, cell, &caller.principal), after.clone());
+        let read = move |all: &Cell| {
+            let seen = all.nodes_by_name(after.as_ref()).filter(|view| showing.knows(view));
+            let shown = seen.take(size + 1).map(|view| showing.node(all, &view));
+            shown.collect::<Vec<Node>>()
+        };
+        found.extend(cell.gateway.read(read).await?.value);
+    }
+    // Of nodes of one name the platform's comes first.
+    let place = |node: &Node| NodeKey::new(node.id.as_str(), scope_of(node));
+    found.sort_by_key(place);
+    let has_more = found.len() > size;
+    found.truncate(size);
+    let next_cursor = found.last().filter(|_| has_more).map(write_place);
+    let page = List { data: found, has_more, next_cursor, as_of: None, position: None };
+    Ok(json(StatusCode::OK, &page))
+}
+
+/// A node.
+#[utoipa::path(get, path = "/v1/nodes/{id}", tag = "nodes", operation_id = "get_node",
+    params(("id" = String, Path, description = "The node's name")),
+    responses((status = 200, description = "The node", body = Node)))]
+pub(in crate::http) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    caller.principal.require("get_node")?;
+    let id = named("node", id)?;
+    shown(&app, &caller, &id).await
+}
+
+/// Runs a command about a node, unless the same call did before.
+async fn command(
+    app: &App,
+    caller: &Caller,
+    once: &Once<'_>,
+    id: &Name,
+    command: impl FnOnce(NodeKey) -> Command,
+) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let found = owned(app, caller, id, Resolve::Only).await?;
+    let command = command(found.key.clone());
+    found.cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
+}
+
+/// Runs a command about a node and shows it.
+async fn change(
+    app: &App,
+    caller: &Caller,
+    body: &Value,
+    id: &Name,
+    wanted: impl FnOnce(NodeKey) -> Command,
+) -> Answer {
+    let once = match Once::begin(app, caller, reach(&caller.principal), body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match command(app, caller, &once, id, wanted).await {
+        Ok(()) => shown(app, caller, id).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+async fn shown(app: &App, caller: &Caller, id: &Name) -> Answer {
+    let found = visible(app, caller, id, Resolve::Only).await?;
+    show(app, &found, &caller.principal).await
+}
+
+/// Stops placing work on a node. With `force` what runs there is stopped too.
+#[utoipa::path(post, path = "/v1/nodes/{id}/drain", tag = "nodes", operation_id = "drain_node",
+    params(("id" = String, Path, description = "The node's name")), request_body = DrainNode,
+    responses((status = 200, description = "The node as it is now", body = Node)))]
+pub(in crate::http) async fn drain(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let drain: DrainNode = convert(body.clone())?;
+    caller.principal.require("drain_node")?;
+    let id = named("node", id)?;
+    let force = drain.force.unwrap_or(false);
+    change(&app, &caller, &body, &id, |node| Command::DrainNode { node, force }).await
+}
+
+/// Places work on a node again.
+#[utoipa::path(post, path = "/v1/nodes/{id}/resume", tag = "nodes", operation_id = "resume_node",
+    params(("id" = String, Path, description = "The node's name")),
+    responses((status = 200, description = "The node as it is now", body = Node)))]
+pub(in crate::http) async fn resume(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let ResumeNode {} = convert(body.clone())?;
+    caller.principal.require("resume_node")?;
+    let id = named("node", id)?;
+    change(&app, &caller, &body, &id, |node| Command::ResumeNode { node }).await
+}
+
+/// Forgets a node on which nothing runs.
+#[utoipa::path(delete, path = "/v1/nodes/{id}", tag = "nodes", operation_id = "delete_node",
+    params(("id" = String, Path, description = "The node's name")),
+    responses((status = 204, description = "The node is gone")))]
+pub(in crate::http) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body.clone())?;
+    caller.principal.require("delete_node")?;
+    let id = named("node", id)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let mut gone = None;
+    let removed = command(&app, &caller, &once, &id, |node| {
+        gone = Some(node.clone());
+        Command::RemoveNode { node }
+    });
+    let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
+    if let Some(node) = gone.filter(|_| answer.is_ok()) {
+        // A name is one owner's in all regions.
+        app.cells.iter().for_each(|cell| cell.forget_told(&node));
+    }
+    once.finish(answer).await
+}

@@ -1,0 +1,130 @@
+//! Which node a name means. Names are unique among the nodes of one owner: the platform, or a tenant.
+//! What one owner has neither blocks nor shows itself to another.
+
+use bursar_api::Code;
+use bursar_core::cell::nodes::scope::covers;
+use bursar_core::cell::{Cell, NodeKey};
+use bursar_core::ledger::id::Name;
+
+use crate::app::App;
+use crate::http::extract::{Caller, PLATFORM_TENANT};
+use crate::http::problem::Failure;
+use crate::machines::cells::CellService;
+
+/// The most owners that are listed where a name is ambiguous.
+const MAX_LISTED: usize = 20;
+
+/// A node, and where it is.
+pub(in crate::http) struct Found<'a> {
+    pub(in crate::http) cell: &'a CellService,
+    pub(in crate::http) key: NodeKey,
+    /// Whose jobs it runs. `None`: everybody's.
+    pub(in crate::http) scope: Option<Name>,
+}
+
+/// What a name means to a key of all tenants where several owners have such a node.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Resolve {
+    /// Nothing: the caller must say whose it is.
+    Only,
+    /// The platform's node first. So agents of the platform speak for their own nodes, whatever
+    /// tenants call theirs.
+    OwnFirst,
+}
+
+/// The node of this owner and name, wherever it is.
+pub(super) async fn find_node<'a>(
+    app: &'a App,
+    key: NodeKey,
+) -> Result<Option<Found<'a>>, Failure> {
+    for cell in app.cells.iter() {
+        let wanted = key.clone();
+        let scope =
+            move |cell: &Cell| cell.node_named(&wanted).map(|view| view.offer.scope.clone());
+        if let Some(scope) = cell.gateway.read(scope).await?.value {
+            return Ok(Some(Found { cell, key, scope }));
+        }
+    }
+    Ok(None)
+}
+
+/// The nodes of this name, of every owner and in every region.
+async fn called<'a>(app: &'a App, id: &Name) -> Result<Vec<Found<'a>>, Failure> {
+    let mut found = Vec::new();
+    for cell in app.cells.iter() {
+        let wanted = id.clone();
+        let look = move |cell: &Cell| {
+            let views = cell.nodes_called(&wanted).take(MAX_LISTED);
+            views.map(|view| view.offer.scope.clone()).collect::<Vec<_>>()
+        };
+        for scope in cell.gateway.read(look).await?.value {
+            let key = NodeKey::new(id.clone(), scope.as_deref());
+            found.push(Found { cell, key, scope });
+        }
+    }
+    Ok(found)
+}
+
+fn ambiguous(id: &Name, found: &[Found<'_>]) -> Failure {
+    let owners = found.iter().map(|found| found.key.owner.as_deref().unwrap_or(PLATFORM_TENANT));
+    let owners: Vec<&str> = owners.collect();
+    let detail = format!(
+        "several owners have a node `{id}`; repeat with the header Bursar-Tenant: {} \
+         ({PLATFORM_TENANT} is the platform)",
+        owners.join(" or ")
+    );
+    Failure::new(Code::AmbiguousId, detail)
+}
+
+/// The node that a caller means and may know of.
+pub(in crate::http) async fn visible<'a>(
+    app: &'a App,
+    caller: &Caller,
+    id: &Name,
+    resolve: Resolve,
+) -> Result<Found<'a>, Failure> {
+    let missing = || Failure::not_found("node", id);
+    let principal = &caller.principal;
+    let seen = |found: &Found<'_>| principal.sees_node(found.scope.as_deref());
+    let own = principal.tenant();
+    // Within a tenant its own nodes come first, then those that run everybody's jobs.
+    let owners: Vec<Option<&str>> = match (caller.tenant.as_deref(), own) {
+        (Some(PLATFORM_TENANT), _) => vec![None],
+        (Some(asked), Some(own)) if asked != own => return Err(missing()),
+        (Some(asked), _) => vec![Some(asked)],
+        (None, Some(own)) => vec![Some(own), None],
+        (None, None) if resolve == Resolve::OwnFirst => vec![None],
+        (None, None) => Vec::new(),
+    };
+    for owner in owners {
+        let found = find_node(app, NodeKey::new(id.clone(), owner)).await?;
+        if let Some(found) = found.filter(seen) {
+            return Ok(found);
+        }
+    }
+    if own.is_some() || caller.tenant.is_some() {
+        return Err(missing());
+    }
+    let mut found = called(app, id).await?;
+    match found.len() {
+        0 => Err(missing()),
+        1 => Ok(found.remove(0)),
+        _ => Err(ambiguous(id, &found)),
+    }
+}
+
+/// The node that a caller means and may speak for or change.
+pub(in crate::http) async fn owned<'a>(
+    app: &'a App,
+    caller: &Caller,
+    id: &Name,
+    resolve: Resolve,
+) -> Result<Found<'a>, Failure> {
+    let found = visible(app, caller, id, resolve).await?;
+    if covers(caller.principal.scope.as_deref(), found.scope.as_deref()) {
+        return Ok(found);
+    }
+    let whose = found.scope.map_or("everybody".to_owned(), |scope| scope.to_string());
+    let detail = format!("the node runs jobs of {whose}; use a key whose scope covers that");
+    Err(Failure::forbidden(detail))
+}

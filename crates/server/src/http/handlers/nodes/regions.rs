@@ -1,0 +1,413 @@
+//! Regions: what they have, who waits there, and when they are closed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use bursar_api::Code;
+use bursar_api::amount::Sum;
+use bursar_api::credits::hold::Release;
+use bursar_api::json::convert;
+use bursar_api::list::{List, Page};
+use bursar_api::nodes::region::{
+    Maintenance, PlanMaintenance, Queue, QueueEntry, QueueQuery, Region, RegionGpus, ShareEntry,
+};
+use bursar_core::cell::command::NodeOffer;
+use bursar_core::cell::ids::{JobId, MaintenanceId};
+use bursar_core::cell::nodes::view::NodeView;
+use bursar_core::cell::schedule::explain::{FairShare, Why};
+use bursar_core::cell::{Cell, Command};
+use bursar_core::ledger::id::{CellNo, JobNo, Name, is_valid_name};
+use bursar_core::ledger::{self, Ledger};
+
+use super::names::{Resolve, visible};
+use crate::app::App;
+use crate::auth::Principal;
+use crate::http::convert::instant;
+use crate::http::extract::{Caller, Params, Path, Tree};
+use crate::http::idempotent_call::{Begun, Once, reach};
+use crate::http::list::{page_size, read_after, whole_list, write_after};
+use crate::http::problem::{Failure, blocker as ledger_blocker};
+use crate::http::respond::{Answer, json};
+use crate::machines::cells::CellService;
+use crate::render::blockers::{blocker, gpus};
+use crate::render::time;
+
+/// A region has one plan at a time.
+const THE_PLAN: MaintenanceId = MaintenanceId(1);
+/// How many waiting jobs one look at a cell goes through.
+const MOST_WAITING: usize = 10_000;
+
+/// What a region has for whoever asks: nodes that they may know of.
+fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
+    let mut by_type: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
+    let (mut nodes, mut ready) = (0, 0);
+    let seen = |view: &NodeView<'_>| principal.sees_node(view.offer.scope.as_deref());
+    for view in cell.nodes().filter(seen) {
+        nodes += 1;
+        ready += u32::from(view.is_open());
+        let entry = by_type.entry(view.offer.model.as_str()).or_default();
+        for free in view.free.iter().map(|free| u32::from(*free)) {
+            entry.0 += 1;
+            entry.1 += 1000 - free.min(1000);
+            entry.2 += if view.is_open() { free } else { 0 };
+        }
+    }
+    let by_type = by_type.into_iter().filter(|(_, (total, _, _))| *total > 0);
+    let (running, waiting) = match principal.scope.as_deref() {
+        Some(scope) => cell.job_counts_below(scope),
+        None => cell.job_counts(),
+    };
+    Region {
+        id: id.to_owned(),
+        nodes,
+        nodes_ready: ready,
+        gpus: by_type
+            .map(|(kind, (total, used, free))| RegionGpus {
+                kind: kind.to_owned(),
+                total,
+                used: gpus(used),
+                free: gpus(free),
+            })
+            .collect(),
+        running_jobs: running.into(),
+        waiting_jobs: waiting.into(),
+    }
+}
+
+/// All regions, by name, with what they have.
+#[utoipa::path(get, path = "/v1/regions", tag = "nodes", operation_id = "list_regions",
+    params(Page),
+    responses((status = 200, description = "The regions", body = List<Region>)))]
+pub(in crate::http) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(page): Params<Page>,
+) -> Answer {
+    caller.principal.require("list_regions")?;
+    whole_list(page.limit, page.cursor.as_deref())?;
+    let mut data = Vec::new();
+    for cell in app.cells.iter() {
+        let (id, principal) = (cell.region.clone(), caller.principal.clone());
+        let read = move |cell: &Cell| region(&id, cell, &principal);
+        data.push(cell.gateway.read(read).await?.value);
+    }
+    let list = List { data, has_more: false, next_cursor: None, as_of: None, position: None };
+    Ok(json(StatusCode::OK, &list))
+}
+
+/// The cell of a region out of the address.
+fn cell_of<'a>(app: &'a App, region: &str) -> Result<&'a CellService, Failure> {
+    app.cells.of_region(region).ok_or_else(|| Failure::not_found("region", region))
+}
+
+/// Where a region stands.
+struct Standing {
+    /// Waiting jobs with their places and reasons.
+    waiting: Vec<(u64, JobId, Why)>,
+    more: bool,
+    /// The place of the last one who waits, shown or not.
+    places: u64,
+    /// Where accounts stand.
+    shares: Vec<FairShare>,
+}
+
+/// Those who come behind the place `after`.
+fn look(cell: &Cell, principal: &Principal, size: usize, after: u64) -> Standing {
+    use bursar_core::machine::Machine;
+    let now = cell.now();
+    let all = cell.queue(MOST_WAITING);
+    let own = (1..)
+        .zip(all)
+        .filter(|(_, job)| cell.job_spec(*job).is_some_and(|spec| principal.sees(&spec.account)));
+    let mut own: Vec<(u64, JobId)> = own.collect();
+    let places = own.last().map_or(0, |(place, _)| *place);
+    own.retain(|(place, _)| *place > after);
+    let more = own.len() > size;
+    own.truncate(size);
+    let waiting = own.into_iter();
+    let waiting = waiting.filter_map(|(place, job)| Some((place, job, cell.why(job, now)?)));
+    let shares = cell.fair_shares(now).into_iter();
+    let shares = shares.filter(|share| !share.account.is_empty() && principal.sees(&share.account));
+    Standing { waiting: waiting.collect(), more, places, shares: shares.collect() }
+}
+
+fn share(share: FairShare) -> ShareEntry {
+    let millionths = |ppm: u64| Sum::from_micros(ppm.into());
+    ShareEntry {
+        account: share.account.to_string(),
+        // Cells count whole weights.
+        weight: Sum::from_micros(i128::from(share.weight) * 1_000),
+        usage: Sum::from_micros(i128::try_from(share.usage_micros).unwrap_or(i128::MAX)),
+        entitled: millionths(share.entitled_ppm),
+        received: millionths(share.received_ppm),
+        per_hour: millionths(share.rate),
+        gpus: gpus(share.gpus),
+        running_jobs: share.running_jobs,
+        waiting_jobs: share.waiting_jobs,
+    }
+}
+
+/// What the queue shows of jobs that the ledger knows: name, account, class, submission.
+pub(super) fn known_jobs(
+    ledger: &Ledger,
+    jobs: &[JobId],
+) -> BTreeMap<JobId, (Name, Name, Name, bursar_core::time::Timestamp)> {
+    let known = jobs.iter().filter_map(|id| {
+        let job = ledger.job(JobNo::of_cell(*id))?;
+        let account = ledger.account(job.order.account).path.clone();
+        let (name, class) = (job.order.id.clone(), job.order.terms.class.clone());
+        Some((*id, (name, account, class, job.submitted_at)))
+    });
+    known.collect()
+}
+
+/// Jobs that a region will hear of when the ledger has nothing against them any more: behind all
+/// that are there. And whether there are more of them.
+fn held_back(
+    ledger: &Ledger,
+    principal: &Principal,
+    cell: CellNo,
+    room: usize,
+    (places, passed): (u64, u64),
+) -> (Vec<QueueEntry>, bool) {
+    let tenant = match principal.tenant() {
+        Some(name) => match ledger.find_account(name) {
+            Some(tenant) => Some(tenant),
+            None => return (Vec::new(), false),
+        },
+        None => None,
+    };
+    let jobs = ledger.held_back_from(cell, tenant, MOST_WAITING).into_iter();
+    let jobs = jobs.filter_map(|number| ledger.job(number));
+    let path = |job: &ledger::jobs::Job| ledger.account(job.order.account).path.clone();
+    let own = jobs.filter(|job| principal.sees(&path(job)));
+    let mut own = own.skip(usize::try_from(passed).unwrap_or(usize::MAX));
+    // Behind the last place there is nothing, so that no number is ever cut off.
+    let behind = places.saturating_add(passed);
+    let entries = own.by_ref().take(room).zip(1u64..).map(|(job, place)| QueueEntry {
+        position: behind.saturating_add(place),
+        job: job.order.id.to_string(),
+        account: path(job).to_string(),
+        class: job.order.terms.class.to_string(),
+        created_at: time(job.submitted_at),
+        estimated_start_at: None,
+        blockers: ledger.job_blockers(job).into_iter().map(ledger_blocker).collect(),
+    });
+    let entries = entries.collect();
+    (entries, own.next().is_some())
+}
+
+/// The place behind which to go on in a queue.
+fn queue_cursor(cursor: Option<&str>) -> Result<u64, Failure> {
+    match read_after(cursor)? {
+        "" => Ok(0),
+        place => place
+            .parse()
+            .map_err(|_| Failure::invalid("cursor", "pass the next_cursor of the page before")),
+    }
+}
+
+/// Who waits in a region, in which order and why, and the fair share of each account.
+#[utoipa::path(get, path = "/v1/regions/{id}/queue", tag = "nodes", operation_id = "get_queue",
+    params(("id" = String, Path, description = "The region's name"), QueueQuery),
+    responses((status = 200, description = "The queue in the key's scope", body = Queue)))]
+pub(in crate::http) async fn queue(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Params(query): Params<QueueQuery>,
+) -> Answer {
+    caller.principal.require("get_queue")?;
+    let size = page_size(query.limit)?;
+    let cell = cell_of(&app, &id)?;
+    let principal = caller.principal.clone();
+    let after = queue_cursor(query.cursor.as_deref())?;
+    let seen = cell.gateway.read(move |cell| look(cell, &principal, size, after)).await?;
+    let Standing { waiting, more: has_more, places, shares } = seen.value;
+    let mentioned = waiting.iter().flat_map(|(_, job, why)| {
+        let kept = why.blockers.iter().filter_map(|blocker| match blocker {
+            bursar_core::cell::schedule::explain::Blocker::Reservation { job, .. } => *job,
+            _ => None,
+        });
+        std::iter::once(*job).chain(kept)
+    });
+    let mentioned: Vec<JobId> = mentioned.collect();
+    let known = app.ledger.read(move |ledger| known_jobs(ledger, &mentioned)).await?.value;
+    let name = |job: JobId| {
+        let (name, account, _, _) = known.get(&job)?;
+        caller.principal.sees(account).then(|| name.to_string())
+    };
+    let entry = |(position, job, why): (u64, JobId, Why)| {
+        let (id, account, class, created_at) = known.get(&job)?;
+        let blockers = why.blockers.iter().map(|of| blocker(&cell.region, of, name));
+        Some(QueueEntry {
+            position,
+            job: id.to_string(),
+            account: account.to_string(),
+            class: class.to_string(),
+            created_at: time(*created_at),
+            estimated_start_at: why.estimate.map(|estimate| time(estimate.at)),
+            blockers: blockers.collect(),
+        })
+    };
+    let mut data: Vec<QueueEntry> = waiting.into_iter().filter_map(entry).collect();
+    let mut has_more = has_more;
+    if !has_more {
+        let (principal, cell, room) = (caller.principal.clone(), cell.number, size - data.len());
+        let range = (places, after.saturating_sub(places));
+        let look = move |ledger: &Ledger| held_back(ledger, &principal, cell, room, range);
+        let (held_back, more) = app.ledger.read(look).await?.value;
+        data.extend(held_back);
+        has_more = more;
+    }
+    let last = data.last().filter(|_| has_more);
+    let next_cursor = last.map(|last| write_after(&last.position.to_string()));
+    let queue = Queue {
+        region: id,
+        data,
+        has_more,
+        next_cursor,
+        shares: shares.into_iter().map(share).collect(),
+        as_of: time(seen.at),
+    };
+    Ok(json(StatusCode::OK, &queue))
+}
+
+/// The plan, as far as somebody may know of its nodes.
+async fn plan_of(cell: &CellService, caller: &Caller) -> Result<Option<Maintenance>, Failure> {
+    let (region, principal) = (cell.region.to_string(), caller.principal.clone());
+    let read = move |cell: &Cell| {
+        let window = cell.maintenance_window(THE_PLAN)?;
+        let seen = |offer: &&NodeOffer| principal.sees_node(offer.scope.as_deref());
+        Some(Maintenance {
+            region,
+            from: time(window.from),
+            to: time(window.to),
+            nodes: window
+                .nodes
+                .into_iter()
+                .filter(seen)
+                .map(|node| node.name.to_string())
+                .collect(),
+        })
+    };
+    Ok(cell.gateway.read(read).await?.value)
+}
+
+/// Plans a time in which nodes of a region do not work, in place of an earlier plan.
+#[utoipa::path(put, path = "/v1/regions/{id}/maintenance", tag = "nodes",
+    operation_id = "plan_maintenance",
+    params(("id" = String, Path, description = "The region's name")),
+    request_body = PlanMaintenance,
+    responses((status = 200, description = "The plan", body = Maintenance)))]
+pub(in crate::http) async fn plan(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let plan: PlanMaintenance = convert(body.clone())?;
+    caller.principal.require("plan_maintenance")?;
+    let cell = cell_of(&app, &id)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = match begin_plan(&app, &caller, cell, &once, plan).await {
+        Ok(()) => show_plan(cell, &caller).await,
+        Err(failure) => Err(failure),
+    };
+    once.finish(answer).await
+}
+
+async fn begin_plan(
+    app: &App,
+    caller: &Caller,
+    cell: &CellService,
+    once: &Once<'_>,
+    plan: PlanMaintenance,
+) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let id = &cell.region;
+    let mut nodes = Vec::new();
+    for node in plan.nodes.unwrap_or_default() {
+        let unknown = || Failure::invalid("nodes", format!("there is no node `{node}` in {id}"));
+        if !is_valid_name(&node) {
+            return Err(unknown());
+        }
+        let found = visible(app, caller, &Name::from(node.as_str()), Resolve::Only).await;
+        let found = found.map_err(|failure| match failure.problem.code {
+            Code::NotFound => unknown(),
+            _ => failure,
+        })?;
+        if found.cell.number != cell.number {
+            return Err(unknown());
+        }
+        nodes.push(found.key);
+    }
+    let command = Command::PlanMaintenance {
+        id: THE_PLAN,
+        from: instant(plan.from),
+        to: instant(plan.to),
+        nodes,
+    };
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
+}
+
+async fn show_plan(cell: &CellService, caller: &Caller) -> Answer {
+    // A plan that begins and ends at once is over already.
+    let shown = plan_of(cell, caller).await?;
+    let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &cell.region))?;
+    Ok(json(StatusCode::OK, &shown))
+}
+
+/// The plan of a region.
+#[utoipa::path(get, path = "/v1/regions/{id}/maintenance", tag = "nodes",
+    operation_id = "get_maintenance",
+    params(("id" = String, Path, description = "The region's name")),
+    responses((status = 200, description = "The plan", body = Maintenance)))]
+pub(in crate::http) async fn get_plan(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Answer {
+    caller.principal.require("get_maintenance")?;
+    show_plan(cell_of(&app, &id)?, &caller).await
+}
+
+/// Drops the plan of a region; its nodes work again at once.
+#[utoipa::path(delete, path = "/v1/regions/{id}/maintenance", tag = "nodes",
+    operation_id = "cancel_maintenance",
+    params(("id" = String, Path, description = "The region's name")),
+    responses((status = 204, description = "The plan is gone")))]
+pub(in crate::http) async fn cancel_plan(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body.clone())?;
+    caller.principal.require("cancel_maintenance")?;
+    let cell = cell_of(&app, &id)?;
+    let once = match Once::begin(&app, &caller, reach(&caller.principal), &body).await? {
+        Begun::Answered(answer) => return Ok(answer),
+        Begun::Open(once) => once,
+    };
+    let answer = drop_plan(&app, cell, &once).await;
+    once.finish(answer.map(|()| StatusCode::NO_CONTENT.into_response())).await
+}
+
+async fn drop_plan(app: &App, cell: &CellService, once: &Once<'_>) -> Result<(), Failure> {
+    if once.done {
+        return Ok(());
+    }
+    let command = Command::CancelMaintenance { id: THE_PLAN };
+    cell.gateway.post(once.origin(), command).answer().await?.value?;
+    app.settle_if_manual().await
+}

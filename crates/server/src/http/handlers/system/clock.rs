@@ -1,0 +1,142 @@
+//! The manual clock.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use bursar_api::credits::hold::Release;
+use bursar_api::json::convert;
+use bursar_api::system::clock::{Clock, MoveClock};
+use bursar_core::directory::{Command, Reply};
+use bursar_core::ledger::Envelope;
+use bursar_core::time::Timestamp;
+use bursar_engine::ManualClock;
+
+use super::directory::{mark, platform_envelope};
+use crate::app::App;
+use crate::http::convert::{instant, millis};
+use crate::http::extract::{Caller, Tree};
+use crate::http::problem::Failure;
+use crate::http::respond::{Answer, json};
+use crate::machines::wall_time::{NotAccepted, behind};
+use crate::render::time;
+
+/// Where a manual clock ends: what lives for a while after this must still have an instant to end
+/// at, and the last one that can be written is in the year 9999.
+const LAST: i64 = 221_845_392_000_000;
+
+/// What the manual clock shows. Only with `--clock manual`.
+#[utoipa::path(get, path = "/v1/clock", tag = "operations", operation_id = "get_clock",
+    responses((status = 200, description = "The present instant", body = Clock)))]
+pub(in crate::http) async fn get(State(app): State<Arc<App>>, caller: Caller) -> Answer {
+    let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
+    caller.principal.require("get_clock")?;
+    let now = time(bursar_engine::Clock::now(&**manual));
+    Ok(json(StatusCode::OK, &Clock { now }))
+}
+
+/// Moves the manual clock forward. The answer comes when all that was due has happened.
+#[utoipa::path(post, path = "/v1/clock", tag = "operations", operation_id = "move_clock",
+    request_body = MoveClock,
+    responses((status = 200, description = "The instant it shows now", body = Clock)))]
+pub(in crate::http) async fn set(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let asked: MoveClock = convert(body.clone())?;
+    let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
+    caller.principal.require("move_clock")?;
+    // One move at a time, from what it starts at to what it is answered with.
+    let _one_at_a_time = app.moving.lock().await;
+    let envelope = platform_envelope(&app, &caller, &body).await?;
+    let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
+    let accepted = match known {
+        Some(accepted) => accepted,
+        None => {
+            let target = aim(manual, &asked)?;
+            app.directory.submit(envelope, Command::AimClock { target }).await?
+        }
+    };
+    let target = match accepted.reply {
+        Reply::Clock { target } => target,
+        // Kept by a release that did not keep the target.
+        Reply::Done | Reply::Key { .. } | Reply::Price { .. } => {
+            bursar_engine::Clock::now(&**manual)
+        }
+    };
+    // A repeat finds the clock there, unless the first try was cut off on the way.
+    if target >= bursar_engine::Clock::now(&**manual) {
+        app.move_clock(manual, target).await?;
+        let note = Envelope { actor: caller.principal.id.clone(), ..Envelope::default() };
+        app.directory.submit(note, Command::NoteClock).await?;
+    }
+    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
+}
+
+/// Believes the server's clock after it jumped or stood far ahead at a start: what waited to expire
+/// expires. To be sent by an operator who has looked at the clock.
+#[utoipa::path(post, path = "/v1/clock/accept", tag = "operations", operation_id = "accept_clock",
+    responses(
+        (status = 200, description = "The instant that is believed", body = Clock),
+        (status = 409, body = bursar_api::Problem, content_type = "application/problem+json",
+            description = "The clock is behind the time of the records, so it confirms nothing: set it \
+                right, wait until it has caught up, or restore a backup with --until"),
+    ))]
+pub(in crate::http) async fn accept(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Tree(body): Tree,
+) -> Answer {
+    let Release {} = convert(body.clone())?;
+    caller.principal.require("accept_clock")?;
+    let _one_at_a_time = app.moving.lock().await;
+    let envelope = platform_envelope(&app, &caller, &body).await?;
+    // A repeat must not accept a later jump, which no operator has looked at.
+    let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
+    let accepted = match known {
+        Some(accepted) => accepted,
+        None => {
+            let target = match app.accept_clock(&caller.principal.id).await {
+                Ok(target) => target,
+                Err(NotAccepted::Failed(failure)) => return Err(failure),
+                // Kept as well: a repeat must not accept a clock that was set meanwhile.
+                Err(NotAccepted::Behind(behind_ms)) => {
+                    let refused = Command::RefuseClock { behind_ms };
+                    app.directory.submit(envelope, refused).await?;
+                    return Err(behind(behind_ms));
+                }
+            };
+            if envelope.key.is_none() {
+                return Ok(json(StatusCode::OK, &Clock { now: time(target) }));
+            }
+            // Afterwards, so that an answer that is kept is one of something that happened.
+            app.directory.submit(envelope, Command::AimClock { target }).await?
+        }
+    };
+    let Reply::Clock { target } = accepted.reply else {
+        unreachable!("an instant is answered with itself")
+    };
+    Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
+}
+
+/// Where the clock is asked to go.
+fn aim(manual: &ManualClock, asked: &MoveClock) -> Result<Timestamp, Failure> {
+    let shown = bursar_engine::Clock::now(manual);
+    let target = match (asked.now, asked.advance_seconds) {
+        (Some(now), None) => instant(now),
+        (None, Some(seconds)) => shown.plus_millis(millis(seconds)),
+        (None, None) | (Some(_), Some(_)) => {
+            return Err(Failure::invalid("now", "give exactly one of now and advance_seconds"));
+        }
+    };
+    if target.millis() > LAST {
+        let field = if asked.now.is_some() { "now" } else { "advance_seconds" };
+        return Err(Failure::invalid(field, "a manual clock ends with the year 8999"));
+    }
+    if target < shown {
+        let reason = format!("the clock shows {shown} and never runs back");
+        return Err(Failure::invalid("now", reason));
+    }
+    Ok(target)
+}

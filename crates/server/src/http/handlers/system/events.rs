@@ -1,0 +1,311 @@
+//! The feed of events.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use bursar_api::system::audit::{EventsQuery, FeedEvent};
+use bursar_api::{Code, Problem};
+use futures_util::stream;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::app::App;
+use crate::auth::{self, Principal};
+use crate::followers::feed::{Behind, Place, read_event_id};
+use crate::http::extract::{Caller, Params};
+use crate::http::meta::Carried;
+use crate::http::problem::Failure;
+use crate::net::waits::Wait;
+
+/// Events that wait to be sent to one client.
+const MAX_UNSENT: usize = 64;
+
+/// The name of the event that says why the stream ends.
+const PROBLEM: &str = "problem";
+
+/// What happens in the key's scope, as server-sent events.
+///
+/// Each carries a `FeedEvent` as its data. After a broken connection `Last-Event-ID` goes on where
+/// it ended, however long ago. A stream that the server ends says why in a last event `problem`,
+/// whose data is a problem and which has no id: the client is too slow, or its key works no more.
+#[utoipa::path(get, path = "/v1/events", tag = "audit", operation_id = "follow_events",
+    params(EventsQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "The last event already seen")),
+    responses((status = 200, description = "The events", body = FeedEvent,
+        content_type = "text/event-stream")))]
+pub(in crate::http) async fn follow(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<EventsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    caller.principal.require("follow_events")?;
+    let place = app.waits.enter(&caller.principal, Wait::Stream)?;
+    // Before the position is read: what comes after it is then told.
+    let listener = app.feed.listen();
+    let position = app.read(|_| ()).await?.position;
+    let after = begin(&headers, &query, position)?;
+    let (sender, receiver) = mpsc::channel(MAX_UNSENT);
+    let (end, ended) = oneshot::channel();
+    let following = Following { app, principal: caller.principal, after, sender };
+    let request = Carried::of_request();
+    tokio::spawn(async move {
+        if let Some(failure) = following.run().await.failure() {
+            // A client that has gone need not be told.
+            let _ = end.send(request.during(|| failure.into_problem()));
+        }
+        drop((listener, place));
+    });
+    let events = stream::unfold(Sending { receiver, ended: Some(ended) }, Sending::next);
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// Where a stream begins. No event lies behind the ledger's position.
+fn begin(headers: &HeaderMap, query: &EventsQuery, position: u64) -> Result<Place, Failure> {
+    let last = headers.get("last-event-id");
+    let wrong = || Failure::invalid("after", "pass the id of an event, or 0 for the beginning");
+    let last = last.map(|value| value.to_str().map_err(|_| wrong())).transpose()?;
+    let Some(id) = last.or(query.after.as_deref()) else { return Ok((position, u32::MAX)) };
+    let place = read_event_id(id).ok_or_else(wrong)?;
+    if place.0 > position {
+        let reason = format!("the ledger is at position {position}; there is no such event yet");
+        return Err(Failure::invalid("after", reason));
+    }
+    Ok(place)
+}
+
+/// What a client is sent.
+struct Sending {
+    receiver: mpsc::Receiver<Arc<FeedEvent>>,
+    /// Says why the stream ends, before anything else.
+    ended: Option<oneshot::Receiver<Problem>>,
+}
+
+impl Sending {
+    async fn next(mut self) -> Option<(Result<Event, Infallible>, Sending)> {
+        if let Some(ended) = &mut self.ended {
+            let event = tokio::select! {
+                biased;
+                problem = ended => match problem {
+                    Ok(problem) => {
+                        self.receiver.close();
+                        self.ended = None;
+                        while self.receiver.try_recv().is_ok() {}
+                        let data = serde_json::to_string(&problem).unwrap_or_default();
+                        let shown = Event::default().event(PROBLEM).data(data);
+                        return Some((Ok(shown), self));
+                    }
+                    Err(_) => None,
+                },
+                event = self.receiver.recv() => event,
+            };
+            if let Some(event) = event {
+                return Some((Ok(shown(&event)), self));
+            }
+            self.ended = None;
+        }
+        let event = self.receiver.recv().await?;
+        Some((Ok(shown(&event)), self))
+    }
+}
+
+fn shown(event: &FeedEvent) -> Event {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    Event::default().id(event.id.clone()).event(event.kind.clone()).data(data)
+}
+
+fn is_visible(principal: &Principal, event: &FeedEvent) -> bool {
+    match &event.account {
+        Some(account) => principal.sees(account),
+        None => principal.scope.is_none(),
+    }
+}
+
+/// Why a stream ended.
+enum Ended {
+    /// The client has gone.
+    Gone,
+    /// The server ends.
+    Stopped,
+    /// The client did not take an event in time.
+    TooSlow(Duration),
+    /// Its key works no more.
+    KeyRevoked,
+    /// Old events cannot be read.
+    Failed(Failure),
+}
+
+impl Ended {
+    /// What the client is told.
+    fn failure(self) -> Option<Failure> {
+        match self {
+            Ended::Gone | Ended::Stopped => None,
+            Ended::TooSlow(patience) => {
+                let detail = format!(
+                    "no event was taken for {} s; connect again with the Last-Event-ID of the last \
+                     event that came",
+                    patience.as_secs_f64()
+                );
+                Some(Failure::new(Code::Unavailable, detail))
+            }
+            Ended::KeyRevoked => Some(auth::no_longer_works()),
+            Ended::Failed(failure) => Some(failure),
+        }
+    }
+}
+
+/// Sends events to one client.
+struct Following {
+    app: Arc<App>,
+    principal: Principal,
+    after: Place,
+    sender: mpsc::Sender<Arc<FeedEvent>>,
+}
+
+impl Following {
+    /// Sends events until something ends it.
+    async fn run(mut self) -> Ended {
+        let (app, principal) = (Arc::clone(&self.app), self.principal.clone());
+        let sender = self.sender.clone();
+        let mut stopped = app.stopped.clone();
+        tokio::select! {
+            biased;
+            () = app.until_key_ends(&principal) => Ended::KeyRevoked,
+            _ = stopped.wait_for(|stopped| *stopped) => Ended::Stopped,
+            () = sender.closed() => Ended::Gone,
+            ended = self.send_all() => ended,
+        }
+    }
+
+    async fn send_all(&mut self) -> Ended {
+        let mut reached = self.app.feed.reached();
+        loop {
+            reached.mark_unchanged();
+            let sent = match self.app.feed.behind(self.after) {
+                Behind::Older(until) if (until, u32::MAX) > self.after => {
+                    self.send_past(until).await
+                }
+                Behind::Older(_) => Ok(0),
+                Behind::Ready(events) => self.send(events).await,
+            };
+            match sent {
+                Ok(0) => {
+                    if reached.changed().await.is_err() {
+                        return Ended::Stopped;
+                    }
+                }
+                Ok(_) => {}
+                Err(ended) => return ended,
+            }
+        }
+    }
+
+    /// Sends some of the events that are not kept ready any more; says how many there were.
+    async fn send_past(&mut self, until: u64) -> Result<usize, Ended> {
+        let past = self.app.past_events(self.after, until).await.map_err(Ended::Failed)?;
+        let events = past.events.into_iter().map(|(place, event)| (place, Arc::new(event)));
+        self.send(events.collect()).await?;
+        self.after = self.after.max(past.reached);
+        Ok(1)
+    }
+
+    /// Sends those that the key may see; says how many there were.
+    async fn send(&mut self, events: Vec<(Place, Arc<FeedEvent>)>) -> Result<usize, Ended> {
+        let (count, patience) = (events.len(), self.app.write_patience);
+        for (place, event) in events {
+            self.after = place;
+            if !is_visible(&self.principal, &event) {
+                continue;
+            }
+            hand_over(&self.sender, event, patience).await?;
+        }
+        Ok(count)
+    }
+}
+
+/// Hands an event over to a client that takes it in time.
+async fn hand_over(
+    sender: &mpsc::Sender<Arc<FeedEvent>>,
+    event: Arc<FeedEvent>,
+    patience: Duration,
+) -> Result<(), Ended> {
+    match tokio::time::timeout(patience, sender.send(event)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(Ended::Gone),
+        Err(_) => Err(Ended::TooSlow(patience)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+
+    use super::*;
+
+    fn event(number: u32) -> Arc<FeedEvent> {
+        Arc::new(FeedEvent {
+            id: crate::followers::feed::event_id((1, number)),
+            kind: "charged".to_owned(),
+            at: crate::render::time(bursar_core::time::Timestamp::from_millis(0)),
+            position: 1,
+            account: None,
+            data: serde_json::json!({}),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_dropped_and_told_how_to_go_on() {
+        let (sender, receiver) = mpsc::channel(1);
+        let (end, ended) = oneshot::channel();
+        let patience = Duration::from_millis(1);
+        assert!(hand_over(&sender, event(0), patience).await.is_ok());
+        let slow = hand_over(&sender, event(1), patience).await.expect_err("nobody takes it");
+        let problem = slow.failure().expect("it is told").into_problem();
+        assert_eq!((problem.code, problem.retryable), (Code::Unavailable, true));
+        assert!(problem.detail.contains("Last-Event-ID"), "{}", problem.detail);
+        end.send(problem).expect("it listens");
+        let sending = Sending { receiver, ended: Some(ended) };
+        let rest: Vec<_> = stream::unfold(sending, Sending::next).collect().await;
+        assert_eq!(rest.len(), 1, "what was not sent yet comes after the client has come back");
+        let said = format!("{:?}", rest[0]);
+        assert!(said.contains("problem") && !said.contains("evt_"), "{said}");
+        drop(sender);
+    }
+
+    #[tokio::test]
+    async fn what_was_handed_over_is_sent_when_the_server_ends() {
+        let (sender, receiver) = mpsc::channel(4);
+        let (end, ended) = oneshot::channel::<Problem>();
+        for number in 0..3 {
+            assert!(hand_over(&sender, event(number), Duration::from_secs(60)).await.is_ok());
+        }
+        drop((sender, end));
+        let sending = Sending { receiver, ended: Some(ended) };
+        assert_eq!(stream::unfold(sending, Sending::next).count().await, 3);
+    }
+
+    #[test]
+    fn a_stream_begins_behind_an_event_that_there_is() {
+        let begin = |last: Option<&'static str>, after: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(last) = last {
+                headers.insert("last-event-id", last.parse().expect("a value"));
+            }
+            let query = EventsQuery { after: after.map(str::to_owned) };
+            begin(&headers, &query, 40).ok()
+        };
+        assert_eq!(begin(None, None), Some((40, u32::MAX)));
+        assert_eq!(begin(None, Some("0")), Some((0, u32::MAX)));
+        assert_eq!(begin(Some("evt_7_3"), Some("0")), Some((7, 3)));
+        assert_eq!(begin(None, Some("evt_40_4294967295")), Some((40, u32::MAX)));
+        for wrong in ["evt_41_0", "evt_18446744073709551615_0", "evt_1_4294967296", "evt_-1_0", "1"]
+        {
+            assert_eq!(begin(None, Some(wrong)), None, "{wrong}");
+            assert_eq!(begin(Some(wrong), None), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What the server says about itself, without a key.
+
+pub(in crate::http) mod audit;
+pub(in crate::http) mod clock;
+pub(in crate::http) mod directory;
+pub(in crate::http) mod events;
+pub(in crate::http) mod keys;
+
+use std::sync::{Arc, LazyLock};
+
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use bursar_api::Code;
+use bursar_engine::{Status, vital_failure};
+use serde_json::{Value, json};
+
+use crate::app::{App, LOOK_PATIENCE};
+use crate::http::extract::Path;
+use crate::http::pages;
+use crate::http::problem::Failure;
+use crate::http::router::description;
+use crate::logs::LogStatus;
+
+static OPENAPI: LazyLock<String> =
+    LazyLock::new(|| description().to_json().expect("the description has only plain fields"));
+
+/// Whether the process is there, with all that it needs to go on.
+pub(in crate::http) async fn healthz(State(app): State<Arc<App>>) -> Response {
+    match app.ended() {
+        None => axum::Json(json!({ "status": "ok" })).into_response(),
+        Some(reason) => {
+            let body = json!({ "status": "stopped", "reason": reason });
+            (StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response()
+        }
+    }
+}
+
+/// Whether requests can be answered: journals reachable, replay done.
+pub(in crate::http) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let mut ready = true;
+    let mut machines = serde_json::Map::new();
+    let mut set_aside = serde_json::Map::new();
+    let mut kinds = serde_json::Map::new();
+    for (machine, status, stats) in app.machines() {
+        if stats.set_aside > 0 {
+            set_aside.insert(machine.clone(), stats.set_aside.into());
+            kinds.insert(machine.clone(), app.set_aside_kinds(&machine).await.into());
+        }
+        let shown = match status {
+            Status::Starting => "starting".to_owned(),
+            Status::Serving => "serving".to_owned(),
+            Status::ReadOnly => "read_only: the disk is full".to_owned(),
+            Status::Waiting(reason) => format!("waiting: {reason}"),
+            Status::Stopped(reason) => format!("stopped: {reason}"),
+        };
+        ready &= shown == "serving";
+        machines.insert(machine, shown.into());
+    }
+    // Keys are looked up in it: without it no request is answered.
+    match tokio::time::timeout(LOOK_PATIENCE, app.directory.follow()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(failure)) => {
+            ready = false;
+            machines.insert("keys".to_owned(), failure.problem.detail.clone().into());
+        }
+        Err(_) => {
+            ready = false;
+            machines.insert("keys".to_owned(), "the directory does not answer".into());
+        }
+    }
+    if let Some(failure) = app.cells.courier_failure() {
+        tracing::error!(%failure, "messages between machines do not arrive");
+        ready = false;
+        machines.insert("couriers".to_owned(), failure.into());
+    }
+    if let Some(failure) = vital_failure() {
+        ready = false;
+        machines.insert("threads".to_owned(), failure.into());
+    }
+    let alarm = app.clock.alarm().map(|alarm| alarm.ahead_ms);
+    let body = json!({
+        "ready": ready, "machines": machines, "clock_ahead_ms": alarm,
+        "broken_laws": app.metrics.violations(), "set_aside": set_aside, "set_aside_kinds": kinds,
+        "time": app.time_trouble().shown(), "logs": log_trouble(app.logs.status()),
+    });
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, axum::Json(body)).into_response()
+}
+
+/// What is wrong with keeping the output of jobs. It is no reason not to be ready.
+fn log_trouble(logs: LogStatus) -> Value {
+    if !logs.no_room {
+        return Value::Null;
+    }
+    "output of jobs is not taken: the file system of the logs has less free than [logs] \
+     min_free_bytes; make room, agents send it then"
+        .into()
+}
+
+/// Every counter, as Prometheus reads it.
+pub(in crate::http) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    (app.measure)(&app);
+    app.measure_time();
+    app.measure_regions().await;
+    app.metrics.only_waiting(app.waits.count());
+    app.metrics.logs(app.logs.status());
+    counters(app.metrics.text(app.load.in_flight(), app.history.position()))
+}
+
+/// Counters in the form that Prometheus reads.
+pub(crate) fn counters(text: String) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()
+}
+
+/// The description of the interface.
+pub(in crate::http) async fn openapi() -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], OPENAPI.as_str()).into_response()
+}
+
+/// The description for people; loads nothing from elsewhere.
+pub(in crate::http) async fn docs() -> Response {
+    Html(pages::reference(&description())).into_response()
+}
+
+/// What a problem's code means.
+pub(in crate::http) async fn problem_page(Path(code): Path<String>) -> Result<Response, Failure> {
+    let page = pages::problem(&code).ok_or_else(|| Failure::not_found("problem", &code))?;
+    Ok(Html(page).into_response())
+}
+
+/// Where to go from here.
+pub(in crate::http) async fn front() -> Response {
+    Html(pages::front()).into_response()
+}
+
+/// No such path.
+pub(in crate::http) async fn no_route(uri: axum::http::Uri) -> Failure {
+    Failure::not_found("path", uri.path())
+}
+
+/// The path is there, but not with this method.
+pub(in crate::http) async fn no_method(method: axum::http::Method) -> Failure {
+    let detail = format!("this path does not take {method}; see /openapi.json");
+    Failure::new(Code::MethodNotAllowed, detail)
+}

@@ -1,0 +1,146 @@
+//! Calls that a cell carries out, each once under its idempotency key.
+//!
+//! The cell notes the key in the record of the effect; what was answered is kept there before the
+//! caller sees it. So a repeat gets the first answer, also after a crash anywhere in between.
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bursar_api::Code;
+use bursar_core::cell::command::{self, Request};
+use bursar_core::cell::jobs::idempotency::DoneRequest;
+use bursar_core::cell::{Cell, Command, Origin};
+use bursar_core::ledger::id::Name;
+use serde_json::Value;
+
+use super::extract::Caller;
+use super::respond::Answer;
+use crate::app::App;
+use crate::auth::Principal;
+use crate::change::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
+use crate::http::problem::{Failure, reused};
+use crate::machines::cells::CellService;
+
+/// The largest body that is kept.
+const MOST: usize = 1 << 20;
+
+/// The scope of idempotency keys for what belongs to no tenant: keys of another reach are others.
+pub(super) fn reach(principal: &Principal) -> &str {
+    principal.scope.as_deref().unwrap_or(PLATFORM)
+}
+
+/// What is known of a call.
+pub(super) enum Begun<'a> {
+    /// It was answered before, with this.
+    Answered(Response),
+    /// It must be answered.
+    Open(Once<'a>),
+}
+
+/// A call that must be answered.
+pub(super) struct Once<'a> {
+    app: &'a App,
+    actor: Name,
+    request: Option<Request>,
+    /// Whether it was carried out before, and nobody was answered.
+    pub(super) done: bool,
+}
+
+impl<'a> Once<'a> {
+    /// Looks up a call under its key, if it has one.
+    pub(super) async fn begin(
+        app: &'a App,
+        caller: &Caller,
+        scope: &str,
+        body: &Value,
+    ) -> Result<Begun<'a>, Failure> {
+        let print = || fingerprint(caller.method.as_str(), &caller.path, body);
+        let request = caller.idempotency_key.as_deref();
+        let request =
+            request.map(|key| Request { key: key_hash(scope, key), fingerprint: print() });
+        let actor = caller.principal.id.clone();
+        let mut once = Once { app, actor, request, done: false };
+        let Some(mut request) = request else { return Ok(Begun::Open(once)) };
+        let mut known = once.known(request).await?.1;
+        if known.is_none() && scope == PLATFORM {
+            // An answer that an earlier release kept is given again.
+            let key = caller.idempotency_key.as_deref().unwrap_or_default();
+            let old = Request { key: key_hash(OLD_PLATFORM, key), ..request };
+            let kept = once.known(old).await?.1.filter(|known| known.request == old);
+            if kept.is_some() && !app.has_tenant_platform().await? {
+                (known, request, once.request) = (kept, old, Some(old));
+            }
+        }
+        match known {
+            Some(known) if known.request != request => Err(reused()),
+            Some(DoneRequest { answer: Some(answer), .. }) => {
+                Ok(Begun::Answered(response(&answer, true)))
+            }
+            known => {
+                once.done = known.is_some();
+                Ok(Begun::Open(once))
+            }
+        }
+    }
+
+    /// Who asks the cell: under the key, so that the cell does it once.
+    pub(super) fn origin(&self) -> Origin {
+        Origin::Shell { actor: self.actor.clone(), request: self.request }
+    }
+
+    /// The cell that knows a request, or else any.
+    async fn known(
+        &self,
+        request: Request,
+    ) -> Result<(&'a CellService, Option<DoneRequest>), Failure> {
+        let mut cells = self.app.cells.iter().peekable();
+        let none = || Failure::new(Code::Unavailable, "there is no region");
+        let first = *cells.peek().ok_or_else(none)?;
+        for cell in cells {
+            let look = move |all: &Cell| all.done_request(request.key).cloned();
+            if let Some(known) = cell.gateway.read(look).await?.value {
+                return Ok((cell, Some(known)));
+            }
+        }
+        Ok((first, None))
+    }
+
+    /// Keeps the answer, if it is one that is kept, and gives it.
+    pub(super) async fn finish(self, answer: Answer) -> Answer {
+        let answer = answer.unwrap_or_else(IntoResponse::into_response);
+        let status = answer.status();
+        let kept = status.is_success() || status == StatusCode::CONFLICT;
+        let Some(request) = self.request.filter(|_| kept) else { return Ok(answer) };
+        let bytes = to_bytes(answer.into_body(), MOST).await;
+        let too_large = |error: axum::Error| Failure::new(Code::Unavailable, error.to_string());
+        let bytes = bytes.map_err(too_large)?;
+        let body = std::str::from_utf8(&bytes).ok().filter(|body| !body.is_empty());
+        let answer = command::Answer { status: status.as_u16(), body: body.map(Into::into) };
+        let (cell, _) = self.known(request).await?;
+        let keep = Command::KeepAnswer(answer.clone());
+        cell.gateway.post(self.origin(), keep).answer().await?.value?;
+        // Somebody who asked at the same time may have been first.
+        let kept = self.known(request).await?.1.and_then(|known| known.answer);
+        Ok(response(&kept.map_or(answer, |kept| *kept), self.done))
+    }
+}
+
+fn response(answer: &command::Answer, replayed: bool) -> Response {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let body = answer.body.as_deref().unwrap_or_default().to_owned();
+    let kind = match (answer.body.is_some(), status.is_success()) {
+        (false, _) => None,
+        (true, true) => Some("application/json"),
+        (true, false) => Some("application/problem+json"),
+    };
+    let mut response = (status, Body::from(body)).into_response();
+    let headers = response.headers_mut();
+    headers.remove(header::CONTENT_TYPE);
+    if let Some(kind) = kind {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    }
+    if replayed {
+        headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+    }
+    response
+}

@@ -1,0 +1,160 @@
+//! Runs a change and turns what came of it into a response.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bursar_core::ledger::id::{Name, is_valid_job_name, is_valid_name, is_valid_path};
+use bursar_core::ledger::refusal::Resource;
+use bursar_engine::EngineError;
+use futures_util::future::Either;
+use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::extract::Caller;
+use crate::app::App;
+use crate::change::{Done, Plan, Recalled};
+use crate::http::problem::Failure;
+
+/// Most bodies are smaller.
+pub(super) const USUAL_BODY: usize = 640;
+
+/// What ids and names are made of.
+const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
+
+/// What a handler gives.
+pub(super) type Answer = Result<Response, Failure>;
+
+/// Where in the journal the answer is.
+pub(super) const POSITION: HeaderName = HeaderName::from_static("bursar-position");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Runs one change of the ledger. It is posted at once if it needs nothing else, so that what waits
+/// for the answer is small.
+pub(super) fn change(
+    app: &App,
+    caller: Caller,
+    print: u128,
+    plan: Plan,
+) -> impl Future<Output = Answer> + Send + use<'_> {
+    let order = plan.ordered_by(caller, print);
+    let posted = match order.recall(app) {
+        None if !order.must_count() => Either::Left(order.post(app)),
+        recall => Either::Right(Box::pin(async move {
+            let recalled = match recall {
+                Some(recall) => recall.await?,
+                None => Recalled::Nothing,
+            };
+            let order = match recalled {
+                Recalled::Answered(done) => return Ok(done),
+                Recalled::Nothing => order,
+                Recalled::Refund(past) => order.of_past(past),
+            };
+            if order.must_count() {
+                let place = place_to_count(app, 1).await?;
+                return order.post_counted(app, place).answer().await?.value;
+            }
+            order.post(app).answer().await?.value
+        })),
+    };
+    async move {
+        let done = match posted {
+            Either::Left(posted) => posted.answer().await?.value?,
+            Either::Right(recalling) => recalling.await?,
+        };
+        Ok(respond(done))
+    }
+}
+
+/// Waits for places to count what so many new budgets use.
+pub(super) async fn place_to_count(
+    app: &App,
+    budgets: usize,
+) -> Result<OwnedSemaphorePermit, Failure> {
+    let places = u32::try_from(budgets).unwrap_or(u32::MAX);
+    let place = Arc::clone(&app.counting).acquire_many_owned(places).await;
+    place.map_err(|_| EngineError::Internal.into())
+}
+
+/// The response to a finished change.
+pub(super) fn respond(done: Done) -> Response {
+    let status = StatusCode::from_u16(done.status).unwrap_or(StatusCode::OK);
+    let mut response = match done.body {
+        Some(body) => {
+            let mut bytes = Vec::with_capacity(USUAL_BODY);
+            body.write(&mut bytes);
+            json_bytes(status, bytes)
+        }
+        None => status.into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(POSITION, HeaderValue::from(done.position));
+    if done.replayed {
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+/// A JSON body.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let mut bytes = Vec::with_capacity(USUAL_BODY);
+    serde_json::to_writer(&mut bytes, body)
+        .expect("the bodies have only plain fields and string keys");
+    json_bytes(status, bytes)
+}
+
+/// JSON that is written already.
+pub(super) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
+    let mut response = Response::new(bytes.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The id of something new: the caller's, or one that the server makes.
+pub(super) fn new_id(
+    app: &App,
+    resource: Resource,
+    id: Option<String>,
+    prefix: &str,
+) -> Result<(Name, (Resource, Name, bool)), Failure> {
+    let chosen = id.is_some();
+    let id = match id {
+        Some(id) if !is_valid_name(&id) => {
+            return Err(Failure::invalid("id", NAME_FORM));
+        }
+        Some(id) => Name::from(id),
+        None => app.ids.make(prefix, app.clock.now()),
+    };
+    Ok((id.clone(), (resource, id, chosen)))
+}
+
+/// A name out of the address under which something is set: it must be one that can be.
+pub(super) fn new_name(name: String) -> Result<Name, Failure> {
+    if is_valid_name(&name) { Ok(name.into()) } else { Err(Failure::invalid("name", NAME_FORM)) }
+}
+
+/// An account path out of a body.
+pub(super) fn account_field(path: String, field: &str) -> Result<Name, Failure> {
+    if is_valid_path(&path) {
+        return Ok(path.into());
+    }
+    let reason = "must be one to eight segments of a-z 0-9 . _ - joined by colons";
+    Err(Failure::invalid(field, reason))
+}
+
+/// An account path out of the address: one that cannot exist is not found.
+pub(super) fn account_path(path: String) -> Result<Name, Failure> {
+    if is_valid_path(&path) { Ok(path.into()) } else { Err(Failure::not_found("account", &path)) }
+}
+
+/// The id of a job or of an array out of the address.
+pub(super) fn job_named(id: String) -> Result<Name, Failure> {
+    if is_valid_job_name(&id) { Ok(id.into()) } else { Err(Failure::not_found("job", &id)) }
+}
+
+/// An id out of the address: one that cannot exist is not found.
+pub(super) fn named(what: &str, id: String) -> Result<Name, Failure> {
+    if is_valid_name(&id) { Ok(id.into()) } else { Err(Failure::not_found(what, &id)) }
+}

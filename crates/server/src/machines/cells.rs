@@ -1,0 +1,456 @@
+//! The cells of this server: one engine for each region, and the couriers between it and the ledger.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use bursar_api::Code;
+use bursar_core::cell::{Cell, Command, NodeKey};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{CellNo, Name};
+use bursar_core::time::Timestamp;
+use bursar_engine::courier::{Courier, CourierError};
+use bursar_engine::follower::Follower;
+use bursar_engine::{
+    CellCodec, CellToLedger, Clock, Engine, EngineOptions, Handle, LedgerCodec, LedgerToCell,
+    Stats, Status, Vital, cell_inbox, ledger_inbox,
+};
+use bursar_journal::Journal;
+use tokio::sync::watch;
+
+use crate::followers::cell_copy::{CellCopy, NewCellCopy};
+use crate::http::problem::Failure;
+use crate::machines::gateway::Gateway;
+use crate::store::restored_at;
+
+/// The shard that the only ledger is.
+pub const SHARD: u16 = 0;
+
+/// The most that ask at once what would become of a cell: each has a copy of it for a while, one after
+/// the other.
+const MAX_QUESTIONS: usize = 64;
+
+/// What a node was told last: the number of its agent's start, and a hash of the orders.
+type Told = (u32, u64);
+
+/// Of so many nodes it is known what they were told. One that is not known may hear the same orders
+/// again at once.
+const MAX_TOLD: usize = 1 << 16;
+
+/// What each node was told last, so that a long poll answers at once only with news.
+#[derive(Default)]
+struct ToldNodes {
+    nodes: Mutex<BTreeMap<NodeKey, Told>>,
+    /// Orders name attempts of callers: none can choose two sets that look the same.
+    hasher: RandomState,
+}
+
+impl ToldNodes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeKey, Told>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a node is about to be told; says whether that is news to it.
+    fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
+        let mut told = self.lock();
+        let now = (incarnation, self.hasher.hash_one(orders));
+        let before = told.get(node).copied();
+        let news = before != Some(now);
+        if orders.is_empty() {
+            // The same as never having been told anything.
+            told.remove(node);
+            return false;
+        }
+        if before.is_none() && told.len() >= MAX_TOLD {
+            told.pop_first();
+        }
+        told.insert(node.clone(), now);
+        news
+    }
+}
+
+/// One region's cell.
+pub struct CellService {
+    /// The region.
+    pub region: Name,
+    /// The ledger's number for it.
+    pub number: CellNo,
+    /// Commands and reads.
+    pub gateway: Gateway<Cell>,
+    /// Everything that happened in it.
+    pub journal: Arc<dyn Journal>,
+    /// Changes whenever something became durable.
+    moved: watch::Receiver<u64>,
+    told: ToldNodes,
+    /// What the numbers of agents' starts are counted from: higher after each restore.
+    incarnation_base: u32,
+    /// What its journal does not have of a restore: it is younger, or an earlier build restored the
+    /// store and noted that in the manifest alone.
+    untold: Option<Command>,
+    engine: Engine<CellCodec>,
+    copy: CellCopy,
+    questions: Questions,
+    _follower: Follower,
+}
+
+/// The cells, by the name of their region.
+pub struct Cells {
+    cells: Vec<CellService>,
+    couriers: Mutex<Vec<JoinHandle<Result<(), CourierError>>>>,
+}
+
+/// A cell whose writer runs and that the ledger does not know yet. Started by an ordinary thread: a
+/// journal must not be opened or read inside the asynchronous runtime.
+pub struct StartedCell {
+    region: Name,
+    journal: Arc<dyn Journal>,
+    engine: Engine<CellCodec>,
+    copy: CellCopy,
+    generation: u32,
+    last_at: Timestamp,
+    follower: Follower,
+}
+
+impl StartedCell {
+    /// Starts the writer of a cell, and a copy that follows it and puts snapshots away.
+    pub fn start(
+        region: Name,
+        journal: Arc<dyn Journal>,
+        clock: Arc<dyn Clock>,
+        options: EngineOptions,
+        snapshot_every: u64,
+    ) -> Result<StartedCell, String> {
+        // Before the writer takes the journal over: it reopens it.
+        let copy =
+            NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
+        let (generation, last_at) = (copy.generation(), copy.last_at());
+        let engine = Engine::start(Arc::clone(&journal), Arc::new(CellCodec), clock, options);
+        let (copy, follower) = copy.follow(engine.durable());
+        Ok(StartedCell { region, journal, engine, copy, generation, last_at, follower })
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Name {
+        &self.region
+    }
+
+    /// The generation of the store as the cell's journal has it.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+}
+
+/// One of those that ask what would become of a cell.
+struct Asked(Arc<AtomicUsize>);
+
+impl Asked {
+    fn enter(asked: &Arc<AtomicUsize>) -> Result<Asked, Failure> {
+        let entered = Asked(Arc::clone(asked));
+        if asked.fetch_add(1, Ordering::Relaxed) < MAX_QUESTIONS {
+            return Ok(entered);
+        }
+        let detail = "too many ask for quotes in this region at once; try again";
+        Err(Failure::new(Code::Unavailable, detail))
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Questions about what would become of a cell: so many at once, and one at a time has a copy.
+struct Questions {
+    turns: Arc<tokio::sync::Semaphore>,
+    /// How many of them there are.
+    asked: Arc<AtomicUsize>,
+}
+
+impl Questions {
+    fn new() -> Questions {
+        Questions { turns: Arc::new(tokio::sync::Semaphore::new(1)), asked: Arc::default() }
+    }
+
+    /// Does the work of one question when its turn has come and what it needs is there. Its place is
+    /// free when the work is done; before the work begins, as soon as its caller is gone.
+    async fn answer<A: Send + 'static>(
+        &self,
+        ready: impl Future<Output = Result<(), Failure>>,
+        work: impl FnOnce() -> A + Send + 'static,
+    ) -> Result<A, Failure> {
+        let internal = |detail: String| Failure::new(Code::Internal, detail);
+        let asked = Asked::enter(&self.asked)?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = turn.map_err(|error| internal(error.to_string()))?;
+        ready.await?;
+        let work = move || {
+            // Kept until the work is done, even if the caller goes away meanwhile.
+            let _kept = (asked, turn);
+            work()
+        };
+        let answer = tokio::task::spawn_blocking(work).await;
+        answer.map_err(|error| internal(error.to_string()))
+    }
+}
+
+impl CellService {
+    /// The cell under the number that the ledger gave it. Its journal knows the generation of the
+    /// store, and so do the manifest and other cells; the highest one counts.
+    pub fn new(
+        started: StartedCell,
+        number: CellNo,
+        known_generation: u32,
+    ) -> Result<CellService, String> {
+        let StartedCell { region, journal, engine, copy, generation, last_at, follower } = started;
+        let incarnation_base = generation.max(known_generation);
+        // Nothing of a new region is lost by it, and its nodes may have been those of another.
+        let untold = (incarnation_base > generation).then(|| Command::Rewind {
+            generation: incarnation_base,
+            served: last_at > restored_at(incarnation_base),
+        });
+        let (sender, moved) = watch::channel(0);
+        let durable = engine.durable();
+        let watching = move || {
+            let _vital = Vital::new("the watcher of a cell");
+            let mut seen = 0;
+            while durable.wait_beyond(seen) {
+                seen = durable.head().map_or(seen, |head| head.sequence);
+                sender.send_replace(seen);
+            }
+        };
+        // It ends with the writer; there is nothing to join it for.
+        let _unjoined = std::thread::Builder::new()
+            .name("bursar-cell-watch".into())
+            .spawn(watching)
+            .map_err(|error| error.to_string())?;
+        Ok(CellService {
+            region,
+            number,
+            gateway: Gateway::new(engine.handle()),
+            journal,
+            moved,
+            told: ToldNodes::default(),
+            incarnation_base,
+            untold,
+            engine,
+            copy,
+            questions: Questions::new(),
+            _follower: follower,
+        })
+    }
+
+    /// Asks what would become of the cell, on copies of it. `ask` may change the copy that it gets; each
+    /// of its questions gets another. One caller at a time, and never the writer's time.
+    pub async fn suppose<Q: Send + 'static, A: Send + 'static>(
+        &self,
+        questions: Vec<Q>,
+        ask: impl Fn(&mut Cell, Q) -> A + Send + 'static,
+    ) -> Result<Vec<A>, Failure> {
+        let ready = async {
+            let position = self.gateway.read(|_| ()).await?.position;
+            self.copy.reach(position).await
+        };
+        let copy = self.copy.clone();
+        let work = move || {
+            let copy = copy.taken();
+            let answers = questions.into_iter().map(|question| ask(&mut copy.clone(), question));
+            answers.collect()
+        };
+        self.questions.answer(ready, work).await
+    }
+
+    /// What its journal must be told of a restore before anything else happens.
+    pub fn untold_restore(&self) -> Option<Command> {
+        self.untold.clone()
+    }
+
+    /// The number of an agent's start as the agent is told it. After a restore none is told a number
+    /// that an agent of the lost future may have.
+    pub fn shown_incarnation(&self, incarnation: u32) -> u32 {
+        self.incarnation_base.saturating_add(incarnation)
+    }
+
+    /// The number that the cell knows of one that an agent says; 0, which is none, if it is from
+    /// before a restore.
+    pub fn known_incarnation(&self, said: u32) -> u32 {
+        said.saturating_sub(self.incarnation_base)
+    }
+
+    /// What agents keep their state under: after a restore another, because ids of attempts repeat.
+    pub fn store_id(&self) -> String {
+        match self.incarnation_base {
+            0 => self.journal.id().to_string(),
+            base => format!("{}-{base}", self.journal.id()),
+        }
+    }
+
+    /// Its writer.
+    pub fn engine(&self) -> &Engine<CellCodec> {
+        &self.engine
+    }
+
+    /// What its writer is doing.
+    pub fn status(&self) -> Status {
+        self.engine.status()
+    }
+
+    /// What its writer has done.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Changes whenever something became durable.
+    pub fn moved(&self) -> watch::Receiver<u64> {
+        self.moved.clone()
+    }
+
+    /// Notes what a node is about to be told; says whether that is news to it.
+    pub fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
+        self.told.is_news(node, incarnation, orders)
+    }
+
+    /// Forgets what a node was told that is gone.
+    pub fn forget_told(&self, node: &NodeKey) {
+        self.told.lock().remove(node);
+    }
+
+    /// Starts the couriers between this cell and the ledger.
+    fn start_couriers(
+        &self,
+        ledger: &Arc<dyn Journal>,
+        handle: &Handle<Ledger>,
+        durable: Arc<bursar_engine::Durable>,
+    ) -> [JoinHandle<Result<(), CourierError>>; 2] {
+        let to_cell = Courier::new(
+            Arc::clone(ledger),
+            Arc::new(LedgerCodec),
+            LedgerToCell { cell: self.number },
+            cell_inbox(self.engine.handle(), SHARD),
+        );
+        let from_cell = Courier::new(
+            Arc::clone(&self.journal),
+            Arc::new(CellCodec),
+            CellToLedger { shard: SHARD },
+            ledger_inbox(handle.clone(), self.number, self.region.clone()),
+        );
+        [to_cell.start(durable), from_cell.start(self.engine.durable())]
+    }
+}
+
+impl Cells {
+    /// The cells, with couriers to and from the ledger.
+    pub fn start(
+        cells: Vec<CellService>,
+        ledger: &Engine<LedgerCodec>,
+        journal: &Arc<dyn Journal>,
+    ) -> Cells {
+        let couriers = cells
+            .iter()
+            .flat_map(|cell| cell.start_couriers(journal, &ledger.handle(), ledger.durable()))
+            .collect();
+        Cells { cells, couriers: Mutex::new(couriers) }
+    }
+
+    /// All of them, by region.
+    pub fn iter(&self) -> impl Iterator<Item = &CellService> {
+        self.cells.iter()
+    }
+
+    /// The cell of a region.
+    pub fn of_region(&self, region: &str) -> Option<&CellService> {
+        self.cells.iter().find(|cell| cell.region == region)
+    }
+
+    /// The cell with this number.
+    pub fn numbered(&self, number: CellNo) -> Option<&CellService> {
+        self.cells.iter().find(|cell| cell.number == number)
+    }
+
+    /// Why messages do not arrive, if a courier gave up. It never does while journals are sound.
+    pub fn courier_failure(&self) -> Option<String> {
+        let mut couriers = self.couriers.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = couriers.iter().position(JoinHandle::is_finished)?;
+        Some(match couriers.swap_remove(ended).join() {
+            Ok(Ok(())) => "a courier ended with its writer".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "a courier panicked".to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_that_is_abandoned_gives_its_place_back_when_nothing_is_done_for_it() {
+        let questions = Arc::new(Questions::new());
+        let count = || questions.asked.load(Ordering::SeqCst);
+        let ready = || std::future::ready(Ok(()));
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (go, may_end) = channel::<()>();
+        let first = tokio::spawn({
+            let questions = Arc::clone(&questions);
+            async move {
+                let work = move || {
+                    begun.send(()).expect("it is waited for");
+                    may_end.recv().expect("it is let go");
+                };
+                questions.answer(std::future::ready(Ok(())), work).await
+            }
+        });
+        has_begun.await.expect("it works");
+        // As many as may wait for their turn, and one more.
+        let mut waiting: Vec<_> =
+            (1..MAX_QUESTIONS).map(|_| Box::pin(questions.answer(ready(), || ()))).collect();
+        for one in &mut waiting {
+            let look = |context: &mut Context<'_>| Poll::Ready(one.as_mut().poll(context));
+            assert!(std::future::poll_fn(look).await.is_pending());
+        }
+        assert_eq!(count(), MAX_QUESTIONS);
+        let refused = questions.answer(ready(), || ()).await;
+        assert_eq!(refused.err().map(|failure| failure.problem.code), Some(Code::Unavailable));
+        assert_eq!(count(), MAX_QUESTIONS, "one that is refused has no place");
+        drop(waiting);
+        assert_eq!(count(), 1, "those that only waited have left");
+        // What is worked on keeps its place, or callers that go away could start work without end.
+        first.abort();
+        assert!(first.await.is_err_and(|end| end.is_cancelled()));
+        assert_eq!(count(), 1);
+        go.send(()).expect("it listens");
+        questions.answer(ready(), || ()).await.expect("its turn comes");
+        assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn only_other_orders_are_news_and_a_node_without_orders_is_not_remembered() {
+        let told = ToldNodes::default();
+        let node = NodeKey::from("n1");
+        let orders = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (one, two) = (orders(&["start a"]), orders(&["start a", "stop b"]));
+        assert!(!told.is_news(&node, 1, &[]));
+        assert!(told.is_news(&node, 1, &one));
+        assert!(!told.is_news(&node, 1, &one));
+        assert!(told.is_news(&node, 1, &two));
+        assert!(told.is_news(&node, 2, &two), "another start of the agent knows nothing");
+        assert!(!told.is_news(&node, 2, &[]));
+        assert!(told.lock().is_empty());
+        assert!(told.is_news(&node, 2, &two), "they are there again");
+    }
+
+    #[test]
+    fn what_nodes_were_told_is_bounded() {
+        let told = ToldNodes::default();
+        let orders = ["start a".to_owned()];
+        for number in 0..MAX_TOLD + 100 {
+            assert!(told.is_news(&NodeKey::from(format!("n{number:06}")), 1, &orders));
+        }
+        assert_eq!(told.lock().len(), MAX_TOLD);
+    }
+}

@@ -1,0 +1,211 @@
+//! The asynchronous side of a machine's mailbox.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bursar_api::Code;
+use bursar_core::machine::Machine;
+use bursar_engine::{Attended, EngineError, GroupAnswer, Handle, Hosted, Seen, Urgency};
+use tokio::sync::oneshot;
+
+use crate::http::meta;
+use crate::http::problem::Failure;
+
+/// What a command said, once it arrives.
+pub type Answered<M> = Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>;
+
+/// An answer under way.
+pub struct Posted<T> {
+    receiver: oneshot::Receiver<Result<T, EngineError>>,
+}
+
+impl<T> Posted<T> {
+    /// Waits for the answer.
+    pub async fn answer(self) -> Result<T, Failure> {
+        match self.receiver.await {
+            Ok(answer) => answer.map_err(Failure::from),
+            // The engine ended between deciding and answering.
+            Err(_) => Err(EngineError::OutcomeUnknown.into()),
+        }
+    }
+}
+
+/// Sends commands and reads to one machine.
+pub struct Gateway<M: Hosted> {
+    handle: Handle<M>,
+    waiting: Arc<AtomicI64>,
+}
+
+impl<M: Hosted> Clone for Gateway<M> {
+    fn clone(&self) -> Gateway<M> {
+        Gateway { handle: self.handle.clone(), waiting: Arc::clone(&self.waiting) }
+    }
+}
+
+/// Counts a message for as long as its answer is waited for.
+struct Waiting(Arc<AtomicI64>);
+
+impl Waiting {
+    fn begin(count: &Arc<AtomicI64>) -> Waiting {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(Arc::clone(count))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<M: Hosted> Gateway<M> {
+    /// The gateway of a machine.
+    pub fn new(handle: Handle<M>) -> Gateway<M> {
+        Gateway { handle, waiting: Arc::default() }
+    }
+
+    /// The same gateway for messages of another urgency. What is posted through gateways of one
+    /// urgency keeps its order; between urgencies there is none.
+    pub fn with_urgency(&self, urgency: Urgency) -> Gateway<M> {
+        let waiting = Arc::clone(&self.waiting);
+        Gateway { handle: self.handle.with_urgency(urgency), waiting }
+    }
+
+    /// The handle of the tenant whose request is being handled: tenants take turns.
+    fn in_turn(&self) -> Handle<M> {
+        self.handle.with_sender(meta::sender())
+    }
+
+    /// How many messages wait for their answers.
+    pub fn waiting(&self) -> i64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Posts a command. Messages posted one after the other are decided in that order.
+    pub fn post(&self, envelope: M::Envelope, command: M::Command) -> Posted<Answered<M>> {
+        self.post_noted(envelope, command, || {})
+    }
+
+    /// The same; calls `note` before the answer is given, also if nothing waits for it any more.
+    pub fn post_noted(
+        &self,
+        envelope: M::Envelope,
+        command: M::Command,
+        note: impl FnOnce() + Send + 'static,
+    ) -> Posted<Answered<M>> {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Waiting::begin(&self.waiting);
+        self.in_turn().submit(envelope, command, move |answer| {
+            drop(waiting);
+            note();
+            // Whoever asked may have gone away; the command stands all the same.
+            let _ = sender.send(answer);
+        });
+        Posted { receiver }
+    }
+
+    /// Posts work that looks at the state and decides commands, all at one instant.
+    pub fn attend<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Attended<M>) -> T + Send + 'static,
+    ) -> Posted<Seen<T>> {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Waiting::begin(&self.waiting);
+        self.in_turn().attend(work, move |seen| {
+            drop(waiting);
+            // Whoever asked may have gone away; what was decided stands all the same.
+            let _ = sender.send(seen);
+        });
+        Posted { receiver }
+    }
+
+    /// Posts work of many turns: between two of them others have theirs.
+    pub fn attend_in_turns<T: Send + 'static>(
+        &self,
+        turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
+    ) -> Posted<Seen<T>> {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Waiting::begin(&self.waiting);
+        self.in_turn().attend_in_turns(turn, move |seen| {
+            drop(waiting);
+            let _ = sender.send(seen);
+        });
+        Posted { receiver }
+    }
+
+    /// Posts commands that happen all or not at all.
+    pub async fn group(
+        &self,
+        items: Vec<(M::Envelope, M::Command)>,
+    ) -> Result<Seen<Result<Vec<M::Reply>, bursar_engine::Aborted<M::Refusal>>>, Failure> {
+        let (sender, receiver) = oneshot::channel::<GroupAnswer<M>>();
+        let waiting = Waiting::begin(&self.waiting);
+        self.in_turn().submit_group(items, move |answer| {
+            drop(waiting);
+            let _ = sender.send(answer);
+        });
+        Posted { receiver }.answer().await
+    }
+
+    /// Looks at the state, behind commands that wait; answers when what was seen is durable.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&M) -> T + Send + 'static,
+    ) -> Result<Seen<T>, Failure> {
+        let (sender, receiver) = oneshot::channel();
+        let waiting = Waiting::begin(&self.waiting);
+        self.in_turn().with_urgency(Urgency::Patient).query(read, move |seen| {
+            drop(waiting);
+            let _ = sender.send(seen);
+        });
+        match receiver.await {
+            Ok(seen) => seen.map_err(Failure::from),
+            Err(_) => Err(Failure::new(Code::Unavailable, "the engine has ended")),
+        }
+    }
+
+    /// Posts a look at the state that answers at once. Only for what never changes, or for what a
+    /// durable answer has shown already.
+    pub fn post_peek<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&M) -> T + Send + 'static,
+    ) -> Peeked<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.in_turn().query(
+            move |machine| {
+                // Caught here to be told; the engine would catch it as well.
+                let seen = catch_unwind(AssertUnwindSafe(|| read(machine)));
+                let (seen, panic) = match seen {
+                    Ok(seen) => (Ok(seen), None),
+                    Err(panic) => (Err(EngineError::Internal), Some(panic)),
+                };
+                let _ = sender.send(seen);
+                if let Some(panic) = panic {
+                    resume_unwind(panic);
+                }
+            },
+            |_| {},
+        );
+        Peeked(receiver)
+    }
+
+    /// The same, and waits for it.
+    pub async fn peek<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&M) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        self.post_peek(read).seen().await
+    }
+}
+
+/// A look at the state under way.
+pub struct Peeked<T>(oneshot::Receiver<Result<T, EngineError>>);
+
+impl<T> Peeked<T> {
+    /// Waits for what was seen.
+    pub async fn seen(self) -> Result<T, Failure> {
+        let overloaded = || Failure::new(Code::Unavailable, "too much is waiting; try again");
+        self.0.await.map_err(|_| overloaded())?.map_err(Failure::from)
+    }
+}

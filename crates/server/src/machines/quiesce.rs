@@ -1,0 +1,118 @@
+//! Waits until nothing is under way between the machines, and moves the manual clock step by step.
+
+use std::time::Duration;
+
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::CellNo;
+use bursar_core::machine::Machine;
+use bursar_core::time::Timestamp;
+use bursar_engine::{Clock, ManualClock};
+
+use crate::app::App;
+use crate::http::problem::Failure;
+use crate::machines::cells::SHARD;
+
+/// How long to wait before looking again whether messages have arrived.
+const STEP: Duration = Duration::from_millis(1);
+
+/// A cell as the ledger knows it: what it was told, and what was heard from it.
+type Correspondence = Vec<(CellNo, u64, u64)>;
+
+/// What the ledger told and heard, and when something is due there that was not done yet.
+fn progress(ledger: &Ledger) -> (Correspondence, Option<Timestamp>) {
+    (correspondence(ledger), ledger.next_deadline())
+}
+
+fn correspondence(ledger: &Ledger) -> Correspondence {
+    ledger.cells().map(|(cell, book)| (cell, book.told, book.mark.number)).collect()
+}
+
+impl App {
+    /// Waits until every message between the machines, and what it caused, is journaled and applied.
+    pub async fn settle(&self) -> Result<(), Failure> {
+        loop {
+            if self.is_quiet().await? {
+                return Ok(());
+            }
+            tokio::time::sleep(STEP).await;
+        }
+    }
+
+    /// Whether no message is under way and nothing is due: the ledger did not move while every cell was
+    /// found to have received and to have been heard.
+    async fn is_quiet(&self) -> Result<bool, Failure> {
+        let seen = self.ledger.read(progress).await?;
+        let (before, due) = seen.value;
+        if due.is_some_and(|deadline| deadline <= seen.at) {
+            return Ok(false);
+        }
+        for cell in self.cells.iter() {
+            let seen = cell.gateway.read(|cell| (cell.mark(SHARD).number, cell.last_told(SHARD)));
+            let (received, said) = seen.await?.value;
+            let known = before.iter().find(|(number, _, _)| *number == cell.number);
+            if known.is_none_or(|(_, told, heard)| (*told, *heard) != (received, said)) {
+                return Ok(false);
+            }
+        }
+        Ok(self.ledger.read(correspondence).await?.value == before)
+    }
+
+    /// Settles, if only requests move the clock: then what a request caused is there when it is
+    /// answered. On the wall clock nobody waits.
+    pub async fn settle_if_manual(&self) -> Result<(), Failure> {
+        if self.manual.is_some() { self.settle().await } else { Ok(()) }
+    }
+
+    /// Moves the manual clock to `target`. What is due on the way happens in order: whenever one
+    /// machine has something to do, the clock stops there until the others know. Whoever calls this
+    /// holds `moving`.
+    pub async fn move_clock(&self, manual: &ManualClock, target: Timestamp) -> Result<(), Failure> {
+        self.settle().await?;
+        let mut told = manual.now();
+        while let Some(stop) = self.next_stop(manual.now(), target).await? {
+            // Nobody else moves it, so it does not run back.
+            let _earlier = manual.set(stop);
+            told = self.tell_prices_since(told, stop).await?;
+            self.settle().await?;
+        }
+        if let Err(shown) = manual.set(target) {
+            let reason = format!("the clock shows {shown} and never runs back");
+            return Err(Failure::invalid("now", reason));
+        }
+        self.tell_prices_since(told, target).await?;
+        self.settle().await
+    }
+
+    /// Tells the cells if a price has begun to count in between.
+    async fn tell_prices_since(
+        &self,
+        told: Timestamp,
+        now: Timestamp,
+    ) -> Result<Timestamp, Failure> {
+        let next = self.directory.current().next_price_change(told);
+        if next.is_some_and(|next| next <= now) {
+            self.tell_prices().await?;
+        }
+        Ok(now)
+    }
+
+    /// The next instant up to `target` at which a machine has something to do that another one may
+    /// hear of, or a price begins to count. While no cell has a job there is nothing to tell, and the clock need not stop.
+    async fn next_stop(
+        &self,
+        now: Timestamp,
+        target: Timestamp,
+    ) -> Result<Option<Timestamp>, Failure> {
+        let mut earliest = self.ledger.read(|ledger| ledger.next_deadline()).await?.value;
+        let mut busy = false;
+        for cell in self.cells.iter() {
+            let look = |cell: &bursar_core::cell::Cell| (cell.next_deadline(), cell.job_counts());
+            let (deadline, (running, waiting)) = cell.gateway.read(look).await?.value;
+            busy |= running > 0 || waiting > 0;
+            earliest = [earliest, deadline].into_iter().flatten().min();
+        }
+        let price = self.directory.current().next_price_change(now);
+        let stops = [earliest.filter(|_| busy), price].into_iter().flatten();
+        Ok(stops.filter(|stop| *stop > now && *stop <= target).min())
+    }
+}

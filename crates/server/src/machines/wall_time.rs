@@ -1,0 +1,158 @@
+//! What is said and done about a wall clock that cannot be followed or believed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_api::Code;
+use bursar_core::ledger::Envelope;
+use bursar_core::ledger::command::{Command, Policy};
+use bursar_core::time::Timestamp;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::http::problem::Failure;
+
+/// How often the clock is looked at, for the log.
+const LOOK: Duration = Duration::from_secs(1);
+/// What an operator does about it.
+const WAY_OUT: &str = "look at this machine's clock. If it is right as it is now: `bursar admin accept-clock`, \
+     or restart with --accept-clock. If it is wrong: set it right and accept nothing while it is behind";
+/// What an operator does about records whose time is ahead of a clock that is right.
+const WAY_BACK: &str = "look at this machine's clock. If it is wrong, set it right. If it is right, the records were \
+     stamped by a clock that was ahead: wait until it has caught up (time goes on at 90 %), or go back to before \
+     it was wrong, without what happened since: `bursar admin backup`, then `bursar admin restore BACKUP --until \
+     INSTANT --data DIR` with an instant before the clock was wrong";
+
+/// What is wrong with the time, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimeTrouble {
+    /// The wall clock is not followed.
+    pub clock: Option<String>,
+    /// Grants do not expire.
+    pub expiry: Option<String>,
+    /// The database has another time.
+    pub database: Option<String>,
+    /// Whether the wall clock is behind the records.
+    pub is_behind: bool,
+}
+
+impl TimeTrouble {
+    /// For `/readyz`: nothing if all is well.
+    pub fn shown(&self) -> Value {
+        if *self == TimeTrouble::default() {
+            return Value::Null;
+        }
+        let next = (self.clock.is_some() || self.expiry.is_some()).then(|| self.way_out());
+        json!({
+            "wall_clock": self.clock, "expiry": self.expiry, "database_clock": self.database,
+            "next": next,
+        })
+    }
+
+    /// What an operator does about it.
+    fn way_out(&self) -> &'static str {
+        if self.is_behind { WAY_BACK } else { WAY_OUT }
+    }
+}
+
+impl App {
+    /// What is wrong with the time.
+    pub fn time_trouble(&self) -> TimeTrouble {
+        let alarm = self.clock.alarm();
+        let is_behind = alarm.as_ref().is_some_and(|alarm| alarm.ahead_ms <= 0);
+        let clock = alarm.map(|alarm| match alarm.ahead_ms {
+            ahead if ahead > 0 => "it jumped ahead and is not followed until it is accepted; time \
+                goes on with the monotonic clock"
+                .to_owned(),
+            _ => "it is behind the last record and is followed again once it has caught up; time \
+                goes on at 90 % of the monotonic clock"
+                .to_owned(),
+        });
+        let waits = self.feed.look(|ledger| ledger.policy().expiry_waits).value;
+        let expiry = waits.then(|| {
+            "the clock was further ahead of the last record than max_clock_gap_seconds at a start: \
+             no grant expires until the clock is accepted; everything else goes on"
+                .to_owned()
+        });
+        let database = self.leader.as_ref().and_then(|leader| leader.clock_gap());
+        TimeTrouble { clock, expiry, database, is_behind }
+    }
+
+    /// Notes for the metrics what is wrong with the time.
+    pub fn measure_time(&self) {
+        let ahead_ms = self.clock.alarm().map_or(0, |alarm| alarm.ahead_ms);
+        let waits = self.feed.look(|ledger| ledger.policy().expiry_waits).value;
+        self.metrics.time(ahead_ms, waits);
+    }
+
+    /// Believes the wall clock: an operator has looked at it. What waited to expire expires.
+    ///
+    /// # Errors
+    /// Refuses while the wall clock is behind the time of the records: what waits would expire by the
+    /// very time that it does not confirm.
+    pub async fn accept_clock(&self, actor: &str) -> Result<Timestamp, NotAccepted> {
+        self.clock.accept().map_err(NotAccepted::Behind)?;
+        Ok(self.let_expire(actor).await?)
+    }
+
+    /// Has expire what waits for a clock that can be believed; says at which instant.
+    async fn let_expire(&self, actor: &str) -> Result<Timestamp, Failure> {
+        let policy = self.ledger.read(|ledger| *ledger.policy()).await?;
+        if !policy.value.expiry_waits {
+            return Ok(policy.at);
+        }
+        let envelope = Envelope { actor: actor.into(), ..Envelope::default() };
+        let command = Command::SetPolicy(Policy { expiry_waits: false, ..policy.value });
+        let seen = self.ledger.post(envelope, command).answer().await?;
+        seen.value?;
+        tracing::warn!(actor, "the clock was accepted; grants expire again");
+        Ok(seen.at)
+    }
+}
+
+/// Why the wall clock was not accepted.
+pub enum NotAccepted {
+    /// It is behind the time of the records by so many milliseconds.
+    Behind(i64),
+    /// Something else went wrong.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotAccepted {
+    fn from(failure: Failure) -> NotAccepted {
+        NotAccepted::Failed(failure)
+    }
+}
+
+/// What is answered while the wall clock is behind the time of the records.
+pub(crate) fn behind(millis: i64) -> Failure {
+    let detail = format!(
+        "the wall clock is {} s behind the time of the records, so it cannot be accepted: what waits \
+         to expire would expire by a time that has not come. Nothing was changed. Next: {WAY_BACK}",
+        millis / 1_000
+    );
+    Failure::new(Code::Conflict, detail)
+}
+
+/// Says in the log whenever something about the time goes wrong or is right again.
+pub async fn watch(app: Arc<App>) {
+    let mut said = TimeTrouble::default();
+    loop {
+        // The clock compares its readings when it is asked.
+        let _ = app.clock.now();
+        let now = app.time_trouble();
+        if now != said {
+            for trouble in now.clock.iter().chain(&now.expiry) {
+                tracing::error!(next = now.way_out(), "the wall clock: {trouble}");
+            }
+            if let Some(trouble) = &now.database {
+                tracing::error!("{trouble}");
+            }
+            if now == TimeTrouble::default() {
+                tracing::info!("the wall clock is followed again");
+            }
+            said = now;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

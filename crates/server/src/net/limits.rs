@@ -1,0 +1,395 @@
+//! Rate limits, and what is shed first when there is too much.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderValue};
+use bursar_api::Code;
+use governor::clock::{Clock, DefaultClock};
+use governor::middleware::StateInformationMiddleware;
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
+use serde::{Deserialize, Serialize};
+
+use crate::auth::Principal;
+use crate::http::problem::Failure;
+
+/// How much is allowed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitOptions {
+    /// Requests per second of one key; twice that at once.
+    pub per_key: NonZeroU32,
+    /// Requests per second of one tenant; twice that at once.
+    pub per_tenant: NonZeroU32,
+    /// Operations per second of one tenant in batches, the jobs of an array one each; twice that at
+    /// once.
+    pub operations: NonZeroU32,
+    /// Requests that are handled at once: reads are shed at half of it, changes at three quarters, and
+    /// metering when it fills all of it by itself.
+    pub in_flight: NonZeroU32,
+    /// Requests that only wait at once: long polls, streams, reads that wait for a position. A tenant
+    /// has a quarter of these places, a key a thirty-second part for streams.
+    pub waiting: NonZeroU32,
+}
+
+impl Default for LimitOptions {
+    fn default() -> LimitOptions {
+        let rate = |number| NonZeroU32::new(number).expect("not zero");
+        LimitOptions {
+            per_key: rate(2_000),
+            per_tenant: rate(5_000),
+            operations: rate(50_000),
+            in_flight: rate(8_192),
+            waiting: rate(8_192),
+        }
+    }
+}
+
+/// What a request is for. In the order in which they are shed: the last first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// Whether the process is well: those who watch it must never take load for death.
+    Health,
+    /// Captures, settlements, releases, heartbeats: what was used must be counted.
+    Metering,
+    /// Everything else that changes something.
+    Change,
+    /// Looking.
+    Read,
+}
+
+type Limiter =
+    RateLimiter<String, DashMapStateStore<String>, DefaultClock, StateInformationMiddleware>;
+
+fn limiter(rate: NonZeroU32) -> Limiter {
+    let burst = rate.saturating_mul(NonZeroU32::new(2).expect("not zero"));
+    let quota = Quota::per_second(rate).allow_burst(burst);
+    RateLimiter::dashmap(quota).with_middleware::<StateInformationMiddleware>()
+}
+
+/// The buckets of every key and tenant.
+pub struct Limits {
+    options: LimitOptions,
+    keys: [Limiter; 2],
+    tenants: [Limiter; 2],
+    operations: Limiter,
+}
+
+impl Limits {
+    /// Buckets that are full.
+    pub fn new(options: LimitOptions) -> Limits {
+        let pair = |rate| [limiter(rate), limiter(rate)];
+        Limits {
+            options,
+            keys: pair(options.per_key),
+            tenants: pair(options.per_tenant),
+            operations: limiter(options.operations),
+        }
+    }
+
+    /// Takes a token from each bucket that the request falls into. Metering has its own.
+    pub fn take(&self, principal: &Principal, priority: Priority) -> Result<HeaderMap, Failure> {
+        if principal.is_exempt() {
+            return Ok(HeaderMap::new());
+        }
+        let set = usize::from(priority == Priority::Metering);
+        let key = ("key", &self.keys[set], principal.bucket(), self.options.per_key);
+        let tenant = principal.tenant().map(|tenant| {
+            ("tenant", &self.tenants[set], tenant.to_owned(), self.options.per_tenant)
+        });
+        let buckets = || std::iter::once(&key).chain(&tenant);
+        let policies: Vec<String> =
+            buckets().map(|(name, _, _, rate)| format!("\"{name}\";q={rate};w=1")).collect();
+        let mut left: Option<(u32, &str)> = None;
+        for (name, limiter, bucket, _) in buckets() {
+            match limiter.check_key(bucket) {
+                Ok(state) => {
+                    let remaining = state.remaining_burst_capacity();
+                    if left.is_none_or(|(least, _)| remaining < least) {
+                        left = Some((remaining, name));
+                    }
+                }
+                Err(until) => {
+                    let wait = until.wait_time_from(DefaultClock::default().now());
+                    let seconds = wait.as_secs() + 1;
+                    let standing = standing(&policies, name, 0, seconds);
+                    return Err(refusal(name, seconds).with_headers(standing));
+                }
+            }
+        }
+        let (remaining, name) = left.expect("every key has a bucket");
+        Ok(standing(&policies, name, remaining, 1))
+    }
+
+    /// Takes so many tokens from the bucket of operations: of the tenant, or of a key of the platform.
+    pub fn take_operations(&self, principal: &Principal, count: u64) -> Result<(), Failure> {
+        let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
+        let (Some(count), false) = (count, principal.is_exempt()) else { return Ok(()) };
+        let bucket = principal.tenant().map_or_else(|| principal.bucket(), str::to_owned);
+        match self.operations.check_key_n(&bucket, count) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(until)) => {
+                let wait = until.wait_time_from(DefaultClock::default().now());
+                let seconds = wait.as_secs() + 1;
+                let detail = format!(
+                    "the tenant has used up its {} operations a second; try again in {seconds} s",
+                    self.options.operations
+                );
+                Err(Failure::new(Code::RateLimited, detail).retry_after(seconds))
+            }
+            Err(_) => {
+                let most = u64::from(self.options.operations.get()) * 2;
+                let reason = format!("are {count} with the jobs of arrays; at most {most} at once");
+                Err(Failure::invalid("operations", reason))
+            }
+        }
+    }
+
+    /// Forgets buckets that are full again; called now and then.
+    pub fn tidy(&self) {
+        let all = self.keys.iter().chain(&self.tenants).chain([&self.operations]);
+        all.for_each(RateLimiter::retain_recent);
+    }
+}
+
+/// What an answer says of the limits: all policies, and the bucket that has least left.
+fn standing(policies: &[String], name: &str, remaining: u32, seconds: u64) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut insert = |name: &'static str, value: String| {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    };
+    insert("ratelimit-policy", policies.join(", "));
+    insert("ratelimit", format!("\"{name}\";r={remaining};t={seconds}"));
+    headers
+}
+
+fn refusal(bucket: &str, seconds: u64) -> Failure {
+    let detail = format!("the {bucket} has used up its requests; try again in {seconds} s");
+    Failure::new(Code::RateLimited, detail).retry_after(seconds)
+}
+
+/// Counts what is being handled and says what is too much.
+#[derive(Debug)]
+pub struct Load {
+    in_flight: AtomicUsize,
+    /// Those of them that meter.
+    metering: AtomicUsize,
+    most: usize,
+    /// What was shed and is not told so yet.
+    held_back: AtomicUsize,
+}
+
+/// How long whoever is shed waits to hear it: a fifth of what they are asked to wait.
+const HOLD_BACK: Duration = Duration::from_millis(200);
+
+/// As many are held back at most: their connections are missing meanwhile.
+const MOST_HELD_BACK: usize = 4096;
+
+/// One request that was shed and is not told so yet.
+struct HeldBack<'a>(&'a Load);
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        self.0.held_back.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request that only waits does not count until it goes on.
+pub struct Aside<'a> {
+    load: &'a Load,
+    priority: Priority,
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        for count in self.load.counts(self.priority) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One request that is being handled, and counted unless it asks for health.
+pub struct Admitted<'a> {
+    load: &'a Load,
+    priority: Priority,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        for count in self.load.counts(self.priority) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Load {
+    /// Nothing is being handled.
+    pub fn new(options: LimitOptions) -> Load {
+        let most = options.in_flight.get() as usize;
+        let [in_flight, metering, held_back] = [0; 3].map(AtomicUsize::new);
+        Load { in_flight, metering, most, held_back }
+    }
+
+    /// What a request of this priority counts in.
+    fn counts(&self, priority: Priority) -> impl Iterator<Item = &AtomicUsize> {
+        let in_flight = (priority != Priority::Health).then_some(&self.in_flight);
+        let metering = (priority == Priority::Metering).then_some(&self.metering);
+        in_flight.into_iter().chain(metering)
+    }
+
+    /// Steps aside while an admitted request waits for something that costs nothing.
+    pub fn aside(&self, priority: Priority) -> Aside<'_> {
+        for count in self.counts(priority) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        Aside { load: self, priority }
+    }
+
+    /// Waits before somebody is told that they were shed. Who asks again at once would else be shed
+    /// again and again, which takes more time away from those who are answered than they need.
+    pub async fn hold_back(&self) {
+        if let Some(_held_back) = self.try_hold_back() {
+            tokio::time::sleep(HOLD_BACK).await;
+        }
+    }
+
+    /// Counts one more that is held back, unless these are too many.
+    fn try_hold_back(&self) -> Option<HeldBack<'_>> {
+        let held_back = HeldBack(self);
+        (self.held_back.fetch_add(1, Ordering::Relaxed) < MOST_HELD_BACK).then_some(held_back)
+    }
+
+    /// How many requests are being handled.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Lets a request in, or sheds it: reads at half the limit, changes at three quarters. Metering
+    /// is shed only when metering alone has reached the limit: no wave of anything else takes its room.
+    pub fn admit(&self, priority: Priority) -> Option<Admitted<'_>> {
+        let before = match priority {
+            Priority::Health => 0,
+            Priority::Metering | Priority::Change | Priority::Read => {
+                self.in_flight.fetch_add(1, Ordering::Relaxed)
+            }
+        };
+        let room = match priority {
+            Priority::Health => true,
+            Priority::Metering => self.metering.fetch_add(1, Ordering::Relaxed) < self.most,
+            Priority::Change => before < (self.most / 4 * 3).max(1),
+            Priority::Read => before < (self.most / 2).max(1),
+        };
+        let admitted = Admitted { load: self, priority };
+        room.then_some(admitted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn principal(scope: &str) -> Principal {
+        let role = bursar_api::system::key::Role::Viewer;
+        Principal { id: "k".into(), role, scope: Some(scope.into()), ..Principal::root() }
+    }
+
+    fn limits(per_key: u32, per_tenant: u32) -> Limits {
+        let rate = |number| NonZeroU32::new(number).expect("not zero");
+        let options = LimitOptions {
+            per_key: rate(per_key),
+            per_tenant: rate(per_tenant),
+            ..LimitOptions::default()
+        };
+        Limits::new(options)
+    }
+
+    #[test]
+    fn a_key_that_used_up_its_burst_is_told_when_to_come_back_but_may_still_meter() {
+        let limits = limits(1, 100);
+        let asks = principal("acme");
+        let first = limits.take(&asks, Priority::Read).expect("the bucket is full");
+        assert_eq!(first["ratelimit-policy"], "\"key\";q=1;w=1, \"tenant\";q=100;w=1");
+        limits.take(&asks, Priority::Change).expect("the burst is two");
+        let refused = limits.take(&asks, Priority::Read).expect_err("nothing is left");
+        assert_eq!(refused.problem.code, Code::RateLimited);
+        assert!(refused.retry_after.is_some());
+        limits.take(&asks, Priority::Metering).expect("metering has its own bucket");
+    }
+
+    #[test]
+    fn keys_of_one_tenant_share_its_bucket_and_root_has_none() {
+        let limits = limits(100, 1);
+        for _ in 0..2 {
+            limits.take(&principal("acme:a"), Priority::Read).expect("the burst is two");
+        }
+        assert!(limits.take(&principal("acme:b"), Priority::Read).is_err());
+        limits.take(&principal("other"), Priority::Read).expect("another tenant");
+        for _ in 0..10 {
+            let headers = limits.take(&Principal::root(), Priority::Read).expect("exempt");
+            assert!(headers.is_empty());
+        }
+    }
+
+    #[test]
+    fn operations_have_a_bucket_of_their_own_that_a_tenant_shares() {
+        let rate = NonZeroU32::new(100).expect("not zero");
+        let limits = Limits::new(LimitOptions { operations: rate, ..LimitOptions::default() });
+        limits.take_operations(&principal("acme:a"), 150).expect("the burst is 200");
+        let refused = limits.take_operations(&principal("acme:b"), 100).expect_err("50 are left");
+        assert_eq!(refused.problem.code, Code::RateLimited);
+        assert!(refused.retry_after.is_some());
+        limits.take(&principal("acme:a"), Priority::Change).expect("requests have their own");
+        limits.take_operations(&principal("other"), 100).expect("another tenant");
+        let never = limits.take_operations(&principal("third"), 201).expect_err("never so many");
+        assert_eq!(never.problem.code, Code::InvalidField);
+        limits.take_operations(&Principal::root(), 1_000_000).expect("exempt");
+    }
+
+    #[test]
+    fn reads_are_shed_before_changes_and_changes_before_metering() {
+        let rate = NonZeroU32::new(8).expect("not zero");
+        let load = Load::new(LimitOptions { in_flight: rate, ..LimitOptions::default() });
+        let mut inside = Vec::new();
+        // Metering has all eight places for itself, whatever else is inside.
+        for (priority, most) in
+            [(Priority::Read, 4), (Priority::Change, 6), (Priority::Metering, 6 + 8)]
+        {
+            while let Some(admitted) = load.admit(priority) {
+                inside.push(admitted);
+            }
+            assert_eq!(inside.len(), most, "{priority:?}");
+        }
+        drop(inside);
+        assert_eq!(load.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_request_that_waits_gives_up_every_place_that_it_took() {
+        let two = NonZeroU32::new(2).expect("not zero");
+        let load = Load::new(LimitOptions { in_flight: two, ..LimitOptions::default() });
+        for priority in [Priority::Metering, Priority::Change, Priority::Read] {
+            let polls = [(); 4].map(|()| {
+                let admitted = load.admit(priority).expect("those that wait are not counted");
+                (load.aside(priority), admitted)
+            });
+            let next = load.admit(Priority::Metering).expect("there is room for a settlement");
+            drop((polls, next));
+        }
+        assert_eq!(load.in_flight(), 0);
+        assert_eq!(load.metering.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn only_so_many_are_held_back_at_once() {
+        let load = Load::new(LimitOptions::default());
+        let mut held_back: Vec<_> = (0..MOST_HELD_BACK).map(|_| load.try_hold_back()).collect();
+        assert!(held_back.iter().all(Option::is_some));
+        assert!(load.try_hold_back().is_none(), "the next one is told at once");
+        held_back.pop();
+        assert!(load.try_hold_back().is_some());
+    }
+}

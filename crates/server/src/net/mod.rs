@@ -1,0 +1,8 @@
+//! Connections and what protects the server from them: limits, shedding, waits and stalls.
+
+pub(crate) mod door;
+pub mod limits;
+pub mod serve;
+pub mod shed;
+pub mod stall_timeout;
+pub mod waits;

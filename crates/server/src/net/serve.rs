@@ -1,0 +1,132 @@
+//! Takes connections: TLS, deadlines for slow clients, and an orderly end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::{Config, ConfigError, Timeouts};
+use crate::net::door::Door;
+use crate::net::stall_timeout::Unstalled;
+
+/// How long requests in flight may take when the server ends.
+const FAREWELL: Duration = Duration::from_secs(20);
+/// The most connections at once.
+const CONNECTIONS: usize = 16_384;
+const HEADER_BYTES: u32 = 32 * 1024;
+
+fn duration(ms: std::num::NonZeroU64) -> Duration {
+    Duration::from_millis(ms.get())
+}
+
+/// The TLS side of a listener, if the set-up has one.
+pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
+    let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) else { return Ok(None) };
+    let wrong = |error: String| ConfigError::Contradiction(format!("TLS: {error}"));
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
+    let chain = chain.map_err(|error| wrong(format!("{}: {error}", cert.display())))?;
+    let key = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| wrong(format!("{}: {error}", key.display())))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| wrong(error.to_string()))?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(tls))))
+}
+
+/// Answers until `stop` comes, then finishes what is in flight.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    door: Arc<Door>,
+    timeouts: Timeouts,
+    stop: impl Future<Output = ()>,
+) {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    tokio::pin!(stop);
+    loop {
+        let place = Arc::clone(&places).acquire_owned();
+        let Ok(place) = place.await else { break };
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, most likely: give connections time to end.
+                    tracing::warn!(%error, "a connection could not be taken");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+            () = &mut stop => break,
+        };
+        // Small answers leave at once.
+        let _ = stream.set_nodelay(true);
+        let (door, tls, watcher) = (Arc::clone(&door), tls.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            connection(stream, tls, door, timeouts, watcher).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(FAREWELL, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    door: Arc<Door>,
+    timeouts: Timeouts,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let handshake = duration(timeouts.handshake_ms);
+    match tls {
+        None => speak(stream, door, timeouts, watcher).await,
+        Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
+            Ok(Ok(stream)) => speak(stream, door, timeouts, watcher).await,
+            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+            Err(_) => tracing::debug!("TLS took too long"),
+        },
+    }
+}
+
+async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    door: Arc<Door>,
+    timeouts: Timeouts,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let header = duration(timeouts.header_ms);
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(header).max_buf_size(64 * 1024);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEADER_BYTES)
+        .max_concurrent_streams(256)
+        .keep_alive_interval(Some(header))
+        .keep_alive_timeout(duration(timeouts.handshake_ms));
+    let service = service_fn(move |request| {
+        let door = Arc::clone(&door);
+        async move { door.answer(request).await }
+    });
+    let stream = Unstalled::new(stream, header, duration(timeouts.write_ms));
+    let talk = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(error) = watcher.watch(talk).await {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,272 @@
+//! Puts jobs into the words of the interface.
+
+use bursar_api::amount::Sum;
+use bursar_api::jobs::job::{self, Attempt, EndReason, Job, JobHold, SubmitJob};
+use bursar_core::cell::ids::AttemptId;
+use bursar_core::cell::nodes::owner::bare_name;
+use bursar_core::credits::Credits;
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::credits::price::Rate;
+use bursar_core::ledger::holds::hold::{Hold, HoldKind};
+use bursar_core::ledger::id::{JobNo, Name};
+use bursar_core::ledger::jobs::{self as core, JobState};
+
+use crate::app::App;
+use crate::auth::tenant_of;
+use crate::http::problem::blocker;
+use crate::ids::attempt::{AttemptIds, stored};
+use crate::logs::TenantTag;
+use crate::machines::cells::SHARD;
+use crate::render::time;
+
+/// Stands for the cell of attempts that others measure.
+const ELSEWHERE: u16 = u16::MAX;
+
+fn sum(credits: Credits) -> Sum {
+    Sum::from_micros(credits.micros().into())
+}
+
+fn units(length: u64) -> Sum {
+    Sum::from_micros(length.into())
+}
+
+/// A job's state.
+pub(crate) fn state(state: JobState) -> job::JobState {
+    match state {
+        JobState::Queued => job::JobState::Queued,
+        JobState::Starting => job::JobState::Starting,
+        JobState::Running => job::JobState::Running,
+        JobState::Stopping => job::JobState::Stopping,
+        JobState::Succeeded => job::JobState::Succeeded,
+        JobState::Failed => job::JobState::Failed,
+        JobState::Cancelled => job::JobState::Cancelled,
+        JobState::Lost => job::JobState::Lost,
+        JobState::OutOfCredits => job::JobState::OutOfCredits,
+        JobState::TimedOut => job::JobState::TimedOut,
+    }
+}
+
+/// Whether nothing more happens to a job in this state.
+pub(crate) fn is_over(state: job::JobState) -> bool {
+    match state {
+        job::JobState::Queued
+        | job::JobState::Starting
+        | job::JobState::Running
+        | job::JobState::Stopping => false,
+        job::JobState::Succeeded
+        | job::JobState::Failed
+        | job::JobState::Cancelled
+        | job::JobState::Lost
+        | job::JobState::OutOfCredits
+        | job::JobState::TimedOut => true,
+    }
+}
+
+/// Why an attempt ended.
+pub(crate) fn end_reason(reason: core::EndReason) -> EndReason {
+    match reason {
+        core::EndReason::Succeeded => EndReason::Succeeded,
+        core::EndReason::Failed => EndReason::Failed,
+        core::EndReason::Cancelled => EndReason::Cancelled,
+        core::EndReason::Preempted | core::EndReason::Operator => EndReason::Preempted,
+        core::EndReason::Drained => EndReason::Drained,
+        core::EndReason::TimedOut => EndReason::TimedOut,
+        core::EndReason::OutOfCredits => EndReason::OutOfCredits,
+        core::EndReason::Lost => EndReason::Lost,
+    }
+}
+
+/// The cell of an attempt, and what it is called there.
+pub(crate) fn place_of(job: JobNo, attempt: &core::Attempt) -> (u16, AttemptId) {
+    let cell = attempt.cell.map_or(ELSEWHERE, |cell| cell.0);
+    (cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
+}
+
+/// The id of an attempt.
+pub(crate) fn attempt_name(ids: &AttemptIds, job: JobNo, attempt: &core::Attempt) -> String {
+    let (cell, id) = place_of(job, attempt);
+    ids.write(cell, id)
+}
+
+fn find_hold<'a>(ledger: &'a Ledger, job: &core::Job, name: &Name) -> Option<&'a Hold> {
+    let tenant = ledger.account(job.order.account).tenant;
+    ledger.find_hold(tenant, HoldKind::Hold, name).and_then(|number| ledger.hold(number))
+}
+
+/// What a job's open hold still keeps.
+pub(crate) fn held(ledger: &Ledger, job: &core::Job) -> Sum {
+    let hold = job.hold.and_then(|number| ledger.hold(number));
+    units(hold.map_or(0, Hold::room))
+}
+
+/// GPU time that a hold has paid for so far.
+fn gpu_ms(hold: &Hold) -> u64 {
+    hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms)
+}
+
+/// GPU-milliseconds that an attempt used so far, and what they cost.
+pub(crate) fn used(ledger: &Ledger, job: &core::Job, own: &core::Attempt) -> (u64, u64) {
+    let hold = || own.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
+    match &own.end {
+        Some(end) => (end.gpu_ms, end.charged),
+        None => hold().map_or((0, 0), |hold| (gpu_ms(hold), hold.captured + hold.uncollected())),
+    }
+}
+
+fn attempt(
+    ids: &AttemptIds,
+    ledger: &Ledger,
+    number: JobNo,
+    job: &core::Job,
+    own: &core::Attempt,
+) -> Attempt {
+    let region = own.cell.and_then(|cell| ledger.cell(cell)).map(|book| book.region.to_string());
+    let (gpu_ms, charged) = used(ledger, job, own);
+    Attempt {
+        id: attempt_name(ids, number, own),
+        region: region.unwrap_or_default(),
+        nodes: own.members.iter().map(|member| bare_name(&member.node).to_owned()).collect(),
+        gpu_type: own.gpu_type.as_ref().map(Name::to_string).unwrap_or_default(),
+        per_gpu_hour: sum(own.per_gpu_hour),
+        started_at: own.started_at.map(time),
+        ended_at: own.end.map(|end| time(end.at)),
+        end_reason: own.end.map(|end| end_reason(end.reason)),
+        exit_code: own.end.and_then(|end| end.exit_code),
+        message: None,
+        gpu_ms,
+        charged: units(charged),
+        hold: own.hold.as_ref().map(Name::to_string).unwrap_or_default(),
+    }
+}
+
+/// What was asked for, as it was kept.
+fn spec(job: &core::Job) -> SubmitJob {
+    // Written by this server; an older form lacks fields at most.
+    serde_json::from_str(&job.order.shown).unwrap_or_default()
+}
+
+/// The jobs of the array that a job belongs to, if it does.
+pub(crate) fn array(job: &Job) -> Option<Vec<String>> {
+    let size = job.spec.array?;
+    let (array, _) = job.id.rsplit_once('.')?;
+    Some((0..size).map(|index| format!("{array}.{index}")).collect())
+}
+
+/// What an attempt used that no credits could be found for.
+fn unpaid(ledger: &Ledger, job: &core::Job, attempt: &core::Attempt) -> u64 {
+    let hold = || attempt.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
+    match &attempt.end {
+        Some(end) => end.uncollected,
+        None => hold().map_or(0, Hold::uncollected),
+    }
+}
+
+/// What came back when an attempt got a cheaper type than its hold was made for.
+fn surplus(job: &core::Job, attempt: &core::Attempt) -> u64 {
+    let (terms, need) = (&job.order.terms, job.order.need());
+    let longest = match (terms.reserve, terms.max_runtime_ms) {
+        (core::Reserve::Rolling { window_ms }, Some(longest)) => window_ms.min(longest),
+        (core::Reserve::Rolling { window_ms }, None) => window_ms,
+        (core::Reserve::Full, longest) => longest.unwrap_or(0),
+    };
+    let devices = u64::from(terms.gpu.devices()) * u64::from(terms.nodes);
+    let rate = Rate {
+        per_gpu_hour: attempt.per_gpu_hour,
+        share_milli: terms.gpu.per_device(),
+        gpu_ms_limit: devices.saturating_mul(longest.max(0).unsigned_abs()),
+    };
+    let pinned = rate.full_hold().unwrap_or(need);
+    need.saturating_sub(pinned).length()
+}
+
+/// What went back to the grants so far, over all holds; `last` is the newest of them.
+fn returned(job: &core::Job, last: Option<&Hold>) -> u64 {
+    let placed = job.attempts.iter().filter(|attempt| attempt.cell.is_some());
+    let surplus: u64 = placed.map(|attempt| surplus(job, attempt)).sum();
+    let ended: u64 =
+        job.attempts.iter().filter_map(|attempt| attempt.end).map(|e| e.returned).sum();
+    // A job that ended before it was placed gave its whole hold back.
+    let name = job.hold_name.as_ref();
+    let unused = last.filter(|_| job.attempts.iter().all(|one| one.hold.as_ref() != name));
+    let unused =
+        unused.filter(|hold| !hold.is_open()).map_or(0, |hold| hold.amount - hold.captured);
+    surplus + ended + unused
+}
+
+/// A job as the ledger has it. `as_of` and the position are for the caller to add.
+pub(crate) fn job(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Option<Job> {
+    let own = ledger.job(number)?;
+    let hold = own.hold_name.as_ref().and_then(|name| find_hold(ledger, own, name));
+    Some(render(ids, ledger, number, own, hold))
+}
+
+/// The same of a job and its newest hold, wherever they come from.
+pub(crate) fn render(
+    ids: &AttemptIds,
+    ledger: &Ledger,
+    number: JobNo,
+    own: &core::Job,
+    hold: Option<&Hold>,
+) -> Job {
+    let attempts: Vec<Attempt> =
+        own.attempts.iter().map(|one| attempt(ids, ledger, number, own, one)).collect();
+    let charged = attempts.iter().map(|attempt| attempt.charged.micros()).sum();
+    let uncollected = own.attempts.iter().map(|one| unpaid(ledger, own, one)).sum();
+    let blockers: Vec<_> = ledger.job_blockers(own).into_iter().map(blocker).collect();
+    Job {
+        id: own.order.id.to_string(),
+        account: ledger.account(own.order.account).path.to_string(),
+        state: state(own.state),
+        spec: spec(own),
+        region: attempts.last().map(|last| last.region.clone()).filter(|region| !region.is_empty()),
+        hold: hold.map(|hold| JobHold {
+            id: hold.id.to_string(),
+            amount: units(hold.amount),
+            captured: units(hold.captured),
+        }),
+        attempts,
+        charged: Sum::from_micros(charged),
+        returned: units(returned(own, hold)),
+        uncollected: units(uncollected),
+        position: None,
+        estimated_start_at: None,
+        blockers: (!blockers.is_empty()).then_some(blockers),
+        array: None,
+        created_at: time(own.submitted_at),
+        ended_at: own.ended_at.map(time),
+        as_of: time(own.submitted_at),
+        ledger_position: None,
+    }
+}
+
+/// A job as it was when it was submitted: what the first answer says, and every repeat of it.
+pub(crate) fn submitted(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Option<Job> {
+    let own = ledger.job(number)?;
+    let need = own.order.need();
+    let hold = (!need.is_zero()).then(|| JobHold {
+        id: own.order.hold.to_string(),
+        amount: sum(need),
+        captured: sum(Credits::ZERO),
+    });
+    Some(Job {
+        state: job::JobState::Queued,
+        region: None,
+        hold,
+        attempts: Vec::new(),
+        charged: sum(Credits::ZERO),
+        returned: sum(Credits::ZERO),
+        uncollected: sum(Credits::ZERO),
+        blockers: None,
+        ended_at: None,
+        ..job(ids, ledger, number)?
+    })
+}
+
+/// Adds what agents had to say about the ends of attempts.
+pub(crate) fn add_messages(app: &App, job: &mut Job) {
+    let tenant = TenantTag::of(tenant_of(&job.account));
+    for attempt in job.attempts.iter_mut().filter(|attempt| attempt.ended_at.is_some()) {
+        let place = app.attempt_ids.read(&attempt.id);
+        attempt.message = place.and_then(|(cell, id)| app.logs.message(&stored(cell, id), tenant));
+    }
+}

@@ -1,0 +1,559 @@
+//! Puts the things of the ledger into the words of the interface.
+
+pub(crate) mod blockers;
+pub(crate) mod job;
+pub(crate) mod waiting;
+mod written;
+
+use bursar_api::Time;
+use bursar_api::accounts::account::{self, Weight};
+use bursar_api::accounts::{balance, budget};
+use bursar_api::amount::Sum;
+use bursar_api::credits::{charge, grant, hold, refund, transfer};
+use bursar_core::credits::Credits;
+use bursar_core::ledger::accounts::view::Lot;
+use bursar_core::ledger::command::{
+    AccountKind, AccountSettings, BudgetMode, BudgetPeriod, BudgetUnit, Context, GrantKind,
+    OnExpiry, Restriction,
+};
+use bursar_core::ledger::event::NamedMovement;
+use bursar_core::ledger::holds::hold::{Hold, HoldState};
+use bursar_core::ledger::id::{AccountNo, GrantNo, HoldNo, Name};
+use bursar_core::ledger::refusal::Resource;
+use bursar_core::ledger::reply::{BudgetReply, HoldReply, Reply};
+use bursar_core::ledger::state::Movement;
+use bursar_core::ledger::{Ledger, accounts::budget::Budget};
+use bursar_core::time::Timestamp;
+use fefo::Part;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::http::problem::budget_sum;
+use crate::ids::attempt::AttemptIds;
+
+/// The most lots that an answer lists.
+pub const MOST_LOTS: usize = 100;
+
+/// The most lots that went back that an answer lists. Usually all of them, so that they add up.
+const MAX_RETURNED: usize = 1000;
+
+/// What the answer to a change looks like.
+#[derive(Clone, Debug)]
+pub enum Shape {
+    /// Nothing to show: 204.
+    Nothing,
+    /// The account.
+    Account,
+    /// The grant.
+    Grant {
+        /// Whether the request takes it back.
+        revoked: bool,
+    },
+    /// The hold, with what came back if the request closes it.
+    Hold {
+        /// Whether the request closes it.
+        closing: bool,
+    },
+    /// The charge.
+    Charge,
+    /// The refund.
+    Refund {
+        /// What it returned from: a hold, a charge or a job.
+        of: (Resource, Name),
+    },
+    /// The transfer.
+    Transfer {
+        /// The account whose grants were drawn.
+        from: Name,
+        /// The account that got them.
+        to: Name,
+    },
+    /// The repayment.
+    Collection {
+        /// The account.
+        account: Name,
+    },
+    /// The budget.
+    Budget,
+    /// The job, or the first of an array.
+    Job(AttemptIds),
+    /// The quota as it was set.
+    Quota(Box<bursar_api::accounts::quota::Quota>),
+}
+
+/// An instant.
+pub fn time(at: Timestamp) -> Time {
+    Time::from_millis(at.millis())
+}
+
+fn sum(credits: Credits) -> Sum {
+    Sum::from_micros(credits.micros().into())
+}
+
+fn units(length: u64) -> Sum {
+    Sum::from_micros(length.into())
+}
+
+fn value(body: impl Serialize) -> Value {
+    serde_json::to_value(body).expect("the bodies have only plain fields and string keys")
+}
+
+/// The body of an answer, in words but not yet in bytes: what is asked for most is not turned into a
+/// tree first.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Shown {
+    /// A hold.
+    Hold(Box<hold::Hold>),
+    /// A charge.
+    Charge(Box<charge::Charge>),
+    /// Anything else.
+    Other(Value),
+}
+
+impl Shown {
+    /// Writes the body as JSON behind what is in `out`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Shown::Hold(hold) => written::hold(hold, out),
+            Shown::Charge(charge) => written::charge(charge, out),
+            Shown::Other(value) => serde_json::to_writer(out, value)
+                .expect("the bodies have only plain fields and string keys"),
+        }
+    }
+}
+
+/// The body of an accepted change.
+pub fn reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Shown {
+    let shown = match (reply, shape) {
+        (Reply::Hold(reply), Shape::Hold { closing }) => {
+            hold_reply(ledger, reply, *closing).map(|hold| Shown::Hold(Box::new(hold)))
+        }
+        (Reply::Charge { hold, requested, charged, spendable_after }, Shape::Charge) => {
+            ledger.hold(*hold).map(|made| {
+                let mut shown = charge(ledger, made);
+                shown.requested = sum(*requested);
+                shown.charged = sum(*charged);
+                shown.spendable_after = Sum::from_micros(*spendable_after);
+                Shown::Charge(Box::new(shown))
+            })
+        }
+        (other, shape) => Some(Shown::Other(other_reply(ledger, other, shape))),
+    };
+    shown.unwrap_or(Shown::Other(Value::Null))
+}
+
+fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
+    match (reply, shape) {
+        (Reply::Account(reply), Shape::Account) => value(account_as(
+            ledger,
+            reply.account,
+            &reply.settings,
+            (reply.frozen, reply.uncollected),
+        )),
+        (Reply::Grant { grant: number, parts }, Shape::Grant { revoked }) => {
+            let mut shown = grant(ledger, *number, parts);
+            // A first answer that is given again knows nothing of a later revocation.
+            let taken = parts[Part::Revoked as usize] > 0;
+            shown.is_revoked = *revoked || (shown.is_revoked && taken);
+            value(shown)
+        }
+        (Reply::Movement { movement, amount }, shape) => {
+            movement_reply(ledger, *movement, *amount, shape)
+        }
+        (Reply::Budget(reply), Shape::Budget) => value(budget_as(ledger, reply)),
+        (Reply::Jobs { first, count: _ }, Shape::Job(ids)) => {
+            let mut shown = job::submitted(ids, ledger, *first);
+            if let Some(shown) = &mut shown {
+                shown.array = job::array(shown);
+            }
+            shown.map_or(Value::Null, value)
+        }
+        (Reply::Job { job, state }, Shape::Job(ids)) => {
+            let shown = job::job(ids, ledger, *job).map(|mut shown| {
+                shown.state = job::state(*state);
+                shown.array = job::array(&shown);
+                at(ledger, shown)
+            });
+            shown.map_or(Value::Null, value)
+        }
+        (Reply::Account(_), Shape::Quota(quota)) => value(quota),
+        (
+            Reply::Done
+            | Reply::Account(_)
+            | Reply::Grant { .. }
+            | Reply::Hold(_)
+            | Reply::Charge { .. }
+            | Reply::Budget(_)
+            | Reply::Jobs { .. }
+            | Reply::Job { .. }
+            | Reply::Region(_)
+            | Reply::Received { .. },
+            _,
+        ) => Value::Object(serde_json::Map::new()),
+    }
+}
+
+/// A job with the ledger's time.
+fn at(ledger: &Ledger, mut job: bursar_api::jobs::job::Job) -> bursar_api::jobs::job::Job {
+    use bursar_core::machine::Machine;
+    job.as_of = time(ledger.now());
+    job
+}
+
+fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) -> Value {
+    let Some(made) = ledger.movement(number) else { return Value::Null };
+    movement(ledger, made, ledger.refund_parts(number), amount, shape)
+}
+
+/// A refund with all of its parts, a transfer or a repayment.
+pub fn movement<'a>(
+    ledger: &Ledger,
+    made: &Movement,
+    parts: impl Iterator<Item = &'a Movement>,
+    amount: Credits,
+    shape: &Shape,
+) -> Value {
+    match shape {
+        Shape::Refund { of } => value(refund(ledger, made, parts, of, amount)),
+        Shape::Transfer { from, to } => value(transfer(ledger, &made.movement, (from, to), amount)),
+        Shape::Collection { account } => value(account::Collected {
+            id: made.movement.id.to_string(),
+            account: account.to_string(),
+            collected: sum(amount),
+            at: None,
+        }),
+        Shape::Nothing
+        | Shape::Account
+        | Shape::Grant { .. }
+        | Shape::Hold { .. }
+        | Shape::Charge
+        | Shape::Budget
+        | Shape::Job(_)
+        | Shape::Quota(_) => Value::Null,
+    }
+}
+
+/// An account.
+pub fn account(ledger: &Ledger, number: AccountNo) -> account::Account {
+    let own = ledger.account(number);
+    let settings = own.rare.as_ref().map(|rare| rare.settings.clone()).unwrap_or_default();
+    account_as(ledger, number, &settings, (own.frozen, own.uncollected()))
+}
+
+/// An account with what may change as it was at some time.
+fn account_as(
+    ledger: &Ledger,
+    number: AccountNo,
+    settings: &AccountSettings,
+    (frozen, uncollected): (bool, i128),
+) -> account::Account {
+    let own = ledger.account(number);
+    account::Account {
+        id: own.path.to_string(),
+        parent: own.parent.map(|parent| ledger.account(parent).path.to_string()),
+        kind: account_kind(own.kind),
+        name: settings.name.as_ref().map(Name::to_string),
+        weight: Weight::from_milli(settings.weight_milli.unwrap_or(1000)),
+        home_region: settings.home_region.as_ref().map(Name::to_string),
+        metadata: settings.metadata.as_deref().map(stored_json),
+        compensation_ttl_seconds: settings
+            .compensation_ttl_ms
+            .and_then(|ttl| u64::try_from(ttl / 1000).ok()),
+        overdraft_limit: settings.overdraft_limit.map(sum),
+        frozen,
+        uncollected: Sum::from_micros(uncollected),
+        as_of: None,
+        position: None,
+    }
+}
+
+/// Metadata is kept as the text of its JSON.
+fn stored_json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+fn account_kind(kind: AccountKind) -> account::AccountKind {
+    match kind {
+        AccountKind::Org => account::AccountKind::Org,
+        AccountKind::Team => account::AccountKind::Team,
+        AccountKind::Project => account::AccountKind::Project,
+        AccountKind::User => account::AccountKind::User,
+    }
+}
+
+/// The kind of a grant.
+pub fn grant_kind(kind: GrantKind) -> grant::GrantKind {
+    match kind {
+        GrantKind::Promotion => grant::GrantKind::Promotion,
+        GrantKind::Compensation => grant::GrantKind::Compensation,
+        GrantKind::Grant => grant::GrantKind::Grant,
+        GrantKind::Purchase => grant::GrantKind::Purchase,
+    }
+}
+
+/// A grant and what became of its units.
+pub fn grant(ledger: &Ledger, number: GrantNo, parts: &[u64; 6]) -> grant::Grant {
+    let own = ledger.grant(number);
+    let (rank, restriction) = match (&own.pending, own.bucket) {
+        (Some(pending), _) => (Some(pending.rank), pending.restriction.as_deref()),
+        (None, Some(bucket)) => {
+            let bucket = ledger.bucket(bucket);
+            (Some(bucket.rank), bucket.restriction.as_deref())
+        }
+        (None, None) => (None, None),
+    };
+    let part = |part: Part| units(parts[part as usize]);
+    let rare = own.rare.as_ref();
+    grant::Grant {
+        id: own.id.to_string(),
+        account: ledger.account(own.account).path.to_string(),
+        amount: sum(own.amount),
+        kind: grant_kind(rank.map_or(GrantKind::Grant, |rank| rank.kind)),
+        effective_at: time(own.effective_at),
+        expires_at: rank.and_then(|rank| rank.expires_at()).map(time),
+        priority: rank.map_or(100, |rank| rank.priority),
+        restrict: restriction.map(restrict),
+        reference: rare.and_then(|rare| rare.reference.as_deref()).map(str::to_owned),
+        metadata: rare.and_then(|rare| rare.metadata.as_deref()).map(stored_json),
+        available: part(Part::Free),
+        held: part(Part::Held),
+        spent: part(Part::Spent),
+        expired: part(Part::Expired),
+        revoked: part(Part::Revoked),
+        moved: part(Part::Moved),
+        is_revoked: own.revoked,
+        created_at: time(own.created_at),
+        as_of: None,
+        position: None,
+    }
+}
+
+fn strings(names: Option<&[Name]>) -> Option<Vec<String>> {
+    names.map(|names| names.iter().map(Name::to_string).collect())
+}
+
+fn restrict(restriction: &Restriction) -> grant::Restriction {
+    let [gpu_types, regions, classes] = restriction.lists().map(strings);
+    let max_share =
+        restriction.max_share_micro.map(|share| bursar_api::Amount::from_micros(share.into()));
+    grant::Restriction { gpu_types, regions, classes, max_share }
+}
+
+fn lots(ledger: &Ledger, mut all: impl Iterator<Item = Lot>) -> (Vec<hold::Lot>, bool) {
+    let listed: Vec<hold::Lot> = all.by_ref().take(MOST_LOTS).map(|l| lot(ledger, l)).collect();
+    (listed, all.next().is_some())
+}
+
+/// One lot.
+pub fn lot(ledger: &Ledger, lot: Lot) -> hold::Lot {
+    hold::Lot { grant: ledger.grant(lot.grant).id.as_str().to_owned(), amount: units(lot.amount) }
+}
+
+fn returned(ledger: &Ledger, lot: Lot) -> hold::ReturnedLot {
+    let grant = ledger.grant(lot.grant).id.as_str().to_owned();
+    hold::ReturnedLot { grant, amount: units(lot.amount), expired: lot.expired }
+}
+
+/// The state of a hold.
+pub fn hold_state(state: HoldState) -> hold::HoldState {
+    match state {
+        HoldState::Open => hold::HoldState::Open,
+        HoldState::Settled => hold::HoldState::Settled,
+        HoldState::Released => hold::HoldState::Released,
+        HoldState::Lapsed => hold::HoldState::Lapsed,
+    }
+}
+
+fn hold_reply(ledger: &Ledger, reply: &HoldReply, closing: bool) -> Option<hold::Hold> {
+    let own = ledger.hold(reply.hold)?;
+    let mut shown = hold_with(ledger, own, reply.slices);
+    let open = reply.state == HoldState::Open;
+    let left = reply.amount.saturating_sub(reply.captured);
+    shown.state = hold_state(reply.state);
+    shown.amount = sum(reply.amount);
+    shown.captured = sum(reply.captured);
+    shown.remaining = if open { sum(left) } else { Sum::default() };
+    shown.uncollected = sum(reply.uncollected);
+    shown.expires_at = reply.expires_at.map(time);
+    if closing && !open {
+        let lots = ledger.returned_lots(own);
+        shown.returned_truncated = lots.len() > MAX_RETURNED;
+        let lots = lots.into_iter().take(MAX_RETURNED);
+        shown.returned = Some(lots.map(|lot| returned(ledger, lot)).collect());
+    }
+    Some(shown)
+}
+
+/// A hold as it is.
+pub fn hold(ledger: &Ledger, number: HoldNo) -> Option<hold::Hold> {
+    ledger.hold(number).map(|own| archived_hold(ledger, own))
+}
+
+/// A hold as it is, or as history has it when the ledger has forgotten it.
+pub fn archived_hold(ledger: &Ledger, own: &Hold) -> hold::Hold {
+    hold_with(ledger, own, u32::MAX)
+}
+
+fn hold_with(ledger: &Ledger, own: &Hold, slices: u32) -> hold::Hold {
+    let (lots, lots_truncated) = lots(ledger, ledger.hold_lots(own, slices));
+    let rare = own.rare.as_ref();
+    let remaining = if own.is_open() { own.room() } else { 0 };
+    let on_expiry = rare.map(|rare| rare.on_expiry).unwrap_or_default();
+    hold::Hold {
+        id: own.id.as_str().to_owned(),
+        account: ledger.account(own.account).path.as_str().to_owned(),
+        state: hold_state(own.state),
+        amount: units(own.amount),
+        captured: units(own.captured),
+        remaining: units(remaining),
+        uncollected: units(own.uncollected()),
+        expires_at: own.expires_at.map(time),
+        lots,
+        lots_truncated,
+        context: rare.map(|rare| &rare.context).filter(|c| **c != Context::default()).map(context),
+        on_expiry: match on_expiry {
+            OnExpiry::HonorHold => hold::OnExpiry::HonorHold,
+            OnExpiry::Strict => hold::OnExpiry::Strict,
+        },
+        reference: rare.and_then(|rare| rare.reference.as_deref()).map(str::to_owned),
+        created_at: time(own.placed_at),
+        returned: None,
+        returned_truncated: false,
+        as_of: None,
+        position: None,
+    }
+}
+
+fn context(context: &Context) -> hold::Context {
+    hold::Context {
+        gpu_types: strings(context.gpu_types.as_deref()),
+        regions: strings(context.regions.as_deref()),
+        class: context.class.as_ref().map(Name::to_string),
+    }
+}
+
+/// A charge as it was made.
+pub fn charge(ledger: &Ledger, own: &Hold) -> charge::Charge {
+    let (lots, lots_truncated) = lots(ledger, ledger.hold_lots(own, u32::MAX));
+    let terms = own.charge.as_ref();
+    charge::Charge {
+        id: own.id.to_string(),
+        account: ledger.account(own.account).path.to_string(),
+        requested: terms.map_or(units(own.amount), |terms| sum(terms.requested)),
+        charged: units(own.captured),
+        refunded: None,
+        lots,
+        lots_truncated,
+        spendable_after: Sum::from_micros(terms.map_or(0, |terms| terms.spendable_after)),
+        effective_at: terms.and_then(|terms| terms.late_for).map(time),
+        created_at: time(own.placed_at),
+        as_of: None,
+        position: None,
+    }
+}
+
+/// A refund with all of its parts. It names what the request named: numbers of holds are used again.
+fn refund<'a>(
+    ledger: &Ledger,
+    made: &Movement,
+    parts: impl Iterator<Item = &'a Movement>,
+    (what, of): &(Resource, Name),
+    amount: Credits,
+) -> refund::Refund {
+    let name = |resource: Resource| (*what == resource).then(|| of.to_string());
+    let mut all = Vec::new();
+    for part in parts {
+        for (place, piece) in part.movement.pieces.iter().enumerate() {
+            let expired = part.expired.get(place).copied().unwrap_or(false);
+            // Within a piece too, what was drawn last goes back first.
+            let mut lots: Vec<Lot> = ledger.lots([*piece]).collect();
+            lots.reverse();
+            all.extend(lots.into_iter().map(|lot| Lot { expired, ..lot }));
+        }
+    }
+    let lots_truncated = all.len() > MOST_LOTS;
+    let lots = all.into_iter().take(MOST_LOTS).map(|lot| returned(ledger, lot)).collect();
+    refund::Refund {
+        id: made.movement.id.to_string(),
+        charge: name(Resource::Charge),
+        hold: name(Resource::Hold),
+        job: name(Resource::Job),
+        refunded: sum(amount),
+        lots,
+        lots_truncated,
+    }
+}
+
+/// A transfer between two accounts.
+fn transfer(
+    ledger: &Ledger,
+    made: &NamedMovement,
+    (from, to): (&Name, &Name),
+    amount: Credits,
+) -> transfer::Transfer {
+    let (lots, lots_truncated) = lots(ledger, ledger.lots(made.pieces.iter().copied()));
+    transfer::Transfer {
+        id: made.id.to_string(),
+        from: from.to_string(),
+        to: to.to_string(),
+        amount: sum(amount),
+        lots,
+        lots_truncated,
+    }
+}
+
+/// A budget and its numbers in the current period.
+pub fn budget(ledger: &Ledger, number: AccountNo, own: &Budget, now: Timestamp) -> budget::Budget {
+    let (spent, held) = own.numbers(now);
+    let (budget, terms) = (own.name.clone(), own.terms.clone());
+    budget_as(ledger, &BudgetReply { account: number, budget, terms, at: now, spent, held })
+}
+
+/// A budget as it was at some time.
+fn budget_as(ledger: &Ledger, own: &BudgetReply) -> budget::Budget {
+    let (spent, held) = (own.spent, own.held);
+    let limit = own.terms.limit_units();
+    let unit = own.terms.unit;
+    let (start, end) = own.terms.period_of(own.at);
+    budget::Budget {
+        name: own.budget.to_string(),
+        account: ledger.account(own.account).path.to_string(),
+        limit: sum(own.terms.limit),
+        unit: match unit {
+            BudgetUnit::Credits => budget::BudgetUnit::Credits,
+            BudgetUnit::GpuHours => budget::BudgetUnit::GpuHours,
+        },
+        period: match own.terms.period {
+            BudgetPeriod::Total => budget::BudgetPeriod::Total,
+            BudgetPeriod::Day => budget::BudgetPeriod::Day,
+            BudgetPeriod::Week => budget::BudgetPeriod::Week,
+            BudgetPeriod::Month => budget::BudgetPeriod::Month,
+        },
+        mode: match own.terms.mode {
+            BudgetMode::Hard => budget::BudgetMode::Hard,
+            BudgetMode::Soft => budget::BudgetMode::Soft,
+        },
+        thresholds: own.terms.thresholds.to_vec(),
+        utc_offset_minutes: own.terms.utc_offset_minutes,
+        spent: budget_sum(unit, spent),
+        held: budget_sum(unit, held),
+        used: budget_sum(unit, spent + held),
+        remaining: budget_sum(unit, (limit - spent - held).max(0)),
+        period_start: end.map(|_| time(start)),
+        period_end: end.map(time),
+        as_of: None,
+        position: None,
+    }
+}
+
+/// Amounts by kind, from the order of [`GrantKind::ALL`].
+pub fn by_kind(amounts: [i128; 4]) -> balance::ByKind {
+    let of = |kind: GrantKind| Sum::from_micros(amounts[kind as usize]);
+    balance::ByKind {
+        purchase: of(GrantKind::Purchase),
+        grant: of(GrantKind::Grant),
+        promotion: of(GrantKind::Promotion),
+        compensation: of(GrantKind::Compensation),
+    }
+}

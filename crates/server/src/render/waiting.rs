@@ -1,0 +1,119 @@
+//! Why a job waits: what the ledger says and what each cell says, put together.
+
+use bursar_api::{Blocker, BlockerType, Time};
+use bursar_core::cell::Cell;
+use bursar_core::cell::ids::JobId;
+use bursar_core::cell::schedule::explain::{self, JobState, Why};
+use bursar_core::ledger::Ledger;
+use bursar_core::ledger::id::{CellNo, JobNo, Name};
+use bursar_core::machine::Machine;
+
+use crate::app::App;
+use crate::auth::Principal;
+use crate::http::problem::Failure;
+use crate::render::blockers::blocker;
+use crate::render::time;
+
+/// What a waiting job is told.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// Its best place in a queue.
+    pub(crate) position: Option<u64>,
+    /// The earliest start that a cell expects.
+    pub(crate) estimated_start_at: Option<Time>,
+    /// Everything that blocks.
+    pub(crate) blockers: Vec<Blocker>,
+}
+
+/// The job that nodes are kept for, if a blocker is about one.
+pub(crate) fn kept_for(blocker: &explain::Blocker) -> Option<JobId> {
+    match blocker {
+        explain::Blocker::Reservation { job, .. } => *job,
+        explain::Blocker::Credits
+        | explain::Blocker::Budget
+        | explain::Blocker::Frozen { .. }
+        | explain::Blocker::Quota { .. }
+        | explain::Blocker::Group { .. }
+        | explain::Blocker::GpuType { .. }
+        | explain::Blocker::Scope { .. }
+        | explain::Blocker::Memory { .. }
+        | explain::Blocker::Capacity { .. }
+        | explain::Blocker::Gang { .. }
+        | explain::Blocker::Drain { .. }
+        | explain::Blocker::Priority { .. }
+        | explain::Blocker::Delayed { .. } => None,
+    }
+}
+
+/// The names of jobs that a reader may know, in the order of the question.
+pub(crate) fn visible_name(ledger: &Ledger, principal: &Principal, id: JobId) -> Option<Name> {
+    let job = ledger.job(JobNo::of_cell(id))?;
+    let account = &ledger.account(job.order.account).path;
+    principal.sees(account).then(|| job.order.id.clone())
+}
+
+/// Adds what the cells say of a job to what the ledger said.
+pub(crate) async fn ask_cells(
+    app: &App,
+    principal: &Principal,
+    cells: &[CellNo],
+    job: JobId,
+    mut waiting: Waiting,
+) -> Result<Waiting, Failure> {
+    let mut heard = false;
+    // What a cell was told about money the ledger knows better.
+    let known: Vec<BlockerType> = waiting.blockers.iter().map(|blocker| blocker.kind).collect();
+    let is_new = |blocker: &Blocker| {
+        use BlockerType::{Budget, Credits, Frozen};
+        !matches!(blocker.kind, Credits | Budget | Frozen) || !known.contains(&blocker.kind)
+    };
+    for service in cells.iter().filter_map(|number| app.cells.numbered(*number)) {
+        let look = move |cell: &Cell| cell.why(job, cell.now());
+        let Some(why) = service.gateway.read(look).await?.value else { continue };
+        heard = true;
+        let Why { state, position, estimate, blockers } = why;
+        if state != JobState::Queued {
+            waiting.blockers.push(starting(&service.region));
+        }
+        let kept: Vec<JobId> = blockers.iter().filter_map(kept_for).collect();
+        let names = names(app, principal, kept).await?;
+        let name = |id: JobId| names.iter().find(|(known, _)| *known == id).map(|(_, n)| n.clone());
+        // A cell that knows of nothing else says that it is the job's turn.
+        let turn = explain::Blocker::Priority { ahead: 0 };
+        let told = blockers.iter().filter(|of| known.is_empty() || **of != turn);
+        let told = told.map(|of| blocker(&service.region, of, name));
+        waiting.blockers.extend(told.filter(is_new));
+        waiting.position = [waiting.position, position].into_iter().flatten().min();
+        let expected = estimate.map(|estimate| time(estimate.at));
+        let earliest = [waiting.estimated_start_at, expected].into_iter().flatten().min();
+        waiting.estimated_start_at = earliest;
+    }
+    if !heard && waiting.blockers.is_empty() {
+        let detail = "its regions are about to hear of it";
+        waiting.blockers.push(Blocker::new(BlockerType::Priority, detail, "ask again"));
+    }
+    Ok(waiting)
+}
+
+fn starting(region: &str) -> Blocker {
+    let detail = format!("a place was found in {region}; it starts when the ledger has agreed");
+    Blocker::new(BlockerType::Priority, detail, "nothing to do")
+}
+
+async fn names(
+    app: &App,
+    principal: &Principal,
+    jobs: Vec<JobId>,
+) -> Result<Vec<(JobId, String)>, Failure> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let principal = principal.clone();
+    let look = move |ledger: &Ledger| {
+        let named = jobs.into_iter().filter_map(|id| {
+            visible_name(ledger, &principal, id).map(|name| (id, name.to_string()))
+        });
+        named.collect()
+    };
+    app.ledger.peek(look).await
+}

@@ -1,0 +1,410 @@
+//! What a data folder is: a manifest names the store, its machines and how far each has come. It is
+//! checked before anything in the folder is written.
+
+pub(crate) mod database;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use bursar_core::digest::Digest;
+use bursar_core::time::Timestamp;
+use bursar_journal::sqlite::{Expected, inspect, is_begun, written_tail};
+use bursar_journal::{Head, JournalError, JournalId};
+use serde::{Deserialize, Serialize};
+
+/// The name of the manifest.
+pub const MANIFEST: &str = "manifest.json";
+/// The form of manifests that this build writes, and the newest that it reads.
+const FORMAT: u32 = 1;
+/// The machines that every store has.
+pub const LEDGER: &str = "ledger-0";
+/// The directory's machine.
+pub const DIRECTORY: &str = "directory";
+/// Generations of stores are seconds since this one, 2020-01-01T00:00:00Z in seconds since 1970: each
+/// restore has a higher one, and says when it was.
+pub const GENERATIONS_FROM: u64 = 1_577_836_800;
+/// What an operator can do about a folder that is not whole.
+const WAY_OUT: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
+     into an empty folder: bursar admin restore BACKUP --data DIR";
+
+/// When the restore was that a generation began with, at the earliest.
+pub(crate) fn restored_at(generation: u32) -> Timestamp {
+    let seconds = GENERATIONS_FROM.saturating_add(generation.into());
+    Timestamp::from_millis(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000))
+}
+
+/// A batch that a machine's journal has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    sequence: u64,
+    position: u64,
+    hash: String,
+}
+
+/// One machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name; its file is called so.
+    pub name: String,
+    /// Which journal it has; absent while it is being created.
+    pub journal: Option<String>,
+    /// Whether the tail beside the file holds a frame: then one without any was emptied.
+    pub tail: bool,
+    /// How long it was at least.
+    #[serde(default)]
+    pub tail_bytes: u64,
+    /// A batch that its journal has.
+    pub head: Option<Bound>,
+}
+
+/// What a folder holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The form of this file.
+    pub format: u32,
+    /// The identity of the store; a restored one has another.
+    pub store: String,
+    /// What the numbers of agents' starts are counted from: higher after each restore, so that agents
+    /// of a future that was lost are not taken for those of this store.
+    pub incarnation_base: u32,
+    /// Whether the server ended in order: then the heads are where the journals end.
+    pub clean: bool,
+    /// Whether this is a backup: it is restored, never served, or agents of the future that was lost
+    /// would be taken for those of this store.
+    #[serde(default)]
+    pub backup: bool,
+    /// The public key of what signs its checkpoints, in hex, once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
+    /// The machines, by name.
+    pub machines: Vec<Machine>,
+}
+
+impl Bound {
+    fn of(head: Head) -> Bound {
+        let Head { sequence, position, hash } = head;
+        Bound { sequence, position, hash: hash.to_string() }
+    }
+
+    fn head(&self) -> Option<Head> {
+        let hash = Digest(unhex(&self.hash)?);
+        Some(Head { sequence: self.sequence, position: self.position, hash })
+    }
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    for (byte, place) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[place..place + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+fn refuse<T>(file: &Path, reason: &str) -> Result<T, JournalError> {
+    Err(JournalError::Refused(format!("{}: {reason}. {WAY_OUT}", file.display())))
+}
+
+impl Manifest {
+    /// The manifest of a new store.
+    pub fn new() -> Result<Manifest, JournalError> {
+        let store = JournalId::random()?.to_string();
+        let machines = Vec::new();
+        let (incarnation_base, clean, backup, signer) = (0, false, false, None);
+        Ok(Manifest { format: FORMAT, store, incarnation_base, clean, backup, signer, machines })
+    }
+
+    /// Reads the manifest of a folder, if it has one.
+    pub fn read(folder: &Path) -> Result<Option<Manifest>, JournalError> {
+        let path = folder.join(MANIFEST);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(JournalError::storage("reading the manifest", error)),
+        };
+        match serde_json::from_slice::<Manifest>(&text) {
+            Ok(manifest) if manifest.format <= FORMAT => Ok(Some(manifest)),
+            Ok(manifest) => Err(JournalError::Refused(format!(
+                "{}: it has format {}; this build knows format {FORMAT}. Use a newer build",
+                path.display(),
+                manifest.format
+            ))),
+            Err(error) => refuse(&path, &format!("it is no manifest: {error}")),
+        }
+    }
+
+    /// Writes it, all or nothing and durably.
+    pub fn write(&self, folder: &Path) -> Result<(), JournalError> {
+        let text = serde_json::to_vec_pretty(self).expect("it has only plain fields");
+        let path = folder.join(MANIFEST);
+        let temporary = folder.join("manifest.json.tmp");
+        let write = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&temporary)?;
+            file.write_all(&text)?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)?;
+            File::open(folder)?.sync_all()
+        };
+        write().map_err(|error| JournalError::storage("writing the manifest", error))
+    }
+
+    /// The file of a machine.
+    pub fn file(folder: &Path, machine: &str) -> PathBuf {
+        folder.join(format!("{machine}.db"))
+    }
+
+    /// Lists a machine, or notes how far a listed one has come. `tail`: how long its tail is, if it holds
+    /// a frame.
+    pub fn note(&mut self, name: &str, id: JournalId, head: Head, tail: Option<u64>) {
+        let (name, journal, head) = (name.to_owned(), Some(id.to_string()), Some(Bound::of(head)));
+        let (tail, tail_bytes) = (tail.is_some(), tail.unwrap_or_default());
+        let machine = Machine { name, journal, tail, tail_bytes, head };
+        let name = machine.name.as_str();
+        match self.machines.binary_search_by(|known| known.name.as_str().cmp(name)) {
+            Ok(place) => self.machines[place] = machine,
+            Err(place) => self.machines.insert(place, machine),
+        }
+    }
+
+    /// Lists a machine that is about to be created.
+    fn create(&mut self, name: &str) {
+        if let Err(place) = self.machines.binary_search_by(|known| known.name.as_str().cmp(name)) {
+            let (name, journal, head) = (name.to_owned(), None, None);
+            let machine = Machine { name, journal, tail: false, tail_bytes: 0, head };
+            self.machines.insert(place, machine);
+        }
+    }
+
+    /// Refuses a folder in which a file is missing, emptied, foreign or older than it was. Says where
+    /// each machine's journal ends. Writes nothing.
+    pub fn check(&self, folder: &Path) -> Result<Vec<(String, Head)>, JournalError> {
+        if let Some(unlisted) = journal_files(folder)?.into_iter().find(|name| !self.lists(name)) {
+            let reason = "it is not a file of this store: the manifest does not name it";
+            return refuse(&Manifest::file(folder, &unlisted), reason);
+        }
+        let mut heads = Vec::new();
+        for machine in &self.machines {
+            let file = Manifest::file(folder, &machine.name);
+            let Some(journal) = &machine.journal else {
+                // It was being created when the server ended: what is there is whole, or nothing.
+                continue;
+            };
+            let bound = machine.head.as_ref().and_then(Bound::head);
+            let (Some(id), Some(bound)) = (unhex(journal).map(JournalId), bound) else {
+                let reason = format!("what it says of {} cannot be read", machine.name);
+                return refuse(&folder.join(MANIFEST), &reason);
+            };
+            let tail = machine.tail.then_some(machine.tail_bytes);
+            let inspected = inspect(&file, Some(&Expected { id, bound, tail }))
+                .map_err(|error| named(&file, error))?;
+            heads.push((machine.name.clone(), inspected.head));
+        }
+        Ok(heads)
+    }
+
+    /// Whether these are the heads that it names.
+    fn ends_at(&self, heads: &[(String, Head)]) -> bool {
+        let known = self.machines.iter().map(|machine| machine.head.as_ref().and_then(Bound::head));
+        known.eq(heads.iter().map(|(_, head)| Some(*head)))
+    }
+
+    /// How long a machine's tail is known to be, if it holds a frame. Nothing ever takes it away.
+    fn needed_tail(&self, name: &str) -> Option<u64> {
+        let machine = self.machines.iter().find(|machine| machine.name == name)?;
+        machine.tail.then_some(machine.tail_bytes)
+    }
+
+    fn lists(&self, name: &str) -> bool {
+        self.machines.iter().any(|machine| machine.name == name)
+    }
+}
+
+/// An error with the file's name, if it has none yet.
+fn named(file: &Path, error: JournalError) -> JournalError {
+    match error {
+        refused @ JournalError::Refused(_) => refused,
+        other => JournalError::Refused(format!("{}: {other}. {WAY_OUT}", file.display())),
+    }
+}
+
+/// The machines of which there are files in a folder, by name: whole journals, and what is left of one.
+fn journal_files(folder: &Path) -> Result<Vec<String>, JournalError> {
+    let failed = |error: std::io::Error| JournalError::storage("reading the data folder", error);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        // The last one: a region's name may have it in it as well.
+        let Some((machine, rest)) = name.to_str().and_then(|name| name.rsplit_once(".db")) else {
+            continue;
+        };
+        let is_ours = machine.starts_with("ledger-")
+            || machine.starts_with("cell-")
+            || machine == DIRECTORY
+            || machine == "history";
+        // A lock file says nothing of what was stored.
+        if is_ours && rest != ".lock" {
+            names.push(if machine == "history" { LEDGER.to_owned() } else { machine.to_owned() });
+        }
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// A data folder that one server uses.
+pub struct Store {
+    folder: PathBuf,
+    manifest: Mutex<Manifest>,
+    /// Whether the last server ended in order, so that the journals are known to fit together.
+    pub was_clean: bool,
+    /// The folder itself is locked: there is no file to delete.
+    _lock: File,
+}
+
+impl Store {
+    /// Takes the folder and checks what is in it, before anything is written. A folder of an earlier
+    /// build has no manifest and gets one if its files are whole.
+    pub fn open(folder: &Path) -> Result<Store, JournalError> {
+        make_folder(folder)?;
+        let lock = lock(folder)?;
+        let (manifest, was_clean) = match Manifest::read(folder)? {
+            Some(manifest) if manifest.backup => {
+                let folder = folder.display();
+                return Err(JournalError::Refused(format!(
+                    "{folder}: it is a backup, which is not served. Nothing was changed. Restore it \
+                     first: bursar admin restore {folder} --data DIR"
+                )));
+            }
+            Some(manifest) => {
+                let heads = manifest.check(folder)?;
+                let was_clean = manifest.clean && manifest.ends_at(&heads);
+                (manifest, was_clean)
+            }
+            None => (adopt(folder)?, false),
+        };
+        let (folder, manifest) = (folder.to_owned(), Mutex::new(manifest));
+        Ok(Store { folder, manifest, was_clean, _lock: lock })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Manifest)) -> Result<(), JournalError> {
+        let mut manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = manifest.clone();
+        change(&mut changed);
+        if changed != *manifest || !self.folder.join(MANIFEST).exists() {
+            changed.write(&self.folder)?;
+            *manifest = changed;
+        }
+        Ok(())
+    }
+
+    /// Lists a machine before its file exists.
+    pub fn begin(&self, machine: &str) -> Result<(), JournalError> {
+        self.change(|manifest| manifest.create(machine))
+    }
+
+    /// Notes how far machines have come, at least. `clean`: this is where they end.
+    pub fn note(
+        &self,
+        heads: &[(String, JournalId, Head)],
+        clean: bool,
+    ) -> Result<(), JournalError> {
+        let mut tails = Vec::new();
+        for (name, id, _) in heads {
+            tails.push(written_tail(&Manifest::file(&self.folder, name), *id)?);
+        }
+        self.change(|manifest| {
+            manifest.clean = clean;
+            for ((name, id, head), written) in heads.iter().zip(tails) {
+                let tail = written.max(manifest.needed_tail(name));
+                manifest.note(name, *id, *head, tail);
+            }
+        })
+    }
+
+    /// Refuses a key that is not the one which signs the checkpoints of this store.
+    pub fn check_signer(&self, file: &Path, public_key: &str) -> Result<(), JournalError> {
+        match self.signer() {
+            Some(known) if known != public_key => Err(JournalError::Refused(format!(
+                "{}: its public key is {public_key}, and the checkpoints of this store were signed \
+                 under {known}. Nothing was changed. Put back the file as it was. If it is lost, remove \
+                 it: a new key is made, and outsiders must be given its public key",
+                file.display()
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The public key of what signs its checkpoints, if it is known.
+    pub fn signer(&self) -> Option<String> {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner).signer.clone()
+    }
+
+    /// Notes the public key of what signs its checkpoints.
+    pub fn note_signer(&self, public_key: &str) -> Result<(), JournalError> {
+        self.change(|manifest| manifest.signer = Some(public_key.to_owned()))
+    }
+
+    /// What the numbers of agents' starts are counted from.
+    pub fn incarnation_base(&self) -> u32 {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner).incarnation_base
+    }
+}
+
+/// Makes a folder that only its owner can look into, if there is none.
+pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| {
+        JournalError::Refused(format!(
+            "{}: the data folder cannot be made: {error}",
+            folder.display()
+        ))
+    })
+}
+
+fn lock(folder: &Path) -> Result<File, JournalError> {
+    let failed = |error| JournalError::storage("locking the data folder", error);
+    let file = File::open(folder).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let holder = "it has the folder".to_owned();
+            Err(JournalError::Locked { journal: folder.display().to_string(), holder })
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// The manifest of a folder that has none: a new one, or that of files which an earlier build made.
+fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
+    let mut manifest = Manifest::new()?;
+    let found = journal_files(folder)?;
+    // A first start that was cut off left files in which nothing was begun.
+    if !found.iter().any(|name| is_begun(&Manifest::file(folder, name)))
+        && found
+            .iter()
+            .all(|name| Manifest::file(folder, name).metadata().is_ok_and(|file| file.len() == 0))
+    {
+        return Ok(manifest);
+    }
+    let mut names = found;
+    names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
+    names.sort();
+    names.dedup();
+    for name in names {
+        let file = Manifest::file(folder, &name);
+        let inspected = inspect(&file, None).map_err(|error| named(&file, error))?;
+        manifest.note(&name, inspected.id, inspected.head, None);
+    }
+    Ok(manifest)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,453 @@
+//! What can be measured: counters for `/metrics`. Labels are few and bounded: never an account, a
+//! key or an id.
+
+pub mod monotonic;
+pub mod trace;
+
+use std::borrow::Cow;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bursar_engine::{Stats, Status, Trouble, Written};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::logs::LogStatus;
+
+/// Which route was asked for, and what came of it.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Request {
+    method: &'static str,
+    route: Cow<'static, str>,
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Route {
+    route: Cow<'static, str>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Refused {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Machine {
+    machine: String,
+}
+
+/// The ledger's name in metrics.
+pub const LEDGER: &str = "Ledger";
+/// The directory's name in metrics.
+pub const DIRECTORY: &str = "Directory";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct InRegion {
+    region: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct GpusOf {
+    region: String,
+    gpu_type: String,
+    state: &'static str,
+}
+
+/// What is counted of a region whenever somebody looks.
+#[derive(Clone, Debug, Default)]
+pub struct RegionCounts {
+    /// Nodes that are registered.
+    pub nodes: u32,
+    /// Nodes that take work.
+    pub ready: u32,
+    /// By type: thousandths of GPUs in use, and free on nodes that take work.
+    pub gpus: Vec<(String, u32, u32)>,
+    /// Jobs that have GPUs.
+    pub running: u32,
+    /// Jobs that wait.
+    pub waiting: u32,
+}
+
+/// Every counter.
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<Request, Counter>,
+    durations: Family<Route, Histogram>,
+    problems: Family<Refused, Counter>,
+    in_flight: Gauge,
+    only_waiting: Gauge,
+    log_bytes: Gauge,
+    log_files: Gauge,
+    log_no_room: Gauge,
+    log_pieces_refused: Gauge,
+    log_files_removed: Gauge,
+    waiting: Family<Machine, Gauge>,
+    batches: Family<Machine, Gauge>,
+    records: Family<Machine, Gauge>,
+    bytes: Family<Machine, Gauge>,
+    largest_batch: Family<Machine, Gauge>,
+    rebuilds: Family<Machine, Gauge>,
+    panics: Family<Machine, Gauge>,
+    set_aside: Family<Machine, Gauge>,
+    longest_turn: Family<Machine, Gauge>,
+    snapshot_failures: Family<Machine, Counter>,
+    renewal_failures: Family<Machine, Counter>,
+    serving: Family<Machine, Gauge>,
+    appends: Family<Machine, Histogram>,
+    batch_sizes: Family<Machine, Histogram>,
+    replayed: Family<Machine, Gauge>,
+    replay_until: Family<Machine, Gauge>,
+    history_position: Gauge,
+    checked: Counter,
+    violations: Counter,
+    nodes: Family<InRegion, Gauge>,
+    nodes_ready: Family<InRegion, Gauge>,
+    gpu_thousandths: Family<GpusOf, Gauge>,
+    running_jobs: Family<InRegion, Gauge>,
+    waiting_jobs: Family<InRegion, Gauge>,
+    heartbeats: Family<InRegion, Histogram>,
+    clock_skew: Family<InRegion, Gauge>,
+    clock_ahead: Gauge,
+    expiry_waits: Gauge,
+    store_clock: Gauge,
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 2.0, 18))
+}
+
+fn sizes() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 2.0, 14))
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    /// Counters that stand at zero.
+    pub fn new() -> Metrics {
+        let durations = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let appends = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let batch_sizes = Family::new_with_constructor(sizes as fn() -> Histogram);
+        let heartbeats = Family::new_with_constructor(seconds as fn() -> Histogram);
+        let metrics = Metrics {
+            registry: Mutex::new(Registry::with_prefix("bursar")),
+            requests: Family::default(),
+            durations,
+            problems: Family::default(),
+            in_flight: Gauge::default(),
+            only_waiting: Gauge::default(),
+            log_bytes: Gauge::default(),
+            log_files: Gauge::default(),
+            log_no_room: Gauge::default(),
+            log_pieces_refused: Gauge::default(),
+            log_files_removed: Gauge::default(),
+            waiting: Family::default(),
+            batches: Family::default(),
+            records: Family::default(),
+            bytes: Family::default(),
+            largest_batch: Family::default(),
+            rebuilds: Family::default(),
+            panics: Family::default(),
+            set_aside: Family::default(),
+            longest_turn: Family::default(),
+            snapshot_failures: Family::default(),
+            renewal_failures: Family::default(),
+            serving: Family::default(),
+            appends,
+            batch_sizes,
+            replayed: Family::default(),
+            replay_until: Family::default(),
+            history_position: Gauge::default(),
+            checked: Counter::default(),
+            violations: Counter::default(),
+            nodes: Family::default(),
+            nodes_ready: Family::default(),
+            gpu_thousandths: Family::default(),
+            running_jobs: Family::default(),
+            waiting_jobs: Family::default(),
+            heartbeats,
+            clock_skew: Family::default(),
+            clock_ahead: Gauge::default(),
+            expiry_waits: Gauge::default(),
+            store_clock: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut all = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        all.register("http_requests", "Requests by route and status", self.requests.clone());
+        all.register_with_unit(
+            "http_request_duration",
+            "Time from the last header to the answer",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        all.register("problems", "Answers that were problems, by code", self.problems.clone());
+        all.register("http_in_flight", "Requests being handled", self.in_flight.clone());
+        let help = "Long polls, streams and reads that wait for a position";
+        all.register("http_waiting", help, self.only_waiting.clone());
+        all.register("log_bytes", "Bytes of output of jobs that are kept", self.log_bytes.clone());
+        all.register("log_files", "Files of output of jobs", self.log_files.clone());
+        let help = "1 if no output of jobs is taken, because the file system has too little room";
+        all.register("log_no_room", help, self.log_no_room.clone());
+        let help = "Pieces of output that were not taken for lack of room, since the start";
+        all.register("log_pieces_refused", help, self.log_pieces_refused.clone());
+        let help = "Files of output that were removed for newer ones, since the start";
+        all.register("log_files_removed", help, self.log_files_removed.clone());
+        all.register("mailbox_waiting", "Messages waiting for answers", self.waiting.clone());
+        all.register("nodes", "Nodes that are registered", self.nodes.clone());
+        all.register("nodes_ready", "Nodes that take work", self.nodes_ready.clone());
+        let help = "GPUs in use, and free on nodes that take work, in thousandths";
+        all.register("gpu_thousandths", help, self.gpu_thousandths.clone());
+        all.register("jobs_running", "Jobs that have GPUs", self.running_jobs.clone());
+        all.register("jobs_waiting", "Jobs that wait in a region", self.waiting_jobs.clone());
+        all.register_with_unit(
+            "heartbeat_duration",
+            "Time to take a node's report, without its wait for orders",
+            Unit::Seconds,
+            self.heartbeats.clone(),
+        );
+        let help = "How far the last report claimed more running time than was observed, in ms";
+        all.register("agent_clock_ahead_ms", help, self.clock_skew.clone());
+        let help = "How far the wall clock jumped ahead and is not followed, in ms; negative: how far \
+            it is behind the last record; 0 if it is followed";
+        all.register("clock_ahead_ms", help, self.clock_ahead.clone());
+        let help = "1 if no grant expires until an operator accepts the clock";
+        all.register("clock_expiry_waits", help, self.expiry_waits.clone());
+        let help = "How far the clock of the database is ahead of this server's, in ms; negative: \
+            behind it; a server more than 2000 off takes no machine";
+        all.register("store_clock_ahead_ms", help, self.store_clock.clone());
+        all.register("journal_batches", "Durable writes", self.batches.clone());
+        all.register("journal_records", "Records written", self.records.clone());
+        all.register_with_unit(
+            "journal_written",
+            "Size of records",
+            Unit::Bytes,
+            self.bytes.clone(),
+        );
+        let help = "The most records of one durable write";
+        all.register("journal_largest_batch", help, self.largest_batch.clone());
+        let help = "How often the state was built from the journal";
+        all.register("journal_rebuilds", help, self.rebuilds.clone());
+        let help = "Requests, messages and timers that panicked; each failed alone";
+        all.register("machine_panics", help, self.panics.clone());
+        let help = "Timers and messages that panicked three times and were set aside";
+        all.register("machine_set_aside", help, self.set_aside.clone());
+        let help = "The longest turn of messages in microseconds: for so long other tenants waited";
+        all.register("machine_longest_turn_micros", help, self.longest_turn.clone());
+        let help = "Snapshots that could not be stored";
+        all.register("snapshot_failures", help, self.snapshot_failures.clone());
+        let help = "Renewals of a lease that failed";
+        all.register("lease_renewal_failures", help, self.renewal_failures.clone());
+        all.register("writer_serving", "1 if the writer answers everything", self.serving.clone());
+        all.register_with_unit(
+            "journal_append_duration",
+            "Time of one durable write",
+            Unit::Seconds,
+            self.appends.clone(),
+        );
+        let help = "Records of one durable write";
+        all.register("journal_batch_records", help, self.batch_sizes.clone());
+        let help = "How far the state was built from the journal at the last start or rebuild";
+        all.register("replay_position", help, self.replayed.clone());
+        let help = "How far it had to be built";
+        all.register("replay_target", help, self.replay_until.clone());
+        let help = "The last position that history has";
+        all.register("history_position", help, self.history_position.clone());
+        let help = "Accounts whose laws were checked while running";
+        all.register("self_check_accounts", help, self.checked.clone());
+        let help = "Laws that were found broken while running";
+        all.register("self_check_violations", help, self.violations.clone());
+    }
+
+    /// Counts an answered request.
+    pub fn request(
+        &self,
+        method: &'static str,
+        route: Cow<'static, str>,
+        status: u16,
+        took: Duration,
+    ) {
+        let labels = Request { method, route, status };
+        self.requests.get_or_create(&labels).inc();
+        let labels = Route { route: labels.route };
+        self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// Counts a problem.
+    pub fn problem(&self, code: &'static str) {
+        self.problems.get_or_create(&Refused { code }).inc();
+    }
+
+    /// Counts accounts whose laws held.
+    pub fn checked(&self, accounts: u64) {
+        self.checked.inc_by(accounts);
+    }
+
+    /// Counts a broken law.
+    pub fn violation(&self) {
+        self.violations.inc();
+    }
+
+    /// How often a law was found broken.
+    pub fn violations(&self) -> u64 {
+        self.violations.get()
+    }
+
+    /// Notes how long a durable write took, and how much it wrote.
+    pub fn append(&self, machine: &str, written: Written) {
+        let labels = Machine { machine: machine.to_owned() };
+        self.appends.get_or_create(&labels).observe(written.took.as_secs_f64());
+        self.batch_sizes.get_or_create(&labels).observe(written.records.into());
+    }
+
+    /// Logs and counts what went wrong without an answer to any caller.
+    pub fn trouble(&self, machine: &str, trouble: &Trouble) {
+        let labels = Machine { machine: machine.to_owned() };
+        match trouble {
+            Trouble::LeaseNotRenewed(error) => {
+                tracing::warn!(machine, %error, "the lease was not renewed");
+                self.renewal_failures.get_or_create(&labels).inc();
+            }
+            Trouble::NotServed(reason) => tracing::warn!(machine, reason, "not served"),
+            Trouble::NoSnapshot(error) => {
+                tracing::error!(machine, %error, "no snapshot: the next start takes longer");
+                self.snapshot_failures.get_or_create(&labels).inc();
+            }
+        }
+    }
+
+    /// Notes how long a report of a node took, without its wait for orders, and how far its clock
+    /// was ahead of what the cell observed.
+    pub fn heartbeat(&self, region: &str, took: Duration, ahead_ms: Option<i64>) {
+        let labels = InRegion { region: region.to_owned() };
+        self.heartbeats.get_or_create(&labels).observe(took.as_secs_f64());
+        if let Some(ahead) = ahead_ms {
+            self.clock_skew.get_or_create(&labels).set(ahead);
+        }
+    }
+
+    /// Notes what is wrong with the time.
+    pub fn time(&self, ahead_ms: i64, expiry_waits: bool) {
+        self.clock_ahead.set(ahead_ms);
+        self.expiry_waits.set(expiry_waits.into());
+    }
+
+    /// Notes how far the clock of the database is ahead of this server's.
+    pub fn store_clock(&self, ahead_ms: i64) {
+        self.store_clock.set(ahead_ms);
+    }
+
+    /// Notes what a region has and does.
+    pub fn region(&self, region: &str, counts: &RegionCounts) {
+        let labels = InRegion { region: region.to_owned() };
+        self.nodes.get_or_create(&labels).set(counts.nodes.into());
+        self.nodes_ready.get_or_create(&labels).set(counts.ready.into());
+        self.running_jobs.get_or_create(&labels).set(counts.running.into());
+        self.waiting_jobs.get_or_create(&labels).set(counts.waiting.into());
+        for (gpu_type, used, free) in &counts.gpus {
+            for (state, thousandths) in [("used", used), ("free", free)] {
+                let gpu_type = gpu_type.clone();
+                let labels = GpusOf { region: region.to_owned(), gpu_type, state };
+                self.gpu_thousandths.get_or_create(&labels).set((*thousandths).into());
+            }
+        }
+    }
+
+    /// Notes the state of a machine's writer.
+    pub fn machine(&self, machine: &str, waiting: i64, stats: &Stats, status: &Status) {
+        let labels = Machine { machine: machine.to_owned() };
+        let set = |gauge: &Family<Machine, Gauge>, value: u64| {
+            gauge.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        self.waiting.get_or_create(&labels).set(waiting);
+        set(&self.batches, stats.batches);
+        set(&self.records, stats.records);
+        set(&self.bytes, stats.bytes);
+        set(&self.largest_batch, stats.largest_batch);
+        set(&self.rebuilds, stats.rebuilds);
+        set(&self.panics, stats.panics);
+        set(&self.set_aside, stats.set_aside);
+        set(&self.longest_turn, stats.longest_turn_micros);
+        set(&self.replayed, stats.replayed);
+        set(&self.replay_until, stats.replay_until);
+        set(&self.serving, u64::from(*status == Status::Serving));
+    }
+
+    /// Notes how many requests only wait.
+    pub fn only_waiting(&self, count: usize) {
+        self.only_waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// How much output of jobs is kept.
+    pub fn logs(&self, logs: LogStatus) {
+        let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        self.log_bytes.set(shown(logs.bytes));
+        self.log_files.set(shown(logs.files));
+        self.log_no_room.set(i64::from(logs.no_room));
+        self.log_pieces_refused.set(shown(logs.refused));
+        self.log_files_removed.set(shown(logs.removed));
+    }
+
+    /// Everything, in the text form that Prometheus reads.
+    pub fn text(&self, in_flight: usize, history_position: u64) -> String {
+        self.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+        self.history_position.set(i64::try_from(history_position).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        let all = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        encode(&mut text, &all).expect("writing to a string never fails");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_journal::{Epoch, JournalError, LeaseError};
+
+    use super::*;
+
+    #[test]
+    fn what_happened_is_counted_under_stable_names() {
+        let metrics = Metrics::new();
+        metrics.request("POST", "/v1/holds".into(), 201, Duration::from_millis(3));
+        metrics.problem("not_found");
+        metrics.violation();
+        metrics.append(LEDGER, Written { took: Duration::from_micros(150), records: 3 });
+        let error = JournalError::storage("writing a snapshot", "no answer in time");
+        metrics.trouble(LEDGER, &Trouble::NoSnapshot(error.into()));
+        metrics.trouble(LEDGER, &Trouble::LeaseNotRenewed(LeaseError::Lost { epoch: Epoch(1) }));
+        let (panics, set_aside) = (4, 1);
+        let stats = Stats { replayed: 40, replay_until: 90, panics, set_aside, ..Stats::default() };
+        metrics.machine(LEDGER, 0, &stats, &Status::Starting);
+        let text = metrics.text(2, 7);
+        for line in [
+            "bursar_http_requests_total{method=\"POST\",route=\"/v1/holds\",status=\"201\"} 1",
+            "bursar_problems_total{code=\"not_found\"} 1",
+            "bursar_self_check_violations_total 1",
+            "bursar_http_in_flight 2",
+            "bursar_history_position 7",
+            "bursar_journal_append_duration_seconds_count{machine=\"Ledger\"} 1",
+            "bursar_journal_batch_records_sum{machine=\"Ledger\"} 3.0",
+            "bursar_replay_position{machine=\"Ledger\"} 40",
+            "bursar_snapshot_failures_total{machine=\"Ledger\"} 1",
+            "bursar_lease_renewal_failures_total{machine=\"Ledger\"} 1",
+            "bursar_replay_target{machine=\"Ledger\"} 90",
+            "bursar_machine_panics{machine=\"Ledger\"} 4",
+            "bursar_machine_set_aside{machine=\"Ledger\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is missing in:\n{text}");
+        }
+    }
+}
