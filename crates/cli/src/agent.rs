@@ -5,19 +5,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bursar_agent::attempt::{exec, supervise};
 use bursar_agent::clock::Offset;
 use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentError, AgentOptions};
-use bursar_agent::{cgroup, exec, guard, machine, place, privilege, supervise};
+use bursar_agent::isolation::{cgroup, guard, privilege};
+use bursar_agent::{machine, place};
 use bursar_client::RetryPolicy;
-use bursar_client::api::node::{Gpu, RegisterNode};
+use bursar_client::api::nodes::node::{Gpu, RegisterNode};
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::pair;
-use crate::connection::{ConnectionArguments, connect_with, key_file};
 use crate::exit::{Exit, Failure};
-use crate::problem;
+use crate::session::connection::{ConnectionArguments, connect_with, key_file};
+use crate::session::problem;
 
 /// The largest answer that an agent reads: the orders for all devices of a node.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
@@ -99,7 +101,7 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     // Jobs that run as the same user must not read the key out of this process.
     let _ = nix::sys::prctl::set_dumpable(false);
-    let _tracing = bursar_server::trace::start(None)
+    let _tracing = bursar_server::telemetry::trace::start(None)
         .map_err(|reason| Failure::new("starting the logs", reason))?;
     if let Some(offset) = arguments.unsafe_clock_offset.clone() {
         eprintln!("bursar: this node's clock is wrong on purpose: {offset}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bursar_client::api::Time;
-use bursar_client::api::hold::Context;
+use bursar_client::api::credits::hold::Context;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::de::DeserializeOwned;
@@ -111,12 +111,12 @@ impl ContextArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bursar_client::api::account::AccountKind;
-    use bursar_client::api::budget::{BudgetMode, BudgetPeriod, BudgetUnit};
-    use bursar_client::api::grant::GrantKind;
-    use bursar_client::api::hold::{HoldState, OnExpiry};
-    use bursar_client::api::key::{Capability, Role};
-    use bursar_client::api::top::{TopBy, TopKind};
+    use bursar_client::api::accounts::account::AccountKind;
+    use bursar_client::api::accounts::budget::{BudgetMode, BudgetPeriod, BudgetUnit};
+    use bursar_client::api::accounts::top::{TopBy, TopKind};
+    use bursar_client::api::credits::grant::GrantKind;
+    use bursar_client::api::credits::hold::{HoldState, OnExpiry};
+    use bursar_client::api::system::key::{Capability, Role};
 
     fn all_known<T: DeserializeOwned>(names: &[&str]) {
         for name in names {

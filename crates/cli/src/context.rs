@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::connection::{ConnectionArguments, read_key, variable};
-use crate::contexts::{self, Context, Contexts, DEFAULT_SERVER};
 use crate::exit::Failure;
 use crate::render::format::{Format, colours, print, print_styled, shown, yaml};
 use crate::render::sheet::{Cell, Column, Row, Sheet, words};
+use crate::session::connection::{ConnectionArguments, read_key, variable};
+use crate::session::contexts::{self, Context, Contexts, DEFAULT_SERVER};
 
 #[derive(Subcommand)]
 pub(crate) enum ContextCommand {

@@ -5,14 +5,11 @@ mod agent;
 mod arguments;
 mod bench;
 mod command;
-mod connection;
 mod context;
-mod contexts;
 mod demo;
 mod exit;
 mod local;
 mod pool;
-mod problem;
 mod render;
 mod serve;
 mod session;
@@ -23,9 +20,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::connection::ConnectionArguments;
 use crate::exit::Failure;
 use crate::render::format::{Format, print};
+use crate::session::connection::ConnectionArguments;
 
 /// Credits and a scheduler for shared GPUs.
 #[derive(Parser)]

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bursar_server::config::{ClockKind, Config};
-use bursar_server::{start, trace};
+use bursar_server::start;
+use bursar_server::telemetry::trace;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::exit::Failure;
@@ -142,7 +143,7 @@ pub(crate) fn config(command: &ConfigCommand) -> Result<(), Failure> {
     let ConfigCommand::Check { file } = command;
     let config = Config::from_file(file)?;
     config.check()?;
-    bursar_server::serve::tls(&config)?;
+    bursar_server::net::serve::tls(&config)?;
     println!("{} can be used", file.display());
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bursar_api::Time;
-use bursar_api::node::{Order, OrderType, Orders, Registration, RunSpec};
+use bursar_api::nodes::node::{Order, OrderType, Orders, Registration, RunSpec};
 use serde_json::json;
 use small_disk::SmallDisk;
 

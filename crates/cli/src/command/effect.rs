@@ -1,11 +1,11 @@
 //! What is known beforehand of what a change would do.
 
+use bursar_client::accounts::{balances, budgets};
 use bursar_client::api::Amount;
+use bursar_client::api::accounts::balance::BalanceQuery;
+use bursar_client::api::accounts::budget::{BudgetMode, BudgetUnit};
 use bursar_client::api::amount::Sum;
-use bursar_client::api::balance::BalanceQuery;
-use bursar_client::api::budget::{BudgetMode, BudgetUnit};
-use bursar_client::api::hold::Context;
-use bursar_client::{balances, budgets};
+use bursar_client::api::credits::hold::Context;
 
 use crate::exit::Failure;
 use crate::session::Session;

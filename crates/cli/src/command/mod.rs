@@ -1,41 +1,24 @@
 //! Commands that talk to a server: one file per noun, each with its arguments, what it sends and how
 //! its answers look.
 
-mod account;
-mod api;
-mod audit;
-mod balance;
-mod batch;
-mod budget;
-mod charge;
-pub(crate) mod clock;
+mod accounts;
+mod credits;
 mod effect;
-mod entries;
-mod events;
-mod follow;
-mod grant;
-mod hold;
-mod job;
-mod job_arguments;
-mod key;
-mod node;
-mod price;
-mod quota;
-mod quote;
-mod refund;
-mod region;
-mod run;
-mod top;
-mod transfer;
-mod usage;
-pub(crate) mod verify;
+mod jobs;
+mod nodes;
+pub(crate) mod system;
 
 use clap::Subcommand;
 
-use crate::connection::ConnectionArguments;
 use crate::exit::Failure;
 use crate::render::format::Format;
 use crate::session::Session;
+use crate::session::connection::ConnectionArguments;
+use accounts::{account, balance, budget, entries, quota, top};
+use credits::{batch, charge, grant, hold, price, refund, transfer, usage};
+use jobs::{follow, job, quote, run};
+use nodes::{node, region};
+use system::{api, audit, clock, events, key};
 
 #[derive(Subcommand)]
 pub(crate) enum Remote {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use bursar_client::api::job::{ConcurrencyGroup, JobFilter, JobGpus, JobState, SubmitJob};
-use bursar_client::{Client, ClientError, Method, jobs, regions};
+use bursar_client::api::jobs::job::{ConcurrencyGroup, JobFilter, JobGpus, JobState, SubmitJob};
+use bursar_client::nodes::regions;
+use bursar_client::{Client, ClientError, Method, jobs};
 use bursar_sim::random::Dice;
 use serde_json::json;
 
 use super::world::send;
 use crate::exit::Failure;
-use crate::problem;
+use crate::session::problem;
 
 /// While so many jobs wait nobody submits more.
 const QUEUE: u64 = 14;

@@ -11,16 +11,17 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bursar_client::{Client, regions};
+use bursar_client::Client;
+use bursar_client::nodes::regions;
 use bursar_server::config::Config;
 use bursar_server::start;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::contexts::{Context, Contexts};
 use crate::exit::{Exit, Failure};
 use crate::render::print_line;
+use crate::session::contexts::{Context, Contexts};
 
 /// How often the last line is written anew.
 const TICK: Duration = Duration::from_secs(2);
@@ -39,7 +40,8 @@ pub(crate) struct DemoArguments {
 pub(crate) fn run(arguments: &DemoArguments) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("bursar-demo-").tempdir()?;
     let (server, url, key) = start_server(arguments.listen, folder.path())?;
-    let client = Client::new(&url, &key).map_err(|error| crate::problem::failure(&error, None))?;
+    let client =
+        Client::new(&url, &key).map_err(|error| crate::session::problem::failure(&error, None))?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(play(arguments, &client, &url, &key, folder.path()));

@@ -9,16 +9,17 @@ use bursar_agent::gpu::Gpus;
 use bursar_agent::heartbeat::{Agent, AgentOptions};
 use bursar_agent::reconcile::Local;
 use bursar_agent::runner::Runner;
-use bursar_client::api::key::{CreateKey, Role};
-use bursar_client::api::node::{Gpu, RegisterNode};
-use bursar_client::{Client, RetryPolicy, keys};
+use bursar_client::api::nodes::node::{Gpu, RegisterNode};
+use bursar_client::api::system::key::{CreateKey, Role};
+use bursar_client::system::keys;
+use bursar_client::{Client, RetryPolicy};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::world::NODES;
 use crate::exit::Failure;
-use crate::problem;
 use crate::render::note;
+use crate::session::problem;
 
 /// This program, even if its file was replaced.
 const PROGRAM: &str = "/proc/self/exe";

@@ -1,13 +1,14 @@
 //! Who is there when the demo begins. An hour of it is a minute here: prices are sixty times what
 //! people pay, so that credits, budgets and promotions move while one watches.
 
+use bursar_client::accounts::balances;
 use bursar_client::api::Time;
-use bursar_client::{Call, Client, Method, Nothing, balances};
+use bursar_client::{Call, Client, Method, Nothing};
 use bursar_server::config::Config;
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
-use crate::problem;
+use crate::session::problem;
 
 pub(super) const REGIONS: [&str; 2] = ["eu", "us"];
 

@@ -17,10 +17,10 @@ use super::database::{self, Beside};
 use super::{Bar, backup, check_folder, ledger_file};
 use crate::arguments::instant;
 use crate::command::Remote;
-use crate::command::clock::ClockCommand;
-use crate::connection::ConnectionArguments;
+use crate::command::system::clock::ClockCommand;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
+use crate::session::connection::ConnectionArguments;
 
 /// Keeps a store safe.
 #[derive(Subcommand)]

@@ -10,13 +10,13 @@ use bursar_engine::{LedgerCodec, replay_from_genesis};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Journal, JournalId};
-use bursar_server::checkpoint::load_key;
+use bursar_server::followers::checkpoint::load_key;
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
 use super::cells::{self, copy_cells};
 use super::{Bar, check_folder, ledger_file};
-use crate::command::verify::RemoteArguments;
+use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
 

@@ -12,11 +12,10 @@ use bursar_core::ledger::Ledger;
 use bursar_core::time::Timestamp;
 use bursar_engine::cut::{CellJournal, check_marks, largest_cut};
 use bursar_engine::{
-    CellCodec, Engine, EngineOptions, LedgerCodec, ManualClock, replay_from_genesis,
+    CellCodec, DirectoryCodec, Engine, EngineOptions, LedgerCodec, ManualClock, replay_from_genesis,
 };
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalId};
-use bursar_server::codec::DirectoryCodec;
 use bursar_server::logs::is_lost;
 use bursar_server::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
 

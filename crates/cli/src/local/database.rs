@@ -10,11 +10,10 @@ use bursar_audit::Report;
 use bursar_core::ledger::Ledger;
 use bursar_core::time::Timestamp;
 use bursar_engine::cut::check_marks;
-use bursar_engine::replay_from_genesis;
+use bursar_engine::{DirectoryCodec, replay_from_genesis};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalError};
-use bursar_server::codec::DirectoryCodec;
 use bursar_server::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
 use super::Bar;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use bursar_agent::attempt::record::{Exit, Lease, StopCause};
 use bursar_agent::clock::BootTime;
 use bursar_agent::reconcile::Local;
-use bursar_agent::record::{Exit, Lease, StopCause};
 use nix::unistd::geteuid;
 
 use super::node::{Node, until};

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bursar_agent::record::Exit;
+use bursar_agent::attempt::record::Exit;
 use nix::unistd::{User, geteuid};
 use tempfile::TempDir;
 
@@ -153,7 +153,7 @@ fn variables_that_would_set_others_are_refused() {
 
 #[test]
 fn a_job_has_temporary_folders_of_its_own() {
-    if !geteuid().is_root() || !bursar_agent::namespace::is_available() {
+    if !geteuid().is_root() || !bursar_agent::isolation::namespace::is_available() {
         return;
     }
     let outside = tempfile::NamedTempFile::new().expect("a file");

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use bursar_agent::attempt::output;
+use bursar_agent::attempt::process::Identity;
+use bursar_agent::attempt::record::{Exit, StopCause};
 use bursar_agent::clock::BootTime;
 use bursar_agent::folder::StateFolder;
-use bursar_agent::output;
-use bursar_agent::process::Identity;
 use bursar_agent::reconcile::Local;
-use bursar_agent::record::{Exit, StopCause};
 use bursar_agent::runner::Runner;
 
 use node::{BURSAR, Node, runner, until};
@@ -310,17 +310,18 @@ fn a_job_that_prints_without_end_keeps_only_its_newest_output() {
 fn with_control_groups_nothing_escapes() {
     // Only where this user may make groups; elsewhere descent does the same, as tested above.
     let base = PathBuf::from("/sys/fs/cgroup/unified");
-    if !bursar_agent::cgroup::is_usable(&base) {
+    if !bursar_agent::isolation::cgroup::is_usable(&base) {
         return;
     }
     let mut node = Node::new();
     let name = format!("att_q{}", std::process::id());
-    let group = bursar_agent::cgroup::create(&base, &name, Default::default()).expect("made");
+    let group =
+        bursar_agent::isolation::cgroup::create(&base, &name, Default::default()).expect("made");
     let script =
         "setsid bash -c '(while :; do sleep 0.1; done) & echo ready' ; while :; do sleep 0.1; done";
     node.launch_with(&name, script, |launch| launch.cgroup = Some(group.clone()));
     node.says(&name, "ready");
-    assert!(bursar_agent::cgroup::members(&group).len() >= 2);
+    assert!(bursar_agent::isolation::cgroup::members(&group).len() >= 2);
     node.runner.kill(&name).expect("told");
     assert!(node.end_of(&name).killed);
     assert_eq!(node.left(&name), []);

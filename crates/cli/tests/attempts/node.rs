@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bursar_agent::attempt::process::{Identity, marked};
+use bursar_agent::attempt::record::{Launch, Record};
+use bursar_agent::attempt::{environment, output};
 use bursar_agent::clock::BootTime;
-use bursar_agent::environment;
 use bursar_agent::folder::StateFolder;
-use bursar_agent::output;
-use bursar_agent::process::{Identity, marked};
 use bursar_agent::reconcile::Local;
-use bursar_agent::record::{Launch, Record};
 use bursar_agent::runner::{Observed, Runner};
 use tempfile::TempDir;
 

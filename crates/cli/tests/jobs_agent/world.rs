@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use bursar_agent::process::{Identity, marked};
+use bursar_agent::attempt::process::{Identity, marked};
 use serde_json::Value;
 use tempfile::TempDir;
 

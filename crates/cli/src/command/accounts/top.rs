@@ -1,0 +1,51 @@
+//! `bursar top`.
+
+use bursar_client::accounts::balances;
+use bursar_client::api::accounts::top::{Top, TopBy, TopEntry, TopKind, TopQuery};
+use clap::Args;
+
+use crate::arguments::{TOP_BY, TOP_KINDS, word};
+use crate::exit::Failure;
+use crate::render::sheet::{Cell, Column, Row, Sheet, View, numbers, words};
+use crate::session::{Session, WatchArguments};
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bursar top --kind team --window 7d\n  \
+    bursar top --by held -k 5 --watch=10")]
+pub(crate) struct TopArguments {
+    /// What to rank; users if not given.
+    #[arg(long, value_parser = word::<TopKind>(TOP_KINDS))]
+    kind: Option<TopKind>,
+    /// By what; spent if not given.
+    #[arg(long, value_parser = word::<TopBy>(TOP_BY))]
+    by: Option<TopBy>,
+    /// How far to look back, such as 30m, 24h or 7d; a day if not given.
+    #[arg(long, value_name = "TIME")]
+    window: Option<String>,
+    /// How many; 10 if not given.
+    #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    k: Option<u32>,
+    #[command(flatten)]
+    watch: WatchArguments,
+}
+
+pub(crate) async fn run(session: &Session, arguments: TopArguments) -> Result<(), Failure> {
+    let TopArguments { kind, by, window, k, watch } = arguments;
+    session
+        .watch(balances::top(&TopQuery { kind, by, window, k, limit: None, cursor: None }), &watch)
+        .await
+}
+
+impl View for Top {
+    fn sheet(&self) -> Sheet {
+        Sheet::list(&self.data)
+    }
+}
+
+impl Row for TopEntry {
+    const COLUMNS: &'static [Column] = &[words("id"), numbers("value")];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![Cell::new(&self.id), Cell::new(self.value)]
+    }
+}

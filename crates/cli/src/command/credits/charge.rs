@@ -1,0 +1,78 @@
+//! `bursar charge`.
+
+use bursar_client::api::credits::charge::{Charge, CreateCharge};
+use bursar_client::api::{Amount, Time};
+use bursar_client::credits::charges;
+use clap::Args;
+
+use crate::arguments::{ContextArguments, instant};
+use crate::command::effect;
+use crate::exit::{Exit, Failure};
+use crate::render::sheet::{Cell, Sheet, View};
+use crate::session::{ChangeArguments, Session};
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bursar charge acme:nlp 5\n  \
+    bursar charge acme:nlp 5 --allow-partial --id invoice-7\n  bursar charge --show invoice-7")]
+pub(crate) struct ChargeArguments {
+    /// The account that spends.
+    #[arg(required_unless_present = "show")]
+    account: Option<String>,
+    /// How much, with at most six decimals.
+    #[arg(required_unless_present = "show")]
+    amount: Option<Amount>,
+    /// Show an earlier charge instead of making one.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["account", "amount"])]
+    show: Option<String>,
+    /// Take what there is if that is less.
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    context: ContextArguments,
+    /// When the usage happened, if it is reported late.
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    effective: Option<Time>,
+    /// An id of your own.
+    #[arg(long)]
+    id: Option<String>,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+pub(crate) async fn run(session: &Session, arguments: ChargeArguments) -> Result<(), Failure> {
+    if let Some(id) = arguments.show {
+        return session.read(charges::show(&id)).await;
+    }
+    let (Some(account), Some(amount)) = (arguments.account, arguments.amount) else {
+        return Err(Failure::because(Exit::Usage, "say the account and the amount"));
+    };
+    let charge = CreateCharge {
+        id: arguments.id,
+        account,
+        amount,
+        allow_partial: arguments.allow_partial.then_some(true),
+        context: arguments.context.context(),
+        effective_at: arguments.effective,
+    };
+    let effect = async |session: &Session| {
+        effect::of_drawing(session, &charge.account, charge.amount, charge.context.as_ref()).await
+    };
+    session.change(charges::create(&charge), &arguments.change, effect).await
+}
+
+impl View for Charge {
+    fn sheet(&self) -> Sheet {
+        let sheet = Sheet::record([
+            ("id", Cell::new(&self.id)),
+            ("account", Cell::new(&self.account)),
+            ("requested", Cell::new(self.requested)),
+            ("charged", Cell::new(self.charged)),
+            ("refunded", Cell::maybe(self.refunded)),
+            ("spendable_after", Cell::new(self.spendable_after)),
+            ("effective_at", Cell::maybe_time(self.effective_at)),
+            ("created_at", Cell::time(self.created_at)),
+        ]);
+        let title = if self.lots_truncated { "drawn from (first 100)" } else { "drawn from" };
+        sheet.with_section(title, Sheet::list(&self.lots))
+    }
+}

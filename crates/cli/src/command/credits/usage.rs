@@ -1,0 +1,91 @@
+//! `bursar usage`: usage that others measured, such as Slurm or Kubernetes.
+
+use bursar_client::api::Amount;
+use bursar_client::api::credits::usage::{ReportUsage, UsageRecord, UsageResults};
+use bursar_client::credits::usage;
+use clap::{Args, Subcommand};
+
+use crate::exit::{Exit, Failure};
+use crate::render::sheet::{Cell, Sheet, View};
+use crate::session::{ChangeArguments, Session};
+
+#[derive(Subcommand)]
+pub(crate) enum UsageCommand {
+    /// Report what a hold or a job has used so far, in all.
+    #[command(
+        after_help = "Examples:\n  bursar usage report --hold slurm-812 --seq 4 --amount 3.75\n  \
+        bursar usage report --job run-7 --seq 2 --gpu-ms 7200000 --ended"
+    )]
+    Report(Box<ReportArguments>),
+}
+
+#[derive(Args)]
+pub(crate) struct ReportArguments {
+    /// The hold.
+    #[arg(long, required_unless_present = "job", conflicts_with = "job")]
+    hold: Option<String>,
+    /// The job.
+    #[arg(long)]
+    job: Option<String>,
+    /// The attempt of the job; the current one if not given.
+    #[arg(long, requires = "job")]
+    attempt: Option<String>,
+    /// The number of this report: one that was seen changes nothing.
+    #[arg(long)]
+    seq: u64,
+    /// Credits in all.
+    #[arg(long, required_unless_present = "gpu_ms", conflicts_with = "gpu_ms")]
+    amount: Option<Amount>,
+    /// GPU-milliseconds in all.
+    #[arg(long, value_name = "MS", requires = "job")]
+    gpu_ms: Option<u64>,
+    /// This was all: what is left is returned.
+    #[arg(long)]
+    ended: bool,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+pub(crate) async fn run(session: &Session, command: UsageCommand) -> Result<(), Failure> {
+    let UsageCommand::Report(arguments) = command;
+    let record = UsageRecord {
+        job: arguments.job,
+        hold: arguments.hold,
+        attempt: arguments.attempt,
+        seq: arguments.seq,
+        gpu_ms_total: arguments.gpu_ms,
+        amount_total: arguments.amount,
+        ended: arguments.ended.then_some(true),
+    };
+    let call = usage::report(&ReportUsage { records: vec![record] });
+    if arguments.change.is_dry_run() {
+        return session.plan(&call, &[]);
+    }
+    let answer = session.send_change(call, &arguments.change).await?;
+    let status = answer.value.results.first().map_or(0, |result| result.status);
+    session.show(&answer)?;
+    match Exit::of_status(status) {
+        Some(exit) => Err(Failure::because(exit, format!("the record was refused with {status}"))
+            .with_next("read its problem above; -o json shows all of it")),
+        None => Ok(()),
+    }
+}
+
+impl View for UsageResults {
+    fn sheet(&self) -> Sheet {
+        let first = self.results.first();
+        let text = |name: &str| {
+            let body = first.map(|result| &result.body);
+            let value = body.and_then(|body| body.get(name));
+            Cell::maybe(value.and_then(|value| value.as_str()))
+        };
+        Sheet::record([
+            ("status", Cell::maybe(first.map(|result| result.status))),
+            ("id", text("id")),
+            ("state", text("state")),
+            ("captured", text("captured")),
+            ("charged", text("charged")),
+            ("detail", text("detail")),
+        ])
+    }
+}

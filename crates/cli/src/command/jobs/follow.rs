@@ -1,0 +1,348 @@
+//! `bursar logs` and `bursar wait`, and how `bursar run` follows a job: its output on standard
+//! output, where it is and what it costs on standard error, and its exit code at the end.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bursar_client::api::jobs::job::{Job, JobState, LogQuery};
+use bursar_client::api::terminal::escaped;
+use bursar_client::{ClientError, jobs};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::job::gpu_time;
+use crate::exit::{Exit, Failure};
+use crate::render::format::{Format, is_terminal};
+use crate::render::note;
+use crate::render::output::Sieve;
+use crate::session::Session;
+
+/// How often a job is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bursar logs job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+    bursar logs -f job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n  \
+    bursar logs --rank 3 job_01JAB2C3D4E5F6G7H8J9K0MNPQ\n\n\
+    Each node of a gang has its own output; that of the first, rank 0, is shown unless you say.")]
+pub(crate) struct LogsArguments {
+    /// The job.
+    job: String,
+    /// Go on until the job has ended.
+    #[arg(short, long)]
+    follow: bool,
+    /// The attempt; the last one if not given.
+    #[arg(long)]
+    attempt: Option<String>,
+    /// Which of a gang's nodes, as BURSAR_RANK counts them; the first, 0, if not given.
+    #[arg(long, value_name = "N")]
+    rank: Option<u32>,
+    /// The output of all nodes so far, one after the other, each line behind its rank.
+    #[arg(long, conflicts_with_all = ["rank", "follow"])]
+    all_ranks: bool,
+    /// Let a terminal obey what the job prints, colours and all. Without it control characters are
+    /// shown, not obeyed. Files and pipes always get every byte as it is.
+    #[arg(long)]
+    raw: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  bursar wait job_01JAB2C3D4E5F6G7H8J9K0MNPQ && echo done\n\n\
+    Ends as the job does, as `bursar run` would; of several jobs, as the first that did not \
+    succeed.")]
+pub(crate) struct WaitArguments {
+    /// The jobs.
+    #[arg(required = true)]
+    jobs: Vec<String>,
+}
+
+/// Shows the output of a job.
+pub(crate) async fn logs(session: &Session, arguments: LogsArguments) -> Result<(), Failure> {
+    let LogsArguments { job, follow, attempt, rank, all_ranks, raw } = arguments;
+    let mut out = Output::new(raw);
+    if all_ranks {
+        return show_all_ranks(session, &job, attempt, &mut out).await;
+    }
+    if follow && attempt.is_none() && rank.unwrap_or(0) == 0 {
+        let quiet = ProgressBar::hidden();
+        return watch(session, &job, Show::OutputOfLast, &quiet, &mut out).await.map(|_| ());
+    }
+    let query = LogQuery { follow: Some(follow), attempt, rank };
+    let shown = show_output(session, &job, &query, &mut 0, None, &mut out).await;
+    shown.map_err(|error| session.explain(&error, None))
+}
+
+/// The output of every node of a job, in the order of their ranks.
+async fn show_all_ranks(
+    session: &Session,
+    id: &str,
+    attempt: Option<String>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let explain = |error: ClientError| session.explain(&error, None);
+    let job = session.send(jobs::show(id)).await?.value;
+    for rank in 0..job.spec.nodes.unwrap_or(1) {
+        let query = LogQuery { follow: Some(false), attempt: attempt.clone(), rank: Some(rank) };
+        let mut stream = session.client().stream(jobs::logs(id, &query)).await.map_err(explain)?;
+        let mut output = Vec::new();
+        while let Some(piece) = stream.next().await.map_err(explain)? {
+            output.extend_from_slice(&piece);
+        }
+        for line in output.split_inclusive(|byte| *byte == b'\n') {
+            out.write(&[format!("[{rank}] ").as_bytes(), line].concat());
+        }
+        if output.last().is_some_and(|last| *last != b'\n') {
+            out.write(b"\n");
+        }
+    }
+    Ok(())
+}
+
+/// Waits for jobs.
+pub(crate) async fn wait(session: &Session, arguments: WaitArguments) -> Result<(), Failure> {
+    let mut ended = Vec::new();
+    for id in &arguments.jobs {
+        let job = end_of(session, id).await?;
+        if session.format() == Format::Table {
+            note(&summary(&job));
+        } else {
+            session.show_value(&job)?;
+        }
+        ended.push(job);
+    }
+    match ended.iter().find(|job| job.state != JobState::Succeeded) {
+        Some(job) => Err(failure_of(job)),
+        None => Ok(()),
+    }
+}
+
+async fn end_of(session: &Session, id: &str) -> Result<Job, Failure> {
+    loop {
+        let job = session.send(jobs::show(id)).await?.value;
+        if job.state.is_final() {
+            return Ok(job);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Follows a job to its end, and ends as it does. An interrupt leaves the job alone.
+pub(crate) async fn to_the_end(session: &Session, id: &str, raw: bool) -> Result<(), Failure> {
+    let mut out = Output::new(raw);
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {msg}").expect("it is well-formed");
+    bar.set_style(style);
+    let job = tokio::select! {
+        job = watch(session, id, Show::Everything, &bar, &mut out) => job?,
+        _ = tokio::signal::ctrl_c() => {
+            bar.finish_and_clear();
+            return Err(Failure::because(Exit::Failed, format!("{id} goes on without you"))
+                .with_code(130)
+                .with_next(format!("bursar logs -f {id}, or bursar cancel {id}")));
+        }
+    };
+    bar.finish_and_clear();
+    if session.format() != Format::Table {
+        session.show_value(&job)?;
+    }
+    note(&summary(&job));
+    if job.state == JobState::Succeeded { Ok(()) } else { Err(failure_of(&job)) }
+}
+
+/// What of a job is shown.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Show {
+    /// Where it is, what it costs, and the output of all attempts.
+    Everything,
+    /// The output of the last attempt, and of those that follow.
+    OutputOfLast,
+}
+
+/// Shows a job until it has ended, attempt after attempt. A server that is away is waited for.
+async fn watch(
+    session: &Session,
+    id: &str,
+    show: Show,
+    bar: &ProgressBar,
+    out: &mut Output,
+) -> Result<Job, Failure> {
+    let mut said = String::new();
+    let mut job = session.send(jobs::show(id)).await?.value;
+    let mut at = match show {
+        Show::Everything => 0,
+        Show::OutputOfLast => job.attempts.len().saturating_sub(1),
+    };
+    let mut shown = 0;
+    loop {
+        if show == Show::Everything {
+            say(&job, bar, &mut said);
+        }
+        let attempt = job.attempts.get(at).map(|attempt| attempt.id.clone());
+        if has_moved_on(&job, at) {
+            if attempt.is_none() {
+                return Ok(job);
+            }
+            let query = LogQuery { follow: Some(false), attempt, rank: None };
+            let rest = show_output(session, id, &query, &mut shown, Some(bar), out).await;
+            rest.map_err(|error| session.explain(&error, None))?;
+            (at, shown) = (at + 1, 0);
+            continue;
+        }
+        let is_there = attempt.is_some();
+        let query = LogQuery { follow: Some(true), attempt, rank: None };
+        let output = show_output(session, id, &query, &mut shown, Some(bar), out);
+        tokio::pin!(output);
+        // One that broke off is taken up again with the next news of the job.
+        let mut flows = is_there;
+        loop {
+            tokio::select! {
+                _ = &mut output, if flows => flows = false,
+                news = next(session, id) => {
+                    job = news?;
+                    if show == Show::Everything {
+                        say(&job, bar, &mut said);
+                    }
+                    if !flows || has_moved_on(&job, at) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether the output of an attempt is complete: the job has ended, or another attempt runs.
+fn has_moved_on(job: &Job, at: usize) -> bool {
+    job.state.is_final() || at + 1 < job.attempts.len()
+}
+
+/// The job a moment later. No answer at all is no news.
+async fn next(session: &Session, id: &str) -> Result<Job, Failure> {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match session.client().send(jobs::show(id)).await {
+            Ok(answer) => return Ok(answer.value),
+            Err(ClientError::Unreachable { .. }) => {}
+            Err(error) => return Err(session.explain(&error, None)),
+        }
+    }
+}
+
+/// Where a job is, on a line of its own where nobody watches, else on the last line.
+fn say(job: &Job, bar: &ProgressBar, said: &mut String) {
+    let place = job.attempts.last().filter(|_| job.state != JobState::Queued);
+    let place = place.map(|attempt| format!(" on {}", attempt.nodes.join(","))).unwrap_or_default();
+    let state = format!("{} {}{place}", job.id, job.state.as_str());
+    bar.set_message(escaped(&format!("{state}, {} credits so far", job.charged)).into_owned());
+    bar.tick();
+    if *said != state && bar.is_hidden() && !job.state.is_final() {
+        let reasons = job.blockers.as_deref().unwrap_or_default().iter();
+        let reasons: Vec<&str> = reasons.map(|blocker| blocker.detail.as_str()).collect();
+        let why = if reasons.is_empty() { "" } else { ": " };
+        note(&format!("{state}{why}{}", reasons.join("; ")));
+    }
+    *said = state;
+}
+
+/// Prints output that was not printed before.
+async fn show_output(
+    session: &Session,
+    id: &str,
+    query: &LogQuery,
+    shown: &mut usize,
+    bar: Option<&ProgressBar>,
+    out: &mut Output,
+) -> Result<(), ClientError> {
+    let mut stream = session.client().stream(jobs::logs(id, query)).await?;
+    let mut skip = *shown;
+    while let Some(piece) = stream.next().await? {
+        let known = skip.min(piece.len());
+        skip -= known;
+        let fresh = &piece[known..];
+        if !fresh.is_empty() {
+            *shown += fresh.len();
+            match bar {
+                Some(bar) => bar.suspend(|| out.write(fresh)),
+                None => out.write(fresh),
+            }
+        }
+    }
+    out.end();
+    Ok(())
+}
+
+/// Where the output of jobs goes.
+struct Output(Option<Sieve>);
+
+impl Output {
+    /// Standard output; a terminal is protected unless it is to obey what the job prints.
+    fn new(raw: bool) -> Output {
+        Output((!raw && is_terminal()).then(Sieve::default))
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        match &mut self.0 {
+            Some(sieve) => write_out(sieve.pass(bytes).as_bytes()),
+            None => write_out(bytes),
+        }
+    }
+
+    /// Nothing more comes of this output.
+    fn end(&mut self) {
+        if let Some(sieve) = &mut self.0 {
+            write_out(sieve.end().as_bytes());
+        }
+    }
+}
+
+fn write_out(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(bytes).and_then(|()| out.flush()).is_err() {
+        // The reader has seen enough, as `head` does.
+        std::process::exit(0);
+    }
+}
+
+/// How a job ended, in a line.
+fn summary(job: &Job) -> String {
+    let gpu_ms = job.attempts.iter().map(|attempt| attempt.gpu_ms).sum();
+    let attempts = match job.attempts.len() {
+        0 | 1 => String::new(),
+        several => format!(" in {several} attempts"),
+    };
+    let (id, state, time) = (&job.id, job.state.as_str(), gpu_time(gpu_ms));
+    let (charged, returned) = (job.charged, job.returned);
+    format!("{id} {state}{attempts}: {time} of GPU time, {charged} charged, {returned} returned")
+}
+
+/// A job that did not succeed.
+fn failure_of(job: &Job) -> Failure {
+    let last = job.attempts.last();
+    let exit_code = last.and_then(|attempt| attempt.exit_code);
+    let code = match job.state {
+        JobState::Cancelled => 130,
+        JobState::TimedOut => 124,
+        JobState::Queued
+        | JobState::Starting
+        | JobState::Running
+        | JobState::Stopping
+        | JobState::Succeeded
+        | JobState::Failed
+        | JobState::Lost
+        | JobState::OutOfCredits => exit_code
+            .and_then(|code| u8::try_from(code).ok())
+            .filter(|code| *code != 0)
+            .unwrap_or(1),
+    };
+    let why = match exit_code {
+        Some(number) if job.state == JobState::Failed => {
+            format!("{} failed with exit code {number}", job.id)
+        }
+        Some(_) | None => format!("{} ended as {}", job.id, job.state.as_str()),
+    };
+    let mut failure = Failure::because(Exit::Failed, why).with_code(code);
+    if let Some(message) = last.and_then(|attempt| attempt.message.as_ref()) {
+        failure = failure.with_particular(escaped(message));
+    }
+    failure.with_next(format!("bursar job show {}, bursar logs {}", job.id, job.id))
+}

@@ -1,0 +1,138 @@
+//! `bursar quote`: what a job would cost, and whether it would be accepted.
+
+use bursar_client::api::jobs::job::Reserve;
+use bursar_client::api::jobs::quote::{Quote, QuoteOffer};
+use bursar_client::jobs;
+use clap::Args;
+
+use super::arguments::JobArguments;
+use crate::exit::Failure;
+use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
+use crate::session::Session;
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bursar quote --account acme:nlp --gpus H100:4 --time 2h\n  \
+    bursar quote -a acme:nlp -g H100,A100:8 -t 1d --class batch")]
+pub(crate) struct QuoteArguments {
+    #[command(flatten)]
+    job: JobArguments,
+}
+
+pub(crate) async fn run(session: &Session, arguments: QuoteArguments) -> Result<(), Failure> {
+    session.read(jobs::quote(&arguments.job.into_job())).await
+}
+
+impl Row for QuoteOffer {
+    const COLUMNS: &'static [Column] = &[
+        words("gpu_type"),
+        words("region"),
+        numbers("per_gpu_hour"),
+        numbers("per_hour"),
+        numbers("hold"),
+        words("estimated_start_at"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::new(&self.gpu_type),
+            Cell::new(&self.region),
+            Cell::new(self.per_gpu_hour),
+            Cell::new(self.per_hour),
+            Cell::new(self.hold),
+            Cell::maybe_time(self.estimated_start_at),
+        ]
+    }
+}
+
+impl View for Quote {
+    fn sheet(&self) -> Sheet {
+        let answer = if self.admissible {
+            Cell::new("yes").with_tone(Tone::Good)
+        } else {
+            Cell::new("no").with_tone(Tone::Bad)
+        };
+        let fields = Sheet::record([
+            ("accepted_now", answer),
+            ("would_hold", Cell::new(self.hold)),
+            ("spendable_after", Cell::new(self.spendable_after)),
+        ]);
+        fields
+            .with_section("offers", Sheet::list(&self.offers))
+            .with_section("in the way", Sheet::list(&self.blockers))
+    }
+}
+
+/// The plan before a job is submitted, in a few lines.
+pub(crate) fn plan(quote: &Quote, time: Option<u64>, reserve: Option<Reserve>) -> String {
+    let mut lines = Vec::new();
+    for offer in &quote.offers {
+        let start = match offer.estimated_start_at {
+            Some(start) if start <= quote.as_of => "starts at once".to_owned(),
+            Some(start) => format!("could start at {start}"),
+            None => "has no place for it".to_owned(),
+        };
+        let (kind, region, price) = (&offer.gpu_type, &offer.region, offer.per_hour);
+        lines.push(format!("  {kind} in {region}: {price} credits an hour, {start}"));
+    }
+    let what = match (reserve.unwrap_or_default(), time) {
+        (Reserve::Full, Some(seconds)) => format!("for all of {}", span(seconds)),
+        (Reserve::Full, None) => "in all".to_owned(),
+        (Reserve::Rolling, _) => "for the first hour, and on while it runs".to_owned(),
+    };
+    lines.push(format!("  holds {} {what}; what is not used comes back", quote.hold));
+    lines.push(format!("  {} can still be spent afterwards", quote.spendable_after));
+    lines.join("\n")
+}
+
+/// Seconds as people say them.
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} seconds"),
+        120..7200 => format!("{} minutes", seconds / 60),
+        7200..172_800 => format!("{} hours", seconds / 3600),
+        172_800.. => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bursar_client::api::amount::Sum;
+
+    #[test]
+    fn the_plan_says_what_it_costs_and_when_it_starts() {
+        let as_of = "2026-01-01T00:00:00Z".parse().expect("an instant");
+        let offer = QuoteOffer {
+            gpu_type: "H100".into(),
+            region: "eu".into(),
+            per_gpu_hour: Sum::from_micros(2_500_000),
+            per_hour: Sum::from_micros(10_000_000),
+            hold: Sum::from_micros(20_000_000),
+            estimated_start_at: Some(as_of),
+        };
+        let quote = Quote {
+            offers: vec![offer],
+            hold: Sum::from_micros(20_000_000),
+            admissible: true,
+            blockers: vec![],
+            spendable_after: Sum::from_micros(80_000_000),
+            as_of,
+            position: 1,
+        };
+        expect_test::expect![[r#"
+            plan:
+              H100 in eu: 10 credits an hour, starts at once
+              holds 20 for all of 2 hours; what is not used comes back
+              80 can still be spent afterwards"#]]
+        .assert_eq(&format!("plan:\n{}", plan(&quote, Some(7200), None)));
+    }
+
+    #[test]
+    fn spans_are_rounded_down_to_what_people_say() {
+        for (seconds, text) in
+            [(90, "90 seconds"), (1800, "30 minutes"), (7200, "2 hours"), (259_200, "3 days")]
+        {
+            assert_eq!(span(seconds), text);
+        }
+    }
+}

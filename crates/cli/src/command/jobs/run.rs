@@ -1,0 +1,109 @@
+//! `bursar run`: shows what a job costs, submits it, follows it, and ends as it ends.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use bursar_client::api::BlockerType;
+use bursar_client::api::jobs::job::{Job, SubmitJob};
+use bursar_client::api::jobs::quote::Quote;
+use bursar_client::api::terminal::escaped;
+use bursar_client::jobs;
+use clap::Args;
+
+use super::arguments::JobArguments;
+use super::follow;
+use super::quote::plan;
+use crate::exit::{Exit, Failure};
+use crate::render::format::Format;
+use crate::render::note;
+use crate::session::problem::fix;
+use crate::session::{ChangeArguments, Session};
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  bursar run --account acme:nlp --gpus H100:4 --time 2h -- \
+    python train.py\n  bursar run -a acme:nlp -g H100 -t 10m --yes --detach -- nvidia-smi\n\n\
+    Ends with the exit code of the job: 0 if it succeeded, 130 if it was cancelled, 124 if it ran \
+    out of time, 1 if there is none.")]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    job: JobArguments,
+    /// Do not ask.
+    #[arg(short, long)]
+    yes: bool,
+    /// Do not wait for it.
+    #[arg(short, long)]
+    detach: bool,
+    /// Let a terminal obey what the job prints, as `bursar logs --raw` does.
+    #[arg(long)]
+    raw: bool,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+pub(crate) async fn run(session: &Session, arguments: RunArguments) -> Result<(), Failure> {
+    let RunArguments { job, yes, detach, raw, change } = arguments;
+    if !job.has_command() {
+        return Err(Failure::because(Exit::Usage, "there is nothing to run").with_next(
+            "write the command after --, as in: bursar run -a acme -t 1h -- nvidia-smi",
+        ));
+    }
+    let detach = detach || job.is_array();
+    let job = job.into_job();
+    let quote = session.send(jobs::quote(&job)).await?.value;
+    if change.is_dry_run() {
+        let lines = plan(&quote, job.max_runtime_seconds, job.reserve);
+        return session.plan(&jobs::submit(&job), &[lines]);
+    }
+    if !quote.admissible {
+        return Err(refusal(&job, &quote));
+    }
+    agree(&job, &quote, yes)?;
+    let submitted = session.send_change(jobs::submit(&job), &change).await?;
+    if detach {
+        session.show(&submitted)?;
+        next_steps(session, &submitted.value);
+        return Ok(());
+    }
+    follow::to_the_end(session, &submitted.value.id, raw).await
+}
+
+/// Why it would not be accepted, with a way out of each.
+fn refusal(job: &SubmitJob, quote: &Quote) -> Failure {
+    let why = format!("this job of {} would not be accepted now", job.account);
+    let money = |kind| matches!(kind, BlockerType::Credits | BlockerType::Budget);
+    let lacks_money = quote.blockers.iter().any(|blocker| money(blocker.kind));
+    let exit = if lacks_money { Exit::Insufficient } else { Exit::Refused };
+    let mut failure = Failure::because(exit, why);
+    for blocker in &quote.blockers {
+        failure = failure.with_particular(format!("- {}", escaped(&blocker.detail)));
+    }
+    let fixes: Vec<String> =
+        quote.blockers.iter().map(|of| escaped(&fix(of)).into_owned()).collect();
+    failure.with_next(fixes.join("\n      "))
+}
+
+/// Shows the plan and asks, unless that was answered before.
+fn agree(job: &SubmitJob, quote: &Quote, yes: bool) -> Result<(), Failure> {
+    let lines = plan(quote, job.max_runtime_seconds, job.reserve);
+    note(&lines);
+    if yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::because(Exit::Usage, "confirmation needs a terminal; pass --yes"));
+    }
+    anstream::eprint!("submit it? [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::because(Exit::Failed, "not submitted: nothing was held")),
+    }
+}
+
+fn next_steps(session: &Session, job: &Job) {
+    if session.format() == Format::Table {
+        let id = &job.id;
+        note(&format!("next: bursar logs -f {id}\n      bursar wait {id}\n      bursar why {id}"));
+    }
+}

@@ -1,0 +1,4 @@
+//! Commands about nodes and regions.
+
+pub(super) mod node;
+pub(super) mod region;

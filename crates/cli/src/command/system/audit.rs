@@ -1,0 +1,107 @@
+//! `bursar audit`.
+
+use bursar_client::api::system::audit::{AuditQuery, AuditRecord, Checkpoint, Proof};
+use bursar_client::system::audit;
+use clap::{Args, Subcommand};
+
+use super::verify;
+use crate::exit::Failure;
+use crate::local::audit::LocalAudit;
+use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, numbers, words};
+use crate::session::{ListArguments, Session};
+
+#[derive(Subcommand)]
+pub(crate) enum AuditCommand {
+    /// List the records of what happened, newest first.
+    #[command(after_help = "Examples:\n  bursar audit ls --account acme:nlp\n  \
+        bursar audit ls --after 1200 --limit 100 -o json")]
+    Ls(AuditArguments),
+    /// Show a signed statement of how far the journal has come.
+    #[command(after_help = "Example:\n  bursar audit checkpoint -o json > checkpoint.json")]
+    Checkpoint,
+    /// Show the proof that a record is in the journal.
+    #[command(after_help = "Example:\n  bursar audit proof 1200 -o json")]
+    Proof {
+        /// The position of the record.
+        position: u64,
+    },
+    #[command(flatten)]
+    Local(LocalAudit),
+}
+
+#[derive(Args)]
+pub(crate) struct AuditArguments {
+    /// Only those that concern this account or one below it.
+    #[arg(long)]
+    account: Option<String>,
+    /// Only those that concern this job.
+    #[arg(long)]
+    job: Option<String>,
+    /// Only those behind this position.
+    #[arg(long, value_name = "POSITION")]
+    after: Option<u64>,
+    #[command(flatten)]
+    list: ListArguments,
+}
+
+pub(crate) async fn run(session: &Session, command: AuditCommand) -> Result<(), Failure> {
+    match command {
+        AuditCommand::Ls(AuditArguments { account, job, after, list }) => {
+            let (limit, cursor) = (list.limit, list.cursor.clone());
+            let call = audit::list(&AuditQuery { account, job, after, limit, cursor });
+            session.list(call, &list).await
+        }
+        AuditCommand::Checkpoint => session.read(audit::checkpoint()).await,
+        AuditCommand::Proof { position } => session.read(audit::proof(position)).await,
+        AuditCommand::Local(command) => match command.remote() {
+            Some(arguments) => verify::run(session, arguments).await,
+            None => crate::local::audit::run(command, session.format()),
+        },
+    }
+}
+
+impl Row for AuditRecord {
+    const COLUMNS: &'static [Column] = &[
+        numbers("position"),
+        words("at"),
+        words("actor"),
+        words("command"),
+        words("refusal"),
+        words("events"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::new(self.position),
+            Cell::time(self.at),
+            Cell::maybe(self.actor.as_ref()),
+            Cell::maybe(self.command.as_ref()),
+            Cell::maybe(self.refusal.as_ref()).with_tone(Tone::Warning),
+            Cell::joined(Some(&self.events)),
+        ]
+    }
+}
+
+impl View for Checkpoint {
+    fn sheet(&self) -> Sheet {
+        Sheet::record([
+            ("journal", Cell::new(&self.journal)),
+            ("size", Cell::new(self.size)),
+            ("root", Cell::new(&self.root)),
+            ("signed_at", Cell::time(self.signed_at)),
+            ("public_key", Cell::new(&self.public_key)),
+        ])
+    }
+}
+
+impl View for Proof {
+    fn sheet(&self) -> Sheet {
+        Sheet::record([
+            ("position", Cell::new(self.position)),
+            ("path", Cell::lines(&self.path)),
+            ("size", Cell::new(self.checkpoint.size)),
+            ("root", Cell::new(&self.checkpoint.root)),
+            ("public_key", Cell::new(&self.checkpoint.public_key)),
+        ])
+    }
+}

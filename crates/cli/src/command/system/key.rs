@@ -1,0 +1,189 @@
+//! `bursar key`.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bursar_client::api::system::key::{Capability, CreateKey, Key, Role};
+use bursar_client::api::{Page, Time};
+use bursar_client::system::keys;
+use clap::{Args, Subcommand};
+
+use crate::arguments::{CAPABILITIES, ROLES, instant, word};
+use crate::exit::{Exit, Failure};
+use crate::render::sheet::{Cell, Column, Row, Sheet, Tone, View, words};
+use crate::session::{ChangeArguments, ListArguments, Session, no_more_known};
+
+#[derive(Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key. Its secret is shown this once.
+    #[command(after_help = "Examples:\n  \
+        bursar key create --role submitter --scope acme:nlp --name ci\n  \
+        bursar key create --role viewer --scope '*' --name grafana --save grafana.key\n  \
+        bursar key create --role billing --scope acme --name shop --capability issue")]
+    #[command(alias = "add")]
+    Create(CreateArguments),
+    /// List keys, newest first.
+    #[command(after_help = "Example:\n  bursar key ls --all")]
+    Ls(ListArguments),
+    /// Revoke a key at once.
+    #[command(after_help = "Example:\n  bursar key revoke key_01JAB2C3D4E5F6G7H8J9K0MNPQ")]
+    Revoke(RevokeArguments),
+}
+
+#[derive(Args)]
+pub(crate) struct CreateArguments {
+    /// What it may do.
+    #[arg(long, value_parser = word::<Role>(ROLES))]
+    role: Role,
+    /// An account path, or `*` for everything.
+    #[arg(long, value_name = "ACCOUNT")]
+    scope: String,
+    /// A name for people.
+    #[arg(long)]
+    name: String,
+    /// The last instant at which it works; for ever if not given.
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    expires: Option<Time>,
+    /// Agents only: the region it is bound to.
+    #[arg(long)]
+    region: Option<String>,
+    /// Agents only: the node it is bound to.
+    #[arg(long)]
+    node: Option<String>,
+    /// What it may do beyond its role; only keys of the scope `*` give this. `issue`: let credits in.
+    #[arg(long = "capability", value_name = "NAME", value_parser = word::<Capability>(CAPABILITIES))]
+    capabilities: Vec<Capability>,
+    /// Write the secret to this new file, for its owner alone, instead of showing it.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// An id of your own.
+    #[arg(long)]
+    id: Option<String>,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+#[derive(Args)]
+pub(crate) struct RevokeArguments {
+    /// Its id.
+    id: String,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
+pub(crate) async fn run(session: &Session, command: KeyCommand) -> Result<(), Failure> {
+    match command {
+        KeyCommand::Create(arguments) => create(session, arguments).await,
+        KeyCommand::Ls(list) => {
+            let page = Page { limit: list.limit, cursor: list.cursor.clone() };
+            session.list(keys::list(&page), &list).await
+        }
+        KeyCommand::Revoke(RevokeArguments { id, change }) => {
+            let done = format!("the key {id} is revoked");
+            session.remove(keys::revoke(&id), &change, &done).await
+        }
+    }
+}
+
+async fn create(session: &Session, arguments: CreateArguments) -> Result<(), Failure> {
+    let key = CreateKey {
+        id: arguments.id,
+        role: arguments.role,
+        scope: arguments.scope,
+        name: arguments.name,
+        expires_at: arguments.expires,
+        region: arguments.region,
+        node: arguments.node,
+        capabilities: arguments.capabilities,
+    };
+    let call = keys::create(&key);
+    match arguments.save {
+        None => session.change(call, &arguments.change, no_more_known).await,
+        Some(_) if arguments.change.is_dry_run() => {
+            session.change(call, &arguments.change, no_more_known).await
+        }
+        Some(path) => {
+            // Made first: a secret that cannot be kept must not be made.
+            let file = new_secret_file(&path)?;
+            let sent = session.send_change(call, &arguments.change).await;
+            let mut answer = sent.inspect_err(|_| discard(&path))?;
+            let secret = answer.value.key.take().ok_or_else(|| {
+                discard(&path);
+                Failure::because(Exit::Failed, "the answer was kept from before, without secret")
+                    .with_next("make another key")
+            })?;
+            write_secret(file, &path, &secret)?;
+            session.show_value(&answer.value)
+        }
+    }
+}
+
+fn new_secret_file(path: &Path) -> Result<std::fs::File, Failure> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|cause| Failure::new(format_args!("cannot make {}", path.display()), cause))
+}
+
+fn write_secret(mut file: std::fs::File, path: &Path, secret: &str) -> Result<(), Failure> {
+    writeln!(file, "{secret}").and_then(|()| file.sync_all()).map_err(|cause| {
+        Failure::new(format_args!("cannot write {}", path.display()), cause)
+            .with_next("revoke the key that was just made (bursar key ls) and make another")
+    })
+}
+
+fn discard(path: &Path) {
+    // An empty file that stays behind does no harm beyond being in the way.
+    let _ = std::fs::remove_file(path);
+}
+
+fn capabilities(key: &Key) -> Cell {
+    let names = key.capabilities.iter().map(|capability| match capability {
+        Capability::Issue => "issue",
+    });
+    let names: Vec<&str> = names.collect();
+    Cell::maybe((!names.is_empty()).then(|| names.join(", ")).as_ref())
+}
+
+impl Row for Key {
+    const COLUMNS: &'static [Column] = &[
+        words("id"),
+        words("name"),
+        words("role"),
+        words("scope"),
+        words("capabilities"),
+        words("expires_at"),
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            Cell::new(&self.id),
+            Cell::new(&self.name),
+            Cell::word(&self.role),
+            Cell::new(&self.scope),
+            capabilities(self),
+            Cell::maybe_time(self.expires_at),
+        ]
+    }
+}
+
+impl View for Key {
+    fn sheet(&self) -> Sheet {
+        Sheet::record([
+            ("id", Cell::new(&self.id)),
+            ("key", Cell::maybe(self.key.as_ref()).with_tone(Tone::Warning)),
+            ("name", Cell::new(&self.name)),
+            ("role", Cell::word(&self.role)),
+            ("scope", Cell::new(&self.scope)),
+            ("capabilities", capabilities(self)),
+            ("expires_at", Cell::maybe_time(self.expires_at)),
+            ("region", Cell::maybe(self.region.as_ref())),
+            ("node", Cell::maybe(self.node.as_ref())),
+            ("created_at", Cell::time(self.created_at)),
+        ])
+    }
+}

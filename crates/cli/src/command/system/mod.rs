@@ -1,0 +1,8 @@
+//! Commands about the server: keys, audit, events, the clock, any request.
+
+pub(super) mod api;
+pub(super) mod audit;
+pub(crate) mod clock;
+pub(super) mod events;
+pub(super) mod key;
+pub(crate) mod verify;

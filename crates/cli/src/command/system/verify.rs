@@ -1,0 +1,169 @@
+//! `bursar audit verify` of a server, from outside: what a signature and proofs can show.
+
+use std::path::PathBuf;
+
+use bursar_client::api::system::audit::{Checkpoint, Proof};
+use bursar_client::system::audit;
+use bursar_journal::JournalId;
+use bursar_journal::merkle::{InclusionProof, ProofError, SignedCheckpoint, Verifier};
+use clap::Args;
+use ed25519_dalek::VerifyingKey;
+use serde_json::json;
+
+use crate::exit::{Exit, Failure};
+use crate::local::audit::bytes;
+use crate::render::format::{Format, print};
+use crate::session::Session;
+
+/// What to hold a server to.
+#[derive(Args)]
+pub(crate) struct RemoteArguments {
+    /// An earlier checkpoint, as `bursar audit checkpoint -o json` printed it: the journal must only
+    /// have grown since.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "store"])]
+    since: Option<PathBuf>,
+    /// The identity of the journal, as 32 hexadecimal digits; else that of --since.
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["data", "store"])]
+    journal: Option<String>,
+    /// The public key of the checkpoints, as 64 hexadecimal digits; else that of --since.
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["data", "store"])]
+    public_key: Option<String>,
+    /// How many records to fetch with their proofs, evenly spread.
+    #[arg(long, default_value_t = 16, conflicts_with_all = ["data", "store"])]
+    samples: u64,
+}
+
+/// What was shown.
+struct Shown {
+    /// The newest checkpoint.
+    checkpoint: Checkpoint,
+    /// Whether identity and key came from elsewhere than this server.
+    trusted: bool,
+    /// Records of the earlier checkpoint that the journal continues.
+    since: Option<u64>,
+    /// Records that are where the journal says.
+    records: u64,
+}
+
+pub(crate) async fn run(session: &Session, arguments: &RemoteArguments) -> Result<(), Failure> {
+    let since = arguments.since.as_ref().map(read_checkpoint).transpose()?;
+    let checkpoint = session.send(audit::checkpoint()).await?.value;
+    let named = since.as_ref().unwrap_or(&checkpoint);
+    let journal = arguments.journal.as_ref().unwrap_or(&named.journal);
+    let key = arguments.public_key.as_ref().unwrap_or(&named.public_key);
+    let key = VerifyingKey::from_bytes(&bytes(key, "--public-key")?)
+        .map_err(|error| Failure::new("--public-key", error))?;
+    let verifier = Verifier::new(JournalId(bytes(journal, "--journal")?), key);
+    verifier.checkpoint(&signed(&checkpoint)?).map_err(refused("the server's checkpoint"))?;
+    if let Some(since) = &since {
+        continued(session, &verifier, since).await?;
+    }
+    let size = checkpoint.size;
+    let samples = arguments.samples.min(size);
+    for sample in 0..samples {
+        let position = 1 + sample * (size - 1) / (samples - 1).max(1);
+        let proof = session.send(audit::proof(position)).await?.value;
+        let (frame, path) = (frame(&proof)?, path(&proof)?);
+        verifier
+            .inclusion(&signed(&proof.checkpoint)?, position, &frame, &path)
+            .map_err(refused(&format!("record {position}")))?;
+    }
+    let given = arguments.journal.is_some() && arguments.public_key.is_some();
+    let trusted = given || since.is_some();
+    let since = since.map(|since| since.size);
+    print(&told(&Shown { checkpoint, trusted, since, records: samples }, session.format()))
+}
+
+/// Holds the server to an earlier checkpoint: what it covered must be the beginning of what is there.
+async fn continued(
+    session: &Session,
+    verifier: &Verifier,
+    since: &Checkpoint,
+) -> Result<(), Failure> {
+    let older = signed(since)?;
+    verifier.checkpoint(&older).map_err(refused("the earlier checkpoint"))?;
+    let proof = session.send(audit::proof(since.size)).await.map_err(|failure| {
+        failure.with_particular(format!("the earlier checkpoint has {} records", since.size))
+    })?;
+    let newer = signed(&proof.value.checkpoint)?;
+    let (frame, path) = (frame(&proof.value)?, path(&proof.value)?);
+    let what = format!("the history since {} records", since.size);
+    verifier.continuation(&older, &newer, &frame, &path).map_err(refused(&what))
+}
+
+fn told(shown: &Shown, format: Format) -> String {
+    let Shown { checkpoint, trusted, since, records } = shown;
+    if format == Format::Json {
+        let told = json!({
+            "ok": true, "journal": checkpoint.journal, "public_key": checkpoint.public_key,
+            "size": checkpoint.size, "root": checkpoint.root, "trusted_before": trusted,
+            "continues": since, "records_proven": records,
+        });
+        return format!("{told:#}\n");
+    }
+    let mut text = format!(
+        "signed       {} records, root {}\n",
+        checkpoint.size,
+        checkpoint.root.get(..16).unwrap_or(&checkpoint.root)
+    );
+    if let Some(since) = since {
+        text.push_str(&format!("continues    the checkpoint of {since} records\n"));
+    }
+    text.push_str(&format!("records      {records} are where the journal says\n"));
+    text.push_str("not checked  balances: run this on the store, with --data or --store\n");
+    if !trusted {
+        text.push_str(&format!(
+            "not checked  who signs: next time pass --journal {} --public-key {}\n",
+            checkpoint.journal, checkpoint.public_key
+        ));
+    }
+    text
+}
+
+fn refused(what: &str) -> impl FnOnce(ProofError) -> Failure {
+    let what = what.to_owned();
+    move |error| {
+        let next = "keep the earlier checkpoint and ask the operator for the store itself";
+        Failure::because(Exit::Refused, format!("{what}: {error}")).with_next(next)
+    }
+}
+
+fn read_checkpoint(file: &PathBuf) -> Result<Checkpoint, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::new(format_args!("cannot read {}", file.display()), error))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let next = "give --since what `bursar audit checkpoint -o json` printed";
+        Failure::new(format_args!("{} is no checkpoint", file.display()), error).with_next(next)
+    })
+}
+
+/// The signed form; its text beside it is for people and proves nothing, so it must say the same.
+fn signed(checkpoint: &Checkpoint) -> Result<SignedCheckpoint, Failure> {
+    let wrong = || Failure::because(Exit::Refused, "the checkpoint is not what is signed in it");
+    let signed = SignedCheckpoint::from_bytes(&hex(&checkpoint.signed)?).ok_or_else(wrong)?;
+    let inside = &signed.checkpoint;
+    let same = inside.size == checkpoint.size
+        && inside.root.to_string() == checkpoint.root
+        && inside.journal.to_string() == checkpoint.journal;
+    if same { Ok(signed) } else { Err(wrong()) }
+}
+
+fn frame(proof: &Proof) -> Result<Vec<u8>, Failure> {
+    hex(&proof.frame)
+}
+
+fn path(proof: &Proof) -> Result<InclusionProof, Failure> {
+    let hashes = proof.path.iter().map(|hash| bytes(hash, "path").map(bursar_core::digest::Digest));
+    Ok(InclusionProof { path: hashes.collect::<Result<_, _>>()? })
+}
+
+fn hex(text: &str) -> Result<Vec<u8>, Failure> {
+    let wrong = || Failure::because(Exit::Refused, "the server sent no hexadecimal digits");
+    if text.len() % 2 == 1 || !text.is_ascii() {
+        return Err(wrong());
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| wrong()))
+        .collect()
+}

@@ -1,0 +1,235 @@
+//! Which server a command talks to, and with which key.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use bursar_client::{Client, ClientBuilder, ClientError};
+use clap::Args;
+
+use crate::exit::{Exit, Failure};
+use crate::session::contexts::{self, Context, Contexts, DEFAULT_SERVER};
+use crate::session::problem;
+
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectionArguments {
+    /// The address of the server; else BURSAR_SERVER, else the context's, else
+    /// http://127.0.0.1:7070.
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) server: Option<String>,
+    /// The key. Others on this machine can see it: prefer --key-file or BURSAR_KEY.
+    #[arg(long, global = true, conflicts_with = "key_file")]
+    pub(crate) key: Option<String>,
+    /// A file that holds the key, `-` for standard input; else BURSAR_KEY_FILE.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The context to use; else BURSAR_CONTEXT, else the one chosen by `bursar context use`.
+    #[arg(long = "context", value_name = "NAME", global = true)]
+    pub(crate) use_context: Option<String>,
+    /// The tenant in which ids are meant, for keys that see several.
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) tenant: Option<String>,
+    /// The authority (PEM) that signed the server's certificate, if the system does not know it.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// A variable of the environment that is set to something.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Connects as the arguments, the environment and the contexts say, in this order.
+pub(crate) fn connect(arguments: &ConnectionArguments) -> Result<Client, Failure> {
+    connect_with(arguments, |builder| builder)
+}
+
+/// The same, with what the caller wants of the connection besides.
+pub(crate) fn connect_with(
+    arguments: &ConnectionArguments,
+    more: impl FnOnce(ClientBuilder) -> ClientBuilder,
+) -> Result<Client, Failure> {
+    let contexts = Contexts::load(&contexts::location(variable)?)?;
+    let target = target(arguments, variable, &contexts)?;
+    let mut builder = Client::builder(&target.server);
+    let key = match (target.key, target.key_file) {
+        (Some(key), _) => Some(key),
+        (None, Some(file)) => Some(read_key(&file)?),
+        (None, None) => None,
+    };
+    if let Some(key) = &key {
+        builder = builder.key(key);
+    }
+    if let Some(tenant) = &target.tenant {
+        builder = builder.tenant(tenant);
+    }
+    if let Some(file) = &target.ca_file {
+        let pem = std::fs::read(file)
+            .map_err(|cause| Failure::new(format_args!("cannot read {}", file.display()), cause))?;
+        builder = builder.authority(pem);
+    }
+    let client =
+        more(builder).build().map_err(|error: ClientError| problem::failure(&error, None))?;
+    if key.is_some() && client.is_exposed() {
+        let server = client.server();
+        anstream::eprintln!("warning: the key travels unencrypted to {server}; use https");
+    }
+    Ok(client)
+}
+
+/// The file that the key comes from: its own, or that of the contexts. `None`: it was given directly.
+pub(crate) fn key_file(arguments: &ConnectionArguments) -> Result<Option<PathBuf>, Failure> {
+    let place = contexts::location(variable)?;
+    let target = target(arguments, variable, &Contexts::load(&place)?)?;
+    let is_given = arguments.key.is_some() || variable("BURSAR_KEY").is_some();
+    let file = target.key_file.filter(|file| file != Path::new("-"));
+    Ok(file.or_else(|| target.key.filter(|_| !is_given).map(|_| place)))
+}
+
+/// Merges what was said. A context's key is only ever sent to that context's server.
+fn target(
+    arguments: &ConnectionArguments,
+    variable: impl Fn(&str) -> Option<String>,
+    contexts: &Contexts,
+) -> Result<Context, Failure> {
+    let name = arguments.use_context.clone().or_else(|| variable("BURSAR_CONTEXT"));
+    let context = match name.as_ref().or(contexts.current.as_ref()) {
+        Some(name) => Some(contexts.named(name)?),
+        None => None,
+    };
+    let said = arguments.server.clone().or_else(|| variable("BURSAR_SERVER"));
+    let same = |context: &&Context| said.as_ref().is_none_or(|server| *server == context.server);
+    let context = context.filter(same).cloned().unwrap_or_default();
+    let mut target = Context {
+        server: said.unwrap_or(context.server),
+        tenant: arguments.tenant.clone().or(context.tenant),
+        ca_file: arguments.ca_file.clone().or(context.ca_file),
+        ..Context::default()
+    };
+    if target.server.is_empty() {
+        target.server = DEFAULT_SERVER.into();
+    }
+    let given = [
+        (arguments.key.clone(), arguments.key_file.clone()),
+        (variable("BURSAR_KEY"), None),
+        (None, variable("BURSAR_KEY_FILE").map(PathBuf::from)),
+        (context.key, context.key_file),
+    ];
+    let first = given.into_iter().find(|(key, file)| key.is_some() || file.is_some());
+    (target.key, target.key_file) = first.unwrap_or_default();
+    Ok(target)
+}
+
+/// How a file with a key is made.
+const MAKE_KEY_FILE: &str =
+    "make it with bursar key create … --save FILE, which writes the key alone";
+
+/// The key in a file, or on standard input for `-`.
+pub(crate) fn read_key(file: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map_err(|cause| {
+        Failure::new(format_args!("cannot read the key in {}", file.display()), cause)
+    })?;
+    let key = text.trim();
+    if key.is_empty() {
+        let why = format!("{} is empty, a key is expected", file.display());
+        return Err(Failure::because(Exit::Failed, why).with_next(MAKE_KEY_FILE));
+    }
+    // A table or anything else of several words: a key is one word of visible characters.
+    if !key.chars().all(|letter| letter.is_ascii_graphic()) {
+        let why = format!("{} holds more than a key, or none", file.display());
+        return Err(Failure::because(Exit::Usage, why).with_next(MAKE_KEY_FILE));
+    }
+    Ok(key.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contexts() -> Contexts {
+        let context = Context {
+            server: "https://a.example".into(),
+            key: Some("context key".into()),
+            tenant: Some("acme".into()),
+            ..Context::default()
+        };
+        let other = Context { server: "https://b.example".into(), key: None, ..Context::default() };
+        Contexts {
+            current: Some("a".into()),
+            contexts: [("a".into(), context), ("b".into(), other)].into(),
+        }
+    }
+
+    fn server_and_key(
+        arguments: &ConnectionArguments,
+        environment: &[(&str, &str)],
+    ) -> (String, Option<String>) {
+        let variable = |name: &str| {
+            let found = environment.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let target = target(arguments, variable, &contexts()).expect("known contexts");
+        (target.server, target.key)
+    }
+
+    fn expected(server: &str, key: Option<&str>) -> (String, Option<String>) {
+        (server.into(), key.map(str::to_owned))
+    }
+
+    #[test]
+    fn arguments_go_before_the_environment_before_the_context() {
+        let mut arguments = ConnectionArguments::default();
+        let environment = [("BURSAR_KEY", "environment key")];
+        let context = expected("https://a.example", Some("context key"));
+        assert_eq!(server_and_key(&arguments, &[]), context);
+        let from_environment = expected("https://a.example", Some("environment key"));
+        assert_eq!(server_and_key(&arguments, &environment), from_environment);
+        arguments.key = Some("argument key".into());
+        let from_arguments = expected("https://a.example", Some("argument key"));
+        assert_eq!(server_and_key(&arguments, &environment), from_arguments);
+    }
+
+    #[test]
+    fn the_key_of_a_context_is_not_sent_to_another_server() {
+        let arguments = ConnectionArguments {
+            server: Some("https://evil.example".into()),
+            ..Default::default()
+        };
+        assert_eq!(server_and_key(&arguments, &[]), expected("https://evil.example", None));
+    }
+
+    #[test]
+    fn a_context_can_be_named() {
+        let environment = [("BURSAR_CONTEXT", "b")];
+        let arguments = ConnectionArguments::default();
+        assert_eq!(server_and_key(&arguments, &environment), expected("https://b.example", None));
+        let unknown =
+            ConnectionArguments { use_context: Some("c".into()), ..ConnectionArguments::default() };
+        assert!(target(&unknown, |_| None, &contexts()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_holds_no_key_is_named_with_what_to_do() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = folder.path().join("agent.key");
+        for text in ["", "KEY   ROLE\nbur_a  agent\n", "two words", "ключ"] {
+            std::fs::write(&file, text).expect("written");
+            let failure = format!("{:?}", read_key(&file).expect_err(text));
+            assert!(failure.contains("agent.key") && failure.contains("--save"), "{failure}");
+        }
+        std::fs::write(&file, "bur_x_SECRET\n").expect("written");
+        assert_eq!(read_key(&file).ok().as_deref(), Some("bur_x_SECRET"));
+    }
+
+    #[test]
+    fn without_anything_it_is_the_server_on_this_machine() {
+        let target = target(&ConnectionArguments::default(), |_| None, &Contexts::default());
+        assert_eq!(target.expect("defaults").server, DEFAULT_SERVER);
+    }
+}

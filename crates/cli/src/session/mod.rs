@@ -1,0 +1,295 @@
+//! A command at work: sends calls, shows answers, explains failures.
+
+pub(crate) mod connection;
+pub(crate) mod contexts;
+pub(crate) mod problem;
+
+use std::time::Duration;
+
+use bursar_client::api::List;
+use bursar_client::{Answer, Call, Client, Nothing};
+use clap::Args;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::exit::Failure;
+use crate::render::format::{
+    Format, colours, is_terminal, pretty, print, print_styled, shown, yaml,
+};
+use crate::render::note;
+use crate::render::sheet::{Row, Sheet, View};
+use crate::session::connection::{ConnectionArguments, connect};
+
+/// What every command that changes something takes.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ChangeArguments {
+    /// Show what would be sent and what is known of its effect; change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Repeat an earlier command safely: under the same key it happens at most once.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+/// What every command that lists takes.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ListArguments {
+    /// How many to show at once; 25 if not given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) limit: Option<u32>,
+    /// Where to go on: `next_cursor` of the page before.
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+    /// Show everything. In JSON, each page is one line.
+    #[arg(long, conflicts_with = "cursor")]
+    pub(crate) all: bool,
+}
+
+/// What commands take that can be watched.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct WatchArguments {
+    /// Show it again and again, every so many seconds (2 if not given), until interrupted.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    watch: Option<u64>,
+}
+
+impl ChangeArguments {
+    /// Whether nothing is to be changed.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// The same for one of several requests: each has a key of its own.
+    pub(crate) fn of_part(&self, number: usize) -> ChangeArguments {
+        let key = self.idempotency_key.as_ref().map(|key| match number {
+            0 => key.clone(),
+            _ => format!("{key}.{number}"),
+        });
+        ChangeArguments { dry_run: self.dry_run, idempotency_key: key }
+    }
+}
+
+impl WatchArguments {
+    /// Whether it is to be shown again and again.
+    pub(crate) fn is_on(&self) -> bool {
+        self.watch.is_some()
+    }
+}
+
+/// A request that is shown instead of sent.
+#[derive(Serialize)]
+struct Plan<'a> {
+    method: &'static str,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<serde_json::Value>,
+    effect: &'a [String],
+}
+
+/// A connection and the form of output.
+pub(crate) struct Session {
+    client: Client,
+    format: Format,
+}
+
+impl Session {
+    /// Connects.
+    pub(crate) fn open(
+        connection: &ConnectionArguments,
+        format: Format,
+    ) -> Result<Session, Failure> {
+        Ok(Session { client: connect(connection)?, format })
+    }
+
+    /// The connection.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The form of output.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Sends a call.
+    pub(crate) async fn send<T: DeserializeOwned>(
+        &self,
+        call: Call<T>,
+    ) -> Result<Answer<T>, Failure> {
+        self.send_under(call, None).await
+    }
+
+    /// Sends a call under an idempotency key, which is told if the call should be repeated.
+    async fn send_under<T: DeserializeOwned>(
+        &self,
+        call: Call<T>,
+        key: Option<String>,
+    ) -> Result<Answer<T>, Failure> {
+        if !call.method().changes() {
+            return self.client.send(call).await.map_err(|error| self.explain(&error, None));
+        }
+        let key = key.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+        let sent = self.client.send(call.with_idempotency_key(&key)).await;
+        sent.map_err(|error| self.explain(&error, Some(&key)))
+    }
+
+    /// What to tell about a failed call; where machines read, they get the problem itself.
+    pub(crate) fn explain(&self, error: &bursar_client::ClientError, key: Option<&str>) -> Failure {
+        let failure = problem::failure(error, key);
+        match (self.format, error.problem()) {
+            (Format::Json, Some(problem)) => {
+                let text = serde_json::to_string(problem).expect("a problem has plain fields");
+                failure.with_machine(text)
+            }
+            (Format::Json | Format::Table | Format::Yaml | Format::Csv, _) => failure,
+        }
+    }
+
+    /// Shows an answer.
+    pub(crate) fn show<T: View>(&self, answer: &Answer<T>) -> Result<(), Failure> {
+        print_styled(&self.rendered(&answer.value, &answer.body)?)
+    }
+
+    fn rendered(&self, view: &impl View, body: &str) -> Result<String, Failure> {
+        match self.format {
+            Format::Table => Ok(view.sheet().text(colours())),
+            Format::Json => Ok(shown(body.to_owned())),
+            Format::Yaml => yaml(body).map(shown),
+            Format::Csv => view.sheet().csv(),
+        }
+    }
+
+    /// Reads and shows.
+    pub(crate) async fn read<T: DeserializeOwned + View>(
+        &self,
+        call: Call<T>,
+    ) -> Result<(), Failure> {
+        self.show(&self.send(call).await?)
+    }
+
+    /// Reads and shows, again and again if that is wanted.
+    pub(crate) async fn watch<T: DeserializeOwned + View>(
+        &self,
+        call: Call<T>,
+        arguments: &WatchArguments,
+    ) -> Result<(), Failure> {
+        let Some(seconds) = arguments.watch else { return self.read(call).await };
+        loop {
+            let answer = self.send(call.clone()).await?;
+            if self.format == Format::Table && is_terminal() {
+                print_styled("\u{1b}[2J\u{1b}[H")?;
+            }
+            self.show(&answer)?;
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+    }
+
+    /// Shows one page of a list, or all of them.
+    pub(crate) async fn list<T: DeserializeOwned + Row>(
+        &self,
+        call: Call<List<T>>,
+        arguments: &ListArguments,
+    ) -> Result<(), Failure> {
+        let mut page = call.clone();
+        let mut all = Vec::new();
+        loop {
+            let answer = self.send(page).await?;
+            match self.format {
+                Format::Json => print(&answer.body)?,
+                Format::Yaml => print(&format!("---\n{}", yaml(&answer.body)?))?,
+                Format::Table | Format::Csv => all.extend(answer.value.data),
+            }
+            let more = answer.value.next_cursor.filter(|_| answer.value.has_more);
+            match more {
+                Some(cursor) if arguments.all => page = call.clone().with_cursor(&cursor),
+                more => return self.listed(&all, more.as_deref()),
+            }
+        }
+    }
+
+    /// Shows what was collected of a list; JSON and YAML were shown page by page.
+    fn listed<T: Row>(&self, rows: &[T], more: Option<&str>) -> Result<(), Failure> {
+        let sheet = Sheet::list(rows);
+        match self.format {
+            Format::Json | Format::Yaml => return Ok(()),
+            Format::Table => print_styled(&sheet.text(colours()))?,
+            Format::Csv => print(&sheet.csv()?)?,
+        }
+        if let Some(cursor) = more {
+            note(&format!("there is more: --all, or --cursor {cursor}"));
+        }
+        Ok(())
+    }
+
+    /// Changes something and shows the answer, or shows what would be sent and what `effect` knows
+    /// of the consequences.
+    pub(crate) async fn change<T: DeserializeOwned + View>(
+        &self,
+        call: Call<T>,
+        arguments: &ChangeArguments,
+        effect: impl AsyncFnOnce(&Session) -> Result<Vec<String>, Failure>,
+    ) -> Result<(), Failure> {
+        if arguments.dry_run {
+            return self.plan(&call, &effect(self).await?);
+        }
+        self.show(&self.send_change(call, arguments).await?)
+    }
+
+    /// Changes something, for commands that do more with the answer than show it.
+    pub(crate) async fn send_change<T: DeserializeOwned>(
+        &self,
+        call: Call<T>,
+        arguments: &ChangeArguments,
+    ) -> Result<Answer<T>, Failure> {
+        self.send_under(call, arguments.idempotency_key.clone()).await
+    }
+
+    /// Shows a value that is not quite what the server sent.
+    pub(crate) fn show_value(&self, value: &(impl View + Serialize)) -> Result<(), Failure> {
+        print_styled(&self.rendered(value, &serde_json::to_string(value)?)?)
+    }
+
+    /// Removes something and says so.
+    pub(crate) async fn remove(
+        &self,
+        call: Call<Nothing>,
+        arguments: &ChangeArguments,
+        done: &str,
+    ) -> Result<(), Failure> {
+        if arguments.dry_run {
+            return self.plan(&call, &[]);
+        }
+        let answer = self.send_change(call, arguments).await?;
+        match self.format {
+            Format::Table => print(done),
+            Format::Json => print(&answer.body),
+            Format::Yaml if !answer.body.is_empty() => print(&yaml(&answer.body)?),
+            Format::Yaml | Format::Csv => Ok(()),
+        }
+    }
+
+    /// Shows what would be sent and what is known of its effect.
+    pub(crate) fn plan<T>(&self, call: &Call<T>, effect: &[String]) -> Result<(), Failure> {
+        if self.format == Format::Table || self.format == Format::Csv {
+            let mut text = format!("would send {} {}", call.method(), call.target());
+            if let Some(body) = call.body().filter(|body| *body != "{}") {
+                text.push_str(&format!("\n{}", pretty(body)?));
+            }
+            for line in effect {
+                text.push_str(&format!("\n{line}"));
+            }
+            return print(&text);
+        }
+        let body = call.body().map(serde_json::from_str).transpose()?;
+        let method = call.method().as_str();
+        let plan = Plan { method, path: call.target(), body, effect };
+        let json = serde_json::to_string(&plan)?;
+        print(&if self.format == Format::Json { json } else { yaml(&json)? })
+    }
+}
+
+/// For changes of which nothing more is known than what is sent.
+pub(crate) async fn no_more_known(_: &Session) -> Result<Vec<String>, Failure> {
+    Ok(vec![])
+}
