@@ -3,12 +3,12 @@
 //! [`verify`] recomputes the hash chain, reads every record and re-derives every balance by code of
 //! its own: it shares neither the decoder nor the rules with what wrote the journal, so that an
 //! error there is not an error here. [`proof`] shows single records and continued history to
-//! outsiders. [`admin`] copies, restores, checks and exports a SQLite journal while it is in use.
+//! outsiders. [`check`] checks and exports a SQLite journal while it is in use.
 
-pub mod admin;
 mod books;
 mod cell_names;
 mod chain;
+pub mod check;
 pub mod export;
 pub mod live;
 mod names;

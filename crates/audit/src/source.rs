@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bursar_journal::{Head, Journal, JournalError, StoredBatch};
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::tail::{Behind, PAUSE, TRIES, Tail};
 
@@ -164,10 +164,7 @@ impl SqliteSource {
 
 /// Begins a read transaction of the journal in `path` and says which it is, what the database's head
 /// is, and what the tail has behind it.
-pub(crate) fn begin(
-    connection: &Connection,
-    path: &Path,
-) -> Result<([u8; 16], RawHead, Behind), String> {
+fn begin(connection: &Connection, path: &Path) -> Result<([u8; 16], RawHead, Behind), String> {
     let mut tries = 0;
     loop {
         let tail = Tail::read(path).map_err(|error| format!("reading the tail: {error}"))?;
@@ -207,40 +204,6 @@ fn read_ends(connection: &Connection) -> Result<([u8; 16], RawHead), String> {
         return Err("the journal's head does not match its checksum".into());
     }
     Ok((journal, head))
-}
-
-/// Adds batches to the database of a copy, and moves its head.
-pub(crate) fn add(
-    to: &mut Connection,
-    batches: &[RawBatch],
-    head: RawHead,
-) -> rusqlite::Result<()> {
-    let transaction = to.transaction()?;
-    for batch in batches {
-        transaction.execute(
-            "INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            params![
-                batch.sequence.cast_signed(),
-                batch.first_position.cast_signed(),
-                batch.records,
-                batch.epoch.cast_signed(),
-                batch.time,
-                batch.previous,
-                batch.hash,
-                batch.payload,
-            ],
-        )?;
-    }
-    transaction.execute(
-        "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4 WHERE only = 1",
-        params![
-            head.sequence.cast_signed(),
-            head.position.cast_signed(),
-            head.hash,
-            head_checksum(head),
-        ],
-    )?;
-    transaction.commit()
 }
 
 fn head_checksum(head: RawHead) -> [u8; 32] {

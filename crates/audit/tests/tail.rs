@@ -6,10 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bursar_audit::admin::{check, copy};
+use bursar_audit::check::check;
 use bursar_audit::{Source, SqliteSource, verify_chain};
 use bursar_core::time::Timestamp;
 use bursar_journal::Journal;
+use bursar_journal::backup::copy;
 use bursar_journal::record::{BatchBuilder, RecordKind};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use support::TempDir;
@@ -87,7 +88,7 @@ fn a_batch_that_is_only_in_the_tail_is_copied_and_a_flipped_bit_in_it_is_found()
     }
     let file = crashed.path().join("journal.db");
     let copied = crashed.path().join("copy.db");
-    copy(&file, &copied).expect("a copy");
+    copy(&file, &copied, |_| {}).expect("a copy");
     let report = check(&copied, |_| {}).expect("a database");
     assert!(report.holds());
     assert_eq!((report.records, report.head), (head.position, head.hash.0));

@@ -83,6 +83,11 @@ impl Failure {
         }
     }
 
+    /// Why it did not work.
+    pub(crate) fn why(&self) -> &str {
+        &self.why
+    }
+
     /// Ends with the exit code of what was run.
     pub(crate) fn with_code(mut self, code: u8) -> Failure {
         self.code = Some(code);

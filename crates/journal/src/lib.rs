@@ -28,3 +28,4 @@ pub use record::{
     Batch, BatchBuilder, BuilderMark, Record, RecordError, RecordKind, RecordTooLarge,
 };
 pub use snapshot::{Snapshot, SnapshotMark};
+pub use sqlite::backup;

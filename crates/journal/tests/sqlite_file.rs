@@ -4,7 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use bursar_journal::sqlite::{SqliteJournal, SqliteOptions, import};
+use bursar_journal::backup::import;
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalError, StoredBatch, Untidiness};
 use support::{TempDir, read_all, sample};
 

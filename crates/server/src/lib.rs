@@ -7,6 +7,7 @@
 
 pub mod app;
 pub mod auth;
+pub mod backup;
 pub mod change;
 pub mod config;
 pub mod followers;

@@ -6,15 +6,16 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use bursar_audit::export::Of;
-use bursar_audit::{Report, admin};
+use bursar_audit::{Report, check};
 use bursar_client::api::Time;
 use bursar_core::time::Timestamp;
 use bursar_journal::postgres::PostgresOptions;
+use bursar_server::backup::cells::{self, cell_files};
+use bursar_server::backup::postgres::{self, Beside};
+use bursar_server::backup::{backup, restore};
 use clap::{Args, Subcommand};
 
-use super::cells::{self, cell_files};
-use super::database::{self, Beside};
-use super::{Bar, backup, check_folder, ledger_file};
+use super::{Bar, check_folder, failed, ledger_file};
 use crate::arguments::instant;
 use crate::command::Remote;
 use crate::command::system::clock::ClockCommand;
@@ -96,24 +97,24 @@ pub(crate) fn run(
         }
         AdminCommand::Check { data } => {
             check_folder(&data)?;
-            for (region, file) in cell_files(&data)? {
-                let report = admin::check_cell(&file, |step| bar.step(step))?;
-                cells::told(&region, &report)?;
+            for (region, file) in cell_files(&data).map_err(failed)? {
+                let report = check::check_cell(&file, |progress| bar.verified(progress))?;
+                cells::say(&region, &report, &bar).map_err(failed)?;
             }
-            let report = admin::check(&ledger_file(&data)?, |step| bar.step(step))?;
+            let report = check::check(&ledger_file(&data)?, |progress| bar.verified(progress))?;
             bar.finish();
             conclude(&report)
         }
         AdminCommand::Export { data, region, to } => {
             let (journal, of) = match region {
-                Some(region) => (cells::cell_file(&data, &region)?, Of::Cell),
+                Some(region) => (cells::cell_file(&data, &region).map_err(failed)?, Of::Cell),
                 None => (ledger_file(&data)?, Of::Ledger),
             };
             let mut out: Box<dyn Write> = match &to {
                 Some(path) => Box::new(BufWriter::new(File::create_new(path)?)),
                 None => Box::new(BufWriter::new(std::io::stdout().lock())),
             };
-            let records = admin::export(&journal, of, &mut out, |step| bar.step(step))?;
+            let records = check::export(&journal, of, &mut out, |progress| bar.verified(progress))?;
             out.flush()?;
             bar.finish();
             eprintln!("{records} records");
@@ -147,7 +148,7 @@ pub(crate) struct BackupArguments {
 impl BackupArguments {
     fn run(&self, bar: &Bar) -> Result<Report, Failure> {
         if let Some(data) = &self.data {
-            return backup::backup(data, &self.target, self.logs, bar);
+            return backup(data, &self.target, self.logs, bar).map_err(failed);
         }
         let url = self.store.clone().unwrap_or_default();
         let options = |machine: &str| {
@@ -157,7 +158,8 @@ impl BackupArguments {
             options.unsafe_plaintext = self.unsafe_plaintext_postgres;
             options
         };
-        database::backup(&options, self.checkpoint_key.as_deref(), &self.target, bar)
+        postgres::backup(&options, self.checkpoint_key.as_deref(), &self.target, bar)
+            .map_err(failed)
     }
 }
 
@@ -194,7 +196,7 @@ impl RestoreArguments {
     fn run(&self, bar: &Bar) -> Result<Report, Failure> {
         let until = self.until.map(|until| Timestamp::from_millis(until.millis()));
         if let Some(data) = &self.data {
-            return backup::restore(&self.backup, data, until, bar);
+            return restore(&self.backup, data, until, bar).map_err(failed);
         }
         let url = self.store.clone().unwrap_or_default();
         let options = |machine: &str| {
@@ -204,7 +206,8 @@ impl RestoreArguments {
             options
         };
         let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
-        database::restore(&self.backup, &options, until, &Beside { key, state }, bar)
+        postgres::restore(&self.backup, &options, until, &Beside { key, state }, bar)
+            .map_err(failed)
     }
 }
 

@@ -9,13 +9,13 @@ use bursar_audit::{
 use bursar_engine::{LedgerCodec, replay_from_genesis};
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
-use bursar_journal::{Journal, JournalId};
+use bursar_journal::{Journal, JournalId, backup};
+use bursar_server::backup::cells::{self, copy_cells};
 use bursar_server::followers::checkpoint::load_key;
 use clap::{Args, Subcommand};
 use ed25519_dalek::VerifyingKey;
 
-use super::cells::{self, copy_cells};
-use super::{Bar, check_folder, ledger_file};
+use super::{Bar, Streams, check_folder, failed, ledger_file};
 use crate::command::system::verify::RemoteArguments;
 use crate::exit::{Exit, Failure};
 use crate::render::format::{Format, print};
@@ -95,9 +95,9 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             // The server may have the journal open, and goes on writing: both look at one copy.
             let folder = tempfile::tempdir()?;
             // The cells first: whatever they have received, the ledger has sent by then.
-            let cells = copy_cells(&data, folder.path())?;
+            let cells = copy_cells(&data, folder.path()).map_err(failed)?;
             let copy = folder.path().join("ledger-0.db");
-            bursar_audit::admin::copy(&ledger_file(&data)?, &copy)?;
+            backup::copy(&ledger_file(&data)?, &copy, |_| {})?;
             // One after the other: the ledger opens its journal for itself alone.
             let broken = verify(&open_source(&copy)?, None, |_| {}).problem.is_some();
             let live = if broken { None } else { Some(replayed(&open_copy(&copy)?)?) };
@@ -105,8 +105,8 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             let ledger = replay_from_genesis(&open_copy(&copy)?, &LedgerCodec)?.machine;
             for (region, file) in cells {
                 let report = verify_chain(&open_source(&file)?, |_| {});
-                cells::conclude(&region, &report)?;
-                cells::check(&region, &open_copy(&file)?, &ledger)?;
+                cells::conclude(&region, &report).map_err(failed)?;
+                cells::check(&region, &open_copy(&file)?, &ledger, &Streams).map_err(failed)?;
             }
             Ok(())
         }
@@ -134,8 +134,8 @@ pub(crate) fn run(command: LocalAudit, format: Format) -> Result<(), Failure> {
             for (_, book) in ledger.cells() {
                 let journal = open(&format!("cell-{}", book.region))?;
                 let report = verify_chain(&JournalSource::new(&journal)?, |_| {});
-                cells::conclude(&book.region, &report)?;
-                cells::check(&book.region, &journal, &ledger)?;
+                cells::conclude(&book.region, &report).map_err(failed)?;
+                cells::check(&book.region, &journal, &ledger, &Streams).map_err(failed)?;
             }
             Ok(())
         }

@@ -2,55 +2,35 @@
 
 pub(crate) mod admin;
 pub(crate) mod audit;
-mod backup;
-mod cells;
-mod database;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bursar_audit::Progress;
-use bursar_audit::admin::Step;
-use bursar_server::store::{MANIFEST, Manifest};
+use bursar_server::backup::{self, BackupError, Watch};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
+use crate::render::format::print;
 
 /// The ledger's journal in a data folder.
 pub(crate) fn ledger_file(data: &Path) -> Result<PathBuf, Failure> {
-    let file = data.join("ledger-0.db");
-    if file.is_file() {
-        Ok(file)
-    } else if data.join(MANIFEST).is_file() {
-        let next = "put it back as it was, or restore the last backup into an empty folder: bursar \
-                    admin restore BACKUP --data DIR";
-        Err(Failure::new(file.display(), "the file is missing").with_next(next))
-    } else {
-        let next = "give --data the folder that `bursar serve --data` was given";
-        Err(Failure::new(data.display(), "there is no ledger in this folder").with_next(next))
-    }
+    backup::ledger_file(data).map_err(failed)
 }
 
-/// Refuses a folder whose files are not those that its manifest names, as a server would. One that is
-/// in use is looked at again: it may have been written while it was read.
+/// Refuses a folder whose files are not those that its manifest names, as a server would.
 pub(crate) fn check_folder(data: &Path) -> Result<(), Failure> {
-    let Some(first) = Manifest::read(data)? else { return Ok(()) };
-    let mut outcome = first.check(data);
-    for _ in 0..TRIES {
-        if outcome.is_ok() {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-        outcome = first.check(data);
-    }
-    outcome?;
-    Ok(())
+    backup::check_folder(data).map_err(failed)
 }
 
-/// How often a folder in use is looked at.
-const TRIES: u32 = 20;
-/// How long to wait before that.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Why a store was not looked at, copied or restored, with the next step.
+pub(crate) fn failed(error: BackupError) -> Failure {
+    let exit = if error.is_misuse() { Exit::Usage } else { Exit::Failed };
+    let failure = Failure::because(exit, error.to_string());
+    match error.next() {
+        Some(next) => failure.with_next(next),
+        None => failure,
+    }
+}
 
 /// A bar on standard error, where somebody looks; nothing elsewhere.
 pub(crate) struct Bar(ProgressBar);
@@ -68,18 +48,36 @@ impl Bar {
         self.0.set_position(progress.records);
     }
 
-    pub(crate) fn step(&self, step: Step) {
-        match step {
-            Step::Copied { pages, of } => {
-                self.0.set_message("pages");
-                self.0.set_length(of);
-                self.0.set_position(pages);
-            }
-            Step::Verified(progress) => self.verified(progress),
-        }
-    }
-
     pub(crate) fn finish(self) {
         self.0.finish_and_clear();
+    }
+}
+
+impl Watch for Bar {
+    fn verified(&self, progress: Progress) {
+        Bar::verified(self, progress);
+    }
+
+    fn say(&self, line: &str) -> Result<(), BackupError> {
+        Streams.say(line)
+    }
+
+    fn note(&self, line: &str) {
+        Streams.note(line);
+    }
+}
+
+/// Lines on the standard streams, without a bar.
+pub(crate) struct Streams;
+
+impl Watch for Streams {
+    fn verified(&self, _: Progress) {}
+
+    fn say(&self, line: &str) -> Result<(), BackupError> {
+        print(&format!("{line}\n")).map_err(|failure| BackupError::because(failure.why()))
+    }
+
+    fn note(&self, line: &str) {
+        eprintln!("{line}");
     }
 }

@@ -8,11 +8,12 @@ use std::process::{Child, Command, Stdio};
 
 use bursar_api::Time;
 use bursar_api::amount::Sum;
-use bursar_audit::{LiveNumbers, admin};
+use bursar_audit::LiveNumbers;
 use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{LedgerCodec, replay_from_genesis};
+use bursar_journal::backup;
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -106,7 +107,7 @@ pub(crate) fn rehearse_postgres(store: &str) {
 
 /// The ledger of a folder as its journal says it is. Nothing in the folder is changed.
 fn ledger_of(data: &Path, copy: &Path) -> Ledger {
-    admin::copy(&data.join("ledger-0.db"), copy).expect("it can be copied");
+    backup::copy(&data.join("ledger-0.db"), copy, |_| {}).expect("it can be copied");
     let journal = SqliteJournal::open(copy, SqliteOptions::default()).expect("it is ours");
     replay_from_genesis(&journal, &LedgerCodec).expect("the journal is whole").machine
 }

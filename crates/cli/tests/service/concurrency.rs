@@ -74,7 +74,7 @@ async fn check(server: &Server, told: u64) {
     assert_eq!(sum, 20_000_000, "every micro-credit is somewhere");
     let balance = server.get("/v1/accounts/acme/balance").await;
     assert!(micros(&balance["available"]) < 110_000, "it was spent to the end");
-    let report = bursar_audit::admin::check(&server.data().join("ledger-0.db"), |_| {});
+    let report = bursar_audit::check::check(&server.data().join("ledger-0.db"), |_| {});
     let report = report.expect("the journal can be read beside the server");
     assert!(report.holds(), "{report:?}");
     let metrics = server.send("GET", "/metrics", Value::Null, "", &[]).await.expect(200);

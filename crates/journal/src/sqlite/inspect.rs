@@ -1,5 +1,4 @@
-//! Looks at a journal's files without changing any of them: before a server trusts a folder, and to
-//! make and unpack backups.
+//! Looks at a journal's files without changing any of them, before a server trusts a folder.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,11 +11,8 @@ use super::files::beside;
 use super::rows::ReaderPool;
 use super::tail::Tail;
 use super::{Newest, head_in_database, schema, stored_head};
-use crate::chain::{Head, JournalId, StoredBatch};
+use crate::chain::{Head, JournalId};
 use crate::error::JournalError;
-
-/// Batches that are written in one transaction.
-const IMPORTED_AT_ONCE: usize = 64;
 
 /// What must be true of a journal's files.
 #[derive(Clone, Debug)]
@@ -180,41 +176,4 @@ fn identity(path: &Path) -> Result<JournalId, JournalError> {
 /// Whether a journal was begun in this file: false if it is missing, empty, or without tables.
 pub fn is_begun(path: &Path) -> bool {
     identity(path).is_ok()
-}
-
-/// Makes a new file with the batches of a journal, in order; says where it ends.
-pub fn import(
-    path: &Path,
-    id: JournalId,
-    batches: impl Iterator<Item = Result<StoredBatch, JournalError>>,
-) -> Result<Head, JournalError> {
-    let connection = schema::open_new(path)?;
-    let failed = |error: rusqlite::Error| super::failure("writing the copy", &error);
-    schema::create(&connection, id).map_err(failed)?;
-    let mut head = Head::genesis(id);
-    let mut waiting = Vec::new();
-    let mut batches = batches.peekable();
-    while let Some(batch) = batches.next() {
-        let batch = Arc::new(batch?);
-        head = batch.head();
-        waiting.push(batch);
-        if waiting.len() < IMPORTED_AT_ONCE && batches.peek().is_some() {
-            continue;
-        }
-        if schema::append(&connection, &waiting).map_err(failed)?.is_none() {
-            let reason = "it does not follow the batch before it".into();
-            return Err(JournalError::Corrupt { sequence: head.sequence, reason });
-        }
-        waiting.clear();
-    }
-    schema::finish_copy(&connection).map_err(failed)?;
-    Ok(head)
-}
-
-/// Takes the batches behind `end` out of a copy that no server uses.
-pub fn truncate(path: &Path, end: Head) -> Result<(), JournalError> {
-    let connection = schema::open_new(path)?;
-    schema::truncate(&connection, end)
-        .and_then(|()| schema::finish_copy(&connection))
-        .map_err(|error| super::failure("trimming the copy", &error))
 }

@@ -9,6 +9,7 @@
 //! then is only known after the page cache was dropped and everything was read again, at the next
 //! start.
 
+pub mod backup;
 mod database;
 mod files;
 mod inspect;
@@ -35,9 +36,7 @@ use files::{LockFile, SnapshotFiles};
 use rows::{ReaderPool, Rows};
 use tail::{Occupied, Tail, Waiting, WriteError};
 
-pub use inspect::{
-    Expected, Inspected, cut_database, import, inspect, is_begun, tail_file, truncate, written_tail,
-};
+pub use inspect::{Expected, Inspected, cut_database, inspect, is_begun, tail_file, written_tail};
 
 /// How to open a SQLite journal.
 #[derive(Clone, Debug)]

@@ -180,15 +180,7 @@ pub(super) fn truncate(connection: &Connection, end: Head) -> rusqlite::Result<(
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Exclusive)?;
     transaction
         .execute("DELETE FROM batch WHERE sequence > ?1", params![end.sequence.cast_signed()])?;
-    transaction.execute(
-        "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4 WHERE only = 1",
-        params![
-            end.sequence.cast_signed(),
-            end.position.cast_signed(),
-            end.hash.0,
-            head_checksum(&end).0,
-        ],
-    )?;
+    move_head(&transaction, end)?;
     transaction.commit()
 }
 
@@ -351,8 +343,27 @@ pub(super) fn append(
     if moved == 0 {
         return Ok(None);
     }
+    let bytes = insert(&transaction, batches)?;
+    transaction.commit()?;
+    Ok(Some(bytes))
+}
+
+/// Adds batches to the database of a copy, and moves its head.
+pub(super) fn add(
+    connection: &Connection,
+    batches: &[Arc<StoredBatch>],
+    head: Head,
+) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Exclusive)?;
+    insert(&transaction, batches)?;
+    move_head(&transaction, head)?;
+    transaction.commit()
+}
+
+/// Says how many bytes of rows it wrote.
+fn insert(connection: &Connection, batches: &[Arc<StoredBatch>]) -> rusqlite::Result<u64> {
     let mut insert =
-        transaction.prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        connection.prepare_cached("INSERT INTO batch VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
     let mut bytes = 0;
     for batch in batches {
         bytes += batch.payload.len() + ROW_BYTES;
@@ -367,9 +378,20 @@ pub(super) fn append(
             batch.payload,
         ])?;
     }
-    drop(insert);
-    transaction.commit()?;
-    Ok(Some(bytes as u64))
+    Ok(bytes as u64)
+}
+
+fn move_head(connection: &Connection, end: Head) -> rusqlite::Result<()> {
+    connection.execute(
+        "UPDATE head SET sequence = ?1, position = ?2, hash = ?3, checksum = ?4 WHERE only = 1",
+        params![
+            end.sequence.cast_signed(),
+            end.position.cast_signed(),
+            end.hash.0,
+            head_checksum(&end).0,
+        ],
+    )?;
+    Ok(())
 }
 
 /// Moves the log into the file as far as readers allow; says how many pages are left in it.

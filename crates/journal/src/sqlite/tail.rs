@@ -163,6 +163,11 @@ impl Tail {
         }
     }
 
+    /// The batches of all whole frames, in order, whether they follow one another or not.
+    pub(super) fn frames(&self) -> Result<Vec<Arc<StoredBatch>>, JournalError> {
+        Ok(self.scan(0)?.into_values().map(|waiting| waiting.batch).collect())
+    }
+
     /// All whole frames of batches behind `after`, by their number.
     fn scan(&self, after: u64) -> Result<BTreeMap<u64, Waiting>, JournalError> {
         let mut bytes = vec![0; usize::try_from(self.length).expect("it is a few megabytes long")];

@@ -11,32 +11,31 @@ use bursar_core::ledger::Ledger;
 use bursar_core::time::Timestamp;
 use bursar_engine::cut::check_marks;
 use bursar_engine::{DirectoryCodec, replay_from_genesis};
+use bursar_journal::backup::import;
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
-use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalError};
-use bursar_server::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
-use super::Bar;
-use super::backup::{self, Heads, KEY, LOGS, Making, SetBack};
-use crate::exit::{Exit, Failure};
+use super::{BackupError, Heads, KEY, LOGS, Making, SetBack, Watch};
+use crate::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
 /// How a machine's journal in the database is opened.
-pub(super) type OptionsOf<'a> = &'a dyn Fn(&str) -> PostgresOptions;
+pub type OptionsOf<'a> = &'a dyn Fn(&str) -> PostgresOptions;
 
 /// Copies the journals of a PostgreSQL store into the form of every backup.
-pub(super) fn backup(
+pub fn backup(
     options: OptionsOf<'_>,
     key: Option<&Path>,
     target: &Path,
-    bar: &Bar,
-) -> Result<Report, Failure> {
+    watch: &dyn Watch,
+) -> Result<Report, BackupError> {
     let store = PostgresStore::open(options("store"))?;
     let making = Making::begin(target)?;
-    let copy = |machine: &str| -> Result<PathBuf, Failure> {
+    let copy = |machine: &str| -> Result<PathBuf, BackupError> {
         let journal = PostgresJournal::open_to_read(options(machine))?;
         let file = Manifest::file(making.path(), machine);
         let batches = journal.read(Head::genesis(journal.id()))?;
-        sqlite::import(&file, journal.id(), batches)?;
+        import(&file, journal.id(), batches)?;
         Ok(file)
     };
     let directory = SqliteJournal::open(&copy(DIRECTORY)?, SqliteOptions::default())?;
@@ -47,43 +46,43 @@ pub(super) fn backup(
     }
     copy(LEDGER)?;
     match key {
-        Some(key) => backup::copy_key(key, making.path())?,
-        None => eprintln!(
+        Some(key) => super::copy_key(key, making.path())?,
+        None => watch.note(
             "the key that signs checkpoints is not in this backup: give --checkpoint-key FILE, the \
-             file beside the root key"
+             file beside the root key",
         ),
     }
     let mut manifest = Manifest::new()?;
     manifest.incarnation_base = store.incarnation_base();
-    backup::conclude(making, Some(manifest), bar)
+    super::conclude(making, Some(manifest), watch)
 }
 
 /// Where the parts of a backup go that a database does not keep.
-pub(super) struct Beside<'a> {
+pub struct Beside<'a> {
     /// The key that signs checkpoints.
-    pub(super) key: Option<&'a Path>,
+    pub key: Option<&'a Path>,
     /// The folder of `bursar serve --state`.
-    pub(super) state: Option<&'a Path>,
+    pub state: Option<&'a Path>,
 }
 
 /// Unpacks a backup into an empty database, as a store of its own that no agent knows yet.
-pub(super) fn restore(
+pub fn restore(
     backup: &Path,
     options: OptionsOf<'_>,
     until: Option<Timestamp>,
     beside: &Beside<'_>,
-    bar: &Bar,
-) -> Result<Report, Failure> {
-    let (manifest, known) = backup::read_backup(backup)?;
-    let (key, logs) = beside.check(backup)?;
+    watch: &dyn Watch,
+) -> Result<Report, BackupError> {
+    let (manifest, known) = super::read_backup(backup)?;
+    let (key, logs) = beside.check(backup, watch)?;
     // The journals are verified in a copy: opening one leaves files beside it.
     let folder = tempfile::tempdir()?;
-    backup::copy_machines(backup, &known, folder.path())?;
+    super::copy_machines(backup, &known, folder.path())?;
     let SetBack { report, generation, heads, books } =
-        backup::set_back(folder.path(), until, manifest.incarnation_base, bar)?;
+        super::set_back(folder.path(), until, manifest.incarnation_base, watch)?;
     let mut journals = Vec::new();
     for (machine, _, _) in &heads {
-        journals.push((machine.as_str(), backup::open(folder.path(), machine)?));
+        journals.push((machine.as_str(), super::open(folder.path(), machine)?));
     }
     let journals: Vec<(&str, &dyn Journal)> =
         journals.iter().map(|(machine, journal)| (*machine, journal as &dyn Journal)).collect();
@@ -97,7 +96,7 @@ pub(super) fn restore(
         placed.copy_logs(backup, logs, &books)?;
     }
     if let Err(error) = PostgresStore::restore(&options("store"), &journals, generation) {
-        let failure = Failure::from(error.clone());
+        let failure = BackupError::from(error.clone());
         return Err(if is_unknown(&error) { placed.leave(failure) } else { failure });
     }
     read_again(options, &heads)?;
@@ -119,8 +118,8 @@ struct Placed {
 }
 
 impl Placed {
-    fn write_key(&mut self, place: &Path, bytes: &[u8]) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| Failure::new(place.display(), error.to_string());
+    fn write_key(&mut self, place: &Path, bytes: &[u8]) -> Result<(), BackupError> {
+        let failed = |error: std::io::Error| BackupError::new(place.display(), error.to_string());
         let mut options = OpenOptions::new();
         let mut file =
             options.write(true).create_new(true).mode(0o600).open(place).map_err(failed)?;
@@ -128,18 +127,23 @@ impl Placed {
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)
     }
 
-    fn copy_logs(&mut self, backup: &Path, place: &Path, books: &Ledger) -> Result<(), Failure> {
+    fn copy_logs(
+        &mut self,
+        backup: &Path,
+        place: &Path,
+        books: &Ledger,
+    ) -> Result<(), BackupError> {
         let meanwhile = place.with_extension("restoring");
         // Of a restore that was cut off.
         if meanwhile.exists() {
             fs::remove_dir_all(&meanwhile)?;
         }
         self.logs = Some((meanwhile.clone(), place.to_owned()));
-        backup::copy_logs(backup, &meanwhile, books)
+        super::copy_logs(backup, &meanwhile, books)
     }
 
     /// Leaves everything where it is, because the database may be restored.
-    fn leave(mut self, failure: Failure) -> Failure {
+    fn leave(mut self, failure: BackupError) -> BackupError {
         self.key = None;
         match self.logs.take() {
             None => failure,
@@ -151,7 +155,7 @@ impl Placed {
         }
     }
 
-    fn keep(mut self) -> Result<(), Failure> {
+    fn keep(mut self) -> Result<(), BackupError> {
         self.key = None;
         let Some((meanwhile, place)) = self.logs.take() else { return Ok(()) };
         fs::rename(&meanwhile, &place).map_err(|error| {
@@ -160,7 +164,7 @@ impl Placed {
                 meanwhile.display(),
                 place.display()
             );
-            Failure::new(place.display(), error.to_string()).with_next(next)
+            BackupError::new(place.display(), error.to_string()).with_next(next)
         })
     }
 }
@@ -178,10 +182,10 @@ impl Drop for Placed {
 }
 
 /// Reads what was stored, every batch of it, and compares it with what was verified.
-fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), Failure> {
+fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> {
     let wrong = |machine: &str, reason: String| {
         let reason = format!("the database does not hold what was restored: {reason}");
-        Failure::because(Exit::Failed, format!("{machine}: {reason}"))
+        BackupError::because(format!("{machine}: {reason}"))
             .with_next("drop the database, make an empty one and restore again")
     };
     let (mut ledger, mut cells) = (None, Vec::new());
@@ -215,12 +219,16 @@ type NewFile<'a> = (&'a Path, Vec<u8>);
 
 impl Beside<'_> {
     /// Looks, before anything is written, whether everything has a place. Says what is left out.
-    fn check(&self, backup: &Path) -> Result<(Option<NewFile<'_>>, Option<PathBuf>), Failure> {
+    fn check(
+        &self,
+        backup: &Path,
+        watch: &dyn Watch,
+    ) -> Result<(Option<NewFile<'_>>, Option<PathBuf>), BackupError> {
         let mut key = None;
         if backup.join(KEY).is_file() {
             let bytes = fs::read(backup.join(KEY))?;
             match self.key {
-                None => eprintln!(
+                None => watch.note(
                     "the key that signs checkpoints is not restored: give --checkpoint-key FILE, the \
                      file beside the root key"
                 ),
@@ -229,7 +237,7 @@ impl Beside<'_> {
                     Ok(_) => {
                         let next = "move it away, or leave --checkpoint-key out to keep it";
                         let reason = "there is another key in this file";
-                        return Err(Failure::new(place.display(), reason).with_next(next));
+                        return Err(BackupError::new(place.display(), reason).with_next(next));
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                         key = Some((place, bytes));
@@ -237,7 +245,7 @@ impl Beside<'_> {
                     Err(error) => {
                         let next = "give a file that can be read, or one that is not there yet";
                         let reason = error.to_string();
-                        return Err(Failure::new(place.display(), reason).with_next(next));
+                        return Err(BackupError::new(place.display(), reason).with_next(next));
                     }
                 },
             }
@@ -245,7 +253,7 @@ impl Beside<'_> {
         let mut logs = None;
         if backup.join(LOGS).is_dir() {
             match self.state {
-                None => eprintln!(
+                None => watch.note(
                     "what jobs printed is not restored: give --state DIR, the folder of `bursar serve \
                      --state`"
                 ),
@@ -254,7 +262,7 @@ impl Beside<'_> {
                     if place.exists() {
                         let next = "give an empty folder";
                         return Err(
-                            Failure::new(place.display(), "it is there already").with_next(next)
+                            BackupError::new(place.display(), "it is there already").with_next(next)
                         );
                     }
                     make_folder(state)?;

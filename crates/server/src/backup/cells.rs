@@ -2,18 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use bursar_audit::{Report, admin};
+use bursar_audit::Report;
 use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{CellCodec, replay_from_genesis};
-use bursar_journal::Journal;
+use bursar_journal::{Journal, backup as copies};
 
-use crate::exit::{Exit, Failure};
-use crate::render::format::print;
+use super::{BackupError, Watch};
 
 /// The cells of a store: the region and the file, by name.
-pub(super) fn cell_files(data: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
+pub fn cell_files(data: &Path) -> Result<Vec<(String, PathBuf)>, BackupError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(data)? {
         let path = entry?.path();
@@ -28,7 +27,7 @@ pub(super) fn cell_files(data: &Path) -> Result<Vec<(String, PathBuf)>, Failure>
 }
 
 /// The file of a region's cell.
-pub(super) fn cell_file(data: &Path, region: &str) -> Result<PathBuf, Failure> {
+pub fn cell_file(data: &Path, region: &str) -> Result<PathBuf, BackupError> {
     let all = cell_files(data)?;
     let names: Vec<String> = all.iter().map(|(region, _)| region.clone()).collect();
     let found = all.into_iter().find(|(known, _)| known == region).map(|(_, file)| file);
@@ -37,44 +36,45 @@ pub(super) fn cell_file(data: &Path, region: &str) -> Result<PathBuf, Failure> {
             [] => "give --data the folder that `bursar serve --data` was given".to_owned(),
             names => format!("its regions are: {}", names.join(", ")),
         };
-        Failure::new(data.display(), format!("there is no region {region} in this folder"))
+        BackupError::new(data.display(), format!("there is no region {region} in this folder"))
             .with_next(next)
     })
 }
 
 /// Copies the cells of a store, each consistent as of one instant.
-pub(super) fn copy_cells(data: &Path, to: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
+pub fn copy_cells(data: &Path, to: &Path) -> Result<Vec<(String, PathBuf)>, BackupError> {
     let mut copies = Vec::new();
     for (region, file) in cell_files(data)? {
         let copy = to.join(format!("cell-{region}.db"));
-        admin::copy(&file, &copy)?;
+        copies::copy(&file, &copy, |_| {})?;
         copies.push((region, copy));
     }
     Ok(copies)
 }
 
 /// Says what came of a cell's chain.
-pub(super) fn conclude(region: &str, report: &Report) -> Result<(), Failure> {
+pub fn conclude(region: &str, report: &Report) -> Result<(), BackupError> {
     match &report.problem {
         None => Ok(()),
         Some(problem) => {
             let why = format!("the journal cell-{region}: {problem}");
             let next = "keep this store as it is and restore the last good backup beside it";
-            Err(Failure::because(Exit::Failed, why).with_next(next))
+            Err(BackupError::because(why).with_next(next))
         }
     }
 }
 
 /// Replays a cell, checks its laws, and that it has heard nothing that the ledger has not said. Says
 /// what time it is there, and of which generation of the store it is.
-pub(super) fn check(
+pub fn check(
     region: &str,
     journal: &dyn Journal,
     ledger: &Ledger,
-) -> Result<(Timestamp, u32), Failure> {
+    watch: &dyn Watch,
+) -> Result<(Timestamp, u32), BackupError> {
     let cell = replay_from_genesis(journal, &CellCodec)?.machine;
     let broken = |why: String| {
-        Failure::because(Exit::Failed, format!("the journal cell-{region}: {why}"))
+        BackupError::because(format!("the journal cell-{region}: {why}"))
             .with_next("keep this store as it is and report what is said here")
     };
     cell.check().map_err(broken)?;
@@ -88,12 +88,14 @@ pub(super) fn check(
     }
     let digest: String = cell.digest().0.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     // On the error stream, so that the ledger's report stays one document.
-    eprintln!("cell {region}: the chain and the laws hold; {heard} messages heard; state {digest}");
+    watch.note(&format!(
+        "cell {region}: the chain and the laws hold; {heard} messages heard; state {digest}"
+    ));
     Ok((cell.now(), cell.generation()))
 }
 
 /// Says that a cell's journal was looked at.
-pub(super) fn told(region: &str, report: &Report) -> Result<(), Failure> {
+pub fn say(region: &str, report: &Report, watch: &dyn Watch) -> Result<(), BackupError> {
     conclude(region, report)?;
-    print(&format!("cell {region}: {} records, the chain holds\n", report.records))
+    watch.say(&format!("cell {region}: {} records, the chain holds", report.records))
 }

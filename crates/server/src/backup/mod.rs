@@ -1,12 +1,16 @@
 //! `bursar admin backup` and `restore`: everything that a store is, at one cut, in one folder.
 
+pub mod cells;
+mod error;
+pub mod postgres;
+
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use bursar_audit::admin::{self, AdminError};
-use bursar_audit::{Report, SqliteSource, verify, verify_chain, verify_links};
+use bursar_audit::{Progress, Report, SqliteSource, verify, verify_chain, verify_links};
 use bursar_core::cell::Origin;
 use bursar_core::ledger::Ledger;
 use bursar_core::time::Timestamp;
@@ -15,35 +19,81 @@ use bursar_engine::{
     CellCodec, DirectoryCodec, Engine, EngineOptions, LedgerCodec, ManualClock, replay_from_genesis,
 };
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
-use bursar_journal::{Head, Journal, JournalId};
-use bursar_server::logs::is_lost;
-use bursar_server::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
+use bursar_journal::{Head, Journal, JournalId, backup as copies};
 
-use super::cells::{self, cell_files};
-use super::{Bar, check_folder, ledger_file};
-use crate::exit::{Exit, Failure};
-use crate::render::format::print;
+use crate::logs::is_lost;
+use crate::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
+use cells::cell_files;
+pub use error::BackupError;
 
 /// The key that signs checkpoints.
-pub(super) const KEY: &str = "checkpoint.key";
+const KEY: &str = "checkpoint.key";
 /// The output of jobs.
-pub(super) const LOGS: &str = "logs";
+const LOGS: &str = "logs";
 /// What an open journal leaves beside its file and a backup does not need.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
 /// The last generation that leaves room for the starts of agents.
 const MAX_GENERATION: u32 = u32::MAX - (1 << 24);
 
+/// What a backup or a restore is watched by.
+pub trait Watch {
+    /// So much is verified.
+    fn verified(&self, progress: Progress);
+
+    /// A line of the result.
+    fn say(&self, line: &str) -> Result<(), BackupError>;
+
+    /// A line beside the result.
+    fn note(&self, line: &str);
+}
+
+/// The ledger's journal in a data folder.
+pub fn ledger_file(data: &Path) -> Result<PathBuf, BackupError> {
+    let file = data.join("ledger-0.db");
+    if file.is_file() {
+        Ok(file)
+    } else if data.join(MANIFEST).is_file() {
+        let next = "put it back as it was, or restore the last backup into an empty folder: bursar \
+                    admin restore BACKUP --data DIR";
+        Err(BackupError::new(file.display(), "the file is missing").with_next(next))
+    } else {
+        let next = "give --data the folder that `bursar serve --data` was given";
+        Err(BackupError::new(data.display(), "there is no ledger in this folder").with_next(next))
+    }
+}
+
+/// Refuses a folder whose files are not those that its manifest names, as a server would. One that is
+/// in use is looked at again: it may have been written while it was read.
+pub fn check_folder(data: &Path) -> Result<(), BackupError> {
+    let Some(first) = Manifest::read(data)? else { return Ok(()) };
+    let mut outcome = first.check(data);
+    for _ in 0..TRIES {
+        if outcome.is_ok() {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        outcome = first.check(data);
+    }
+    outcome?;
+    Ok(())
+}
+
+/// How often a folder in use is looked at.
+const TRIES: u32 = 20;
+/// How long to wait before that.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// A folder inside the target in which everything is made ready. Whatever goes wrong before the end
 /// leaves an empty target.
-pub(super) struct Making {
+struct Making {
     folder: tempfile::TempDir,
     target: PathBuf,
 }
 
 impl Making {
-    pub(super) fn begin(target: &Path) -> Result<Making, Failure> {
+    fn begin(target: &Path) -> Result<Making, BackupError> {
         if target.exists() && fs::read_dir(target).map_or(true, |mut all| all.next().is_some()) {
-            return Err(AdminError::NotEmpty(target.to_owned()).into());
+            return Err(BackupError::NotEmpty(target.to_owned()));
         }
         make_folder(target)?;
         // Made for its owner's eyes only, and on the disk on which it will be.
@@ -51,13 +101,13 @@ impl Making {
         Ok(Making { folder, target: target.to_owned() })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Gives everything its place, the manifest first: while a file is missing that it names, the
     /// folder is refused.
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), BackupError> {
         sync_all(self.path())?;
         fs::rename(self.path().join(MANIFEST), self.target.join(MANIFEST))?;
         File::open(&self.target)?.sync_all()?;
@@ -72,7 +122,12 @@ impl Making {
 }
 
 /// Copies a folder's store, also while a server has it open.
-pub(super) fn backup(data: &Path, target: &Path, logs: bool, bar: &Bar) -> Result<Report, Failure> {
+pub fn backup(
+    data: &Path,
+    target: &Path,
+    logs: bool,
+    watch: &dyn Watch,
+) -> Result<Report, BackupError> {
     ledger_file(data)?;
     check_folder(data)?;
     let making = Making::begin(target)?;
@@ -82,26 +137,26 @@ pub(super) fn backup(data: &Path, target: &Path, logs: bool, bar: &Bar) -> Resul
     }
     for machine in machines(data)? {
         let copy = Manifest::file(making.path(), &machine);
-        admin::copy(&Manifest::file(data, &machine), &copy)?;
+        copies::copy(&Manifest::file(data, &machine), &copy, |_| {})?;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
     }
     copy_key(&data.join(KEY), making.path())?;
-    conclude(making, Manifest::read(data)?, bar)
+    conclude(making, Manifest::read(data)?, watch)
 }
 
 /// Trims the copies to the largest cut, checks them and gives them their name.
-pub(super) fn conclude(
+fn conclude(
     making: Making,
     known: Option<Manifest>,
-    bar: &Bar,
-) -> Result<Report, Failure> {
+    watch: &dyn Watch,
+) -> Result<Report, BackupError> {
     let folder = making.path();
     trim(folder)?;
-    let Checked { report, heads, .. } = check(folder, bar)?;
+    let Checked { report, heads, .. } = check(folder, watch)?;
     for machine in machines(folder)? {
         let file = Manifest::file(folder, &machine);
         let head = heads.iter().find(|(name, _, _)| *name == machine).map(|(_, _, head)| *head);
-        sqlite::truncate(&file, head.expect("every machine was checked"))?;
+        copies::truncate(&file, head.expect("every machine was checked"))?;
         remove_beside(&file);
     }
     let mut manifest = match known {
@@ -121,12 +176,12 @@ pub(super) fn conclude(
 
 /// Unpacks a backup into an empty folder, as a store of its own that no agent knows yet. `until`:
 /// without what happened later.
-pub(super) fn restore(
+pub fn restore(
     backup: &Path,
     data: &Path,
     until: Option<Timestamp>,
-    bar: &Bar,
-) -> Result<Report, Failure> {
+    watch: &dyn Watch,
+) -> Result<Report, BackupError> {
     let (manifest, known) = read_backup(backup)?;
     let making = Making::begin(data)?;
     let mut restored = Manifest::new()?;
@@ -136,7 +191,7 @@ pub(super) fn restore(
         restored.signer.clone_from(&manifest.signer);
     }
     let SetBack { report, generation, heads, books } =
-        set_back(making.path(), until, manifest.incarnation_base, bar)?;
+        set_back(making.path(), until, manifest.incarnation_base, watch)?;
     if backup.join(LOGS).is_dir() {
         copy_logs(backup, &making.path().join(LOGS), &books)?;
     }
@@ -152,22 +207,22 @@ pub(super) fn restore(
 }
 
 /// What a backup's manifest says, and where each of its journals ends.
-pub(super) fn read_backup(backup: &Path) -> Result<(Manifest, Vec<(String, Head)>), Failure> {
+fn read_backup(backup: &Path) -> Result<(Manifest, Vec<(String, Head)>), BackupError> {
     let Some(manifest) = Manifest::read(backup)? else {
         let reason = "it is not a backup: there is no manifest.json in it";
         let next = "give the folder that `bursar admin backup` made";
-        return Err(Failure::new(backup.display(), reason).with_next(next));
+        return Err(BackupError::new(backup.display(), reason).with_next(next));
     };
     let known = manifest.check(backup)?;
     Ok((manifest, known))
 }
 
 /// Copies the journals of a backup into a folder in which they are made ready.
-pub(super) fn copy_machines(
+fn copy_machines(
     backup: &Path,
     known: &[(String, Head)],
     folder: &Path,
-) -> Result<(), Failure> {
+) -> Result<(), BackupError> {
     for machine in machines(backup)? {
         let copy = Manifest::file(folder, &machine);
         fs::copy(Manifest::file(backup, &machine), &copy)?;
@@ -179,26 +234,26 @@ pub(super) fn copy_machines(
 }
 
 /// Copies that are ready to be a store of another generation.
-pub(super) struct SetBack {
-    pub(super) report: Report,
-    pub(super) generation: u32,
-    pub(super) heads: Heads,
+struct SetBack {
+    report: Report,
+    generation: u32,
+    heads: Heads,
     /// What the ledger knows at the cut.
-    pub(super) books: Ledger,
+    books: Ledger,
 }
 
 /// Leaves out of copies what happened after an instant, if there is one, verifies them, and journals in
 /// every cell that it was set back. `last` is a generation that agents may have heard of.
-pub(super) fn set_back(
+fn set_back(
     folder: &Path,
     until: Option<Timestamp>,
     last: u32,
-    bar: &Bar,
-) -> Result<SetBack, Failure> {
+    watch: &dyn Watch,
+) -> Result<SetBack, BackupError> {
     if let Some(until) = until {
         cut_at(folder, until)?;
     }
-    let Checked { report, cells, books, .. } = check(folder, bar)?;
+    let Checked { report, cells, books, .. } = check(folder, watch)?;
     let known = cells.iter().map(|cell| cell.generation).max().unwrap_or_default();
     let generation = next_generation(known.max(last))?;
     for cell in &cells {
@@ -208,7 +263,7 @@ pub(super) fn set_back(
 }
 
 /// Refuses a copy that lacks what lay beside the file in the folder: a backup has nothing there.
-fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), Failure> {
+fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), BackupError> {
     if sqlite::inspect(copy, None).is_ok_and(|copied| Some(copied.head) == end) {
         return Ok(());
     }
@@ -219,22 +274,22 @@ fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), Failur
     );
     let next = "if it is the folder of a store, make a backup of it first: bursar admin backup \
                 --data DIR BACKUP";
-    Err(Failure::new(backup.display(), reason).with_next(next))
+    Err(BackupError::new(backup.display(), reason).with_next(next))
 }
 
 /// The machines of a folder: the cells, the ledger, the directory, in the order in which they are copied.
-pub(super) fn machines(folder: &Path) -> Result<Vec<String>, Failure> {
+fn machines(folder: &Path) -> Result<Vec<String>, BackupError> {
     let mut names: Vec<String> =
         cell_files(folder)?.into_iter().map(|(region, _)| format!("cell-{region}")).collect();
     names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
     Ok(names)
 }
 
-pub(super) fn open(folder: &Path, machine: &str) -> Result<SqliteJournal, Failure> {
+fn open(folder: &Path, machine: &str) -> Result<SqliteJournal, BackupError> {
     Ok(SqliteJournal::open(&Manifest::file(folder, machine), SqliteOptions::default())?)
 }
 
-fn open_cells(folder: &Path) -> Result<Vec<(String, SqliteJournal)>, Failure> {
+fn open_cells(folder: &Path) -> Result<Vec<(String, SqliteJournal)>, BackupError> {
     let files = cell_files(folder)?.into_iter();
     files
         .map(|(region, _)| {
@@ -249,12 +304,12 @@ fn as_pairs(cells: &[(String, SqliteJournal)]) -> Vec<CellJournal<'_>> {
 }
 
 /// The generation of a store that is restored: above every one that an agent can have heard of.
-fn next_generation(last: u32) -> Result<u32, Failure> {
+fn next_generation(last: u32) -> Result<u32, BackupError> {
     let next = last.checked_add(1).filter(|next| *next <= MAX_GENERATION);
     let Some(next) = next else {
         let reason =
             format!("its generation is {last}, and none above {MAX_GENERATION} can be told");
-        return Err(Failure::new(MANIFEST, reason).with_next(
+        return Err(BackupError::new(MANIFEST, reason).with_next(
             "use a backup that was made before; generations count seconds, so one so high was written \
              while a clock was wrong",
         ));
@@ -264,14 +319,14 @@ fn next_generation(last: u32) -> Result<u32, Failure> {
 
 /// Journals in a cell that it was set back, so that no agent is heard before it registers again. The
 /// time there stands still meanwhile.
-fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), Failure> {
+fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), BackupError> {
     let name = format!("cell-{}", cell.region);
     let journal: Arc<dyn Journal> = Arc::new(open(folder, &name)?);
     let clock = Arc::new(ManualClock::new(cell.now));
     let options = EngineOptions { holder: "restore".to_owned(), ..EngineOptions::default() };
     let engine = Engine::start(journal, Arc::new(CellCodec), clock, options);
     let command = bursar_core::cell::Command::Rewind { generation, served: false };
-    let failed = |reason: String| Failure::because(Exit::Failed, format!("{name}.db: {reason}"));
+    let failed = |reason: String| BackupError::because(format!("{name}.db: {reason}"));
     let done = engine.handle().execute(Origin::component("restore"), command);
     done.map_err(|error| failed(error.to_string()))?
         .value
@@ -281,7 +336,7 @@ fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), Fail
 }
 
 /// Where every machine of a folder ends.
-fn heads(folder: &Path) -> Result<Heads, Failure> {
+fn heads(folder: &Path) -> Result<Heads, BackupError> {
     let mut heads = Vec::new();
     for machine in machines(folder)? {
         let journal = open(folder, &machine)?;
@@ -292,7 +347,7 @@ fn heads(folder: &Path) -> Result<Heads, Failure> {
 
 /// Takes from each copy what happened after an instant, and then what lies behind the largest cut. A
 /// region that was not there yet is left out.
-fn cut_at(folder: &Path, until: Timestamp) -> Result<(), Failure> {
+fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError> {
     for machine in machines(folder)? {
         let journal = open(folder, &machine)?;
         let (head, mut end) = (journal.head()?, Head::genesis(journal.id()));
@@ -316,7 +371,7 @@ fn cut_at(folder: &Path, until: Timestamp) -> Result<(), Failure> {
             remove_beside(&file);
         } else {
             let reason = format!("{machine}.db has no record that is so old");
-            return Err(Failure::because(Exit::Usage, format!("--until: {reason}")));
+            return Err(BackupError::because(format!("--until: {reason}")).into_misuse());
         }
     }
     trim(folder)
@@ -333,20 +388,20 @@ fn remove_beside(file: &Path) {
 }
 
 /// Takes from a copy what lies behind `end`.
-fn cut_off(folder: &Path, machine: &str, head: Head, end: Head) -> Result<(), Failure> {
+fn cut_off(folder: &Path, machine: &str, head: Head, end: Head) -> Result<(), BackupError> {
     if head != end {
         let file = Manifest::file(folder, machine);
         let mut tail = file.as_os_str().to_owned();
         tail.push("-tail");
         // It holds a copy of what is taken out.
         let _ = fs::remove_file(tail);
-        sqlite::truncate(&file, end)?;
+        copies::truncate(&file, end)?;
     }
     Ok(())
 }
 
 /// Takes from each copy what lies behind the largest cut.
-fn trim(folder: &Path) -> Result<(), Failure> {
+fn trim(folder: &Path) -> Result<(), BackupError> {
     let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
     let cut = largest_cut(&ledger, &as_pairs(&cells))?;
     let mut ends = vec![(LEDGER.to_owned(), ledger.head()?, cut.ledger)];
@@ -358,7 +413,7 @@ fn trim(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Where every machine ends.
-pub(super) type Heads = Vec<(String, JournalId, Head)>;
+type Heads = Vec<(String, JournalId, Head)>;
 
 /// A cell that was looked at.
 struct CheckedCell {
@@ -376,36 +431,36 @@ struct Checked {
 }
 
 /// Verifies every journal, that they belong together, and that a server could start with them.
-fn check(folder: &Path, bar: &Bar) -> Result<Checked, Failure> {
+fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupError> {
     let source = |machine: &str| {
         let file = Manifest::file(folder, machine);
-        SqliteSource::open(&file).map_err(|reason| Failure::new(file.display(), reason))
+        SqliteSource::open(&file).map_err(|reason| BackupError::new(file.display(), reason))
     };
     let mut heads = Vec::new();
     for machine in machines(folder)? {
         if let Some(region) = machine.strip_prefix("cell-") {
-            cells::told(region, &verify_chain(&source(&machine)?, |_| {}))?;
+            cells::say(region, &verify_chain(&source(&machine)?, |_| {}), watch)?;
         } else if machine == DIRECTORY {
             let report = verify_links(&source(&machine)?);
             if let Some(problem) = &report.problem {
-                return Err(AdminError::Bad(format!("directory.db: {problem}")).into());
+                return Err(BackupError::Bad(format!("directory.db: {problem}")));
             }
-            print(&format!("directory: {} records, the chain holds\n", report.records))?;
+            watch.say(&format!("directory: {} records, the chain holds", report.records))?;
         }
     }
-    let report = verify(&source(LEDGER)?, None, |progress| bar.verified(progress));
+    let report = verify(&source(LEDGER)?, None, |progress| watch.verified(progress));
     if let Some(problem) = &report.problem {
-        return Err(AdminError::Bad(problem.to_string()).into());
+        return Err(BackupError::Bad(problem.to_string()));
     }
     let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
     let directory = open(folder, DIRECTORY)?;
     check_marks(&ledger, &as_pairs(&cells))
-        .map_err(|error| Failure::because(Exit::Failed, error.to_string()))?;
+        .map_err(|error| BackupError::because(error.to_string()))?;
     replay_from_genesis(&directory, &DirectoryCodec)?;
     let books = replay_from_genesis(&ledger, &LedgerCodec)?.machine;
     let mut checked = Vec::new();
     for (region, journal) in &cells {
-        let (now, generation) = cells::check(region, journal, &books)?;
+        let (now, generation) = cells::check(region, journal, &books, watch)?;
         checked.push(CheckedCell { region: region.clone(), now, generation });
         heads.push((format!("cell-{region}"), journal.id(), journal.head()?));
     }
@@ -414,24 +469,24 @@ fn check(folder: &Path, bar: &Bar) -> Result<Checked, Failure> {
     Ok(Checked { report, heads, cells: checked, books })
 }
 
-pub(super) fn copy_key(from: &Path, folder: &Path) -> Result<(), Failure> {
+fn copy_key(from: &Path, folder: &Path) -> Result<(), BackupError> {
     match fs::copy(from, folder.join(KEY)) {
         Ok(_) => {
             fs::set_permissions(folder.join(KEY), fs::Permissions::from_mode(0o600))?;
             Ok(())
         }
-        Err(error) => Err(Failure::new(from.display(), error)
+        Err(error) => Err(BackupError::new(from.display(), error)
             .with_next("start the server once: it makes the key that signs checkpoints")),
     }
 }
 
 /// Copies what jobs of a backup printed, without attempts behind the cut: their ids will be others'.
-pub(super) fn copy_logs(backup: &Path, to: &Path, books: &Ledger) -> Result<(), Failure> {
+fn copy_logs(backup: &Path, to: &Path, books: &Ledger) -> Result<(), BackupError> {
     copy_folder(&backup.join(LOGS), to, &|name| !is_lost(books, name))
 }
 
 /// Copies what jobs printed, where the name of the file is wanted. What is shed meanwhile is left out.
-fn copy_folder(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), Failure> {
+fn copy_folder(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<(), BackupError> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
     let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
@@ -461,7 +516,7 @@ fn copy_folder(from: &Path, to: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<
     Ok(())
 }
 
-fn sync_all(folder: &Path) -> Result<(), Failure> {
+fn sync_all(folder: &Path) -> Result<(), BackupError> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {

@@ -1,0 +1,168 @@
+//! Copies a journal, also while a server has it open, and makes and trims the files of backups.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+use thiserror::Error;
+
+use super::files::beside;
+use super::schema;
+use super::tail::Tail;
+use crate::chain::{Head, JournalId, StoredBatch};
+use crate::error::JournalError;
+
+/// Batches that are written in one transaction.
+const IMPORTED_AT_ONCE: usize = 64;
+/// Pages copied in one step.
+const STEP_PAGES: i32 = 1024;
+/// How often a tail is read again in which a batch is missing. One that is in use may have been
+/// written while it was read.
+const TRIES: u32 = 20;
+/// How long to wait before that.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a journal was not copied.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CopyError {
+    /// There is something where the copy should go.
+    #[error("{0} is not empty: nothing is ever overwritten, choose another place")]
+    NotEmpty(PathBuf),
+    /// A file could not be read or written.
+    #[error("{doing} {path}: {reason}")]
+    Database {
+        /// What was tried.
+        doing: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What SQLite said.
+        reason: String,
+    },
+}
+
+fn failed<E: ToString>(doing: &'static str, path: &Path) -> impl FnOnce(E) -> CopyError {
+    let path = path.to_owned();
+    move |error| CopyError::Database { doing, path, reason: error.to_string() }
+}
+
+/// How far a copy has come.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CopiedPages {
+    /// So far.
+    pub pages: u64,
+    /// In all.
+    pub of: u64,
+}
+
+/// Copies a journal into one new file, consistent as of one instant, as it is: nothing is verified.
+/// The server that has the journal open goes on writing.
+pub fn copy(
+    journal: &Path,
+    target: &Path,
+    mut progress: impl FnMut(CopiedPages),
+) -> Result<(), CopyError> {
+    if target.exists() {
+        return Err(CopyError::NotEmpty(target.to_owned()));
+    }
+    let from = open_read_only(journal)?;
+    // One read transaction around the whole copy: what is written meanwhile is not seen, so the
+    // copy never has to start again, however busy the journal is.
+    let (stored, behind) = begin(&from, journal).map_err(failed("reading", journal))?;
+    let mut to = Connection::open(target).map_err(failed("making", target))?;
+    let copying = failed::<rusqlite::Error>;
+    {
+        let backup = Backup::new(&from, &mut to).map_err(copying("copying", journal))?;
+        loop {
+            let step = backup.step(STEP_PAGES).map_err(copying("copying", journal))?;
+            let count = backup.progress();
+            let number = |pages: i32| u64::try_from(pages).unwrap_or(0);
+            let (left, of) = (number(count.remaining), number(count.pagecount));
+            progress(CopiedPages { pages: of.saturating_sub(left), of });
+            match step {
+                StepResult::Done => break,
+                StepResult::More => {}
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+    let head = behind.last().map_or(stored, |last| last.head());
+    schema::add(&to, &behind, head).map_err(copying("finishing", target))?;
+    schema::finish_copy(&to).map_err(copying("finishing", target))
+}
+
+fn open_read_only(path: &Path) -> Result<Connection, CopyError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed("opening", path))?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(failed("opening", path))?;
+    Ok(connection)
+}
+
+/// Begins a read transaction of the journal in `path` and says where the database ends, and what the
+/// tail has behind it. What is missing there is left missing: a copy is verified afterwards.
+fn begin(
+    connection: &Connection,
+    path: &Path,
+) -> Result<(Head, Vec<Arc<StoredBatch>>), JournalError> {
+    let failed = |error: rusqlite::Error| super::failure("reading the journal", &error);
+    let id = schema::read_identity(connection)?;
+    let mut tries = 0;
+    loop {
+        // The tail before the database: what is moved meanwhile is then in both and not in neither.
+        let tail = match beside(path, "-tail").exists() {
+            true => Tail::open_read_only(path, id)?.frames()?,
+            false => Vec::new(),
+        };
+        connection.execute_batch("BEGIN").map_err(failed)?;
+        let head = schema::read_head(connection).map_err(failed)?.check()?;
+        let behind: Vec<Arc<StoredBatch>> =
+            tail.into_iter().filter(|batch| batch.sequence > head.sequence).collect();
+        let is_whole =
+            (head.sequence + 1..).zip(&behind).all(|(next, found)| next == found.sequence);
+        tries += 1;
+        // What is still missing after so many readings was lost.
+        if is_whole || tries == TRIES {
+            return Ok((head, behind));
+        }
+        connection.execute_batch("ROLLBACK").map_err(failed)?;
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Makes a new file with the batches of a journal, in order; says where it ends.
+pub fn import(
+    path: &Path,
+    id: JournalId,
+    batches: impl Iterator<Item = Result<StoredBatch, JournalError>>,
+) -> Result<Head, JournalError> {
+    let connection = schema::open_new(path)?;
+    let failed = |error: rusqlite::Error| super::failure("writing the copy", &error);
+    schema::create(&connection, id).map_err(failed)?;
+    let mut head = Head::genesis(id);
+    let mut waiting = Vec::new();
+    let mut batches = batches.peekable();
+    while let Some(batch) = batches.next() {
+        let batch = Arc::new(batch?);
+        head = batch.head();
+        waiting.push(batch);
+        if waiting.len() < IMPORTED_AT_ONCE && batches.peek().is_some() {
+            continue;
+        }
+        if schema::append(&connection, &waiting).map_err(failed)?.is_none() {
+            let reason = "it does not follow the batch before it".into();
+            return Err(JournalError::Corrupt { sequence: head.sequence, reason });
+        }
+        waiting.clear();
+    }
+    schema::finish_copy(&connection).map_err(failed)?;
+    Ok(head)
+}
+
+/// Takes the batches behind `end` out of a copy that no server uses.
+pub fn truncate(path: &Path, end: Head) -> Result<(), JournalError> {
+    let connection = schema::open_new(path)?;
+    schema::truncate(&connection, end)
+        .and_then(|()| schema::finish_copy(&connection))
+        .map_err(|error| super::failure("trimming the copy", &error))
+}

@@ -1,0 +1,63 @@
+//! Copies of a SQLite journal that is in use.
+
+mod support;
+#[path = "support/traffic.rs"]
+mod traffic;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bursar_journal::Journal;
+use bursar_journal::backup::{CopyError, copy};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use support::TempDir;
+use traffic::World;
+
+fn open(path: &Path) -> SqliteJournal {
+    SqliteJournal::open(path, SqliteOptions::default()).expect("nobody else has it")
+}
+
+#[test]
+fn a_journal_is_copied_while_it_grows_and_the_copy_goes_on_elsewhere() {
+    let directory = TempDir::new();
+    let path = directory.path().join("journal.db");
+    let journal = open(&path);
+    let world = World::after(6, 500);
+    let batches = world.batches(2);
+    let lease = journal.acquire_lease("test", Duration::from_secs(60)).expect("it is ours");
+    let mut head = journal.head().expect("it is open");
+    let mut rest = batches.into_iter();
+    for batch in rest.by_ref().take(120) {
+        head = journal.append(lease.epoch, head, batch).expect("the journal takes it");
+    }
+    let copied_at = head;
+    let target = directory.path().join("copy.db");
+    let mut copied = 0;
+    copy(&path, &target, |_| {
+        copied += 1;
+        // The journal goes on in the middle of the copy.
+        for batch in rest.by_ref().take(3) {
+            head = journal.append(lease.epoch, head, batch).expect("the journal takes it");
+        }
+    })
+    .expect("a copy");
+    assert!(copied > 0 && head.sequence > copied_at.sequence);
+
+    let again = open(&target);
+    assert_eq!(again.head().expect("a head"), copied_at);
+    assert_eq!(again.id(), journal.id());
+    let lease = again.acquire_lease("test", Duration::from_secs(60)).expect("it is ours");
+    let batch = world.batches(1).remove(0);
+    again.append(lease.epoch, copied_at, batch).expect("it goes on as a journal of its own");
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let directory = TempDir::new();
+    let path = directory.path().join("journal.db");
+    World::after(6, 30).write_to(&open(&path), 2);
+    let target = directory.path().join("copy.db");
+    copy(&path, &target, |_| {}).expect("a copy");
+    let refused = copy(&path, &target, |_| {}).expect_err("there is one");
+    assert!(matches!(refused, CopyError::NotEmpty(_)), "{refused}");
+}
