@@ -1,4 +1,4 @@
-//! What one operation on a timeline costs as it grows, for several orders of arrival.
+//! Measures the cost of one operation on a timeline as it grows, for several orders of arrival.
 //!
 //! `cargo run --release -p fefo --example timeline_growth`
 
@@ -33,7 +33,8 @@ impl Random {
     }
 }
 
-/// A year of packs that live for up to 90 days, one in ten for ever, nearly all consumed.
+/// A year of packs that are valid for up to 90 days, every tenth without expiry. Nearly all is
+/// consumed.
 fn year(size: usize, random: &mut Random) -> Vec<Operation> {
     let mut operations: Vec<(i64, Operation)> = (0..size)
         .map(|index| {
@@ -51,12 +52,12 @@ fn year(size: usize, random: &mut Random) -> Vec<Operation> {
     operations.into_iter().map(|(_, operation)| operation).collect()
 }
 
-/// The worst case: after `size` single credits with as many expiries, `swings` that by turns take all
-/// of them and give all of them back.
+/// The worst case: `size` packs of one credit with as many expiries, then `swings` operations that
+/// alternately consume all of them and return all of them.
 fn pendulum(size: usize, swings: usize) -> Vec<Operation> {
     let amount = u64::try_from(size).expect("a size is a u64");
     let last = i64::try_from(size).expect("a size is an i64");
-    let crumbs = (0..last).map(|at| Operation::Add { amount: 1, at: 0, expires_at: Some(at + 2) });
+    let packs = (0..last).map(|at| Operation::Add { amount: 1, at: 0, expires_at: Some(at + 2) });
     let swings = (0..swings).map(|index| {
         if index % 2 == 0 {
             Operation::Consume { amount, at: 1 }
@@ -64,7 +65,7 @@ fn pendulum(size: usize, swings: usize) -> Vec<Operation> {
             Operation::Add { amount, at: 0, expires_at: Some(1) }
         }
     });
-    crumbs.chain(swings).collect()
+    packs.chain(swings).collect()
 }
 
 fn record(timeline: &mut Timeline, operation: Operation) {
@@ -85,7 +86,8 @@ fn timed(mut work: impl FnMut()) -> Duration {
     start.elapsed()
 }
 
-/// The last operations, on a timeline that holds the others; then balances at random instants.
+/// Measures the last `tail` operations on a timeline that holds the others, then balances at random
+/// instants.
 fn measure(name: &str, operations: &[Operation], tail: usize, random: &mut Random) {
     let (first, last) = operations.split_at(operations.len() - tail);
     let mut timeline = Timeline::new();
@@ -108,7 +110,7 @@ fn measure(name: &str, operations: &[Operation], tail: usize, random: &mut Rando
 }
 
 fn main() {
-    println!("nanoseconds each; a consumption reads its own shortfall as well");
+    println!("nanoseconds per operation; a consumption also reads its shortfall");
     println!("{:<10} {:>8} {:>10} {:>10} {:>10}", "order", "n", "up to n", "at n", "balance");
     for size in SIZES {
         let mut random = Random(1);

@@ -3,21 +3,21 @@
 use crate::orderly::Orderly;
 use crate::runs::{Runs, RunsFrom};
 
-/// What became of a unit.
+/// The state of a unit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Part {
     /// Can be drawn.
     Free = 0,
-    /// Drawn, and may still come back.
+    /// Drawn, and may still be returned.
     Held = 1,
-    /// Used up; only a refund brings it back.
+    /// Used up; only a refund returns it.
     Spent = 2,
-    /// Was free when its time ran out.
+    /// Was free when its pack expired.
     Expired = 3,
-    /// Taken back by whoever gave it.
+    /// Taken back by the issuer.
     Revoked = 4,
-    /// Given on to another owner.
+    /// Transferred to another owner.
     Moved = 5,
 }
 
@@ -42,32 +42,32 @@ impl Span {
         Span { start, end }
     }
 
-    /// How many units.
+    /// The number of units.
     pub const fn len(self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether there are none.
+    /// Whether the span has no units.
     pub const fn is_empty(self) -> bool {
         self.start >= self.end
     }
 
-    /// What both have.
+    /// The units that are in both spans.
     pub fn intersect(self, other: Span) -> Span {
         let start = self.start.max(other.start);
         Span { start, end: self.end.min(other.end).max(start) }
     }
 }
 
-/// The line has no room: its units are counted in 64 bits.
+/// The line is full: the number of its units must fit in 64 bits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct LineFull;
 
-/// Packs of equal rank as consecutive intervals of one line, and what became of each unit.
+/// Packs of equal rank as consecutive intervals of one line, with the state of each unit.
 ///
-/// `P` names a pack. A line of one pack that is spent from the front has no heap allocation. All
-/// operations are logarithmic in the number of packs and of runs of equal [`Part`]; adjacent runs
-/// of the same part are one run, so a draw over a hundred thousand packs is one retagging.
+/// `P` identifies a pack. A line of one pack that is spent from the front has no heap allocation.
+/// All operations are logarithmic in the number of packs and of runs of equal [`Part`]. Adjacent
+/// runs of the same part are one run, so a draw over a hundred thousand packs retags one run.
 #[derive(Clone, Debug)]
 pub struct Line<P>(Form<P>);
 
@@ -77,7 +77,7 @@ enum Form<P> {
     Any(Box<Any<P>>),
 }
 
-/// Any packs and any runs.
+/// The general form: any packs and any runs.
 #[derive(Clone, Debug)]
 struct Any<P> {
     end: u64,
@@ -89,7 +89,7 @@ struct Any<P> {
 #[derive(Clone, Debug)]
 enum Packs<P> {
     One(P),
-    /// Each with the unit after its last.
+    /// Each pack with the unit after its last.
     Many(Vec<(u64, P)>),
 }
 
@@ -99,7 +99,7 @@ impl<P: Copy> Line<P> {
         Line(Form::Orderly(Orderly::new(amount, pack)))
     }
 
-    /// Lays another pack at the end and returns the units it owns.
+    /// Appends a pack and returns the units that it owns.
     pub fn append(&mut self, amount: u64, pack: P) -> Result<Span, LineFull> {
         let start = self.end();
         let end = start.checked_add(amount).ok_or(LineFull)?;
@@ -114,7 +114,7 @@ impl<P: Copy> Line<P> {
         Ok(Span { start, end })
     }
 
-    /// Takes the last pack off again; all its units must be free. `None` if it is the only one.
+    /// Removes the last pack. All its units must be free. Returns `None` if it is the only pack.
     pub fn truncate(&mut self) -> Option<P> {
         let Form::Any(any) = &mut self.0 else { return None };
         let Packs::Many(packs) = &mut any.packs else { return None };
@@ -126,11 +126,11 @@ impl<P: Copy> Line<P> {
         any.runs.cut(start);
         any.free -= end - start;
         any.end = start;
-        self.put_in_order();
+        self.simplify();
         Some(pack)
     }
 
-    /// The number of units on the line, whatever became of them.
+    /// The number of units on the line, in any state.
     pub fn end(&self) -> u64 {
         match &self.0 {
             Form::Orderly(orderly) => orderly.end,
@@ -138,7 +138,7 @@ impl<P: Copy> Line<P> {
         }
     }
 
-    /// How many units are free.
+    /// The number of free units.
     pub fn free(&self) -> u64 {
         match &self.0 {
             Form::Orderly(orderly) => orderly.free().len(),
@@ -146,7 +146,7 @@ impl<P: Copy> Line<P> {
         }
     }
 
-    /// How many packs the line has.
+    /// The number of packs.
     pub fn pack_count(&self) -> usize {
         match &self.0 {
             Form::Orderly(_) => 1,
@@ -181,7 +181,7 @@ impl<P: Copy> Line<P> {
             .filter(|span| !span.is_empty())
     }
 
-    /// The runs from the one with `unit` on; some may be empty.
+    /// The runs from the one that contains `unit` on. Some may be empty.
     fn runs_from(&self, unit: u64) -> RunsFrom<'_> {
         match &self.0 {
             Form::Orderly(orderly) => RunsFrom::Orderly(orderly.runs().into_iter()),
@@ -189,7 +189,8 @@ impl<P: Copy> Line<P> {
         }
     }
 
-    /// The lowest free spans that make up `amount` units, or all there are if that is less.
+    /// The lowest free spans that add up to `amount` units, or all of them if there are fewer
+    /// units.
     pub fn lowest_free(&self, amount: u64) -> impl Iterator<Item = Span> + '_ {
         let mut left = amount;
         self.free_spans(0).map_while(move |span| {
@@ -207,7 +208,7 @@ impl<P: Copy> Line<P> {
             .filter(|(run, _)| !run.is_empty())
     }
 
-    /// How many units of `span` are of each part, indexed by the part's number.
+    /// The number of units of `span` in each part, indexed by the part's number.
     pub fn breakdown(&self, span: Span) -> [u64; 6] {
         let mut sums = [0; 6];
         for (run, part) in self.runs_in(span) {
@@ -216,7 +217,7 @@ impl<P: Copy> Line<P> {
         sums
     }
 
-    /// The packs that own the units of `span`, in order, each with the units it owns there.
+    /// The packs that own the units of `span`, in order, each with the units that it owns there.
     pub fn packs_in(&self, span: Span) -> impl Iterator<Item = (Span, P)> + '_ {
         let (one, many) = match &self.0 {
             Form::Orderly(orderly) => (Some(orderly.pack), &[][..]),
@@ -240,13 +241,13 @@ impl<P: Copy> Line<P> {
             .filter(|(owned, _)| !owned.is_empty())
     }
 
-    /// Turns all units of `span` from one part into another.
+    /// Changes all units of `span` from one part to another.
     ///
     /// # Panics
-    /// If a unit of `span` is not `from`: the caller's books and the line disagree, and going on
-    /// would create or lose credits.
+    /// If a unit of `span` is not `from`. The caller's records and the line disagree, and
+    /// continuing would create or lose credits.
     pub fn retag(&mut self, span: Span, from: Part, to: Part) {
-        assert!(!span.is_empty() && from != to, "an empty or idle retagging is a mistake");
+        assert!(!span.is_empty() && from != to, "a retagging must change at least one unit");
         if let Form::Orderly(orderly) = &mut self.0
             && orderly.retag(span, from, to)
         {
@@ -259,10 +260,10 @@ impl<P: Copy> Line<P> {
             (_, Part::Free) => any.free += span.len(),
             _ => {}
         }
-        self.put_in_order();
+        self.simplify();
     }
 
-    /// The line in the form that can be anything.
+    /// Converts the line to the general form, if needed.
     fn any(&mut self) -> &mut Any<P> {
         if let Form::Orderly(orderly) = &self.0 {
             self.0 = Form::Any(Box::new(Any {
@@ -274,13 +275,13 @@ impl<P: Copy> Line<P> {
         }
         match &mut self.0 {
             Form::Any(any) => any,
-            Form::Orderly(_) => unreachable!("it was just given the other form"),
+            Form::Orderly(_) => unreachable!("the line was just converted"),
         }
     }
 
-    /// Takes the orderly form if it fits and there are two runs at most: not while holds that
-    /// overlap would make it change its form again and again.
-    fn put_in_order(&mut self) {
+    /// Converts the line to the orderly form if it fits and has at most two runs. With more runs,
+    /// overlapping holds could convert it back and forth.
+    fn simplify(&mut self) {
         let Form::Any(any) = &self.0 else { return };
         let Packs::One(pack) = any.packs else { return };
         if any.runs.are_at_most(2)
@@ -296,7 +297,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same line, one unit at a time.
+    /// A line as an array of units.
     struct Naive {
         units: Vec<Part>,
         owners: Vec<u32>,
@@ -402,7 +403,7 @@ mod tests {
         line.retag(Span::new(3, 5), Part::Free, Part::Held);
         assert!(orderly(&line));
         line.retag(Span::new(3, 4), Part::Held, Part::Free);
-        assert!(!orderly(&line), "free units lie between");
+        assert!(!orderly(&line), "a free unit lies before a held one");
         line.retag(Span::new(4, 5), Part::Held, Part::Free);
         assert!(orderly(&line));
         line.retag(Span::new(3, 10), Part::Free, Part::Expired);
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_counts_to_the_end_of_its_64_bits_and_then_says_so() {
+    fn a_line_beyond_64_bits_is_full() {
         let mut line = Line::new(u64::MAX - 1, 0u32);
         assert_eq!(line.append(1, 1), Ok(Span::new(u64::MAX - 1, u64::MAX)));
         assert_eq!(line.append(1, 2), Err(LineFull));
@@ -419,7 +420,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not Held")]
-    fn units_that_are_not_what_the_caller_believes_stop_the_program() {
+    fn retagging_units_of_another_part_panics() {
         Line::new(10, 0u32).retag(Span::new(2, 4), Part::Held, Part::Spent);
     }
 }

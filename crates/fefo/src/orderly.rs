@@ -1,11 +1,11 @@
-//! One pack that is spent from the front: most lines there are.
+//! A line with one pack that is spent from the front. Most lines have this form.
 
 use crate::line::{Part, Span};
 
-/// A pack whose units are, in this order: spent, held, and all the same of what is left.
+/// A pack whose units are, in this order: spent, held, and a rest of equal units.
 ///
-/// That is what a pack looks like on which one hold after the other draws, also after it has
-/// expired. It takes four words and nothing besides them.
+/// A pack keeps this form while one hold after the other draws from it, and after it has expired.
+/// It takes four words and no heap allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Orderly<P> {
     pub(crate) pack: P,
@@ -15,7 +15,7 @@ pub(crate) struct Orderly<P> {
     held: u64,
     /// Where the line ends.
     pub(crate) end: u64,
-    /// What the units behind the held ones are; free, if there are none.
+    /// The part of the units after the held ones; free if there are none.
     rest: Part,
 }
 
@@ -25,7 +25,7 @@ impl<P> Orderly<P> {
         Orderly { pack, spent: 0, held: 0, end, rest: Part::Free }
     }
 
-    /// A pack with these runs, if they are in order.
+    /// A pack with these runs, if they are in that order.
     pub(crate) fn of(
         runs: impl Iterator<Item = (Span, Part)>,
         end: u64,
@@ -55,7 +55,7 @@ impl<P> Orderly<P> {
         Span { start, end: self.end }
     }
 
-    /// Its runs, in order; some may be empty.
+    /// The runs, in order. Some may be empty.
     pub(crate) fn runs(&self) -> [(Span, Part); 3] {
         [
             (Span::new(0, self.spent), Part::Spent),
@@ -64,7 +64,8 @@ impl<P> Orderly<P> {
         ]
     }
 
-    /// Turns units from one part into another, if they stay in order. If not, nothing changed.
+    /// Changes units from one part to another, if the pack keeps its form. If not, returns `false`
+    /// and changes nothing.
     pub(crate) fn retag(&mut self, span: Span, from: Part, to: Part) -> bool {
         use Part::{Held, Spent};
         let nothing_held = self.spent == self.held;

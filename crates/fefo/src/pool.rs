@@ -1,10 +1,10 @@
-//! The whole thing for one owner: seed operations on lines ordered by expiry.
+//! The complete structure for one owner: packs on lines ordered by expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Line, Part, Span};
 
-/// Names a pack of one pool, in the order of addition.
+/// Identifies a pack of one pool, in the order of addition.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackId(pub u64);
 
@@ -17,7 +17,10 @@ pub struct PackId(pub u64);
 /// | operation | cost |
 /// |---|---|
 /// | add | O(log expiries) |
-/// | consume | O((lines emptied + 1) · log expiries), whatever the number of packs |
+///
+/// consume
+/// O((lines emptied + 1) · log expiries), for any number of packs
+///
 /// | balance | O(1), and O(log expiries) once for each line that has expired |
 /// | give back | O(spans drawn · log) |
 #[derive(Clone, Debug, Default)]
@@ -30,45 +33,45 @@ pub struct Pool {
     latest: Option<i64>,
 }
 
-/// Why a pack was not added.
+/// The reason why a pack was not added.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AddError {
-    /// A pack has at least one unit.
+    /// The amount is zero.
     Zero,
-    /// Its expiry lies before the latest instant seen: it could never be spent.
+    /// The expiry lies before the latest instant seen, so the pack could never be spent.
     AlreadyExpired,
-    /// The packs of one expiry instant hold at most 2⁶⁴ − 1 units together.
+    /// The packs of one expiry instant would have more than 2⁶⁴ − 1 units together.
     Overflow,
 }
 
-/// Less was there than was asked for; nothing was taken.
+/// Fewer units were available than requested. Nothing was taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// What could have been taken.
+    /// The units that could have been taken.
     pub available: u128,
 }
 
-/// What one consumption took, in the order in which it was taken.
+/// The units taken by one consumption, in the order in which they were taken.
 ///
-/// It cannot be copied: giving back the same units twice does not compile.
+/// Not `Clone`, so that the same units cannot be given back twice.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Draw {
     slices: Vec<(i64, Span)>,
 }
 
 impl Draw {
-    /// How many units this draw still keeps.
+    /// The number of units that the draw still keeps.
     pub fn amount(&self) -> u128 {
         self.slices.iter().map(|(_, span)| u128::from(span.len())).sum()
     }
 }
 
-/// What became of units that were given back.
+/// The state of units that were given back.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct GivenBack {
     /// Units that can be spent again.
     pub returned: u128,
-    /// Units whose pack had expired in the meantime: back, and gone at once.
+    /// Units whose pack had expired in the meantime. They expired at once.
     pub expired: u128,
 }
 
@@ -101,7 +104,7 @@ impl Pool {
         Ok(pack)
     }
 
-    /// What can be spent at `now`.
+    /// The amount that can be spent at `now`.
     pub fn get_balance(&mut self, now: i64) -> u128 {
         self.expire(now);
         self.balance
@@ -116,13 +119,14 @@ impl Pool {
         Ok(self.take(amount))
     }
 
-    /// Takes `amount` units at `now`, or as many as there are.
+    /// Takes `amount` units at `now`, or all that are available if there are fewer.
     pub fn consume_up_to(&mut self, amount: u64, now: i64) -> Draw {
         self.expire(now);
         self.take(amount)
     }
 
-    /// Gives `amount` units of a draw back (all it keeps, if that is less), last drawn first.
+    /// Gives back `amount` units of a draw, or all that it keeps if there are fewer, last drawn
+    /// first.
     pub fn give_back(&mut self, draw: &mut Draw, amount: u64, now: i64) -> GivenBack {
         self.expire(now);
         let mut left = amount;
@@ -149,7 +153,7 @@ impl Pool {
         back
     }
 
-    /// Which packs a draw took from, in order, and how much of each.
+    /// The packs that a draw took from, in order, with the amount of each.
     pub fn lots(&self, draw: &Draw) -> Vec<(PackId, u64)> {
         let mut lots: Vec<(PackId, u64)> = Vec::new();
         for (expires_at, span) in &draw.slices {
@@ -163,13 +167,13 @@ impl Pool {
         lots
     }
 
-    /// Expires what can no longer be spent at `now`.
+    /// Expires units that can no longer be spent at `now`.
     fn expire(&mut self, now: i64) {
         let now = self.latest.map_or(now, |latest| latest.max(now));
         self.latest = Some(now);
         while let Some(expires_at) = self.open.first().copied().filter(|at| *at < now) {
             self.open.remove(&expires_at);
-            let line = self.lines.get_mut(&expires_at).expect("an open line is there");
+            let line = self.lines.get_mut(&expires_at).expect("an open expiry has a line");
             self.balance -= u128::from(line.free());
             let spans: Vec<Span> = line.free_spans(0).collect();
             for span in spans {
@@ -183,7 +187,7 @@ impl Pool {
         let mut left = amount;
         while left > 0 {
             let Some(expires_at) = self.open.first().copied() else { break };
-            let line = self.lines.get_mut(&expires_at).expect("an open line is there");
+            let line = self.lines.get_mut(&expires_at).expect("an open expiry has a line");
             let spans: Vec<Span> = line.lowest_free(left).collect();
             for span in spans {
                 line.retag(span, Part::Free, Part::Spent);

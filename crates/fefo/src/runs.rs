@@ -1,29 +1,29 @@
-//! What became of the units of a line: runs of equal parts, without a gap from unit 0 to the end.
+//! The states of a line's units, as runs of equal parts without gaps from unit 0 to the end.
 //!
-//! Runs are maximal: neighbours differ. A line that is not orderly has a handful of them while a few
-//! holds draw from it at once, so few runs lie in one row that is looked through; only when there
-//! are many do they become trees, with the free ones a second time to find the lowest at once.
+//! Runs are maximal: neighbours differ. A line in the general form has few runs while few holds
+//! draw from it at once. Few runs are stored in an array and searched linearly. Many runs are
+//! stored in a tree, with a second tree of the free runs to find the lowest one.
 
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 
 use crate::line::{Part, Span};
 
-/// As many runs as lie in a row. With what else there is of them they fill less than two cache lines.
+/// The number of runs that fit in the array. The whole array fits in two cache lines.
 const FEW: usize = 8;
-/// When so few are left, trees become a row again.
-const FEW_AGAIN: usize = 4;
+/// At this number of runs, the trees become an array again.
+const FEW_AGAIN_AT: usize = 4;
 
-/// The runs of a line that is not orderly.
+/// The runs of a line in the general form.
 #[derive(Clone, Debug)]
 pub(crate) enum Runs {
-    /// A row.
+    /// An array.
     Few(Few),
     /// Trees.
     Many(Box<Many>),
 }
 
-/// Up to [`FEW`] runs; the places behind those in use mean nothing.
+/// Up to [`FEW`] runs. Array elements from `used` on have no meaning.
 #[derive(Clone, Debug)]
 pub(crate) struct Few {
     used: u8,
@@ -35,21 +35,21 @@ pub(crate) struct Few {
 #[derive(Clone, Debug)]
 pub(crate) struct Many {
     runs: BTreeMap<u64, Part>,
-    /// The free runs again, start to end.
+    /// The free runs, start to end.
     free: BTreeMap<u64, u64>,
 }
 
-/// The run in which a retagging takes place, and what lies around it.
+/// The run that contains the retagged span, and its neighbours.
 struct Place {
     run: Span,
-    /// The part of the run before, if the span begins where the run does.
+    /// The part of the previous run, if the span begins where the run does.
     left: Option<Part>,
-    /// The part of the run behind, if the span ends where the run does.
+    /// The part of the next run, if the span ends where the run does.
     right: Option<Part>,
 }
 
 impl Runs {
-    /// These runs, except those that are empty.
+    /// These runs, except the empty ones.
     pub(crate) fn of(runs: &[(Span, Part); 3]) -> Runs {
         let mut few = Few { used: 0, parts: [Part::Free; FEW], starts: [0; FEW] };
         for (run, part) in runs.iter().filter(|(run, _)| !run.is_empty()) {
@@ -59,7 +59,7 @@ impl Runs {
         Runs::Few(few)
     }
 
-    /// Whether there are at most this many.
+    /// Whether there are at most `few` runs.
     pub(crate) fn are_at_most(&self, few: usize) -> bool {
         match self {
             Runs::Few(row) => row.len() <= few,
@@ -67,7 +67,7 @@ impl Runs {
         }
     }
 
-    /// Lays free units `start..end` at the end of the line.
+    /// Appends the free units `start..end` to the line.
     pub(crate) fn lay(&mut self, start: u64, end: u64) {
         match self {
             Runs::Few(few) => {
@@ -88,7 +88,7 @@ impl Runs {
         }
     }
 
-    /// Takes the units from `start` to the end of the line off.
+    /// Removes the units from `start` to the end of the line.
     ///
     /// # Panics
     /// If one of them is not free.
@@ -100,8 +100,8 @@ impl Runs {
             }
             Runs::Many(many) => many.runs.last_key_value().map(|(start, part)| (*start, *part)),
         };
-        let Some((run, Part::Free)) = last else { panic!("a pack in use cannot be taken off") };
-        assert!(run <= start, "a pack in use cannot be taken off");
+        let Some((run, Part::Free)) = last else { panic!("a pack in use cannot be removed") };
+        assert!(run <= start, "a pack in use cannot be removed");
         match self {
             Runs::Few(few) => few.used -= u8::from(run == start),
             Runs::Many(many) if run == start => {
@@ -114,7 +114,7 @@ impl Runs {
         }
     }
 
-    /// Turns the units of `span` from one part into another, on a line that ends at `line_end`.
+    /// Changes the units of `span` from one part to another, on a line that ends at `line_end`.
     ///
     /// # Panics
     /// If a unit of `span` is not `from`.
@@ -129,14 +129,14 @@ impl Runs {
             }
             Runs::Many(many) => {
                 many.retag(span, from, to, line_end);
-                if many.runs.len() <= FEW_AGAIN {
+                if many.runs.len() <= FEW_AGAIN_AT {
                     *self = Runs::Few(many.to_few());
                 }
             }
         }
     }
 
-    /// The runs from the one with `unit` on.
+    /// The runs from the one that contains `unit` on.
     pub(crate) fn from(&self, unit: u64, line_end: u64) -> RunsFrom<'_> {
         match self {
             Runs::Few(few) => RunsFrom::Few { few, at: few.at(unit), line_end },
@@ -147,7 +147,7 @@ impl Runs {
         }
     }
 
-    /// The free runs from the one with `unit` on, if they are kept apart.
+    /// The free runs from the one that contains `unit` on, if they are stored separately.
     pub(crate) fn free_from(&self, unit: u64) -> Option<btree_map::Range<'_, u64, u64>> {
         let Runs::Many(many) = self else { return None };
         let first = many.free.range(..=unit).next_back().map_or(unit, |(start, _)| *start);
@@ -160,7 +160,7 @@ impl Few {
         usize::from(self.used)
     }
 
-    /// The run with a unit.
+    /// The index of the run that contains `unit`.
     fn at(&self, unit: u64) -> usize {
         let mut at = self.len() - 1;
         while self.starts[at] > unit {
@@ -174,7 +174,7 @@ impl Few {
         if at + 1 < self.len() { self.starts[at + 1] } else { line_end }
     }
 
-    /// Whether there was room for it; if not, nothing changed.
+    /// Returns `false` and changes nothing if the result does not fit in the array.
     fn retag(&mut self, span: Span, from: Part, to: Part, line_end: u64) -> bool {
         let (at, used) = (self.at(span.start), self.len());
         let run = Span::new(self.starts[at], self.end(at, line_end));
@@ -184,7 +184,7 @@ impl Few {
             right: (run.end == span.end && at + 1 < used).then(|| self.parts[at + 1]),
         };
         check(span, from, self.parts[at], &place);
-        // What takes the place of the run, and of the next one if that is of the new part.
+        // The replacement of the run, and of the next one if that has the new part.
         let mut put = [(0, to); 3];
         let mut count = 0;
         let mut add = |start: u64, part: Part| {
@@ -264,7 +264,7 @@ impl Many {
             right: next.filter(|_| end == span.end).map(|(_, part)| part),
         };
         check(span, from, part, &place);
-        // The right neighbour first: it either swallows the span or keeps its own start.
+        // The right neighbour first: it either absorbs the span or keeps its own start.
         if span.end < end {
             self.runs.insert(span.end, from);
         } else if place.right == Some(to) {
@@ -275,11 +275,11 @@ impl Many {
         } else {
             self.runs.insert(span.start, to);
         }
-        self.follow(span, from, to, &place);
+        self.retag_free(span, from, to, &place);
     }
 
-    /// Brings the free runs in step.
-    fn follow(&mut self, span: Span, from: Part, to: Part, place: &Place) {
+    /// Applies the retagging to the free runs.
+    fn retag_free(&mut self, span: Span, from: Part, to: Part, place: &Place) {
         let run = place.run;
         if from == Part::Free {
             if run.start < span.start {
@@ -307,11 +307,11 @@ fn check(span: Span, from: Part, part: Part, place: &Place) {
 /// Runs in order, each with its part.
 #[derive(Clone, Debug)]
 pub(crate) enum RunsFrom<'a> {
-    /// Of an orderly line; some are empty.
+    /// Runs of a line in the orderly form. Some may be empty.
     Orderly(std::array::IntoIter<(Span, Part), 3>),
-    /// Of a row.
+    /// Runs of the array.
     Few { few: &'a Few, at: usize, line_end: u64 },
-    /// Of trees.
+    /// Runs of the tree.
     Many { rest: Peekable<btree_map::Range<'a, u64, Part>>, line_end: u64 },
 }
 

@@ -1,21 +1,23 @@
-//! An ordered map that costs nothing while it is small.
+//! An ordered map without overhead while it is small.
 
 use std::collections::{BTreeMap, btree_map};
 use std::slice;
 
-/// Above this many entries the sorted vector becomes a B-tree; below a third of it, a vector again.
+/// Above this many entries the sorted vector becomes a B-tree. At a third of it, the tree becomes a
+/// vector again.
 const FEW: usize = 24;
 
 /// An ordered map: up to `INLINE` entries inline, a sorted vector up to two dozen, a B-tree beyond.
 ///
-/// Most owners have one bucket and most buckets a few spans; some have a million. This map is right
-/// for both, and what is inline costs neither an allocation nor another place in memory to look at.
+/// Most owners have one bucket and most buckets a few spans; some have a million. This map suits
+/// both. Inline entries need neither an allocation nor another memory access.
 #[derive(Clone, Debug, Default)]
 pub enum SmallMap<K, V, const INLINE: usize = 1> {
     /// No entry.
     #[default]
     Empty,
-    /// So many entries sorted by key, without allocation; the places behind them mean nothing.
+    /// The number of entries, and the entries sorted by key. Elements beyond that number have no
+    /// meaning.
     Inline(u8, [(K, V); INLINE]),
     /// A vector sorted by key.
     Few(Vec<(K, V)>),
@@ -34,7 +36,7 @@ impl<K: Ord + Copy, V: Copy, const INLINE: usize> SmallMap<K, V, INLINE> {
         SmallMap::Inline(1, [(key, value); INLINE])
     }
 
-    /// The entries, where they lie in one row.
+    /// The entries as a slice, or the tree.
     fn row(&self) -> Result<&[(K, V)], &BTreeMap<K, V>> {
         match self {
             SmallMap::Empty => Ok(&[]),
@@ -44,7 +46,7 @@ impl<K: Ord + Copy, V: Copy, const INLINE: usize> SmallMap<K, V, INLINE> {
         }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         match self.row() {
             Ok(row) => row.len(),
@@ -76,7 +78,7 @@ impl<K: Ord + Copy, V: Copy, const INLINE: usize> SmallMap<K, V, INLINE> {
         position(row, key).ok().map(|at| &mut row[at].1)
     }
 
-    /// Puts `value` under `key` and returns what was there.
+    /// Puts `value` under `key` and returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self {
             SmallMap::Empty => {
@@ -120,7 +122,7 @@ impl<K: Ord + Copy, V: Copy, const INLINE: usize> SmallMap<K, V, INLINE> {
         }
     }
 
-    /// Takes the entry under `key` out.
+    /// Removes the entry under `key`.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         match self {
             SmallMap::Empty => None,
@@ -153,12 +155,12 @@ impl<K: Ord + Copy, V: Copy, const INLINE: usize> SmallMap<K, V, INLINE> {
         }
     }
 
-    /// Entries that fit inline.
+    /// Stores entries inline; they must fit.
     fn inline(entries: &[(K, V)]) -> SmallMap<K, V, INLINE> {
         let Some(first) = entries.first() else { return SmallMap::Empty };
         let mut row = [*first; INLINE];
         row[..entries.len()].copy_from_slice(entries);
-        // Asked for at most half of `INLINE`, which is small.
+        // Called with at most `INLINE / 2` entries, which is small.
         SmallMap::Inline(u8::try_from(entries.len()).unwrap_or(u8::MAX), row)
     }
 
@@ -216,9 +218,9 @@ fn position<K: Ord, V>(entries: &[(K, V)], key: &K) -> Result<usize, usize> {
 /// Entries of a [`SmallMap`] in order.
 #[derive(Clone, Debug)]
 pub enum Iter<'a, K, V> {
-    /// Entries in a row.
+    /// Entries of a slice.
     Few(slice::Iter<'a, (K, V)>),
-    /// Entries of the tree.
+    /// Entries of a tree.
     Many(btree_map::Range<'a, K, V>),
 }
 
@@ -242,7 +244,8 @@ mod tests {
         let mut small: SmallMap<u8, u8, INLINE> = SmallMap::new();
         let mut tree = BTreeMap::new();
         for (step, (kind, key, value)) in steps.iter().enumerate() {
-            // Grows for a while, shrinks for a while: every form is entered from both sides.
+            // Grows for a while, then shrinks for a while, so that every form is entered from both
+            // sides.
             if (step / 60 + usize::from(*kind)) % 3 == 0 {
                 assert_eq!(small.remove(key), tree.remove(key));
             } else {

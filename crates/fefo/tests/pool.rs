@@ -1,4 +1,4 @@
-//! The pool against a plain list of packs.
+//! Compares the pool with a plain list of packs.
 
 use fefo::{AddError, Draw, PackId, Pool};
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every unit of every pack, one by one.
+/// A list of packs that is drawn from unit by unit.
 #[derive(Default)]
 struct Naive {
     /// Expiry and free units of each pack.
@@ -33,7 +33,7 @@ impl Naive {
         valid.map(|(_, free)| u128::from(*free)).sum()
     }
 
-    /// One unit from the pack that expires first, the oldest among equals.
+    /// Takes one unit from the pack that expires first, the oldest among equals.
     fn take(&mut self, now: i64) -> Option<usize> {
         let order = |pack: &usize| (self.packs[*pack].0, *pack);
         let valid = |pack: &usize| self.packs[*pack].0 >= now && self.packs[*pack].1 > 0;
@@ -78,15 +78,15 @@ proptest! {
                     }
                 }
                 Step::Consume { amount, partial } => {
-                    let there = naive.balance(now);
+                    let available = naive.balance(now);
                     let draw = if partial {
                         pool.consume_up_to(amount, now)
                     } else {
                         match pool.consume_credits(amount, now) {
                             Ok(draw) => draw,
                             Err(shortage) => {
-                                prop_assert!(there < u128::from(amount));
-                                prop_assert_eq!(shortage.available, there);
+                                prop_assert!(available < u128::from(amount));
+                                prop_assert_eq!(shortage.available, available);
                                 continue;
                             }
                         }
@@ -115,14 +115,14 @@ proptest! {
                 Step::Wait(millis) => now += millis,
             }
             prop_assert_eq!(pool.get_balance(now), naive.balance(now));
-            // An instant that lies before the latest one counts as the latest.
+            // An instant before the latest one counts as the latest.
             prop_assert_eq!(pool.get_balance(now - 1), naive.balance(now));
         }
     }
 }
 
 #[test]
-fn a_line_of_one_expiry_holds_at_most_64_bits_and_the_pool_more() {
+fn one_expiry_holds_at_most_64_bits_and_a_pool_more() {
     let mut pool = Pool::new();
     pool.add_credits(u64::MAX, 10).unwrap();
     assert_eq!(pool.add_credits(1, 10), Err(AddError::Overflow));
@@ -133,7 +133,7 @@ fn a_line_of_one_expiry_holds_at_most_64_bits_and_the_pool_more() {
 }
 
 #[test]
-fn a_draw_over_a_hundred_thousand_packs_is_a_handful_of_spans() {
+fn a_draw_over_a_hundred_thousand_packs_can_be_given_back() {
     let mut pool = Pool::new();
     for number in 0..100_000 {
         pool.add_credits(3, 100 + number % 5).unwrap();

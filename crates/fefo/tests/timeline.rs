@@ -1,4 +1,4 @@
-//! The timeline against a plain replay of everything, on histories in random order.
+//! Compares the timeline with a plain replay, on histories in random order.
 
 #[path = "timeline_model/random.rs"]
 mod random;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use random::histories;
 use timeline_model::{Recorded, interesting, replay};
 
-/// A timeline beside the history that the model replays.
+/// A timeline and the history that the model replays.
 #[derive(Default)]
 struct Pair {
     timeline: Timeline,
@@ -37,7 +37,7 @@ impl Pair {
         }
     }
 
-    /// Offers an all-or-nothing consumption to both and compares the verdicts.
+    /// Tries an all-or-nothing consumption on both and compares the results.
     fn try_consume(&mut self, amount: u64, at: i64) {
         let before = replay(&self.history, &[at]);
         let mut with_it = self.history.clone();
@@ -53,7 +53,7 @@ impl Pair {
             let shortfall = u128::from(lost);
             assert_eq!(verdict, Err(TimelineError::Committed { shortfall }));
         } else {
-            assert_eq!(after, before.shortfalls, "an accepted consumption takes from nobody");
+            assert_eq!(after, before.shortfalls, "an accepted consumption reduces no other");
             self.consumptions.push(verdict.expect("the model accepts it"));
             self.history = with_it;
         }
@@ -82,9 +82,10 @@ impl Pair {
     }
 }
 
-/// What expires in all, without a replay: the most that disjoint stretches of time can hold, each ending
-/// at an expiry, of packs added and expired inside one of them less what is consumed inside.
-fn expired_by_stretches(history: &[Recorded]) -> i128 {
+/// The total that expires, computed without a replay: the maximum over disjoint intervals of time,
+/// each ending at an expiry, of the packs added and expired inside one of them less the
+/// consumptions inside.
+fn expired_by_intervals(history: &[Recorded]) -> i128 {
     let mut sorted = history.to_vec();
     sorted.sort_by_key(|recorded| match *recorded {
         Recorded::Pack { at, .. } => (at, 0),
@@ -101,7 +102,7 @@ fn expired_by_stretches(history: &[Recorded]) -> i128 {
         })
         .collect();
     ends.sort_unstable();
-    // The best of all stretches that end before each operation.
+    // The maximum over all intervals that end before each operation.
     let mut best = vec![0_i128; sorted.len() + 1];
     for end in 1..=sorted.len() {
         best[end] = best[end - 1];
@@ -137,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn what_expires_is_the_most_that_disjoint_stretches_hold(history in histories(40)) {
+    fn the_expired_total_is_the_maximum_over_disjoint_intervals(history in histories(40)) {
         let mut pair = Pair::default();
         let (mut added, mut asked) = (0, 0);
         for recorded in &history {
@@ -149,7 +150,7 @@ proptest! {
         }
         let short = i128::try_from(pair.timeline.total_shortfall()).expect("small");
         let left = i128::try_from(pair.timeline.balance(i64::MAX)).expect("small");
-        prop_assert_eq!(added - (asked - short) - left, expired_by_stretches(&history));
+        prop_assert_eq!(added - (asked - short) - left, expired_by_intervals(&history));
     }
 
     #[test]
@@ -162,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn all_or_nothing_refuses_exactly_what_would_fall_short(history in histories(250)) {
+    fn all_or_nothing_refuses_exactly_new_shortfalls(history in histories(250)) {
         let mut pair = Pair::default();
         for recorded in history {
             match recorded {

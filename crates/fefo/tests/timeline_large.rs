@@ -1,4 +1,4 @@
-//! A hundred thousand operations in random order against one sorted replay.
+//! Compares a hundred thousand operations in random order with one sorted replay.
 
 mod timeline_model;
 
@@ -13,7 +13,7 @@ const OPERATIONS: usize = 100_000;
 const YEAR: i64 = 365 * 86_400_000;
 const QUARTER: i64 = YEAR / 4;
 
-/// Operations over a year, in no order of time, of which nearly all credits are consumed.
+/// Operations over a year in random order of time. Nearly all credits are consumed.
 fn shuffled_year(runner: &mut TestRunner) -> Vec<Recorded> {
     let lifetime = prop_oneof![9 => (0..QUARTER).prop_map(Some), 1 => Just(None)];
     let pack = (1..=1_000_u64, 0..YEAR, lifetime).prop_map(|(amount, at, lifetime)| {
@@ -51,10 +51,13 @@ fn a_hundred_thousand_shuffled_operations_equal_their_sorted_replay() {
 
 fn assert_equals_replay(timeline: &Timeline, ids: &[ConsumptionId], history: &[Recorded]) {
     let mut instants = interesting(&history[history.len() - 150..]);
-    // Evenly too, from before the first operation to after the last expiry.
+    // Also evenly spaced instants, from before the first operation to after the last expiry.
     instants.extend((-10..=650).map(|step| step * (YEAR / 500)));
     let expected = replay(history, &instants);
-    assert!(expected.shortfalls.iter().any(|&short| short > 0), "some consumptions come up short");
+    assert!(
+        expected.shortfalls.iter().any(|&short| short > 0),
+        "some consumptions have a shortfall"
+    );
     let balances: Vec<u128> = instants.iter().map(|&t| timeline.balance(t)).collect();
     assert_eq!(balances, expected.balances);
     let shortfalls: Option<Vec<u64>> = ids.iter().map(|&id| timeline.shortfall(id)).collect();

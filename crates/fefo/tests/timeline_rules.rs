@@ -17,7 +17,7 @@ fn draws(timeline: &Timeline, id: ConsumptionId) -> Vec<(PackId, u64)> {
 }
 
 #[test]
-fn a_pack_is_spendable_on_its_first_and_its_last_instant_and_not_beside_them() {
+fn a_pack_is_spendable_from_its_first_to_its_last_instant() {
     let mut timeline = Timeline::new();
     add(&mut timeline, 7, 100, Some(200));
     let balances = [99, 100, 200, 201].map(|t| timeline.balance(t));
@@ -65,7 +65,7 @@ fn a_late_consumption_moves_the_later_ones_to_other_packs() {
 }
 
 #[test]
-fn a_late_consumption_of_credits_that_expired_anyway_harms_nobody() {
+fn a_late_consumption_of_expired_credits_causes_no_shortfall() {
     let mut timeline = Timeline::new();
     add(&mut timeline, 5, 0, Some(30));
     add(&mut timeline, 5, 40, Some(90));
@@ -89,7 +89,7 @@ fn at_one_instant_packs_come_before_consumptions_and_those_in_order_of_arrival()
 }
 
 #[test]
-fn all_or_nothing_tells_what_is_missing_and_for_whom() {
+fn all_or_nothing_reports_the_missing_amount_and_new_shortfalls() {
     let mut timeline = Timeline::new();
     add(&mut timeline, 10, 0, Some(100));
     timeline.try_consume(8, 50).expect("ten are there");
@@ -109,12 +109,12 @@ fn a_consumption_that_was_short_before_does_not_block_others() {
     add(&mut timeline, 10, 0, Some(10));
     add(&mut timeline, 10, 20, Some(30));
     let short = consume(&mut timeline, 15, 25);
-    assert!(timeline.try_consume(10, 5).is_ok(), "nobody else could have used those");
+    assert!(timeline.try_consume(10, 5).is_ok(), "no other consumption could use those");
     assert_eq!(timeline.shortfall(short), Some(5));
 }
 
 #[test]
-fn nonsense_is_refused_and_changes_nothing() {
+fn invalid_operations_are_refused_and_change_nothing() {
     let mut timeline = Timeline::new();
     assert_eq!(timeline.add_credits(0, 5, None), Err(TimelineError::ZeroAmount));
     assert_eq!(timeline.consume_credits(0, 5), Err(TimelineError::ZeroAmount));

@@ -1,26 +1,29 @@
-//! What the expiries of a cell make of the packs that earlier cells hand over.
+//! The effect of packs from earlier cells on the expiries of a cell.
 
 use super::effort;
 use super::event::{Event, Pack};
 use super::peaks::Peaks;
 
-/// For each earlier cell, what goes in this one at most by a way that comes from there: at some expiry `x` of this
-/// cell, everything goes that started after that cell and expires up to `x`, and what that cell, alone, leaves of its own
-/// packs up to `x`; then the rest of this cell goes as it does alone. Packs that expire before this cell do not count here.
+/// For each earlier cell, the longest path from its end to the end of this cell. A path goes
+/// through some expiry `x` of this cell. Its length is the sum of the packs that start after the
+/// earlier cell and expire up to `x`, of the credits that the earlier cell alone leaves of its own
+/// packs that expire up to `x`, and of what is consumed or expires in the rest of this cell when
+/// that starts empty. Packs that expire before this cell are not counted here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
     /// The best of all expiries, by earlier cell; `NEVER` if there are none.
     best: Vec<i128>,
-    /// The packs that arrive, those of the latest cell first, of one cell by expiry.
+    /// The packs that arrive: those of the latest cell first, within a cell by expiry.
     packs: Vec<Arrival>,
     groups: Vec<Group>,
 }
 
-/// A pack that expires here and started before.
+/// A pack that expires in this cell and started in an earlier one.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     pack: usize,
-    /// How much better the best expiry gets by the whole of this pack, after those before it in its group.
+    /// By how much the whole of this pack improves the best expiry, after those before it in its
+    /// group.
     lift: i128,
 }
 
@@ -35,8 +38,8 @@ struct Group {
 }
 
 impl Arrivals {
-    /// For the cell `here` with these expiries and the rests after them, both from the last to the first. O(k + m α(m))
-    /// for k earlier cells and m expiries.
+    /// For the cell `here` with these expiries and the rests after them, both from the last to the
+    /// first. Takes O(k + m α(m)) for k earlier cells and m expiries.
     pub(super) fn new<'a>(
         here: usize,
         expiries: impl Iterator<Item = &'a Event>,
@@ -45,7 +48,8 @@ impl Arrivals {
     ) -> Self {
         effort::count(here + rests.len());
         let mut expiring = Vec::with_capacity(rests.len());
-        // By cell the first expiry of what arrives from there; by expiry the next one from the same cell.
+        // `first_from`: by cell, the first expiry of a pack that arrives from there. `expiring`: by
+        // expiry, the next one from the same cell.
         let mut first_from = vec![None; here];
         for (index, event) in expiries.enumerate() {
             let pack = event.moment.arrival;
@@ -73,28 +77,30 @@ impl Arrivals {
             let end = this.packs.len();
             if end > first {
                 this.groups.push(Group { from, first, end, best_without });
-                this.rise(this.groups.len() - 1, packs);
+                this.update_best(this.groups.len() - 1, packs);
             }
         }
         this
     }
 
-    /// The best way from a cell; nothing before the ways into this one have been worked out.
+    /// The longest path from a cell; 0 until the paths into this one are computed.
     pub(super) fn best(&self, from: usize) -> i128 {
         self.best.get(from).copied().unwrap_or(0)
     }
 
-    /// Looks again at what is left of the packs of one cell, and tells how much more the best way from there is.
+    /// Recomputes the longest path from a cell after the remaining amounts of its packs changed.
+    /// Returns by how much it is longer.
     pub(super) fn review(&mut self, from: usize, packs: &[Pack]) -> i128 {
         let before = self.best[from];
         let group = self.groups.binary_search_by(|group| from.cmp(&group.from));
-        self.rise(group.expect("some of its packs arrive here"), packs);
+        self.update_best(group.expect("some of its packs arrive here"), packs);
         self.best[from] - before
     }
 
-    /// An expiry that is better by the lifts up to it would be so if all of these packs were left. It is less good by
-    /// what was drawn from them. Expiries that no lift made the best lose at least as much as one before, and do not matter.
-    fn rise(&mut self, index: usize, packs: &[Pack]) {
+    /// The lifts assume that all of each pack is left. An expiry is worse by the amounts drawn from
+    /// the packs up to it. An expiry that no lift made the best loses at least as much as an
+    /// earlier one and can be ignored.
+    fn update_best(&mut self, index: usize, packs: &[Pack]) {
         let Group { from, first, end, best_without } = self.groups[index];
         effort::count(end - first);
         let (mut lifted, mut most) = (0, 0);

@@ -1,53 +1,55 @@
-//! Basins in a row, each of which runs over into the next.
+//! A row of basins, each of which overflows into the next.
 
 use std::ops::SubAssign;
 
 use super::effort;
 
-/// What is poured in at one basin fills that one, then those after it; the rest runs over at the end.
+/// An amount poured in at one basin fills that basin, then those after it. The rest overflows at
+/// the end.
 ///
-/// Basins that are full are passed over at one go, up to the first with room: they are one set with it, in a forest of
-/// disjoint sets where the smaller joins the larger. So n basins are filled in n goes with O(n α(n)) steps, which
-/// is O(n) for every n that fits a memory.
+/// Full basins are skipped in one step, up to the first with room: they form one set with it, in a
+/// disjoint-set forest with union by size. So n basins are filled by n calls in O(n α(n)) steps,
+/// which is O(n) for every n that fits in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Cascade<Amount> {
-    /// And one more, that has not been dug yet and that the last ones run over into.
+    /// The basins, and one unused basin at the end into which the last one overflows.
     basins: Vec<Basin<Amount>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Basin<Amount> {
     room: Amount,
-    /// The way to the root of its set; a root has itself here.
-    towards_root: usize,
-    /// Of a root: the last of its set, which alone has room, and how many there are.
+    /// The parent in its set; a root is its own parent.
+    parent: usize,
+    /// Of a root: the last basin of its set, the only one with room.
     last: usize,
+    /// Of a root: the size of its set.
     count: usize,
 }
 
 impl<Amount: Copy + Default + Ord + SubAssign> Cascade<Amount> {
     pub(super) fn with_capacity(basins: usize) -> Self {
         let mut this = Self { basins: Vec::with_capacity(basins + 1) };
-        this.dig();
+        this.push_unused();
         this
     }
 
-    /// How many basins there are.
+    /// The number of basins.
     pub(super) fn len(&self) -> usize {
         self.basins.len() - 1
     }
 
-    /// Adds a basin with so much room at the end.
+    /// Adds a basin with this room at the end.
     pub(super) fn push(&mut self, room: Amount) {
         let index = self.len();
         self.basins[index].room = room;
-        self.dig();
+        self.push_unused();
         if room == Amount::default() {
             self.join_next(index);
         }
     }
 
-    /// Pours in so much at a basin, and returns what runs over at the end.
+    /// Pours an amount in at a basin. Returns the amount that overflows at the end.
     pub(super) fn pour(&mut self, basin: usize, mut amount: Amount) -> Amount {
         let nothing = Amount::default();
         let mut root = self.root(basin);
@@ -67,29 +69,29 @@ impl<Amount: Copy + Default + Ord + SubAssign> Cascade<Amount> {
         amount
     }
 
-    /// What room is left in each.
+    /// The room left in each basin.
     pub(super) fn rooms(&self) -> impl Iterator<Item = Amount> {
         self.basins[..self.len()].iter().map(|basin| basin.room)
     }
 
-    fn dig(&mut self) {
+    fn push_unused(&mut self) {
         let index = self.basins.len();
         let room = Amount::default();
-        self.basins.push(Basin { room, towards_root: index, last: index, count: 1 });
+        self.basins.push(Basin { room, parent: index, last: index, count: 1 });
     }
 
     fn root(&mut self, mut index: usize) -> usize {
         effort::count(1);
-        while self.basins[index].towards_root != index {
+        while self.basins[index].parent != index {
             effort::count(1);
-            let above = self.basins[index].towards_root;
-            self.basins[index].towards_root = self.basins[above].towards_root;
-            index = self.basins[index].towards_root;
+            let above = self.basins[index].parent;
+            self.basins[index].parent = self.basins[above].parent;
+            index = self.basins[index].parent;
         }
         index
     }
 
-    /// Makes one set of a full basin and the next, and returns its root.
+    /// Joins a full basin and the next to one set, and returns its root.
     fn join_next(&mut self, full: usize) -> usize {
         let (one, next) = (self.root(full), self.root(full + 1));
         let last = self.basins[next].last;
@@ -99,7 +101,7 @@ impl<Amount: Copy + Default + Ord + SubAssign> Cascade<Amount> {
         } else {
             (next, one)
         };
-        self.basins[smaller].towards_root = larger;
+        self.basins[smaller].parent = larger;
         self.basins[larger].last = last;
         self.basins[larger].count = count;
         larger

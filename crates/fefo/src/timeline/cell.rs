@@ -1,4 +1,4 @@
-//! A stretch of time on its own: what happens in it, replayed in full whenever something changes there.
+//! An interval of time that is replayed as a whole when one of its events changes.
 
 use super::arrivals::Arrivals;
 use super::cascade::Cascade;
@@ -7,18 +7,18 @@ use super::event::{Event, Kind, Moment, Pack};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
-    /// Where the one before it ends.
+    /// The first moment of the cell. The first cell has none.
     pub(super) begins: Option<Moment>,
     pub(super) events: Vec<Event>,
-    /// What goes in it if it starts with nothing.
+    /// What is consumed or expires in it if it starts empty.
     pub(super) gone: i128,
-    /// What starts in it.
+    /// The sum of the packs that start in it.
     pub(super) started: i128,
-    /// The packs that start in it and outlive it, by expiry.
+    /// The packs that start in it and expire in a later cell, by expiry.
     pub(super) leaving: Vec<usize>,
-    /// What is left of them at its end if it starts with nothing.
+    /// What is left of them at its end if it starts empty.
     pub(super) spare: i128,
-    /// What happens when packs of earlier cells expire in it.
+    /// The effect of packs of earlier cells that expire in it.
     pub(super) arrivals: Arrivals,
 }
 
@@ -36,10 +36,10 @@ impl Cell {
     pub(super) fn remove(&mut self, moment: Moment) {
         let index = self.events.partition_point(|other| other.moment < moment);
         let removed = self.events.remove(index);
-        assert_eq!(removed.moment, moment, "only what is there is removed");
+        assert_eq!(removed.moment, moment, "only recorded events are removed");
     }
 
-    /// Notes that a pack starts in the cell and outlives it.
+    /// Records that a pack starts in the cell and expires in a later one.
     pub(super) fn leave(&mut self, pack: usize, packs: &[Pack]) {
         let expiry = |pack: usize| packs[pack].expiry(pack).moment;
         let index = self.leaving.partition_point(|&other| expiry(other) < expiry(pack));
@@ -50,10 +50,12 @@ impl Cell {
         self.events.iter().filter(|event| event.moment.kind == Kind::Expires)
     }
 
-    /// Replays the cell from nothing: what goes, and what is left at its end of the packs that start in it.
+    /// Replays the cell from empty. Computes `gone`, and what is left at its end of the packs that
+    /// start in it.
     ///
-    /// What expires first is drawn as if nothing else were there. So the packs are taken in the order of their
-    /// expiry, and each fills what is still open of the consumptions from its start on.
+    /// The packs that expire first are drawn as if there were no others. So the packs are taken in
+    /// the order of their expiry, and each fills the open rest of the consumptions from its start
+    /// on.
     pub(super) fn spend(&mut self, packs: &mut [Pack]) {
         effort::count(self.events.len());
         let mut consumptions = Cascade::with_capacity(self.events.len());
@@ -84,11 +86,13 @@ impl Cell {
         }
     }
 
-    /// For each expiry in the cell, from the last to the first: the packs that start in the cell and expire up to
-    /// there, and what goes after it if the rest of the cell starts with nothing.
+    /// For each expiry in the cell, from the last to the first: the packs that start in the cell
+    /// and expire up to there, plus what is consumed or expires after it if the rest of the cell
+    /// starts empty.
     ///
-    /// All rests at once are one replay backwards. How much of the packs inside a stretch of time can be used is the
-    /// same seen from either end; backwards a pack is lost at its start, so the one that starts last is drawn first.
+    /// One backward replay computes all rests. The usable amount of the packs inside an interval is
+    /// the same in both directions. Backwards, a pack is lost at its start, so the one that starts
+    /// last is drawn first.
     pub(super) fn rests(&self, packs: &[Pack]) -> Vec<i128> {
         effort::count(self.events.len());
         let is_own = |event: &&Event| !packs[event.moment.arrival].leaves();
@@ -122,8 +126,9 @@ impl Cell {
         rests
     }
 
-    /// What is left at `moment` if the cell starts with `arriving`, what is held of the packs that arrive and expire in it before
-    /// `moment`, by expiry, and with `later` that outlives `moment`.
+    /// The balance at `moment`. The cell starts with `arriving`, the amounts held of the packs that
+    /// arrive and expire in it before `moment`, by expiry, and with `later`, the amount held that
+    /// expires after `moment`.
     pub(super) fn balance(
         &self,
         moment: Moment,
@@ -143,11 +148,11 @@ impl Cell {
                 Kind::Consumes => consumptions.push(event.amount),
                 Kind::Expires => {
                     let (place, amount) = if packs[pack].leaves() {
-                        (0, arriving.next().expect("every arrival is told"))
+                        (0, arriving.next().expect("`arriving` has an amount for every arrival"))
                     } else {
                         (packs[pack].starts_after, event.amount)
                     };
-                    // What runs over is lost.
+                    // Credits that overflow have expired.
                     consumptions.pour(place, amount);
                 }
             }

@@ -1,4 +1,4 @@
-//! Which packs a consumption draws from.
+//! The packs that a consumption draws from.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::grid::Grid;
 pub struct Draw {
     /// The pack drawn from.
     pub pack: PackId,
-    /// How much of it.
+    /// The amount drawn from it.
     pub amount: u64,
 }
 
-/// What is left of the packs, by the moment at which they expire.
+/// The remaining amounts of the packs, by the moment at which they expire.
 type Packs = BTreeMap<Moment, u64>;
 
 /// Replays everything up to the consumption at `moment`.

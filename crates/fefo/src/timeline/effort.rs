@@ -1,4 +1,4 @@
-//! How much work is done, so that tests can bound it without a clock. Nothing at all otherwise.
+//! Counts steps of work, so that tests can bound it without a clock. Does nothing outside of tests.
 
 #[cfg(test)]
 use std::cell::Cell;
@@ -8,7 +8,7 @@ thread_local! {
     static STEPS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts steps of work.
+/// Adds steps of work.
 #[cfg(test)]
 pub(super) fn count(steps: usize) {
     STEPS.set(STEPS.get() + steps);
@@ -17,7 +17,7 @@ pub(super) fn count(steps: usize) {
 #[cfg(not(test))]
 pub(super) fn count(_: usize) {}
 
-/// The steps since the last look.
+/// The steps since the last call.
 #[cfg(test)]
 pub(super) fn take() -> usize {
     STEPS.take()

@@ -1,4 +1,4 @@
-//! Why an operation was refused.
+//! Errors of a timeline.
 
 use std::error::Error;
 use std::fmt;
@@ -20,14 +20,14 @@ pub enum TimelineError {
     /// The sum of all recorded amounts would leave the range in which sums are exact. Returned by
     /// every operation.
     Overflow,
-    /// Less than the amount is spendable at that place. Returned by `try_consume`.
+    /// The spendable amount at that moment is too small. Returned by `try_consume`.
     Insufficient {
-        /// What could be consumed there.
+        /// The amount that could be consumed there.
         available: u128,
     },
-    /// The amount is there, but recorded consumptions live on it. Returned by `try_consume`.
+    /// The amount is spendable, but recorded consumptions depend on it. Returned by `try_consume`.
     Committed {
-        /// How much more the other consumptions would come up short, all together.
+        /// The sum by which the shortfalls of the other consumptions would grow.
         shortfall: u128,
     },
 }

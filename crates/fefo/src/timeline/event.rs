@@ -1,6 +1,6 @@
-//! What happens on a timeline, and when.
+//! Events of a timeline and their order.
 
-/// What happens at a moment. At one instant packs start before anything is consumed, and expire after.
+/// The kind of an event. At one instant packs start before credits are consumed, and expire after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Starts,
@@ -8,12 +8,13 @@ pub(super) enum Kind {
     Expires,
 }
 
-/// The place of an event in the one order in which everything happens.
+/// The place of an event in the total order of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment {
     pub(super) at: i64,
     pub(super) kind: Kind,
-    /// The first instant of the pack or the consumption: of one expiry, what starts first goes first.
+    /// The first instant of the pack or the consumption. Of two packs with one expiry, the one that
+    /// starts first is drawn first.
     pub(super) since: i64,
     /// The index among the packs or among the consumptions.
     pub(super) arrival: usize,
@@ -31,7 +32,7 @@ pub(super) struct Event {
     pub(super) amount: u64,
 }
 
-/// A pack, in which cells it starts and expires, and what the former leaves of it.
+/// A pack, the cells in which it starts and expires, and what the first of them leaves of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pack {
     pub(super) amount: u64,
@@ -39,12 +40,14 @@ pub(super) struct Pack {
     pub(super) expires_at: i64,
     pub(super) starts_in: usize,
     pub(super) expires_in: usize,
-    /// What is left of the pack at the end of the cell in which it starts, if that cell starts with nothing.
+    /// What is left of the pack at the end of the cell in which it starts, if that cell starts
+    /// empty.
     pub(super) spare: u64,
-    /// How much of that the ways to cells after its expiry count on.
+    /// How much of `spare` is included in the paths to cells after its expiry.
     pub(super) handed_over: u64,
-    /// How many consumptions of its cell come before its start and, if it expires in the same one, before its expiry.
+    /// The number of consumptions of its cell before its start.
     pub(super) starts_after: usize,
+    /// The number of consumptions of its cell before its expiry, if it expires in the same cell.
     pub(super) expires_after: usize,
 }
 
@@ -73,11 +76,11 @@ impl Pack {
         Event { moment, amount: self.amount }
     }
 
-    /// Whether it outlives the cell in which it starts.
+    /// Whether it expires in a later cell than the one in which it starts.
     pub(super) fn leaves(&self) -> bool {
         self.expires_in > self.starts_in
     }
-    /// Hands over what is left of it, and tells how much more that is than before.
+    /// Sets `handed_over` to `spare` and returns the difference.
     pub(super) fn hand_over(&mut self) -> i128 {
         let before = std::mem::replace(&mut self.handed_over, self.spare);
         i128::from(self.spare) - i128::from(before)

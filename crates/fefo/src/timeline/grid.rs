@@ -1,4 +1,4 @@
-//! Time in cells, and how they meet.
+//! Time divided into cells, and the paths between them.
 
 use std::sync::OnceLock;
 
@@ -8,21 +8,21 @@ use super::event::{Event, Kind, Moment, Pack};
 use super::peaks::Peaks;
 use super::ways::Ways;
 
-/// Tiny in this crate's unit tests, so that short histories have many cells.
+/// One in this crate's unit tests, so that short histories have many cells.
 const SMALLEST_CELL: usize = if cfg!(test) { 1 } else { 16 };
 
-/// How many times as long as planned a cell may get before time is divided anew.
-const LONGEST: usize = 3;
+/// A cell may grow to this many times its planned length before time is divided again.
+const MAX_CELL_GROWTH: usize = 3;
 
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
     pub(super) packs: Vec<Pack>,
     cells: Vec<Cell>,
-    /// More events than this are too many for a cell.
+    /// The maximum number of events of a cell.
     longest_cell: usize,
     ways: Ways,
-    /// What is gone, consumed or expired, at the start of each cell and at the end of time. Consumptions count
-    /// in full, also for what was not there. Worked out when somebody asks.
+    /// The amount consumed or expired at the start of each cell and at the end of time.
+    /// Consumptions count in full, including their shortfall. Computed on first use after an edit.
     gone: OnceLock<Vec<i128>>,
 }
 
@@ -58,7 +58,7 @@ impl Grid {
         }
         self.ways.pass_over(&pack);
         self.cells[pack.starts_in].spend(&mut self.packs);
-        // A pack that outlives its first cell changes nothing for what is handed over to that one.
+        // A pack that expires in a later cell does not affect what its first cell receives.
         self.receive(pack.expires_in);
         self.hand_over(pack.starts_in);
     }
@@ -69,24 +69,25 @@ impl Grid {
         self.consumption_changed(cell);
     }
 
-    /// Takes back a consumption.
+    /// Removes a consumption.
     pub(super) fn forget(&mut self, moment: Moment) {
         let cell = self.cell_of(moment);
         self.cells[cell].remove(moment);
         self.consumption_changed(cell);
     }
 
-    /// What is gone when everything has expired.
+    /// The amount consumed or expired at the end of time.
     pub(super) fn gone(&self) -> i128 {
-        *self.settled().last().expect("there is always an end")
+        *self.settled().last().expect("there is at least one cell")
     }
 
-    /// What is left to spend after everything that happens before `moment`.
+    /// The spendable amount after all events before `moment`.
     pub(super) fn balance(&self, moment: Moment) -> i128 {
         let here = self.cell_of(moment);
         let gone = self.settled();
-        // What is gone or held at the start of this cell and expires up to some instant is the most that any earlier cell
-        // gives: what was gone at its end, what it left over, and what started since.
+        // Of the credits that expire up to some instant, the sum of those gone and held at the
+        // start of this cell is the maximum over all earlier cells of: what was gone at the end of
+        // that cell, what it left over, and what started since.
         let before =
             |from: usize| gone[from + 1] + self.ways.before(from, here, &self.cells[here].arrivals);
         let mut peaks = Peaks::new((0..here).map(before));
@@ -104,7 +105,8 @@ impl Grid {
             }
             let held = peaks.highest().max(reached) - reached;
             reached += held;
-            arriving.push(u64::try_from(held).expect("no more is held of a pack than its amount"));
+            arriving
+                .push(u64::try_from(held).expect("the held part of a pack is at most its amount"));
         }
         let mut started = 0;
         let mut all = gone[here];
@@ -121,7 +123,7 @@ impl Grid {
         self.cells.iter().flat_map(|cell| &cell.events)
     }
 
-    /// The cell in which something at that moment happens: the last one that begins before it.
+    /// The cell that contains `moment`: the last one that begins at or before it.
     fn cell_of(&self, moment: Moment) -> usize {
         let begun =
             self.cells.partition_point(|cell| cell.begins.is_none_or(|begin| begin <= moment));
@@ -141,16 +143,17 @@ impl Grid {
         self.hand_over(cell);
     }
 
-    /// Divides time anew, into cells of equal numbers of events: O(n α(n)).
+    /// Divides time again, into cells with equal numbers of events, in O(n α(n)).
     ///
-    /// An edit costs as many steps as a cell has events, and k log k to follow the ways between k cells. Both are alike with
-    /// cells of about √(n log n) events. The steps along the ways are cheaper: a third of that is best, though anything
-    /// from a quarter to a half is within a tenth of it.
+    /// An edit costs as many steps as a cell has events, and k log k steps to follow the paths
+    /// between k cells. Both are equal with cells of about √(n log n) events. The steps along the
+    /// paths are cheaper: a third of that length is best, and any length from a quarter to a half
+    /// is within a tenth of it.
     fn divide(&mut self) {
         let events: Vec<Event> = self.events().copied().collect();
         let digits = events.len().checked_ilog2().unwrap_or(0) as usize;
         let planned = ((events.len() * digits).isqrt() / 3).max(SMALLEST_CELL);
-        self.longest_cell = LONGEST * planned;
+        self.longest_cell = MAX_CELL_GROWTH * planned;
         self.cells = events.chunks(planned).map(Cell::new).collect();
         if self.cells.is_empty() {
             self.cells.push(Cell::default());
@@ -184,7 +187,7 @@ impl Grid {
         }
     }
 
-    /// Works out the ways into a cell.
+    /// Computes the paths into a cell.
     fn receive(&mut self, here: usize) {
         let cell = &mut self.cells[here];
         let rests = cell.rests(&self.packs);
@@ -193,16 +196,16 @@ impl Grid {
         cell.arrivals = arrivals;
     }
 
-    /// Works out the ways from a cell.
+    /// Updates the paths out of a cell.
     fn hand_over(&mut self, from: usize) {
-        // Whatever was edited ends here, and what is gone has to be worked out again.
+        // Every edit ends here. It invalidates the amounts that are gone.
         self.gone.take();
         let leaving = std::mem::take(&mut self.cells[from].leaving);
         let mut more = 0;
         let mut next = from + 1;
         for &pack in &leaving {
             let here = self.packs[pack].expires_in;
-            // The first of those that expire there.
+            // The first pack of this cell that expires there.
             if here >= next {
                 self.ways.extend(from, next..here + 1, more);
                 let change = self.cells[here].arrivals.review(from, &self.packs);
@@ -215,7 +218,7 @@ impl Grid {
         self.cells[from].leaving = leaving;
     }
 
-    /// Follows the best ways from the beginning to the end of time.
+    /// Follows the longest paths from the beginning to the end of time.
     fn settled(&self) -> &[i128] {
         self.gone.get_or_init(|| self.ways.follow(&self.cells))
     }

@@ -1,19 +1,19 @@
-//! How long the ways from cell to cell are.
+//! Lengths of the paths between cells.
 
 use std::ops::Range;
 
 use super::effort;
 
-/// Lengths by the cell from which and the cell to which. For k cells, one length is read in O(1), and all ways that pass
-/// over a pack get longer in O(k).
+/// Lengths by source and target cell. For k cells, reading one length takes O(1), and lengthening
+/// all paths that pass over a pack takes O(k).
 ///
-/// The cells are taken together in about √k blocks of as many. What is added for a whole block of either is kept
-/// once for the block, so that a length is the sum of four numbers.
+/// The cells are grouped into about √k blocks of about √k cells. An amount added to a whole block
+/// is stored once for the block, so a length is the sum of four numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
     cells: usize,
     blocks: usize,
-    /// The block of a cell is its number without so many of the last digits, in binary.
+    /// The block of a cell is its number shifted right by this many bits.
     shift: u32,
     cell_to_cell: Vec<i128>,
     cell_to_block: Vec<i128>,
@@ -22,8 +22,9 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// The ways between so many cells, as long as what starts and expires in the cells between their ends. The packs
-    /// are told by the cells in which they start and expire, and their amounts.
+    /// The paths between `cells` cells. The length of a path is the sum of the packs that start and
+    /// expire in the cells between its ends. A pack is given by its start cell, its expiry cell and
+    /// its amount.
     pub(super) fn new(cells: usize, packs: impl Iterator<Item = (usize, usize, u64)>) -> Self {
         effort::count(cells * cells);
         let mut lengths = vec![0; cells * cells];
@@ -54,7 +55,7 @@ impl Lengths {
         }
     }
 
-    /// The ways from one cell.
+    /// The paths from one cell.
     pub(super) fn from(&self, cell: usize) -> Row<'_> {
         let block = cell >> self.shift;
         Row {
@@ -66,12 +67,13 @@ impl Lengths {
         }
     }
 
-    /// Makes the ways from one cell into some others longer.
+    /// Lengthens the paths from one cell to a range of others.
     pub(super) fn add(&mut self, from: usize, to: Range<usize>, amount: i128) {
         add(&mut self.cell_to_cell, self.cells, from..from + 1, to, amount);
     }
 
-    /// Makes all ways longer that pass over a pack: from cells before its start to cells after its expiry.
+    /// Lengthens all paths that pass over a pack: from cells before its start to cells after its
+    /// expiry.
     pub(super) fn pass_over(&mut self, start: usize, expiry: usize, amount: i128) {
         let (cells, blocks) = (self.cells, self.blocks);
         let (start_block, next_block) = (start >> self.shift, (expiry >> self.shift) + 1);
@@ -84,7 +86,7 @@ impl Lengths {
     }
 }
 
-/// The ways from one cell to all others.
+/// The paths from one cell to all others.
 pub(super) struct Row<'a> {
     shift: u32,
     cell_to_cell: &'a [i128],
@@ -108,7 +110,7 @@ fn row(table: &[i128], width: usize, index: usize) -> &[i128] {
     &table[index * width..][..width]
 }
 
-/// Adds an amount in some columns of some rows.
+/// Adds an amount to a range of columns in a range of rows.
 fn add(table: &mut [i128], width: usize, rows: Range<usize>, columns: Range<usize>, amount: i128) {
     effort::count(rows.len() * columns.len());
     for row in rows {

@@ -1,17 +1,17 @@
-//! Heights of which the first ones are raised, and the highest of them.
+//! The maximum of heights whose prefixes are raised.
 
 use super::cascade::Cascade;
 use super::effort;
 
-/// Lower than any height, and far enough from the end of the range to be added to.
+/// Lower than any height, and far enough from the end of the range that it can be added to.
 pub(super) const NEVER: i128 = -(i128::MAX / 4);
 
-/// Raised n times, n heights are O(n α(n)) steps.
+/// A list of heights with its maximum. Raising n heights n times takes O(n α(n)) steps.
 #[derive(Clone, Debug)]
 pub(super) struct Peaks {
     highest: i128,
-    /// How much higher than all before it each height is, from the second on. Whatever raises those before raises the
-    /// highest only by what is left when these have been caught up with.
+    /// How much higher each height is than all before it, from the second on. Raising a prefix
+    /// raises the maximum only by the amount that exceeds these leads.
     ahead: Cascade<i128>,
 }
 
@@ -29,12 +29,12 @@ impl Peaks {
         Self { highest: highest.unwrap_or(NEVER), ahead }
     }
 
-    /// The highest of all.
+    /// The maximum.
     pub(super) fn highest(&self) -> i128 {
         self.highest
     }
 
-    /// Raises all up to and including this one, and returns how much that raises the highest.
+    /// Raises all heights up to and including `index`. Returns by how much that raises the maximum.
     pub(super) fn raise_up_to(&mut self, index: usize, by: i128) -> i128 {
         let lift = self.ahead.pour(index, by);
         self.highest += lift;

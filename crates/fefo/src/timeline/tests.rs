@@ -1,5 +1,5 @@
-//! The parts of the timeline, with cells so short that short histories have many of them; the
-//! integration tests run the same comparisons at the real sizes.
+//! Tests of the timeline's parts. Cells are very short here, so that short histories have many of
+//! them. The integration tests run the same comparisons at the real sizes.
 
 #[path = "../../tests/timeline_model/random.rs"]
 mod random;
@@ -13,7 +13,7 @@ use timeline_model::{Recorded, interesting, replay};
 use super::cascade::Cascade;
 use super::lengths::Lengths;
 use super::peaks::{NEVER, Peaks};
-use super::{ConsumptionId, LARGEST_SUM, Timeline, TimelineError, effort};
+use super::{ConsumptionId, MAX_SUM, Timeline, TimelineError, effort};
 
 fn record(timeline: &mut Timeline, recorded: Recorded) -> Option<ConsumptionId> {
     match recorded {
@@ -46,14 +46,11 @@ fn assert_every_prefix_equals_its_replay(history: &[Recorded]) {
     }
 }
 
-/// Crumbs with as many expiries, and operations that swallow all of them or set them free, at random
-/// places among them.
-fn pendulums() -> impl Strategy<Value = Vec<Recorded>> {
-    let crumb = (0..40_i64, 0..40_i64, 1..3_u64).prop_map(|(at, life, amount)| Recorded::Pack {
-        amount,
-        at,
-        expires_at: Some(at + life),
-    });
+/// Small packs with as many expiries, and operations at random instants that consume all of them or
+/// free them.
+fn alternating_histories() -> impl Strategy<Value = Vec<Recorded>> {
+    let small_pack = (0..40_i64, 0..40_i64, 1..3_u64)
+        .prop_map(|(at, life, amount)| Recorded::Pack { amount, at, expires_at: Some(at + life) });
     let swing =
         (0..40_i64, 0..4_i64, 10..60_u64, any::<bool>()).prop_map(|(at, life, amount, takes)| {
             if takes {
@@ -62,23 +59,23 @@ fn pendulums() -> impl Strategy<Value = Vec<Recorded>> {
                 Recorded::Pack { amount, at, expires_at: Some(at + life) }
             }
         });
-    (prop::collection::vec(crumb, 1..60), prop::collection::vec(swing, 1..30))
-        .prop_map(|(crumbs, swings)| crumbs.into_iter().chain(swings).collect())
+    (prop::collection::vec(small_pack, 1..60), prop::collection::vec(swing, 1..30))
+        .prop_map(|(packs, swings)| packs.into_iter().chain(swings).collect())
 }
 
-/// The steps of work that each of the last operations takes on a timeline that already swings.
-fn effort_of_a_swing(crumbs: u32) -> usize {
+/// The steps of work per operation that consumes or frees `packs` small packs.
+fn effort_per_swing(packs: u32) -> usize {
     const SWINGS: usize = 64;
     let mut timeline = Timeline::new();
-    for expiry in 0..i64::from(crumbs) {
+    for expiry in 0..i64::from(packs) {
         timeline.add_credits(1, 0, Some(expiry + 2)).expect("the pack is valid");
     }
     effort::take();
     for _ in 0..SWINGS / 2 {
-        timeline.consume_credits(u64::from(crumbs), 1).expect("the consumption is valid");
+        timeline.consume_credits(u64::from(packs), 1).expect("the consumption is valid");
         assert_eq!(timeline.balance(2), 0);
-        timeline.add_credits(u64::from(crumbs), 0, Some(1)).expect("the pack is valid");
-        assert_eq!(timeline.balance(2), u128::from(crumbs));
+        timeline.add_credits(u64::from(packs), 0, Some(1)).expect("the pack is valid");
+        assert_eq!(timeline.balance(2), u128::from(packs));
     }
     effort::take() / SWINGS
 }
@@ -112,36 +109,36 @@ proptest! {
     }
 
     #[test]
-    fn crumbs_swallowed_and_set_free_equal_the_sorted_replay(history in pendulums()) {
+    fn consuming_and_freeing_small_packs_equals_the_sorted_replay(history in alternating_histories()) {
         assert_every_prefix_equals_its_replay(&history);
     }
 
     #[test]
-    fn basins_fill_from_where_something_is_poured_in(
+    fn an_amount_fills_its_basin_and_those_after_it(
         rooms in prop::collection::vec(0..20_u64, 0..40),
         pours in prop::collection::vec((0..40_usize, 0..40_u64, 0..6_u64), 0..60),
     ) {
-        let (mut dug, mut expected) = (Cascade::with_capacity(0), Vec::new());
+        let (mut cascade, mut expected) = (Cascade::with_capacity(0), Vec::new());
         let mut rooms = rooms.into_iter();
         for (basin, mut amount, more) in pours {
             for room in rooms.by_ref().take(more as usize) {
-                dug.push(room);
+                cascade.push(room);
                 expected.push(room);
             }
             let basin = basin.min(expected.len());
-            let over = dug.pour(basin, amount);
+            let over = cascade.pour(basin, amount);
             for room in &mut expected[basin..] {
                 let poured = amount.min(*room);
                 *room -= poured;
                 amount -= poured;
             }
             prop_assert_eq!(over, amount);
-            prop_assert_eq!(dug.rooms().collect::<Vec<_>>(), expected.clone());
+            prop_assert_eq!(cascade.rooms().collect::<Vec<_>>(), expected.clone());
         }
     }
 
     #[test]
-    fn the_highest_is_the_highest_after_every_raise(
+    fn the_maximum_is_correct_after_every_raise(
         heights in prop::collection::vec(-9..=9_i128, 0..20),
         raises in prop::collection::vec((0..20_usize, 0..=9_i128), 0..20),
     ) {
@@ -160,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn what_lies_between_is_what_starts_after_and_expires_before(
+    fn a_length_is_the_sum_of_packs_inside_its_interval(
         cells in 1..90_usize,
         first in prop::collection::vec((0..90_usize, 0..90_usize, 1..9_u64), 0..40),
         later in prop::collection::vec((0..90_usize, 0..90_usize, 1..9_u64), 0..40),
@@ -182,12 +179,12 @@ proptest! {
     }
 }
 
-/// An operation that changes what expires at every expiry: each used to cost a replay, sixteen times as
-/// much on a timeline sixteen times as long. √(n log n) is 4.7 times as much from 1 000 to 16 000.
+/// Every operation changes what expires at every expiry. A replay would take sixteen times as much
+/// on a timeline sixteen times as long. √(n log n) is 4.7 times as much from 1 000 to 16 000.
 #[test]
-fn the_work_of_an_operation_grows_like_the_root_of_what_is_there() {
+fn the_work_of_an_operation_grows_with_the_root_of_the_history() {
     let sizes = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000];
-    let efforts = sizes.map(effort_of_a_swing);
+    let efforts = sizes.map(effort_per_swing);
     for (size, steps) in sizes.into_iter().zip(efforts) {
         let bound = 18 * (size * size.ilog2()).isqrt() as usize;
         assert!(steps < bound, "{steps} steps at {size}, not below {bound}");
@@ -199,7 +196,7 @@ fn the_work_of_an_operation_grows_like_the_root_of_what_is_there() {
 
 #[test]
 fn sums_out_of_range_are_refused() {
-    let mut timeline = Timeline { recorded: LARGEST_SUM - 5, ..Timeline::new() };
+    let mut timeline = Timeline { recorded: MAX_SUM - 5, ..Timeline::new() };
     assert_eq!(timeline.add_credits(6, 0, None), Err(TimelineError::Overflow));
     assert_eq!(timeline.consume_credits(6, 0), Err(TimelineError::Overflow));
     assert_eq!(timeline.try_consume(6, 0), Err(TimelineError::Overflow));

@@ -1,4 +1,4 @@
-//! The rules of a timeline once more, as the plainest replay there is: sort, then walk.
+//! The rules of a timeline as a naive replay: sort, then apply.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ pub(crate) enum Recorded {
     Consumption { amount: u64, at: i64 },
 }
 
-/// What a replay of everything gives.
+/// The result of a full replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replayed {
-    /// One for each instant asked for.
+    /// One for each requested instant.
     pub(crate) balances: Vec<u128>,
     /// One for each consumption, in order of arrival.
     pub(crate) shortfalls: Vec<u64>,
@@ -26,7 +26,7 @@ enum Step {
     Look { answer: usize },
 }
 
-/// Replays `history`, given in order of arrival, and looks at the balance at `instants`.
+/// Replays `history`, given in order of arrival, and reads the balance at `instants`.
 pub(crate) fn replay(history: &[Recorded], instants: &[i64]) -> Replayed {
     let (mut packs, mut consumptions) = (0, 0);
     let mut steps = Vec::new();
@@ -81,7 +81,7 @@ pub(crate) fn replay(history: &[Recorded], instants: &[i64]) -> Replayed {
     replayed
 }
 
-/// Every instant at which something happens, the ones next to it, and the ends of time.
+/// Every instant with an event, the instants next to it, and the ends of time.
 pub(crate) fn interesting(history: &[Recorded]) -> Vec<i64> {
     let mut instants = vec![i64::MIN, i64::MAX];
     let mut around = |at: i64| instants.extend([at.saturating_sub(1), at, at.saturating_add(1)]);
