@@ -1,8 +1,11 @@
-//! Processor time that history takes for the records of a journal that is there already.
+//! Measures the processor time that history takes to apply an existing journal.
 //!
-//! `cargo run --release -p bursar-history --example feed_speed -- LEDGER.db [SLICE] [SLICES] [BEFORE]`: records that are
-//! taken in at once, how many times before they are kept, and how many come before the time is taken: accounts and
-//! grants, say. The journal must not be in use.
+//! `cargo run --release -p bursar-history --example feed_speed -- LEDGER.db [SLICE] [SLICES]
+//! [BEFORE]`
+//!
+//! SLICE is the number of records applied at once, SLICES the number of slices per commit, and
+//! BEFORE the number of records (accounts and grants, for example) to apply before the measurement
+//! starts. The journal must not be in use.
 
 use std::error::Error;
 use std::path::Path;
@@ -19,7 +22,7 @@ fn processor_seconds() -> Result<f64, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("which journal? Give the path of a ledger's file")?;
+    let path = arguments.next().ok_or("give the path of a ledger's journal file")?;
     let slice: u64 = arguments.next().map_or(Ok(2_400), |text| text.parse())?;
     let slices: usize = arguments.next().map_or(Ok(10), |text| text.parse())?;
     let before: u64 = arguments.next().map_or(Ok(0), |text| text.parse())?;
@@ -58,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::fs::metadata(&file)?.len() as f64 / 1e6
     );
     for end in ["", "-wal", "-shm"] {
-        // What is not there need not be removed.
+        // A missing file need not be removed.
         let _ = std::fs::remove_file(format!("{}{end}", file.display()));
     }
     Ok(())

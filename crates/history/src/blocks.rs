@@ -1,30 +1,31 @@
-//! Rows that only ever follow one another, many in one place: entries and decisions.
+//! Blocks of append-only rows: entries and decisions.
 //!
-//! A block is one row of its table, under the number of its first. In it each row says only how it differs from the one
-//! before: a whole number by the step to it, everything else in full unless it is the same. What one slice of the
-//! journal added is never in one block with what the next added, so that a block is written once.
+//! A block is one row of its table, keyed by the number of its first row. Each row in it is encoded
+//! as the difference from the row before: an integer as a step, every other value in full unless it
+//! is equal. Rows from different slices of the journal are never in one block, so that a block is
+//! written once.
 
 use crate::database::{Columns, Database, Row, Value};
 use crate::error::HistoryError;
 
-/// A block is closed when it has so many bytes: three fit into a page.
-const MOST_BYTES: usize = 1_250;
-/// Blocks that are read at once.
+/// A block is closed at this size. Three blocks fit into a page.
+const MAX_BYTES: usize = 1_250;
+/// The number of blocks read at once.
 const BLOCKS_AT_ONCE: i64 = 16;
 
-/// Which rows.
+/// The table of the rows.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum BlocksOf {
-    /// Entries, by their number: position, time, account, type, amount, grant, hold, spender, movement, what was available
-    /// and what was held afterwards.
+    /// Entries, by their number: position, time, account, type, amount, grant, hold, spender,
+    /// movement, available and held afterwards.
     Entries,
-    /// Decisions, by [`crate::lists::decision`]: time, actor, command, refusal, events, and the holds
-    /// of those events that name a hold by its number alone.
+    /// Decisions, by [`crate::lists::decision`]: time, actor, command, refusal, events, and the
+    /// holds of those events that name a hold by its number only.
     Decisions,
 }
 
 impl BlocksOf {
-    /// The column of a decision that has its holds.
+    /// The column of a decision that contains its holds.
     pub(crate) const HOLDS: usize = 5;
 
     fn columns(self) -> usize {
@@ -76,7 +77,7 @@ const BYTES: u8 = 4;
 pub(crate) struct NewBlocks<const N: usize> {
     of: BlocksOf,
     closed: Vec<[Value; 2]>,
-    /// The block that is being filled: the number of its first row, and the last row with its number.
+    /// The open block: the number of its first row, and the number and values of its last row.
     open: Option<(i64, i64, [Value; N])>,
     bytes: Vec<u8>,
 }
@@ -87,7 +88,7 @@ impl<const N: usize> NewBlocks<N> {
         NewBlocks { of, closed: Vec::new(), open: None, bytes: Vec::new() }
     }
 
-    /// Adds a row under a number that is larger than all others.
+    /// Adds a row under a number that is larger than all previous ones.
     pub(crate) fn push(&mut self, number: i64, row: [Value; N]) {
         let (first, last, before) =
             self.open.take().unwrap_or((number, number, [const { Value::Null }; N]));
@@ -96,7 +97,7 @@ impl<const N: usize> NewBlocks<N> {
             write_value(&mut self.bytes, value, before);
         }
         self.open = Some((first, number, row));
-        if self.bytes.len() >= MOST_BYTES {
+        if self.bytes.len() >= MAX_BYTES {
             self.close();
         }
     }
@@ -108,7 +109,7 @@ impl<const N: usize> NewBlocks<N> {
         }
     }
 
-    /// Writes everything.
+    /// Writes all rows.
     pub(crate) fn flush(&mut self, database: &impl Database) -> Result<(), HistoryError> {
         self.close();
         database.execute_each(self.of.insert(), &self.closed)?;
@@ -117,12 +118,12 @@ impl<const N: usize> NewBlocks<N> {
     }
 }
 
-/// As a length, with the sign in the lowest bit.
+/// Writes a step in zigzag encoding: the sign is in the lowest bit.
 fn write_step(bytes: &mut Vec<u8>, step: i64) {
     write_length(bytes, (step << 1 ^ step >> 63).cast_unsigned());
 }
 
-/// Seven bits a byte, the last byte below 128.
+/// Writes a number with seven bits per byte; the last byte is below 128.
 pub(crate) fn write_length(bytes: &mut Vec<u8>, mut length: u64) {
     while length >= 128 {
         bytes.push(0x80 | (length & 0x7f) as u8);
@@ -131,14 +132,14 @@ pub(crate) fn write_length(bytes: &mut Vec<u8>, mut length: u64) {
     bytes.push(length as u8);
 }
 
-/// A sum in as few bytes as it needs, with the sign in the lowest bit.
+/// Writes a sum in as few bytes as it needs, with the sign in the lowest bit.
 pub(crate) fn write_sum(bytes: &mut Vec<u8>, sum: i128) {
-    let mut turned = (sum << 1 ^ sum >> 127).cast_unsigned();
-    while turned >= 128 {
-        bytes.push(0x80 | (turned & 0x7f) as u8);
-        turned >>= 7;
+    let mut zigzag = (sum << 1 ^ sum >> 127).cast_unsigned();
+    while zigzag >= 128 {
+        bytes.push(0x80 | (zigzag & 0x7f) as u8);
+        zigzag >>= 7;
     }
-    bytes.push(turned as u8);
+    bytes.push(zigzag as u8);
 }
 
 fn write_value(bytes: &mut Vec<u8>, value: &Value, before: &Value) {
@@ -162,7 +163,7 @@ fn write_value(bytes: &mut Vec<u8>, value: &Value, before: &Value) {
     }
 }
 
-/// Takes a block apart.
+/// Reads the bytes of a block.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -194,12 +195,12 @@ impl<'a> Bytes<'a> {
     }
 
     pub(crate) fn sum(&mut self) -> Result<i128, HistoryError> {
-        let (mut turned, mut shift) = (0u128, 0);
+        let (mut zigzag, mut shift) = (0u128, 0);
         loop {
             let byte = self.take(1)?[0];
-            turned |= u128::from(byte & 0x7f) << shift;
+            zigzag |= u128::from(byte & 0x7f) << shift;
             if byte < 128 {
-                return Ok((turned >> 1).cast_signed() ^ -(turned & 1).cast_signed());
+                return Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed());
             }
             shift += 7;
             if shift > 127 {
@@ -252,7 +253,7 @@ fn decode(of: BlocksOf, block: Row) -> Result<Vec<Numbered>, HistoryError> {
     Ok(rows)
 }
 
-/// Reads rows. Those that are near one another are read together.
+/// Reads rows. Keeps the last block, so that neighbouring rows are decoded once.
 pub(crate) struct Reader<'a, D> {
     database: &'a D,
     of: BlocksOf,
@@ -282,7 +283,7 @@ impl<'a, D: Database> Reader<'a, D> {
         Ok(found.ok().map(|place| self.block[place].1.clone()))
     }
 
-    /// The first row whose number is not below this one.
+    /// The first row whose number is at least `number`.
     pub(crate) fn first_from(&mut self, number: i64) -> Result<Option<Numbered>, HistoryError> {
         let before = self.database.query(self.of.select_from(), &[number.into(), 1i64.into()])?;
         let after = || self.database.query(self.of.select_next(), &[number.into()]);
@@ -297,7 +298,7 @@ impl<'a, D: Database> Reader<'a, D> {
         Ok(None)
     }
 
-    /// The last rows whose numbers are at least `low` and less than `below`, the last first.
+    /// The last rows whose numbers are at least `low` and less than `below`, newest first.
     pub(crate) fn newest(
         &self,
         (low, below): (i64, i64),
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_under_their_numbers() {
+    fn rows_are_read_under_their_numbers() {
         let blocks = written(&rows());
         assert_eq!(blocks.len(), 1);
         let found = decode(BlocksOf::Decisions, blocks[0].clone()).expect("a block");
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn many_rows_are_in_many_blocks_and_each_stands_alone() {
+    fn many_rows_are_in_many_blocks_that_decode_alone() {
         let rows: Vec<(i64, [Value; 6])> = (0..1000)
             .map(|number: i64| {
                 let text = Value::from(format!("actor-{}", number / 3).as_str());
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_come_back_and_longer_ones_are_errors() {
+    fn sums_are_read_as_written_and_longer_ones_are_errors() {
         for sum in [0, 1, -1, 63, 64, -64, -65, 1 << 64, i128::MAX, i128::MIN] {
             let mut bytes = Vec::new();
             write_sum(&mut bytes, sum);
@@ -412,7 +413,7 @@ mod tests {
         let whole = decode(BlocksOf::Decisions, block.clone()).expect("a block").len();
         for end in 1..bytes.len() {
             let cut = vec![block[0].clone(), bytes[..end].to_vec().into()];
-            // Where a row ends, fewer rows are a block as well.
+            // A block cut after a row is a valid block with fewer rows.
             if let Ok(rows) = decode(BlocksOf::Decisions, cut) {
                 assert!(rows.len() < whole, "cut at {end}");
             }

@@ -1,4 +1,4 @@
-//! The little that history needs of a store: portable statements, values in and out.
+//! The interface of a store: portable statements, values in and out.
 
 use bursar_core::ledger::id::Name;
 
@@ -12,13 +12,13 @@ pub enum Value {
     Null,
     /// A whole number.
     Integer(i64),
-    /// Text. Most of it is short and lies where it is.
+    /// Text. Short text is stored inline.
     Text(Name),
     /// Bytes: records, hashes, and sums that were read (see [`crate::sum`]).
     Bytes(Vec<u8>),
-    /// A short hash to be written; what is read is bytes.
+    /// A short hash to be written. It is read as [`Value::Bytes`].
     Hash([u8; 16]),
-    /// A sum to be written; what is read is bytes.
+    /// A sum to be written. It is read as [`Value::Bytes`].
     Sum(sum::Encoded),
 }
 
@@ -44,10 +44,10 @@ pub trait Database {
     /// Starts a transaction.
     fn begin(&self) -> Result<(), HistoryError>;
 
-    /// Makes it happen.
+    /// Commits the transaction.
     fn commit(&self) -> Result<(), HistoryError>;
 
-    /// Makes it not happen.
+    /// Rolls the transaction back.
     fn rollback(&self) -> Result<(), HistoryError>;
 }
 
@@ -99,7 +99,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// Takes the columns of a row one by one.
+/// Reads the columns of a row one by one.
 pub(crate) struct Columns(std::vec::IntoIter<Value>);
 
 fn wrong(expected: &str, found: Option<&Value>) -> HistoryError {

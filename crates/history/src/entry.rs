@@ -2,35 +2,35 @@
 
 use bursar_core::time::Timestamp;
 
-/// What a movement was, and so what it did to its account.
+/// The type of a movement, which determines its effect on the account.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EntryType {
-    /// Credits came in and can be spent.
+    /// Credits were granted and can be spent.
     Granted = 0,
-    /// Credits were promised for later; they come in with an entry of their own.
+    /// Credits were granted for later. A separate entry records when they become valid.
     Scheduled = 1,
-    /// Expired credits were issued again because the platform was the cause.
+    /// Expired credits were issued again because the platform caused the expiry.
     Reissued = 2,
     /// Credits came from another account of the tenant.
     Received = 3,
-    /// Credits were set aside.
+    /// Credits were held.
     Held = 4,
-    /// Credits that were set aside were spent.
+    /// Held credits were spent.
     Captured = 5,
-    /// Credits that were set aside came back.
+    /// Held credits were returned.
     Returned = 6,
     /// Free credits expired.
     Expired = 7,
-    /// Credits that were set aside by a strict hold expired.
+    /// Credits held by a strict hold expired.
     Cut = 8,
-    /// Credits were taken back.
+    /// Credits were revoked.
     Revoked = 9,
-    /// Expired credits were brought back for usage that was reported late.
+    /// The expiry of credits was reversed for usage that was reported late.
     ExpiryReversed = 10,
-    /// Credits were spent at once.
+    /// Credits were spent in one step.
     Charged = 11,
-    /// Spent credits came back.
+    /// Spent credits were refunded.
     Refunded = 12,
     /// Credits went to another account of the tenant.
     Moved = 13,
@@ -61,7 +61,7 @@ impl EntryType {
         EntryType::Uncollected,
     ];
 
-    /// The name that the API gives it.
+    /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {
             EntryType::Granted => "granted",
@@ -83,7 +83,7 @@ impl EntryType {
         }
     }
 
-    /// How often the amount is added to what is available and to what is held.
+    /// The factors by which the amount changes the available and the held credits.
     pub fn effect(self) -> (i128, i128) {
         match self {
             EntryType::Granted
@@ -111,15 +111,15 @@ pub struct Entry {
     pub entry: u64,
     /// The record that caused it.
     pub position: u64,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
     /// The account whose credits moved.
     pub account: String,
-    /// What it was.
+    /// The type.
     pub kind: EntryType,
-    /// How much, in micro-credits.
+    /// The amount in micro-credits.
     pub amount: i128,
-    /// The grant, if all of it came from one.
+    /// The grant, if the whole amount belongs to one grant.
     pub grant: Option<String>,
     /// The hold or charge.
     pub hold: Option<String>,
@@ -129,8 +129,8 @@ pub struct Entry {
     pub spender: Option<String>,
     /// The name of the refund, transfer or collection.
     pub movement: Option<String>,
-    /// What the account had available afterwards.
+    /// The available credits of the account afterwards.
     pub available_after: i128,
-    /// What of its credits was held afterwards.
+    /// The held credits of the account afterwards.
     pub held_after: i128,
 }

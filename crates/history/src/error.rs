@@ -1,51 +1,51 @@
-//! What can go wrong with history.
+//! Errors of history.
 
 use bursar_journal::RecordError;
 use bursar_journal::record::codec::FormatError;
 use thiserror::Error;
 
-/// Why history cannot be fed or asked.
+/// The reason why records cannot be applied or a query fails.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HistoryError {
-    /// The store did not do what it was asked.
+    /// The store failed.
     #[error("{doing}: {reason}")]
     Storage {
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the store said.
+        /// The error of the store.
         reason: String,
     },
-    /// A record was left out.
+    /// A record is missing.
     #[error("history is at position {applied} and was fed record {fed}")]
     Gap {
-        /// The last record it has.
+        /// The last applied record.
         applied: u64,
-        /// The record that came.
+        /// The record that was fed.
         fed: u64,
     },
     /// The tables and the events contradict each other.
-    #[error("history does not fit its journal: {0}; delete the file, it will be built anew")]
+    #[error("history does not fit its journal: {0}; delete the file, it will be rebuilt")]
     Inconsistent(String),
     /// A record cannot be read.
     #[error("record {position}: {error}")]
     Record {
-        /// Which.
+        /// The position of the record.
         position: u64,
-        /// Why.
+        /// The error.
         error: FormatError,
     },
     /// A batch cannot be read.
     #[error(transparent)]
     Batch(#[from] RecordError),
-    /// The journal cannot be read, or is another one than history was made from.
+    /// The journal cannot be read, or history was built from another journal.
     #[error(
-        "{0}; if another journal was put in its place, delete the history file: it will be built anew"
+        "{0}; if another journal was put in its place, delete the history file: it will be rebuilt"
     )]
     Journal(#[from] bursar_journal::JournalError),
-    /// The cursor was not made here.
-    #[error("the cursor is not one that this list has given out: start again without one")]
+    /// The cursor is not valid for this list.
+    #[error("the cursor is not valid for this list; start again without a cursor")]
     BadCursor,
-    /// The file is of another kind or version.
+    /// The file has another format or version.
     #[error("{0}")]
     Refused(String),
 }

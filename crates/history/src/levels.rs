@@ -1,19 +1,19 @@
-//! What something was from which instant on, many instants in a row: what was free in a bucket, what an account owed.
+//! Step functions over time: the free amount of a bucket, the uncollected amount of an account.
 //!
-//! A row is under its first instant and says by how much each level differs from the one before. What one slice of the
-//! journal added is one row, unless it is much; a slice that goes on at the last instant of the one before has the last
-//! word on it.
+//! A row is keyed by its first instant. It encodes each level as the difference from the one
+//! before. One slice of the journal adds one row, or several if there are many levels. If a slice
+//! begins at the last instant of the slice before, its level replaces the earlier one.
 
 use crate::blocks::{Bytes, write_length, write_sum};
 use crate::error::HistoryError;
 
-/// Instants in one row at most.
+/// The maximum number of instants in one row.
 pub(crate) const MOST_IN_A_ROW: usize = 256;
 
-/// From when on, in milliseconds, and what it was.
+/// An instant in milliseconds, and the level from then on.
 pub(crate) type Level = (i64, i128);
 
-/// The bytes of levels, in order of time; the first instant is not among them.
+/// Encodes levels, in order of time. The first instant is not included.
 pub(crate) fn encode(levels: &[Level]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 * levels.len());
     let (mut before, mut level_before) = (levels.first().map_or(0, |(at, _)| *at), 0);
@@ -27,7 +27,7 @@ pub(crate) fn encode(levels: &[Level]) -> Vec<u8> {
     bytes
 }
 
-/// What was at an instant, in a row that begins at or before it.
+/// The level at an instant, in a row that begins at or before it.
 pub(crate) fn level_at(first: i64, bytes: &[u8], at: i64) -> Result<i128, HistoryError> {
     let mut bytes = Bytes(bytes);
     let (mut instant, mut level) = (first, bytes.sum()?);

@@ -1,13 +1,13 @@
-//! History: a projection of a ledger's journal into tables that answer questions.
+//! History: a projection of a ledger's journal into tables for queries.
 //!
-//! A follower feeds it journal records in order ([`History::apply`]); it keeps its position in the
-//! same transaction, so feeding may stop anywhere and go on. It reads nothing but records, holds
-//! nothing that is not in them, and lives in a file of its own: drop it, feed it again, and it has
-//! the same content. Queries never touch the writer.
+//! A follower feeds it journal records in order ([`History::apply`]). It stores its position in the
+//! same transaction, so feeding can stop at any record and continue. It reads only records,
+//! contains only what follows from them, and has its own file: if the file is deleted and the
+//! journal is fed again, the content is the same. Queries never touch the writer.
 //!
 //! Read in this order: [`entry`] (what a movement is), [`schema`] (the tables), [`project`] (from
-//! events to rows), [`query`] (from questions to rows). [`database`] is the small trait behind which
-//! a store is used; [`sqlite`] is the one there is.
+//! events to rows), [`query`] (from queries to rows). [`database`] is the trait of a store;
+//! [`sqlite`] implements it.
 
 mod blocks;
 pub mod database;

@@ -1,42 +1,43 @@
-//! Lists of numbers that only grow at their end: the entries of an account, of a hold, the decisions
-//! that concern an account.
+//! Append-only lists of numbers: the entries of an account or a hold, and the decisions that
+//! concern an account.
 //!
-//! What is added to a list at once is one row, so that a busy account costs one row where an index would cost one for
-//! each entry. The parts of a list never overlap.
+//! Numbers added to a list at once form one row. So a busy account costs one row, where an index
+//! would cost one per entry. The rows of a list never overlap.
 //!
-//! Whoever spends of its own credits, as most do, is concerned by the decisions that let it: these are in the rows of
-//! what it spent, which are under the first decision, not under the first entry. Then come the number of decisions, the
-//! steps between them, and the entries. Other decisions on the account are in a list of their own, so that neither list
-//! has rows without what is looked for.
+//! Most accounts spend their own credits. The decisions of such an account are stored in the rows
+//! of the entries it spent, which are keyed by the first decision instead of the first entry. A row
+//! contains the number of decisions, the steps between them, and the entries. Other decisions on
+//! the account are in a separate list, so that neither list has rows without a match.
 
 use crate::blocks::{BlocksOf, Bytes, Reader, write_length};
 use crate::database::{Columns, Database, Row, Value};
 use crate::error::HistoryError;
 
-/// Numbers in one row at most.
-const MOST_IN_A_ROW: usize = 512;
-/// Decisions in one row with entries at most: then it fits where rows lie.
-const MOST_WITH_ENTRIES: usize = 160;
-/// Rows that are read at once.
+/// The maximum number of numbers in one row.
+const MAX_IN_A_ROW: usize = 512;
+/// The maximum number of decisions in one row with entries. Such a row fits into its page without
+/// overflow.
+const MAX_WITH_ENTRIES: usize = 160;
+/// The number of rows read at once.
 const ROWS_AT_ONCE: i64 = 32;
-/// Commands of one record have numbers below this.
+/// The commands of one record have numbers below this.
 const ITEMS: i64 = 4096;
 
-/// Which list. What an account spent of its own credits is in one list only, so that the common case
-/// is written once.
+/// Identifies a list. An entry of an account that spends its own credits is in one list only, so
+/// that the common case is written once.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListOf {
-    /// Entries of an account's credits that nobody held or spent: grants, expiries.
+    /// Entries of an account's credits that no account held or spent: grants, expiries.
     Unspent(u32),
-    /// Entries of what an account held or spent of its own credits, with the decisions.
+    /// Entries of its own credits that an account held or spent, with the decisions.
     SpentOfOwn(u32),
     /// Entries of an account's credits that another account held or spent.
     SpentByOthers(u32),
-    /// Entries of what an account held or spent of another's credits.
+    /// Entries of another account's credits that an account held or spent.
     SpentOfOthers(u32),
-    /// Entries of a hold beyond those that are noted with it, by its number in history.
+    /// Entries of a hold, by its number in history, except those stored with the hold.
     Hold(i64),
-    /// Decisions that concern an account, except those with which it spent of its own.
+    /// Decisions that concern an account, except those by which it spent its own credits.
     Decisions(u32),
 }
 
@@ -53,7 +54,7 @@ impl ListOf {
     }
 }
 
-/// A decision as a number that sorts like it. Positions that no journal reaches are all the same.
+/// A decision as a number with the same order. Positions beyond those of any journal are equal.
 pub(crate) fn decision(position: u64, item: u32) -> i64 {
     let position = i64::try_from(position).unwrap_or(i64::MAX);
     position.saturating_mul(ITEMS).saturating_add(i64::from(item))
@@ -64,12 +65,12 @@ pub(crate) fn decision_parts(number: i64) -> (i64, i64) {
     (number.div_euclid(ITEMS), number.rem_euclid(ITEMS))
 }
 
-/// What was added to lists and is not written yet, as it came.
+/// Numbers added to lists and not written yet, in order of arrival.
 #[derive(Default)]
 pub(crate) struct Added {
     /// The list and the number.
     numbers: Vec<(i64, i64)>,
-    /// What accounts spent of their own: the account, the decision, the entry.
+    /// Entries of accounts that spent their own credits: the account, the decision, the entry.
     own: Vec<(u32, i64, i64)>,
     /// The account and the decision.
     decisions: Vec<(u32, i64)>,
@@ -81,7 +82,7 @@ impl Added {
         self.numbers.push((list.key(), number));
     }
 
-    /// Adds an entry of what an account spent of its own. Its decision must come as well.
+    /// Adds an entry of an account that spent its own credits. Its decision must be added too.
     pub(crate) fn push_own(&mut self, account: u32, decision: i64, entry: i64) {
         self.own.push((account, decision, entry));
     }
@@ -91,12 +92,12 @@ impl Added {
         self.decisions.push((account, decision));
     }
 
-    /// Writes everything.
+    /// Writes all numbers.
     pub(crate) fn flush(&mut self, database: &impl Database) -> Result<(), HistoryError> {
         let mut rows = self.take_accounts()?;
         self.numbers.sort_unstable();
         for numbers in self.numbers.chunk_by(|one, next| one.0 == next.0) {
-            for part in numbers.chunks(MOST_IN_A_ROW) {
+            for part in numbers.chunks(MAX_IN_A_ROW) {
                 rows.push(row(part[0].0, part.iter().map(|(_, number)| *number)));
             }
         }
@@ -104,7 +105,7 @@ impl Added {
         database.execute_each("INSERT INTO lists VALUES (?1, ?2, ?3)", &rows)
     }
 
-    /// The decisions on accounts, together with what was spent by them where there is such.
+    /// The rows of decisions on accounts, with the entries that were spent by them, if any.
     fn take_accounts(&mut self) -> Result<Vec<[Value; 3]>, HistoryError> {
         self.own.sort_unstable();
         self.decisions.sort_unstable();
@@ -112,7 +113,7 @@ impl Added {
         for decisions in self.decisions.chunk_by(|one, next| one.0 == next.0) {
             let account = decisions[0].0;
             let spends = own.first().is_some_and(|next| next.0 == account);
-            let most = if spends { MOST_WITH_ENTRIES } else { MOST_IN_A_ROW };
+            let most = if spends { MAX_WITH_ENTRIES } else { MAX_IN_A_ROW };
             for part in decisions.chunks(most) {
                 let last = part[part.len() - 1].1;
                 let of_part = own.iter().take_while(|next| next.0 == account && next.1 <= last);
@@ -149,7 +150,7 @@ fn row(list: i64, mut numbers: impl ExactSizeIterator<Item = i64>) -> [Value; 3]
     [list.into(), first.into(), encode(first, numbers).into()]
 }
 
-/// Steps from each number to the next.
+/// Encodes the steps from each number to the next.
 fn encode(first: i64, rest: impl ExactSizeIterator<Item = i64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(2 * rest.len());
     write_steps(&mut bytes, first, rest);
@@ -179,7 +180,7 @@ fn decode(first: i64, bytes: &[u8]) -> Vec<i64> {
     numbers
 }
 
-/// Some numbers that stand alone, as steps of which the first begins at nothing.
+/// Encodes a list as steps that begin at 0.
 pub(crate) fn encode_from_nothing(numbers: &[i64]) -> Vec<u8> {
     encode(0, numbers.iter().copied())
 }
@@ -191,7 +192,7 @@ pub(crate) fn decode_from_nothing(bytes: &[u8]) -> Vec<i64> {
     numbers
 }
 
-/// The newest entries of some lists together that are at least `low` and less than `below`, newest first.
+/// The newest entries of several lists that are at least `low` and less than `below`, newest first.
 pub(crate) fn newest(
     database: &impl Database,
     lists: &[ListOf],
@@ -230,7 +231,7 @@ pub(crate) fn newest_decisions(
     Ok(found)
 }
 
-/// The first decision behind that of the last entry below a number.
+/// The first decision after that of the last entry below a number.
 fn decision_before(database: &impl Database, below: i64) -> Result<i64, HistoryError> {
     let mut entries = Reader::new(database, BlocksOf::Entries);
     let Some(last) = entries.row(below.saturating_sub(1))? else { return Ok(i64::MAX) };
@@ -238,10 +239,10 @@ fn decision_before(database: &impl Database, below: i64) -> Result<i64, HistoryE
     Ok(decision(position.cast_unsigned().saturating_add(1), 0))
 }
 
-/// How to read the numbers of a row.
+/// Reads the numbers of a row.
 type Part = fn(Row) -> Result<(i64, Vec<i64>), HistoryError>;
 
-/// Adds the newest numbers of a list, whose rows begin before a number.
+/// Adds the newest numbers of a list whose rows begin before a number.
 fn newest_of_one(
     database: &impl Database,
     (list, mut before, numbers): (i64, i64, Part),
@@ -288,7 +289,7 @@ fn entries_of_own(row: Row) -> Result<(i64, Vec<i64>), HistoryError> {
     own_part(row).map(|(decisions, entries)| (decisions[0], entries))
 }
 
-/// The decisions of a row, at least one, and the entries.
+/// The decisions of a row, at least one, and its entries.
 fn own_part(row: Row) -> Result<(Vec<i64>, Vec<i64>), HistoryError> {
     let mut row = Columns::of(row);
     let (first, bytes) = (row.integer()?, row.bytes()?);
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_are_read_as_written() {
         for numbers in [&[7][..], &[1, 2, 3], &[5, 132, 133, 40_000, i64::MAX]] {
             let bytes = encode(numbers[0], numbers[1..].iter().copied());
             assert_eq!(decode(numbers[0], &bytes), numbers);

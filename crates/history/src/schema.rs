@@ -1,42 +1,43 @@
 //! The tables. Sums and units are bytes that sort like numbers ([`crate::sum`]), times are
 //! milliseconds since 1970, numbers are those of the ledger unless a comment says otherwise.
 
-/// The version of the tables below. Another version is dropped and built anew, never migrated.
+/// The version of the tables below. A file of another version is never migrated: the server deletes
+/// and rebuilds it.
 pub const SCHEMA_VERSION: i64 = 8;
 
 /// All tables and indexes.
 pub const TABLES: &str = "
--- How far history has come; counters for what it numbers itself.
+-- The progress of history, and the counters for the numbers that it assigns.
 CREATE TABLE progress (
   only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER NOT NULL, at INTEGER NOT NULL,
   entries INTEGER NOT NULL, buckets INTEGER NOT NULL, holds INTEGER NOT NULL) STRICT;
 INSERT INTO progress VALUES (1, 0, 0, 0, 0, 0);
--- The last journal batch of which all records are in, once there is one.
+-- The last journal batch whose records are all applied. Empty before the first.
 CREATE TABLE followed (
   only INTEGER PRIMARY KEY CHECK (only = 1), sequence INTEGER NOT NULL, position INTEGER NOT NULL,
   hash BLOB NOT NULL) STRICT;
 
--- Who asked for what, many in a row (see the module of blocks). A group has one decision per command.
+-- Decisions, many per row (see the module of blocks). A group has one decision per command.
 CREATE TABLE decisions (first INTEGER PRIMARY KEY, block BLOB NOT NULL) STRICT;
--- Movements, many in a row. Numbered densely from 1, in the order of time.
+-- Movements, many per row. Numbered densely from 1, in order of time.
 CREATE TABLE entries (first INTEGER PRIMARY KEY, block BLOB NOT NULL) STRICT;
--- Lists of numbers, in parts: which entries an account has, which decisions concern it, and so on
--- (see the module of lists). A part holds what one transaction added, ascending from its first.
+-- Lists of numbers, in parts: the entries of an account, the decisions that concern it, and so on
+-- (see the module of lists). A part contains what one transaction added, ascending from its first.
 CREATE TABLE lists (
   list INTEGER NOT NULL, first INTEGER NOT NULL, numbers BLOB NOT NULL,
   PRIMARY KEY (list, first)) STRICT, WITHOUT ROWID;
 
--- hour: the last one in which it used something.
+-- hour: the last hour with usage.
 CREATE TABLE accounts (
   number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, kind INTEGER NOT NULL, parent INTEGER,
   tenant INTEGER NOT NULL, hour INTEGER, available_class INTEGER NOT NULL,
   held_class INTEGER NOT NULL) STRICT;
--- By the leading digits only, so that most changes leave the index alone.
+-- Indexed by the leading digits only, so that most changes leave the index unchanged.
 CREATE INDEX accounts_by_available ON accounts (kind, available_class);
 CREATE INDEX accounts_by_held ON accounts (kind, held_class);
 CREATE INDEX accounts_by_hour ON accounts (kind, hour);
--- What an account has now. The rest are sums that need as few bytes as they can: what is uncollected, and what it used
--- in its last hour, as in usage_hours.
+-- The current state of an account. rest: the uncollected amount, and the usage of the last hour as
+-- in usage_hours, as sums of variable length.
 CREATE TABLE account_states (
   number INTEGER PRIMARY KEY, available BLOB NOT NULL, held BLOB NOT NULL,
   rest BLOB NOT NULL) STRICT;
@@ -55,8 +56,9 @@ CREATE TABLE buckets (
   length BLOB NOT NULL) STRICT;
 CREATE INDEX buckets_by_terms ON buckets (terms, number);
 CREATE INDEX buckets_by_account ON buckets (account, number);
--- What was free in a bucket, and what an account owed, from an instant on; the last is what is now.
--- Many instants in a row (see the module of levels), which is under the first of them.
+-- The free amount of a bucket, and the uncollected amount of an account, from an instant on. The
+-- last level is the current one. Many instants per row (see the module of levels), keyed by the
+-- first.
 CREATE TABLE bucket_levels (
   bucket INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
   PRIMARY KEY (bucket, at)) STRICT, WITHOUT ROWID;
@@ -64,29 +66,30 @@ CREATE TABLE uncollected_levels (
   account INTEGER NOT NULL, at INTEGER NOT NULL, levels BLOB NOT NULL,
   PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID;
 
--- Holds and charges under numbers of their own, because the ledger uses its numbers again.
--- entries: the numbers of its first ones, in steps; those of further ones are in lists.
+-- Holds and charges under their own numbers, because the ledger reuses its numbers.
+-- entries: the numbers of the first entries, in steps; further ones are in lists.
 CREATE TABLE holds (
   hold INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT NULL,
   job INTEGER, record BLOB NOT NULL, digest BLOB, entries BLOB NOT NULL) STRICT;
 CREATE INDEX holds_by_job ON holds (job) WHERE job IS NOT NULL;
 CREATE INDEX holds_by_name ON holds (tenant, kind, name);
--- Which holds have 64 numbers of the ledger now: 8 bytes for each, zeros if none has.
+-- The holds of 64 numbers of the ledger: 8 bytes each, zeros for a number without a hold.
 CREATE TABLE live_holds (numbers INTEGER PRIMARY KEY, holds BLOB NOT NULL) STRICT;
 
--- The records in which refunds and transfers were made, by their names. The parts of one that has several share its record.
+-- The records of refunds, transfers and collections, by name. The parts of one movement share a
+-- record.
 CREATE TABLE movements (
   tenant INTEGER NOT NULL, what INTEGER NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL,
   PRIMARY KEY (tenant, what, name)) STRICT, WITHOUT ROWID;
 
--- Per account and hour before its last, as sums: spent, drawn and GPU time by the subtree, burned of the account's own
--- grants.
+-- Usage per account and past hour, as sums: spent, drawn and GPU time of the subtree, burned of the
+-- account's own grants.
 CREATE TABLE usage_hours (
   kind INTEGER NOT NULL, hour INTEGER NOT NULL, account INTEGER NOT NULL, usage BLOB NOT NULL,
   PRIMARY KEY (kind, hour, account)) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_by_account ON usage_hours (account, hour);
 
--- Jobs, and which decisions concern which.
+-- Jobs, and the decisions that concern them.
 CREATE TABLE jobs (
   number INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, name TEXT NOT NULL, account INTEGER NOT NULL,
   state INTEGER NOT NULL, submitted_at INTEGER NOT NULL, ended_at INTEGER) STRICT;
@@ -94,7 +97,7 @@ CREATE INDEX jobs_by_name ON jobs (tenant, name, number);
 CREATE TABLE record_jobs (
   job INTEGER NOT NULL, position INTEGER NOT NULL, item INTEGER NOT NULL,
   PRIMARY KEY (job, position, item)) STRICT, WITHOUT ROWID;
--- Per job and hour.
+-- Usage per job and hour.
 CREATE TABLE job_hours (
   hour INTEGER NOT NULL, job INTEGER NOT NULL, spent BLOB NOT NULL, gpu_ms BLOB NOT NULL,
   PRIMARY KEY (hour, job)) STRICT, WITHOUT ROWID;

@@ -1,4 +1,4 @@
-//! History in a SQLite file of its own.
+//! History in its own SQLite file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::schema::{SCHEMA_VERSION, TABLES};
 
 /// `application_id` of the file: "BRHI".
 const APPLICATION_ID: i64 = 0x4252_4849;
-/// Prepared statements that are kept.
+/// The number of cached prepared statements.
 const STATEMENTS: usize = 64;
-/// Memory for pages of whoever feeds, in KiB: what one transaction changes should fit, or it is
-/// written in the middle of it and read again.
+/// Page cache of the writer in KiB. The pages changed by one transaction should fit; otherwise they
+/// are written in the middle of it and read again.
 const CACHE_KIB: u32 = 32 << 10;
-/// Pages in the log before they are moved into the file: those that change again and again are moved
-/// once.
+/// Pages in the write-ahead log before a checkpoint, so that pages which change often are moved
+/// into the file once.
 const LOG_PAGES: u32 = 16_384;
 
 /// One connection to a history file.
@@ -32,10 +32,10 @@ fn failure(doing: &'static str) -> impl Fn(rusqlite::Error) -> HistoryError {
 }
 
 impl Sqlite {
-    /// Opens the file to feed it, or creates it.
+    /// Opens or creates the file for writing.
     ///
-    /// Syncs are left to checkpoints: after a power loss the file is whole but may be a little
-    /// behind, and is fed again from the position it says.
+    /// Syncs are left to checkpoints: after a power loss the file is consistent but may lag behind,
+    /// and is fed again from its position.
     pub fn open(path: &Path) -> Result<Sqlite, HistoryError> {
         let connection = Connection::open(path).map_err(failure("opening history"))?;
         let history = Sqlite { connection };
@@ -44,7 +44,7 @@ impl Sqlite {
         Ok(history)
     }
 
-    /// Opens the file to ask it, beside whoever feeds it.
+    /// Opens the file for queries, beside the writer.
     pub fn open_read_only(path: &Path) -> Result<Sqlite, HistoryError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
@@ -59,7 +59,8 @@ impl Sqlite {
         let connection = &self.connection;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.busy_timeout(Duration::from_secs(5)).map_err(failure("opening history"))?;
-        // One plan for all values: else a statement with a range is compiled anew for each of them.
+        // One query plan for all values. Otherwise a statement with a range is compiled again for
+        // each of them.
         connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
             .map_err(failure("opening history"))?;
@@ -88,8 +89,7 @@ impl Sqlite {
     fn check(&self, found: (i64, i64)) -> Result<(), HistoryError> {
         if found != (APPLICATION_ID, SCHEMA_VERSION) {
             return Err(HistoryError::Refused(
-                "the file is not a history of this version: delete it, it will be built anew"
-                    .into(),
+                "the file is not a history of this version: delete it, it will be rebuilt".into(),
             ));
         }
         Ok(())

@@ -1,9 +1,11 @@
-//! Sums of micro-credits as bytes that sort like numbers: SQL integers end at 64 bits, sums do not.
+//! Sums of micro-credits as bytes that sort like numbers. SQL integers have 64 bits, which is too
+//! few for sums.
 //!
-//! One byte says sign and length (128 + n for n bytes of a positive number, 128 − n for a negative
-//! one, 128 for zero), then the magnitude, most significant byte first; turned over if negative.
+//! The first byte has sign and length: 128 + n for n bytes of a positive number, 128 − n for a
+//! negative one, 128 for zero. Then follows the magnitude, most significant byte first, with
+//! inverted bits if negative.
 
-/// The bytes of a sum, where they lie: nearly every row has some.
+/// The bytes of a sum, stored inline because nearly every row has some.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     bytes: [u8; 17],
@@ -18,11 +20,11 @@ impl std::ops::Deref for Encoded {
     }
 }
 
-/// The bytes of a sum.
+/// Encodes a sum.
 pub fn encode(sum: i128) -> Encoded {
     let magnitude = sum.unsigned_abs();
     let skipped = magnitude.leading_zeros() / 8;
-    // At most 16 bytes of magnitude, moved to the front; all are skipped if it is zero.
+    // At most 16 bytes of magnitude, shifted to the front. All are skipped if it is zero.
     let length = 16 - skipped as u8;
     let digits = magnitude.checked_shl(8 * skipped).unwrap_or(0).to_be_bytes();
     let mut bytes = [0; 17];
@@ -34,13 +36,13 @@ pub fn encode(sum: i128) -> Encoded {
     Encoded { bytes, length: length + 1 }
 }
 
-/// The leading digits of a sum, as a number: sums of different classes sort like their classes.
+/// The leading digits of a sum as a number. Sums of different classes sort like their classes.
 pub fn class(sum: i128) -> i64 {
     let bytes = encode(sum);
     i64::from(bytes[0]) << 8 | i64::from(bytes.get(1).copied().unwrap_or(0))
 }
 
-/// The inverse of [`encode`]; `None` if the bytes are no sum.
+/// The inverse of [`encode`]; `None` if the bytes are not a sum.
 pub fn decode(bytes: &[u8]) -> Option<i128> {
     let (first, digits) = bytes.split_first()?;
     let negative = *first < 128;
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_sort_like_numbers_and_come_back() {
+    fn sums_sort_like_numbers_and_decode() {
         let mut sums = vec![0, 1, -1, 255, 256, -255, -256, i128::MAX, i128::MIN, 1 << 64, -7];
         sums.extend(
             (0..127).map(|bit| 1i128 << bit).chain((0..127).map(|bit| -(3i128 << bit) / 2)),
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_sum() {
+    fn other_bytes_are_not_sums() {
         for bytes in [&[][..], &[129], &[128, 0], &[130, 1], &[145; 18], &[100; 29]] {
             assert_eq!(decode(bytes), None, "{bytes:?}");
         }

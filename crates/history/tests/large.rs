@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bursar_history::Sqlite;
 
-/// The plans of the lists and look-ups that must stay quick however long the account is.
+/// Query plans of the lists and look-ups whose cost must not grow with the account.
 #[test]
 fn no_list_sorts_or_scans_a_whole_table() {
     let mut bytes = [0; 8];
@@ -13,7 +13,7 @@ fn no_list_sorts_or_scans_a_whole_table() {
     let file: PathBuf = std::env::temp_dir().join(name);
     drop(Sqlite::open(&file).expect("a new file"));
     let connection = rusqlite::Connection::open(&file).expect("the file is there");
-    // Only top lists sort, and only accounts that are as large as the k-th.
+    // Only top lists sort, and only the accounts with at least the class of the k-th.
     for (query, found_by) in [
         (
             "SELECT first, numbers FROM lists WHERE list = 1 AND first < 2
@@ -102,5 +102,5 @@ fn no_list_sorts_or_scans_a_whole_table() {
         assert!(!plan.contains("SCAN"), "{plan}");
     }
     drop(connection);
-    std::fs::remove_file(&file).expect("it is ours");
+    std::fs::remove_file(&file).expect("the file exists");
 }

@@ -1,4 +1,5 @@
-//! Accounts: who they are, which hardly changes, and what they have, which always does and so has a short row of its own.
+//! Accounts: their identity, which hardly changes, and their state, which changes often and has a
+//! short row of its own.
 
 use super::History;
 use super::usage::Usage;
@@ -7,18 +8,18 @@ use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 use crate::sum;
 
-/// What an account has now.
+/// The current state of an account.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AccountState {
     pub(super) available: i128,
     pub(super) held: i128,
     pub(super) uncollected: i128,
-    /// What it used in the last hour in which it used something.
+    /// The usage in the last hour with usage.
     pub(super) usage: Usage,
 }
 
 impl AccountState {
-    /// What nobody sorts by.
+    /// The fields that no query sorts by.
     fn encode_rest(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(24);
         write_sum(&mut bytes, self.uncollected);
@@ -26,13 +27,13 @@ impl AccountState {
         bytes
     }
 
-    /// By what it is found: the classes of what is available and held.
+    /// The index key: the classes of the available and the held amount.
     fn classes(&self) -> (i64, i64) {
         (sum::class(self.available), sum::class(self.held))
     }
 }
 
-/// What is uncollected, and what was used in the last hour.
+/// The uncollected amount, and the usage in the last hour.
 pub(crate) fn decode_rest(bytes: &[u8]) -> Result<(i128, Usage), HistoryError> {
     let mut bytes = Bytes(bytes);
     Ok((bytes.sum()?, Usage::read(&mut bytes)?))
@@ -43,9 +44,9 @@ pub(super) struct AccountRow {
     pub(super) parent: Option<u32>,
     pub(super) tenant: u32,
     pub(super) state: AccountState,
-    /// The last hour in which it used something.
+    /// The last hour with usage.
     pub(super) hour: Option<i64>,
-    /// What is written of its classes and of the hour.
+    /// The stored values of the classes and the hour.
     indexed: ((i64, i64), Option<i64>),
     pub(super) dirty: bool,
 }
@@ -74,7 +75,7 @@ impl<D: Database> History<D> {
         self.cache.accounts.touch(number, || AccountRow::load(&self.database, number))
     }
 
-    /// Adds an account that has nothing yet.
+    /// Adds an account without credits.
     pub(super) fn add_account(
         &mut self,
         number: u32,

@@ -1,6 +1,8 @@
-//! What is read again and again while feeding, kept in memory and written once for many records.
+//! Rows that are used often while records are applied. They are kept in memory and written once for
+//! many records.
 //!
-//! What is written is the same however records are grouped; only lists and blocks are divided as they were.
+//! The written content does not depend on how records are grouped, except for the division of lists
+//! and blocks.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -21,12 +23,12 @@ use crate::error::HistoryError;
 use crate::levels::level_at;
 use crate::lists::Added;
 
-/// More things than this are not kept between transactions.
-const MOST_KEPT: usize = 200_000;
+/// The maximum number of rows kept between transactions.
+const MAX_KEPT: usize = 200_000;
 
 pub(super) struct Cache {
     pub(super) progress: Progress,
-    /// The last record of which everything is written.
+    /// The last record that is written completely.
     pub(super) written: u64,
     pub(super) accounts: Kept<AccountRow>,
     buckets: Kept<BucketRow>,
@@ -34,7 +36,7 @@ pub(super) struct Cache {
     pub(super) lists: Added,
     pub(super) decisions: NewBlocks<6>,
     pub(super) entries: NewBlocks<11>,
-    /// What is added to hours of accounts that are over.
+    /// Usage to add to past hours of accounts.
     pub(super) usage: FxHashMap<(i64, u32), Usage>,
     pub(super) job_usage: BTreeMap<(i64, JobNo), Usage>,
     pub(super) levels: Levels,
@@ -58,17 +60,17 @@ impl Default for Cache {
     }
 }
 
-/// Rows by number, and which of them were looked at since they were last written: writing costs what
-/// changed, not what is kept.
+/// Rows by number, and the numbers of those accessed since the last write. The cost of a write
+/// depends on the changes, not on the number of kept rows.
 pub(super) struct Kept<T> {
     rows: FxHashMap<u32, Slot<T>>,
-    /// Each once, as they came.
+    /// Each number once, in order of access.
     touched: Vec<u32>,
 }
 
 struct Slot<T> {
     row: T,
-    /// Whether it is among those that were looked at.
+    /// Whether its number is in `touched`.
     touched: bool,
 }
 
@@ -86,7 +88,7 @@ impl<T> Kept<T> {
         }
     }
 
-    /// A row to be looked at and changed, loaded if it is not there.
+    /// A row to read or change. Loads it if it is not kept.
     pub(super) fn touch(
         &mut self,
         number: u32,
@@ -110,7 +112,7 @@ impl<T> Kept<T> {
         self.rows.remove(&number).map(|slot| slot.row)
     }
 
-    /// Which rows were looked at since this was asked last, in order.
+    /// The rows accessed since the last call, in order of their numbers.
     pub(super) fn take_touched(&mut self) -> Vec<u32> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
@@ -122,15 +124,15 @@ impl<T> Kept<T> {
         touched
     }
 
-    /// Forgets everything. Only what was written may be forgotten.
+    /// Drops all rows. They must be written before.
     pub(super) fn clear(&mut self) {
         self.rows.clear();
         self.touched.clear();
     }
 
-    /// Forgets everything if that is more than is kept.
+    /// Drops all rows if there are too many.
     fn trim(&mut self) {
-        if self.rows.len() > MOST_KEPT {
+        if self.rows.len() > MAX_KEPT {
             self.clear();
         }
     }
@@ -153,7 +155,7 @@ pub(super) struct Laid {
 }
 
 impl Laid {
-    /// Whether all these units are the grant's.
+    /// Whether the grant owns all these units.
     pub(super) fn owns(&self, start: u64, end: u64) -> bool {
         self.units.start <= start.into() && self.units.end >= end.into()
     }
@@ -165,7 +167,7 @@ pub(super) struct BucketRow {
     pub(super) grants: u32,
     pub(super) length: i128,
     pub(super) free: i128,
-    /// The grant whose units were asked for last.
+    /// The grant whose units were looked up last.
     pub(super) known: Option<Laid>,
     pub(super) dirty: bool,
 }
@@ -196,7 +198,7 @@ impl BucketRow {
 }
 
 impl Cache {
-    /// Forgets what was written if there is too much of it.
+    /// Drops written rows if there are too many.
     pub(super) fn trim(&mut self) {
         self.accounts.trim();
         self.buckets.trim();
@@ -234,7 +236,7 @@ impl<D: Database> History<D> {
         self.cache.buckets.touch(number, || BucketRow::load(&self.database, number))
     }
 
-    /// Writes everything that changed.
+    /// Writes all changes.
     pub(super) fn flush(&mut self) -> Result<(), HistoryError> {
         self.flush_accounts()?;
         let database = &self.database;

@@ -1,4 +1,4 @@
-//! One exhaustive match: what each event writes.
+//! Applies one event, by an exhaustive match.
 
 use bursar_core::ledger::command::BudgetTerms;
 use bursar_core::ledger::event::{Event, NamedMovement, total};
@@ -138,12 +138,12 @@ impl<D: Database> History<D> {
             | Event::CancelAsked { job }
             | Event::DependenciesMet { job, met: _ } => self.touch_job(step, *job),
             Event::JobEnded { job, state } => self.job_ended(step, *job, *state),
-            Event::CellTold { cell: _, number: _, message } => self.told(step, message),
+            Event::CellTold { cell: _, number: _, message } => self.note_message(step, message),
         }
     }
 
-    /// Notes which job a message is about.
-    fn told(&mut self, step: &mut Step, message: &ToCell) -> Result<(), HistoryError> {
+    /// Records the job that a message is about.
+    fn note_message(&mut self, step: &mut Step, message: &ToCell) -> Result<(), HistoryError> {
         let job = match message {
             ToCell::AccountPolicyChanged(_) => return Ok(()),
             ToCell::JobAdmitted(spec) => spec.job,
@@ -173,7 +173,8 @@ impl<D: Database> History<D> {
         self.enter_pieces(step, of, &movement.pieces)
     }
 
-    /// Notes where a refund or transfer is told of: the ledger forgets its name.
+    /// Records the position of a refund, transfer or collection, because the ledger forgets its
+    /// name.
     pub(super) fn name_movement(
         &mut self,
         step: &Step,

@@ -1,4 +1,4 @@
-//! Following a journal, batch by batch.
+//! Follows a journal, batch by batch.
 
 use bursar_core::digest::Digest;
 use bursar_journal::record::ledger::decode_record;
@@ -8,11 +8,12 @@ use super::{Fed, History};
 use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 
-/// Records of one transaction: enough to share its cost, few enough to be read soon.
+/// Records per transaction: enough to share its cost, few enough that readers see them soon.
 const RECORDS_AT_ONCE: u64 = 4096;
 
 impl<D: Database> History<D> {
-    /// The last journal batch of which all records are in; the genesis of `journal` before the first.
+    /// The last journal batch whose records are all applied; the genesis of `journal` before the
+    /// first.
     pub fn followed(&self, journal: &dyn Journal) -> Result<Head, HistoryError> {
         let rows = self
             .database
@@ -27,11 +28,11 @@ impl<D: Database> History<D> {
         Ok(Head { sequence, position, hash })
     }
 
-    /// Reads everything up to `until`, which must be durable, and returns how far it has come. Call
-    /// it again whenever more is durable.
+    /// Applies all batches up to `until`, which must be durable, and returns the last applied
+    /// batch. Call it again when more batches are durable.
     ///
     /// # Errors
-    /// What was read before an error stays.
+    /// Records applied before an error are kept.
     pub fn follow(&mut self, journal: &dyn Journal, until: Head) -> Result<Head, HistoryError> {
         let mut batches: Vec<StoredBatch> = Vec::new();
         let mut records = 0;
@@ -58,14 +59,15 @@ impl<D: Database> History<D> {
         self.keep()
     }
 
-    /// Takes in the records of journal batches, to be kept later with others; returns the last position.
+    /// Applies the records of journal batches without a commit. Returns the last position.
     ///
     /// # Errors
-    /// After any error everything since the last [`keep`](Self::keep) is to be fed again.
+    /// After any error, everything since the last [`keep`](Self::keep) must be fed again.
     pub fn take_in_batches(&mut self, batches: &[StoredBatch]) -> Result<u64, HistoryError> {
         let last = batches.last().map(StoredBatch::head);
         self.take_in(|history| {
-            // Each record is taken apart when it is due: its memory is free for the next.
+            // Each record is decoded when it is applied, so that its memory can be reused for the
+            // next.
             for record in batches.iter().flat_map(StoredBatch::frames) {
                 let record = record?;
                 let position = record.position;

@@ -1,4 +1,4 @@
-//! Grants and the buckets they lie in, numbered as the ledger numbers them.
+//! Grants and their buckets, with the numbers of the ledger.
 
 use bursar_core::ledger::command::{GrantKind, Restriction};
 use bursar_core::ledger::event::{GrantIssued, GrantOrigin, Piece};
@@ -12,11 +12,11 @@ use crate::database::{Columns, Database};
 use crate::entry::EntryType;
 use crate::error::HistoryError;
 
-/// Units of one account, in the order in which accounts were met.
+/// Units of one account, in the order in which accounts were found.
 pub(super) struct Owned {
     pub(super) account: u32,
     pub(super) amount: i128,
-    /// The grant, if all of it is of one.
+    /// The grant, if all units belong to one.
     pub(super) grant: Option<u32>,
 }
 
@@ -72,7 +72,7 @@ impl<D: Database> History<D> {
         )
     }
 
-    /// Lays a grant that was scheduled: its credits come in now.
+    /// Lays a scheduled grant on its line: its credits become valid now.
     pub(super) fn grant_activated(
         &mut self,
         step: &mut Step,
@@ -90,7 +90,7 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let (account, mut bucket) = self.place_of_grant(grant)?;
         if bucket.is_none() {
-            // What was promised comes in and goes at once, so that the entries add up.
+            // The grant is activated and revoked at once, so that the entries add up.
             self.grant_activated(step, grant)?;
             (_, bucket) = self.place_of_grant(grant)?;
         }
@@ -100,7 +100,7 @@ impl<D: Database> History<D> {
         self.enter(step, &grant_movement(account, EntryType::Revoked, amount.into(), grant))
     }
 
-    /// The account of a grant, and the bucket in which it lies.
+    /// The account of a grant, and its bucket if it is laid.
     fn place_of_grant(&self, grant: u32) -> Result<(u32, Option<u32>), HistoryError> {
         let rows = self
             .database
@@ -142,7 +142,7 @@ impl<D: Database> History<D> {
         Ok((account, amount))
     }
 
-    /// The bucket that takes further grants with these terms.
+    /// The bucket that accepts further grants with these terms.
     fn open_bucket(&mut self, terms: &[u8]) -> Result<Option<u32>, HistoryError> {
         let rows = self.database.query(
             "SELECT number FROM buckets WHERE terms = ?1 AND shared = 1
@@ -228,7 +228,7 @@ impl<D: Database> History<D> {
         Ok(Some(Laid { grant, units: start..start + amount }))
     }
 
-    /// Whose units pieces are.
+    /// The accounts that own the units of pieces.
     pub(super) fn owners(
         &mut self,
         pieces: &[Piece],
@@ -268,7 +268,7 @@ fn no_grant(grant: u32) -> HistoryError {
     HistoryError::inconsistent(format!("there is no grant {grant}"))
 }
 
-/// What grants of one bucket have in common, as bytes; [`crate::query`] reads them again.
+/// The common terms of the grants of one bucket, as bytes. [`crate::query`] decodes them.
 fn terms_key(issued: &GrantIssued) -> Vec<u8> {
     let kind: GrantKind = issued.kind;
     let mut key = issued.account.0.to_be_bytes().to_vec();
@@ -277,7 +277,7 @@ fn terms_key(issued: &GrantIssued) -> Vec<u8> {
     if let Some(restriction) = &issued.restriction {
         let Restriction { gpu_types, regions, classes, max_share_micro } = restriction;
         for list in [gpu_types, regions, classes] {
-            // 255 cannot begin the length of a list: one that long would not fit into a record.
+            // A length cannot begin with byte 255: a list that long would not fit into a record.
             let Some(list) = list else {
                 key.push(255);
                 continue;

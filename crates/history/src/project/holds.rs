@@ -1,4 +1,4 @@
-//! What holds and charges do to accounts.
+//! The effects of holds and charges on accounts.
 
 use bursar_core::ledger::credits::price::Rate;
 use bursar_core::ledger::event::{Charged, HoldPlaced, NamedMovement, Piece, SliceAmount};
@@ -17,7 +17,7 @@ use crate::entry::EntryType;
 use crate::error::HistoryError;
 use crate::lists::decode_from_nothing;
 
-/// What a movement is of: a hold and whoever holds it.
+/// The context of a movement: its hold, and the account that spends.
 #[derive(Copy, Clone)]
 pub(super) struct Of<'a> {
     pub(super) kind: EntryType,
@@ -58,7 +58,7 @@ impl<D: Database> History<D> {
         Ok(())
     }
 
-    /// Counts what was drawn, or came back, in the hours in which it was drawn.
+    /// Counts drawn or returned units in the hours in which they were drawn.
     fn count_drawn(&mut self, spender: u32, drawn: &Drawn, sign: i128) -> Result<(), HistoryError> {
         for (piece, at) in drawn {
             let drawn = sign * i128::from(piece.span.len());
@@ -78,8 +78,8 @@ impl<D: Database> History<D> {
         self.use_subtree(at, spender, usage)
     }
 
-    /// Adds a hold or charge under a number of its own. It is written at the end of the transaction:
-    /// most are settled in the same one.
+    /// Adds a hold or charge under a new number. It is written at the end of the transaction,
+    /// because most are settled in the same one.
     fn add_hold(&mut self, number: u32, record: Hold) -> Result<HoldNumbers, HistoryError> {
         let new_of = Some(self.account(record.account.0)?.tenant);
         self.cache.progress.holds += 1;
@@ -89,7 +89,7 @@ impl<D: Database> History<D> {
         Ok(HoldNumbers { ledger: number, here: hold })
     }
 
-    /// The hold with this number, to be changed.
+    /// Changes the hold with this number.
     fn change_hold<T>(
         &mut self,
         number: u32,
@@ -109,10 +109,10 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let hold = self.add_hold(placed.hold.0, Hold::placed(step.at, placed))?;
         step.jobs.extend(placed.job);
-        self.drew(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
+        self.enter_drawn(step, EntryType::Held, hold, placed.account.0, &placed.pieces)
     }
 
-    fn drew(
+    fn enter_drawn(
         &mut self,
         step: &mut Step,
         kind: EntryType,
@@ -140,7 +140,7 @@ impl<D: Database> History<D> {
             Ok(())
         })?;
         step.touched.insert(spender);
-        self.drew(step, EntryType::Held, hold, spender, pieces)
+        self.enter_drawn(step, EntryType::Held, hold, spender, pieces)
     }
 
     pub(super) fn hold_captured(
@@ -194,11 +194,16 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let (hold, spender, gone) = self.change_hold(number, |record| record.apply_cut(cut))?;
         let of = Of { kind: EntryType::Cut, hold: Some(hold), spender, name: None };
-        self.gave_up(step, of, &gone)
+        self.enter_undrawn(step, of, &gone)
     }
 
-    /// Enters units that a hold no longer holds, and takes them out of the hour of their draw.
-    fn gave_up(&mut self, step: &mut Step, of: Of<'_>, units: &Drawn) -> Result<(), HistoryError> {
+    /// Enters units that a hold no longer holds, and subtracts them from the hour of their draw.
+    fn enter_undrawn(
+        &mut self,
+        step: &mut Step,
+        of: Of<'_>,
+        units: &Drawn,
+    ) -> Result<(), HistoryError> {
         let pieces: SmallVec<[Piece; 2]> = units.iter().map(|(piece, _)| *piece).collect();
         self.enter_pieces(step, of, &pieces)?;
         step.touched.insert(of.spender);
@@ -216,7 +221,7 @@ impl<D: Database> History<D> {
         let (hold, spender, closed) =
             self.change_hold(number, |record| Ok(record.apply_closed(at, state, cause)))?;
         let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
-        self.gave_up(step, of, &closed.rest)
+        self.enter_undrawn(step, of, &closed.rest)
     }
 
     pub(super) fn hold_pinned(
@@ -230,7 +235,7 @@ impl<D: Database> History<D> {
         let (hold, spender, back) =
             self.change_hold(number, |record| record.apply_pinned(rate, returned, expires_at))?;
         let of = Of { kind: EntryType::Returned, hold: Some(hold), spender, name: None };
-        self.gave_up(step, of, &back)
+        self.enter_undrawn(step, of, &back)
     }
 
     pub(super) fn charged(
@@ -240,7 +245,7 @@ impl<D: Database> History<D> {
     ) -> Result<(), HistoryError> {
         let hold = self.add_hold(charged.hold.0, Hold::charged(step.at, charged))?;
         let spender = charged.account.0;
-        self.drew(step, EntryType::Charged, hold, spender, &charged.pieces)?;
+        self.enter_drawn(step, EntryType::Charged, hold, spender, &charged.pieces)?;
         let total = charged.pieces.iter().map(|piece| i128::from(piece.span.len())).sum();
         self.count_spent(step.at, spender, total, 0)
     }
@@ -257,7 +262,7 @@ impl<D: Database> History<D> {
         self.name_movement(step, Resource::Refund, spender, movement)?;
         let name = Some(movement.id.as_str());
         let of = Of { kind: EntryType::Refunded, hold: Some(hold), spender, name };
-        self.gave_up(step, of, &units)?;
+        self.enter_undrawn(step, of, &units)?;
         let total: i128 = units.iter().map(|(piece, _)| i128::from(piece.span.len())).sum();
         if let Some(job) = self.live_hold(number)?.record.job() {
             step.jobs.insert(job);
@@ -266,7 +271,7 @@ impl<D: Database> History<D> {
         self.count_spent(at, spender, -total, 0)
     }
 
-    /// Brings a forgotten hold back under a number of the ledger; here it was never gone.
+    /// Restores a forgotten hold under a number of the ledger. History never drops it.
     pub(super) fn hold_revived(
         &mut self,
         step: &mut Step,
@@ -282,7 +287,7 @@ impl<D: Database> History<D> {
              ORDER BY hold DESC LIMIT 1",
             &[tenant.into(), (record.kind as u32).into(), record.id.as_str().into()],
         )?;
-        let missing = || HistoryError::inconsistent("a revived hold was never there");
+        let missing = || HistoryError::inconsistent("a restored hold is unknown");
         let mut row = Columns::of(rows.into_iter().next().ok_or_else(missing)?);
         let hold = row.integer()?;
         let entries = decode_from_nothing(&row.bytes()?).into();

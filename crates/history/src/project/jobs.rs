@@ -1,4 +1,4 @@
-//! Jobs: who submitted what, how it ended, and which decisions concern it.
+//! Jobs: account, state, end, and the decisions that concern them.
 
 use bursar_core::ledger::id::JobNo;
 use bursar_core::ledger::jobs::{JobOrder, JobState};
@@ -44,7 +44,7 @@ impl<D: Database> History<D> {
         )
     }
 
-    /// Notes that a decision concerns a job and its account.
+    /// Records that a decision concerns a job and its account.
     pub(super) fn touch_job(&mut self, step: &mut Step, job: JobNo) -> Result<(), HistoryError> {
         if !step.jobs.insert(job) {
             return Ok(());
@@ -52,7 +52,7 @@ impl<D: Database> History<D> {
         let rows = self
             .database
             .query("SELECT account FROM jobs WHERE number = ?1", &[job.0.cast_signed().into()])?;
-        // A message may speak of a job that never was; then nobody is concerned.
+        // A message may name a job that does not exist. Then it concerns no account.
         if let Some(row) = rows.into_iter().next() {
             step.touched.insert(Columns::of(row).number()?);
         }

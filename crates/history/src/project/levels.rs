@@ -1,5 +1,5 @@
-//! What was free in each bucket, and owed by each account, from which instant on: so that a balance
-//! of the past is looked up, not computed from everything before it.
+//! The free amount of each bucket and the uncollected amount of each account over time. With them a
+//! past balance is looked up instead of computed from all earlier entries.
 
 use bursar_core::ledger::event::Piece;
 use bursar_core::time::Timestamp;
@@ -9,19 +9,20 @@ use crate::database::{Database, Value};
 use crate::error::HistoryError;
 use crate::levels::{Level, MOST_IN_A_ROW, encode};
 
-/// Levels that changed and are not written yet, as they came; the last one of each instant counts.
+/// Changed levels that are not written yet, in order of arrival. The last level of an instant
+/// counts.
 #[derive(Default)]
 pub(super) struct Levels {
     buckets: Vec<Change>,
     uncollected: Vec<Change>,
 }
 
-/// Whose level, and what it is from when on.
+/// The number of the bucket or account, and its new level.
 type Change = (u32, Level);
 
-/// The rows of all levels, with the last one of each instant.
+/// The rows of all levels, with the last level of each instant.
 fn rows(changes: &mut Vec<Change>) -> Vec<[Value; 3]> {
-    // Stable: what came later stays later.
+    // A stable sort keeps the order of arrival.
     changes.sort_by_key(|(number, _)| *number);
     let (mut rows, mut levels) = (Vec::new(), Vec::<Level>::new());
     for changes in changes.chunk_by(|one, next| one.0 == next.0) {
@@ -41,7 +42,7 @@ fn rows(changes: &mut Vec<Change>) -> Vec<[Value; 3]> {
 }
 
 impl<D: Database> History<D> {
-    /// Changes what is free in a bucket.
+    /// Changes the free amount of a bucket.
     pub(super) fn shift(
         &mut self,
         at: Timestamp,
@@ -61,7 +62,7 @@ impl<D: Database> History<D> {
         Ok(())
     }
 
-    /// Adds units to what is free in their buckets, or takes them away.
+    /// Adds units to the free amounts of their buckets, or subtracts them.
     pub(super) fn shift_pieces(
         &mut self,
         at: Timestamp,
@@ -73,7 +74,7 @@ impl<D: Database> History<D> {
         })
     }
 
-    /// Notes what an account owes now.
+    /// Records the uncollected amount of an account.
     pub(super) fn note_uncollected(
         &mut self,
         at: Timestamp,

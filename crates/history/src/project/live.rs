@@ -1,4 +1,4 @@
-//! Holds while they may change: found by the number that the ledger has given them, which it gives to others later.
+//! Open holds, found by their number in the ledger. The ledger reuses these numbers.
 
 use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::holds::hold::Hold;
@@ -10,12 +10,13 @@ use crate::database::{Columns, Database, Value};
 use crate::error::HistoryError;
 use crate::lists::{ListOf, decode_from_nothing, encode_from_nothing};
 
-/// Entries that are noted with a hold itself. Nearly all holds have fewer; those of one that lives long go into a list,
-/// so that what is written does not grow with what was there before.
-const MOST_IN_HOLD: usize = 32;
+/// The maximum number of entries stored with the hold itself. Nearly all holds have fewer. Further
+/// entries go into a list, so that the written amount does not grow with the number of earlier
+/// entries.
+const MAX_IN_HOLD: usize = 32;
 
-/// Numbers of the ledger in one row of `live_holds`: it gives them out one after another, so most rows are written
-/// once for all of them.
+/// Numbers of the ledger in one row of `live_holds`. The ledger assigns them in sequence, so most
+/// rows are written once for all their numbers.
 const NUMBERS_IN_A_ROW: u32 = 64;
 /// Bytes of one number in such a row.
 const WIDTH: usize = 8;
@@ -23,25 +24,25 @@ const WIDTH: usize = 8;
 /// The numbers of one hold.
 #[derive(Copy, Clone)]
 pub(super) struct HoldNumbers {
-    /// In the ledger, as long as it knows it.
+    /// In the ledger, until the ledger forgets the hold.
     pub(super) ledger: u32,
-    /// In history, for ever.
+    /// In history; never reused.
     pub(super) here: i64,
 }
 
 pub(super) struct LiveHold {
-    /// Its number here.
+    /// Its number in history.
     pub(super) hold: i64,
     pub(super) record: Hold,
     /// Its first entries.
     pub(super) entries: SmallVec<[i64; 4]>,
-    /// The tenant, if there is no row to be changed yet.
+    /// The tenant, if the row is not inserted yet.
     pub(super) new_of: Option<u32>,
     pub(super) dirty: bool,
 }
 
 impl LiveHold {
-    /// The hold that has a number of the ledger now.
+    /// The hold that has this number in the ledger now.
     fn load(database: &impl Database, number: u32) -> Result<LiveHold, HistoryError> {
         let missing = || HistoryError::inconsistent(format!("there is no hold {number}"));
         let row = live_row(database, number / NUMBERS_IN_A_ROW)?;
@@ -60,10 +61,10 @@ impl<D: Database> History<D> {
         self.cache.holds.touch(number, || LiveHold::load(&self.database, number))
     }
 
-    /// Notes an entry of a hold.
+    /// Records an entry of a hold.
     pub(super) fn note_entry(&mut self, hold: HoldNumbers, entry: i64) -> Result<(), HistoryError> {
         let live = self.live_hold(hold.ledger)?;
-        if live.entries.len() < MOST_IN_HOLD {
+        if live.entries.len() < MAX_IN_HOLD {
             live.entries.push(entry);
             live.dirty = true;
         } else {
@@ -83,7 +84,7 @@ impl<D: Database> History<D> {
             let (hold, new_of) = (live.hold, live.new_of.take());
             let entries = encode_from_nothing(&live.entries);
             let open = live.record.is_open().then(|| live.record.clone());
-            // A hold that is closed hardly ever changes again.
+            // A closed hold rarely changes again, so it is not kept.
             let record = open.or_else(|| Some(holds.remove(number)?.record));
             let Some(record) = record else { continue };
             match new_of {
@@ -103,14 +104,14 @@ impl<D: Database> History<D> {
         self.name_live(&named)
     }
 
-    /// Lets go of all holds, because from now on their numbers may mean others.
+    /// Drops all holds from the cache, because the ledger may reuse their numbers from now on.
     pub(super) fn drop_holds(&mut self) -> Result<(), HistoryError> {
         self.flush_holds()?;
         self.cache.holds.clear();
         Ok(())
     }
 
-    /// Notes which holds have which numbers of the ledger now, in the order of these.
+    /// Records the ledger numbers of holds. `named` must be sorted by ledger number.
     pub(super) fn name_live(&self, named: &[(u32, i64)]) -> Result<(), HistoryError> {
         let row_of = |number: u32| number / NUMBERS_IN_A_ROW;
         let mut rows = Vec::new();
@@ -140,18 +141,18 @@ fn live_row(database: &impl Database, row: u32) -> Result<Vec<u8>, HistoryError>
     Ok(holds)
 }
 
-/// Where the hold of a number is in its row.
+/// The bytes of a number in its row.
 fn place(number: u32) -> std::ops::Range<usize> {
     let start = (number % NUMBERS_IN_A_ROW) as usize * WIDTH;
     start..start + WIDTH
 }
 
-/// The digest with which a closed hold can be brought back.
+/// The digest that is needed to restore a closed hold.
 fn digest(archived: &ArchivedHold) -> Value {
     (!archived.hold.is_open()).then(|| archived.digest().0.to_vec()).into()
 }
 
-/// The row of a hold that is written for the first time.
+/// The row of a new hold.
 fn new_hold(hold: i64, tenant: u32, entries: Vec<u8>, record: Hold) -> [Value; 8] {
     let archived = ArchivedHold { hold: record };
     let record = &archived.hold;
@@ -167,7 +168,7 @@ fn new_hold(hold: i64, tenant: u32, entries: Vec<u8>, record: Hold) -> [Value; 8
     ]
 }
 
-/// What changes of the row of a hold.
+/// The changed columns of a hold.
 fn changed_hold(hold: i64, entries: Vec<u8>, record: Hold) -> [Value; 4] {
     let archived = ArchivedHold { hold: record };
     [hold.into(), encode_archived(&archived).into(), digest(&archived), entries.into()]

@@ -1,4 +1,4 @@
-//! From events to rows.
+//! Projects events to rows.
 
 mod accounts;
 mod cache;
@@ -27,30 +27,31 @@ use live::HoldNumbers;
 pub(crate) use numbered_holds::{decode_holds, encode_holds};
 pub(crate) use usage::{Usage, hour_of};
 
-/// Records whose rows may wait to be written: enough that rows which change in several of them are written once, few
-/// enough that whoever waits for the last of them waits a few milliseconds.
-const MOST_UNWRITTEN: u64 = 4096;
+/// The maximum number of records whose rows are not written yet: enough that rows which change in
+/// several of them are written once, few enough that a reader waits only a few milliseconds for the
+/// last of them.
+const MAX_UNWRITTEN: u64 = 4096;
 
-/// One record, as it is fed.
+/// One record to apply.
 #[derive(Copy, Clone, Debug)]
 pub struct Fed<'a> {
-    /// Its number in the journal.
+    /// Its position in the journal.
     pub position: u64,
     /// When it happened.
     pub at: Timestamp,
-    /// Who asked for what, and what happened: none for a barrier, several for a group.
+    /// The commands with their events: none for a barrier, several for a group.
     pub bodies: &'a [LedgerBody],
 }
 
-/// A history, to be fed or to be asked.
+/// A history, to apply records and to run queries.
 pub struct History<D> {
     pub(crate) database: D,
     cache: Cache,
-    /// Whether records were taken in that are not kept yet.
+    /// Whether there are records that are not committed yet.
     begun: bool,
 }
 
-/// One decision while it is being applied.
+/// A decision while it is applied.
 pub(crate) struct Step {
     position: u64,
     item: u32,
@@ -59,16 +60,16 @@ pub(crate) struct Step {
     touched: Few<u32>,
     /// The jobs that it concerns.
     jobs: Few<JobNo>,
-    /// For each event that names a hold by its number alone, that hold's number here.
+    /// For each event that names a hold by its number only, the number of that hold in history.
     holds: SmallVec<[i64; 2]>,
 }
 
-/// A few different things, in the order in which they came.
+/// A small set of distinct values, in order of insertion.
 #[derive(Default)]
 struct Few<T>(SmallVec<[T; 4]>);
 
 impl<T: PartialEq> Few<T> {
-    /// Adds a thing; says whether it is new.
+    /// Adds a value. Returns whether it is new.
     fn insert(&mut self, thing: T) -> bool {
         let new = !self.0.contains(&thing);
         if new {
@@ -84,7 +85,7 @@ impl<T: PartialEq> Few<T> {
     }
 }
 
-/// One movement to be entered.
+/// One movement to enter.
 pub(crate) struct Movement<'a> {
     account: u32,
     kind: EntryType,
@@ -101,32 +102,33 @@ impl<D: Database> History<D> {
         History { database, cache: Cache::default(), begun: false }
     }
 
-    /// The last record that it has and keeps, 0 before the first.
+    /// The last committed record, 0 before the first.
     pub fn position(&self) -> Result<u64, HistoryError> {
         let rows = self.database.query("SELECT position FROM progress WHERE only = 1", &[])?;
         let row = rows.into_iter().next().ok_or_else(no_progress)?;
         Columns::of(row).integer().map(i64::cast_unsigned)
     }
 
-    /// The time of the last record that it has.
+    /// The time of the last committed record.
     pub fn reached(&self) -> Result<Timestamp, HistoryError> {
         let rows = self.database.query("SELECT at FROM progress WHERE only = 1", &[])?;
         let row = rows.into_iter().next().ok_or_else(no_progress)?;
         Columns::of(row).integer().map(Timestamp::from_millis)
     }
 
-    /// Applies records in one transaction and returns the new position. Records that it has already
-    /// are skipped.
+    /// Applies records in one transaction and returns the new position. Records that are already
+    /// applied are skipped.
     ///
     /// # Errors
-    /// After any error nothing has changed since the last [`keep`](Self::keep) and feeding may be tried again.
+    /// After any error nothing has changed since the last [`keep`](Self::keep), and feeding can be
+    /// retried.
     pub fn apply(&mut self, records: &[Fed<'_>]) -> Result<u64, HistoryError> {
         self.take_in(|history| records.iter().try_for_each(|record| history.apply_record(record)))?;
         self.keep()
     }
 
-    /// Makes everything that was taken in visible to those who ask, and returns the position. Until then only
-    /// this history knows of it, and rows and pages that change several times are written once.
+    /// Commits everything applied so far and returns the position. Until then only this history
+    /// sees it. Rows and pages that change several times are written once.
     ///
     /// # Errors
     /// As for [`apply`](Self::apply).
@@ -134,7 +136,7 @@ impl<D: Database> History<D> {
         if !self.begun {
             return self.position();
         }
-        self.undone_if_failed(|history| {
+        self.roll_back_on_error(|history| {
             history.flush()?;
             history.cache.trim();
             history.database.commit()?;
@@ -143,12 +145,12 @@ impl<D: Database> History<D> {
         })
     }
 
-    /// Works on records without keeping what comes of them yet: rows that change again meanwhile are written once.
+    /// Runs `work` on records without a commit. Rows that change several times are written once.
     fn take_in(
         &mut self,
         work: impl FnOnce(&mut History<D>) -> Result<(), HistoryError>,
     ) -> Result<u64, HistoryError> {
-        self.undone_if_failed(|history| {
+        self.roll_back_on_error(|history| {
             if !history.begun {
                 history.database.begin()?;
                 history.begun = true;
@@ -156,7 +158,7 @@ impl<D: Database> History<D> {
             }
             work(history)?;
             let position = history.cache.progress.position;
-            if position >= history.cache.written + MOST_UNWRITTEN {
+            if position >= history.cache.written + MAX_UNWRITTEN {
                 history.flush()?;
                 history.cache.trim();
             }
@@ -164,7 +166,7 @@ impl<D: Database> History<D> {
         })
     }
 
-    fn undone_if_failed<T>(
+    fn roll_back_on_error<T>(
         &mut self,
         work: impl FnOnce(&mut History<D>) -> Result<T, HistoryError>,
     ) -> Result<T, HistoryError> {
@@ -172,13 +174,14 @@ impl<D: Database> History<D> {
         if done.is_err() {
             self.cache = Cache::default();
             self.begun = false;
-            // The first error is the one to tell; what was begun ends with the connection at latest.
+            // The first error is returned. If the rollback fails, the transaction ends with the
+            // connection.
             let _ = self.database.rollback();
         }
         done
     }
 
-    /// Applies one record, unless it is in already.
+    /// Applies one record, unless it is already applied.
     fn apply_record(&mut self, record: &Fed<'_>) -> Result<(), HistoryError> {
         let applied = self.cache.progress.position;
         if record.position <= applied {
@@ -204,8 +207,8 @@ impl<D: Database> History<D> {
         Ok(())
     }
 
-    /// Accounts and all that lie above them: a decision concerns the whole path.
-    fn with_those_above(&mut self, touched: &Few<u32>) -> Result<Few<u32>, HistoryError> {
+    /// Accounts and all their ancestors: a decision concerns the whole path.
+    fn with_ancestors(&mut self, touched: &Few<u32>) -> Result<Few<u32>, HistoryError> {
         let mut all = Few::default();
         for account in &touched.0 {
             let mut next = Some(*account);
@@ -216,7 +219,7 @@ impl<D: Database> History<D> {
         Ok(all)
     }
 
-    /// Notes who asked for what.
+    /// Records the actor, the command and the outcome.
     fn record(&mut self, step: &Step, body: &LedgerBody) -> Result<(), HistoryError> {
         let header = body.header.as_ref();
         let refusal = header.and_then(|header| match header.outcome {
@@ -238,7 +241,7 @@ impl<D: Database> History<D> {
             encode_holds(&step.holds),
         ];
         self.cache.decisions.push(number, row);
-        for account in self.with_those_above(&step.touched)?.0 {
+        for account in self.with_ancestors(&step.touched)?.0 {
             self.cache.lists.push_decision(account, number);
         }
         for job in &step.jobs.0 {
@@ -250,7 +253,7 @@ impl<D: Database> History<D> {
         Ok(())
     }
 
-    /// Enters one movement and keeps the balances of its account.
+    /// Enters one movement and updates the balance of its account.
     fn enter(&mut self, step: &mut Step, movement: &Movement<'_>) -> Result<(), HistoryError> {
         let Movement { account, kind, amount, grant, hold, spender, name } = *movement;
         step.touched.insert(account);
@@ -299,5 +302,5 @@ impl<D: Database> History<D> {
 }
 
 fn no_progress() -> HistoryError {
-    HistoryError::inconsistent("it does not say how far it has come")
+    HistoryError::inconsistent("the progress row is missing")
 }

@@ -1,11 +1,12 @@
-//! Which holds the events of a decision are about. The ledger gives the number of a hold to another one later, so that
-//! number says nothing about the past. A decision keeps the numbers that its holds have here, which are never given twice.
+//! The holds that the events of a decision are about. The ledger reuses the numbers of holds, so
+//! its number does not identify a hold of the past. A decision stores the numbers that its holds
+//! have in history, which are never reused.
 
 use crate::blocks::{Bytes, write_length};
 use crate::database::Value;
 use crate::error::HistoryError;
 
-/// Most decisions have one hold or none.
+/// Encodes the holds of a decision. Most decisions have one hold or none.
 pub(crate) fn encode_holds(holds: &[i64]) -> Value {
     match holds {
         [] => Value::Null,
@@ -30,7 +31,7 @@ pub(crate) fn decode_holds(value: Option<Value>) -> Result<Vec<i64>, HistoryErro
             }
             Ok(holds)
         }
-        other => Err(HistoryError::inconsistent(format!("{other:?} are no holds"))),
+        other => Err(HistoryError::inconsistent(format!("not a list of holds: {other:?}"))),
     }
 }
 
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_come_back_in_their_order() {
+    fn holds_are_read_in_their_order() {
         for holds in [vec![], vec![7], vec![300, 2, 2, i64::MAX]] {
             assert_eq!(decode_holds(Some(encode_holds(&holds))), Ok(holds));
         }

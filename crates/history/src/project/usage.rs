@@ -1,7 +1,8 @@
-//! Usage by account and hour, kept as it happens: top lists and burn rates only add rows up.
+//! Usage by account and hour, maintained as records are applied. Top lists and burn rates only sum
+//! rows.
 //!
-//! The last hour of an account is part of what it has now, which changes anyway; the hours before have rows of their
-//! own.
+//! The last hour of an account is part of its state row, which changes anyway. Earlier hours have
+//! their own rows.
 
 use std::ops::AddAssign;
 
@@ -20,7 +21,7 @@ pub(crate) fn hour_of(at: Timestamp) -> i64 {
     at.millis().div_euclid(HOUR_MS)
 }
 
-/// What was used in an hour. By the subtree, except what was burned: that is of the account's own grants.
+/// Usage in an hour: of the subtree, except `burned`, which counts the account's own grants.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) spent: i128,
@@ -52,7 +53,7 @@ impl Usage {
 }
 
 impl<D: Database> History<D> {
-    /// Adds usage to an account and to all above it.
+    /// Adds usage to an account and all its ancestors.
     pub(super) fn use_subtree(
         &mut self,
         at: Timestamp,
@@ -66,7 +67,7 @@ impl<D: Database> History<D> {
         Ok(())
     }
 
-    /// Adds what was spent of an account's own credits.
+    /// Adds spending of an account's own credits.
     pub(super) fn count_burned(
         &mut self,
         at: Timestamp,
@@ -77,7 +78,7 @@ impl<D: Database> History<D> {
         Ok(())
     }
 
-    /// Adds usage to an account and says which one is above it.
+    /// Adds usage to an account. Returns its parent.
     fn add_usage(
         &mut self,
         at: Timestamp,
@@ -106,7 +107,7 @@ impl<D: Database> History<D> {
         Ok(parent)
     }
 
-    /// What is written of an hour that is over.
+    /// The stored usage of a past hour.
     fn usage_of(&self, kind: u32, hour: i64, account: u32) -> Result<Usage, HistoryError> {
         let rows = self.database.query(
             "SELECT usage FROM usage_hours WHERE kind = ?1 AND hour = ?2 AND account = ?3",
@@ -116,7 +117,7 @@ impl<D: Database> History<D> {
         Usage::read(&mut Bytes(&Columns::of(row).bytes()?))
     }
 
-    /// Writes what was added to hours that are over.
+    /// Writes usage added to past hours.
     pub(super) fn flush_usage(&mut self) -> Result<(), HistoryError> {
         let mut all: Vec<_> = self.cache.usage.drain().collect();
         all.sort_unstable_by_key(|(key, _)| *key);

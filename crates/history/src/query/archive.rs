@@ -1,4 +1,4 @@
-//! Holds, charges, refunds and transfers that the ledger has forgotten, or will.
+//! Holds, charges, refunds and transfers, including those that the ledger has forgotten.
 
 use bursar_core::digest::Digest;
 use bursar_core::ledger::holds::archive::ArchivedHold;
@@ -10,22 +10,22 @@ use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 use crate::project::History;
 
-/// A hold or charge as history has it.
+/// A hold or charge in history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archived {
     /// Its number in history, for its entries.
     pub hold: i64,
-    /// All of it.
+    /// The complete record.
     pub record: ArchivedHold,
-    /// The digest with which the ledger takes it back; `None` while it is open.
+    /// The digest that the ledger requires to restore it; `None` while it is open.
     pub digest: Option<Digest>,
 }
 
 impl<D: Database> History<D> {
-    /// The last hold or charge of a tenant with this name.
+    /// The newest hold or charge of a tenant with this name.
     ///
     /// # Errors
-    /// Also if the record does not match its digest: it is not what the ledger had.
+    /// Also if the record does not match its digest, because then it is not the ledger's record.
     pub fn archived(
         &self,
         tenant: u32,
@@ -53,7 +53,7 @@ impl<D: Database> History<D> {
         Ok(Some(Archived { hold, record, digest }))
     }
 
-    /// The record in which a tenant's last refund or transfer with this name was made.
+    /// The record of a tenant's newest refund or transfer with this name.
     pub fn movement_position(
         &self,
         tenant: u32,

@@ -1,4 +1,4 @@
-//! Who asked for what.
+//! The audit trail: actors, commands and their outcomes.
 
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
@@ -16,30 +16,30 @@ use crate::project::History;
 pub struct AuditEntry {
     /// Its record in the journal.
     pub position: u64,
-    /// Its place in the record: 0, or more in a group.
+    /// Its index in the record: 0, or more in a group.
     pub item: u32,
-    /// When.
+    /// When it was made.
     pub at: Timestamp,
-    /// Who asked; `None` if it fell due.
+    /// The actor; `None` for a timer.
     pub actor: Option<String>,
-    /// What was asked for.
+    /// The command.
     pub command: Option<CommandKind>,
-    /// Why it was refused; `None` if it was not.
+    /// The refusal; `None` if it was accepted.
     pub refusal: Option<RefusalCode>,
     /// The names of the events, in order.
     pub events: Vec<String>,
 }
 
-/// Which decisions.
+/// Selects decisions.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum AuditFilter {
-    /// Those that concern an account or one below it.
+    /// Decisions that concern an account or one below it.
     Account(u32),
-    /// Those that concern a job.
+    /// Decisions that concern a job.
     Job(JobNo),
-    /// Those of one record.
+    /// Decisions of one record.
     Position(u64),
-    /// All.
+    /// All decisions.
     Everything,
 }
 
@@ -68,7 +68,8 @@ impl<D: Database> History<D> {
                 decisions.newest((decision(position, 0), below.min(next)), wanted)?
             }
             AuditFilter::Account(account) => {
-                // Up to what is kept now: what comes meanwhile could be in one list and not yet in the other.
+                // Up to the committed position. A later decision could be in one list and not yet
+                // in the other.
                 let kept = decision(self.position()?.saturating_add(1), 0);
                 let numbers = newest_decisions(&self.database, account, below.min(kept), wanted)?;
                 rows_of(&mut decisions, numbers)?
@@ -120,7 +121,7 @@ pub(super) fn rows_of<D: Database>(
     numbers.into_iter().map(row).collect()
 }
 
-/// A page out of one row more than it has, if there are more.
+/// Makes a page of rows. One row more than `limit` means that there is a next page.
 fn audit_page(rows: Vec<Numbered>, limit: u32) -> Result<Page<AuditEntry>, HistoryError> {
     let mut data = rows.into_iter().map(audit_entry).collect::<Result<Vec<_>, _>>()?;
     let more = data.len() > limit as usize;

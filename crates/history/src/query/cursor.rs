@@ -1,4 +1,5 @@
-//! Where a list goes on. Opaque to outsiders: they get text and give it back.
+//! The position at which a list continues. Opaque to clients, which receive it as text and send it
+//! back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,10 +22,10 @@ pub struct Cursor {
     pub(crate) minor: i64,
 }
 
-/// Keeps mistyped cursors from being taken for others.
+/// A checksum that detects mistyped cursors.
 fn check(major: i64, minor: i64) -> u16 {
     let mixed = major.cast_unsigned().rotate_left(17) ^ minor.cast_unsigned() ^ 0x6275_7273_6172;
-    // The four 16-bit parts together; the cast keeps the lowest.
+    // Folds the four 16-bit parts; the cast keeps the lowest.
     (mixed ^ mixed >> 16 ^ mixed >> 32 ^ mixed >> 48) as u16
 }
 
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_comes_back_and_nothing_else_is_one() {
+    fn a_cursor_parses_and_other_text_does_not() {
         let cursor = Cursor { major: 1_767_225_600_000, minor: 41 };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for text in ["", "7", "zz", &"0".repeat(36), &format!("{cursor}0"), &"é".repeat(18)] {

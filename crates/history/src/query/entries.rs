@@ -11,22 +11,22 @@ use crate::error::HistoryError;
 use crate::lists::{ListOf, decode_from_nothing, newest};
 use crate::project::History;
 
-/// Whose entries.
+/// Selects entries.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum EntriesOf {
-    /// Of an account's own credits.
+    /// Entries of an account's own credits.
     Account(u32),
-    /// Of what an account held or spent, whoever's credits.
+    /// Entries of credits that an account held or spent, its own and others'.
     Spender(u32),
-    /// Of a hold or charge, by its number in history.
+    /// Entries of a hold or charge, by its number in history.
     Hold(i64),
-    /// Of all holds of a job.
+    /// Entries of all holds of a job.
     Job(JobNo),
-    /// All.
+    /// All entries.
     Everything,
 }
 
-/// The names of what an entry is about: account, grant, hold, job, spender.
+/// The names in an entry: account, grant, hold, job, spender.
 const NAMES: &str = "SELECT a.path, g.name, h.name, j.name, s.path
      FROM accounts a
      LEFT JOIN grants g ON g.number = ?2
@@ -87,7 +87,7 @@ impl<D: Database> History<D> {
         limit: u32,
     ) -> Result<Page<Entry>, HistoryError> {
         let limit = limit.clamp(1, MOST_ROWS) as usize;
-        // Cursors and ends are both upper bounds: the lower one counts.
+        // The cursor and the end of the interval are both upper bounds; the lower one applies.
         let below = self.entries_up_to(to)?.saturating_add(1);
         let below = after.map_or(below, |after| below.min(after.minor));
         let low = self.entries_up_to(from.plus_millis(-1))?.saturating_add(1);
@@ -135,7 +135,7 @@ impl<D: Database> History<D> {
         newest(&self.database, &lists, bounds, limit)
     }
 
-    /// The first entries of holds are noted with them, the others are in lists.
+    /// The first entries of a hold are stored with it, the others in lists.
     fn entries_of_holds(
         &self,
         holds: &'static str,
@@ -156,14 +156,14 @@ impl<D: Database> History<D> {
         Ok(found)
     }
 
-    /// The last entry at or before an instant, 0 before the first. Searched by halves: entries are
-    /// in the order of time.
+    /// The last entry at or before an instant, 0 before the first. A binary search, because entries
+    /// are in order of time.
     pub(super) fn entries_up_to(&self, at: Timestamp) -> Result<i64, HistoryError> {
         let rows = self.database.query("SELECT entries FROM progress WHERE only = 1", &[])?;
-        let missing = || HistoryError::inconsistent("it does not say how far it has come");
+        let missing = || HistoryError::inconsistent("the progress row is missing");
         let mut high = Columns::of(rows.into_iter().next().ok_or_else(missing)?).integer()?;
         let mut low = 0;
-        // Most ask for everything up to now, or from the beginning.
+        // The ends are tried first: most queries end now or start at the beginning.
         let mut middle = high;
         let mut entries = Entries::of(self);
         while low < high {
@@ -177,7 +177,7 @@ impl<D: Database> History<D> {
         Ok(low)
     }
 
-    /// An entry with the names of what it is about.
+    /// An entry with its names.
     fn with_names(&self, entry: i64, stored: Stored) -> Result<Entry, HistoryError> {
         let Stored { account, grant, hold, spender, .. } = stored;
         let about = [account.into(), grant.into(), hold.into(), spender.into()];

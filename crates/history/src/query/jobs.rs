@@ -1,4 +1,4 @@
-//! Jobs that the ledger has forgotten, or will.
+//! Jobs, including those that the ledger has forgotten.
 
 use bursar_core::ledger::id::JobNo;
 use bursar_core::time::Timestamp;
@@ -9,7 +9,7 @@ use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 use crate::project::History;
 
-/// Where a job that has ended is to be found.
+/// The numbers of a job that has ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PastJob {
     /// Its number.
@@ -38,7 +38,7 @@ impl<D: Database> History<D> {
         rows.into_iter().next().map(past_job).transpose()
     }
 
-    /// Jobs with a number below `before` that had ended by an instant, newest first; of one tenant,
+    /// Jobs with a number below `before` that had ended by an instant, newest first, of one tenant
     /// or of all.
     pub fn past_jobs(
         &self,
@@ -67,7 +67,7 @@ impl<D: Database> History<D> {
 
     /// The records in which a job was submitted, got holds, started and ended, oldest first.
     pub fn milestones(&self, job: JobNo) -> Result<Vec<u64>, HistoryError> {
-        const TOLD: [&str; 6] = [
+        const MILESTONES: [&str; 6] = [
             "job_submitted",
             "hold_placed",
             "attempt_confirmed",
@@ -80,7 +80,7 @@ impl<D: Database> History<D> {
         let mut positions = Vec::new();
         for decision in rows_of(&mut decisions, numbers)?.into_iter().rev() {
             let decision = audit_entry(decision)?;
-            if decision.events.iter().any(|event| TOLD.contains(&event.as_str())) {
+            if decision.events.iter().any(|event| MILESTONES.contains(&event.as_str())) {
                 positions.push(decision.position);
             }
         }

@@ -1,5 +1,5 @@
-//! From questions to rows. Every list is read by key, never by offset, so that page 100 000 costs
-//! what page 1 costs.
+//! Queries. Every list is read by key, never by offset, so that page 100 000 costs as much as page
+//! 1.
 
 mod archive;
 mod audit;
@@ -26,7 +26,7 @@ use crate::database::{Columns, Database};
 use crate::error::HistoryError;
 use crate::project::History;
 
-/// The most rows of one page.
+/// The maximum number of rows of a page.
 pub const MOST_ROWS: u32 = 1000;
 
 impl<D: Database> History<D> {

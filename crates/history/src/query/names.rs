@@ -1,4 +1,4 @@
-//! What numbers in old events meant when the events happened.
+//! Names of the numbers in past events.
 
 use bursar_core::ledger::id::JobNo;
 use bursar_journal::record::ledger::decode_archived;
@@ -10,7 +10,7 @@ use crate::error::HistoryError;
 use crate::lists::decision;
 use crate::project::{History, decode_holds};
 
-/// What an event is about: its name, and the account that it belongs to.
+/// The subject of an event: its name and its account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Its name.
@@ -20,8 +20,9 @@ pub struct Named {
 }
 
 impl<D: Database> History<D> {
-    /// The holds of decisions, given by record and place in it. For each decision one hold for each event that
-    /// [is about a hold](bursar_core::ledger::event::subject::Subject::Hold), in the order of these events.
+    /// The holds of decisions, given by record and index in it. A decision has one hold for each
+    /// event that [is about a hold](bursar_core::ledger::event::subject::Subject::Hold), in the order of
+    /// these events.
     pub fn holds_of(&self, decided: &[(u64, u32)]) -> Result<Vec<Vec<Named>>, HistoryError> {
         let mut decisions = Reader::new(&self.database, BlocksOf::Decisions);
         let numbers = decided.iter().map(|(position, item)| decision(*position, *item)).collect();
@@ -42,7 +43,7 @@ impl<D: Database> History<D> {
         Ok(Named { name: hold.id.to_string(), account: hold.account.0 })
     }
 
-    /// A job, also one that the ledger has forgotten.
+    /// The name of a job, even if the ledger has forgotten it.
     pub fn named_job(&self, job: JobNo) -> Result<Option<Named>, HistoryError> {
         let sql = "SELECT name, account FROM jobs WHERE number = ?1";
         let rows = self.database.query(sql, &[job.0.cast_signed().into()])?;

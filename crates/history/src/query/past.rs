@@ -1,5 +1,5 @@
-//! Balances of the past: what is known of an instant, bucket by bucket, is laid out as a small
-//! ledger, so that the ledger's own rules say what could be spent then.
+//! Balances of the past. The buckets as of an instant are loaded into a small ledger, so that the
+//! ledger's own rules compute what was spendable.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Ledger;
@@ -17,35 +17,35 @@ use crate::levels::level_at;
 use crate::lists::{decision, decision_parts};
 use crate::project::History;
 
-/// Credits of one account that were alike, and free at an instant.
+/// Free credits of one bucket at an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PastBucket {
-    /// Where they came from.
+    /// The kind of their grants.
     kind: GrantKind,
-    /// Lower is spent first.
+    /// The priority; lower is spent first.
     priority: u8,
     /// The last instant at which they could be spent.
     expires_at: Option<Timestamp>,
-    /// What they could be spent on.
+    /// The restriction of their grants.
     restriction: Option<Restriction>,
-    /// How many were free.
+    /// The free amount.
     free: i128,
 }
 
-/// What one account had at an instant, after everything that happened at it.
+/// The state of one account at an instant, after all its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PastAccount {
-    /// What was free, in the order in which the buckets were made.
+    /// The free credits, in the order in which the buckets were created.
     buckets: Vec<PastBucket>,
-    /// What open holds kept of its own grants.
+    /// The amount of its own grants that open holds held.
     held: i128,
-    /// Usage that no credits could be found for.
+    /// The uncollected usage.
     uncollected: i128,
 }
 
 impl<D: Database> History<D> {
-    /// What an account had at an instant, after everything that happened at it. An account that did
-    /// not exist yet had nothing. Costs one look-up for each bucket on the path.
+    /// The balance of an account at an instant, after all events at that instant. An account that
+    /// did not exist had nothing. Costs one look-up for each bucket on the path.
     pub fn balance_at(
         &self,
         path: &str,
@@ -60,7 +60,7 @@ impl<D: Database> History<D> {
             };
             accounts.push((above, past));
         }
-        Ok(reckon(&accounts, context, at))
+        Ok(compute_balance(&accounts, context, at))
     }
 
     fn account_at(&self, account: u32, at: Timestamp) -> Result<PastAccount, HistoryError> {
@@ -93,8 +93,8 @@ impl<D: Database> History<D> {
         Ok(past)
     }
 
-    /// The last record at or before an instant, 0 before the first. Searched by halves: time never
-    /// runs backwards.
+    /// The last record at or before an instant, 0 before the first. A binary search, because times
+    /// never decrease.
     pub fn position_at(&self, at: Timestamp) -> Result<u64, HistoryError> {
         let (mut low, mut high) = (0, self.position()?);
         let mut decisions = Reader::new(&self.database, BlocksOf::Decisions);
@@ -103,7 +103,7 @@ impl<D: Database> History<D> {
             match decisions.first_from(decision(middle, 0))?.map(place).transpose()? {
                 Some((position, time)) if time <= at => low = position.max(middle),
                 Some(_) => high = middle - 1,
-                // Only barriers, which nobody asked for, are behind.
+                // Only barriers follow, which are no decisions.
                 None => low = high,
             }
         }
@@ -116,7 +116,7 @@ fn place((number, row): Numbered) -> Result<(u64, Timestamp), HistoryError> {
     Ok((decision_parts(number).0.cast_unsigned(), time))
 }
 
-/// Takes bytes off the front.
+/// Reads encoded terms from the front.
 struct Terms<'a>(&'a [u8]);
 
 impl<'a> Terms<'a> {
@@ -153,7 +153,7 @@ impl<'a> Terms<'a> {
     }
 }
 
-/// The inverse of the key under which grants share a bucket.
+/// Decodes the key by which grants share a bucket.
 fn bucket(terms: &[u8], free: i128) -> Result<PastBucket, HistoryError> {
     let mut terms = Terms(terms);
     terms.take(4)?;
@@ -179,7 +179,7 @@ fn ancestry(path: &str) -> Vec<Name> {
     ends.map(|end| Name::from(&path[..end])).collect()
 }
 
-fn reckon(accounts: &[(Name, PastAccount)], context: &Context, at: Timestamp) -> Balance {
+fn compute_balance(accounts: &[(Name, PastAccount)], context: &Context, at: Timestamp) -> Balance {
     let mut ledger = Ledger::new();
     let mut grants = 0;
     for (number, (path, past)) in (0..).map(AccountNo).zip(accounts) {
@@ -205,12 +205,12 @@ fn reckon(accounts: &[(Name, PastAccount)], context: &Context, at: Timestamp) ->
     balance
 }
 
-/// Credits expire at their instant, also where nobody was there to note it.
+/// Credits expire at their instant, even if no record of the expiry exists yet.
 fn is_unexpired(bucket: &PastBucket, at: Timestamp) -> bool {
     bucket.expires_at.is_none_or(|expires_at| at <= expires_at)
 }
 
-/// As much of a sum as one grant can be, if there is any.
+/// The largest part of an amount that fits in one grant, if there is any.
 fn part(left: i128) -> Option<Credits> {
     let micros = i64::try_from(left.min(i64::MAX.into())).ok()?;
     Credits::from_micros(micros).filter(|amount| *amount > Credits::ZERO)
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_stands_behind_all_that_are_above_it() {
+    fn the_ancestry_begins_at_the_tenant_and_ends_at_the_account() {
         let path = "acme:nlp:x";
         assert_eq!(ancestry(path), ["acme", "acme:nlp", "acme:nlp:x"].map(Name::from));
         assert_eq!(ancestry("acme"), ["acme"].map(Name::from));

@@ -1,4 +1,4 @@
-//! Balances as they were, and what happened between two of them.
+//! Past balances, and statements between two of them.
 
 use bursar_core::time::Timestamp;
 
@@ -9,28 +9,28 @@ use crate::error::HistoryError;
 use crate::lists::{ListOf, newest};
 use crate::project::History;
 
-/// What an account had at an instant, after everything that happened at it.
+/// The balance of an account at an instant, after all events at that instant.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AsOf {
     /// Free credits of its own grants.
     pub available: i128,
-    /// What open holds kept of its own grants.
+    /// The amount of its own grants that open holds held.
     pub held: i128,
 }
 
-/// Two balances and what lies between them, to the micro-credit.
+/// Two balances and the movements between them, exact to the micro-credit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Just before the first instant.
+    /// The balance just before the first instant.
     pub opening: AsOf,
-    /// What moved, by type, in the order of types: how often and how much in all.
+    /// The movements by type, in the order of types: count and total amount.
     pub movements: Vec<(EntryType, u64, i128)>,
-    /// After the last instant.
+    /// The balance after the last instant.
     pub closing: AsOf,
 }
 
 impl Statement {
-    /// Opening plus movements: equal to the closing balance, always.
+    /// Opening balance plus movements. Always equal to the closing balance.
     pub fn derived_closing(&self) -> AsOf {
         let mut sum = self.opening;
         for (kind, _, amount) in &self.movements {
@@ -42,7 +42,7 @@ impl Statement {
     }
 }
 
-/// Entries that are looked up at once.
+/// The number of entries looked up at once.
 const AT_ONCE: usize = 1024;
 
 /// The lists of an account's own entries.
@@ -51,7 +51,7 @@ fn of_account(account: u32) -> [ListOf; 3] {
 }
 
 impl<D: Database> History<D> {
-    /// What an account had at `at`.
+    /// The balance of an account at `at`.
     pub fn balance_as_of(&self, account: u32, at: Timestamp) -> Result<AsOf, HistoryError> {
         let below = self.entries_up_to(at)?.saturating_add(1);
         let last = newest(&self.database, &of_account(account), (0, below), 1)?;
@@ -60,7 +60,7 @@ impl<D: Database> History<D> {
         Ok(AsOf { available: last.available_after, held: last.held_after })
     }
 
-    /// What happened to an account from `from` to `to`, both included.
+    /// The statement of an account from `from` to `to`, both included.
     pub fn statement(
         &self,
         account: u32,

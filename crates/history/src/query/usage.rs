@@ -1,4 +1,4 @@
-//! Who uses how much: top lists, burn rates, budgets of past periods.
+//! Usage: top lists, burn rates, budgets of past periods.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,10 +12,11 @@ use crate::database::{Columns, Database, Row};
 use crate::error::HistoryError;
 use crate::project::{History, Usage, decode_rest, hour_of};
 
-/// What a top list counts.
+/// The sort key of a top list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TopBy {
-    /// Credits spent by the subtree in the window, refunds taken off when they were made.
+    /// Credits spent by the subtree in the window. A refund is subtracted in the hour in which it
+    /// was made.
     Spent,
     /// GPU time of the subtree in the window, in milliseconds.
     GpuMs,
@@ -25,10 +26,10 @@ pub enum TopBy {
     Held,
 }
 
-/// What a top list of jobs counts.
+/// The sort key of a top list of jobs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TopJobsBy {
-    /// Credits spent in the window, refunds taken off when they were made.
+    /// Credits spent in the window. A refund is subtracted in the hour in which it was made.
     Spent,
     /// GPU time in the window, in milliseconds.
     GpuMs,
@@ -43,7 +44,7 @@ pub struct RankedJob {
     pub name: String,
     /// The account that pays.
     pub account: String,
-    /// Its number.
+    /// The value of the sort key.
     pub value: i128,
 }
 
@@ -52,21 +53,21 @@ pub struct RankedJob {
 pub struct Ranked {
     /// The account.
     pub account: String,
-    /// Its number.
+    /// The value of the sort key.
     pub value: i128,
 }
 
-/// What an account used in a window, by whole hours.
+/// The usage of an account in a window of whole hours.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountUsage {
     /// Credits spent by the subtree.
     pub spent: i128,
-    /// Credits drawn by the subtree, held or spent, counted when they were drawn: what credit
-    /// budgets count.
+    /// Credits drawn by the subtree, held or spent, counted when they were drawn. Credit budgets
+    /// count these.
     pub drawn: i128,
     /// GPU time of the subtree, in milliseconds.
     pub gpu_ms: i128,
-    /// Spent of the account's own credits, whoever spent them.
+    /// The account's own credits that were spent, by any account.
     pub burned: i128,
 }
 
@@ -75,36 +76,37 @@ pub struct AccountUsage {
 pub struct BurnHour {
     /// When the hour began.
     pub from: Timestamp,
-    /// Spent of the account's own credits.
+    /// The account's own credits that were spent.
     pub burned: i128,
 }
 
-/// A budget as it was last set, and the alerts it raised.
+/// A budget as it was last set, and its alerts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetHistory {
     /// Its name.
     pub name: String,
     /// Its limit, in the unit's millionths.
     pub limit: i128,
-    /// What it counts.
+    /// The unit that it counts.
     pub unit: BudgetUnit,
-    /// When it starts anew.
+    /// The period after which it resets.
     pub period: BudgetPeriod,
-    /// What reaching the limit means.
+    /// The effect of reaching the limit.
     pub mode: BudgetMode,
-    /// Minutes added to UTC before looking at the calendar.
+    /// Minutes added to UTC to find the calendar period.
     pub utc_offset_minutes: i64,
     /// When it was last set.
     pub set_at: Timestamp,
     /// When it was removed, if it was.
     pub removed_at: Option<Timestamp>,
-    /// When each threshold was reached, in percent, and what was used then; oldest first.
+    /// For each threshold, when it was reached, its percentage and the usage at that time; oldest
+    /// first.
     pub alerts: Vec<(Timestamp, u32, i128)>,
 }
 
 impl<D: Database> History<D> {
-    /// The `k` accounts of a kind with the most. The window is made of whole hours and ends with the
-    /// one that contains `to`; it does not matter for what is counted now.
+    /// The `k` accounts of a kind with the highest values. The window consists of whole hours and
+    /// ends with the one that contains `to`. It does not apply to values as of now.
     pub fn top(
         &self,
         kind: AccountKind,
@@ -138,8 +140,8 @@ impl<D: Database> History<D> {
         }
     }
 
-    /// The `k` jobs with the most in a window of whole hours. Only what is spent and GPU time are
-    /// counted by job.
+    /// The `k` jobs with the highest values in a window of whole hours. Jobs are ranked only by
+    /// spending and GPU time.
     pub fn top_jobs(
         &self,
         by: TopJobsBy,
@@ -174,7 +176,8 @@ impl<D: Database> History<D> {
         Ok(RankedJob { job, name: row.text()?, account: row.text()?, value })
     }
 
-    /// The `k` accounts with the most now: by the class of the last of them, and then exactly.
+    /// The `k` accounts with the highest values now: first by the class of the `k`-th, then
+    /// exactly.
     fn top_now(
         &self,
         classes: &'static str,
@@ -230,7 +233,7 @@ impl<D: Database> History<D> {
         Columns::of(rows.into_iter().next().ok_or_else(missing)?).text()
     }
 
-    /// What an account used in the whole hours from that of `from` to that of `to`.
+    /// The usage of an account in the whole hours from that of `from` to that of `to`.
     pub fn usage(
         &self,
         account: u32,
@@ -244,13 +247,13 @@ impl<D: Database> History<D> {
         Ok(AccountUsage { spent, drawn, gpu_ms, burned })
     }
 
-    /// The hours in which an account used something, oldest first. The last one is in its own row.
+    /// The hours in which an account had usage, oldest first. The last one is in its state row.
     fn hours(
         &self,
         account: u32,
         (from, to): (Timestamp, Timestamp),
     ) -> Result<Vec<(i64, Usage)>, HistoryError> {
-        // One statement: between two the last hour could move from one table into the other.
+        // One statement, because between two the last hour could move from one table to the other.
         let rows = self.database.query(
             "SELECT hour, usage, NULL FROM usage_hours
              WHERE account = ?1 AND hour >= ?2 AND hour <= ?3
@@ -266,8 +269,8 @@ impl<D: Database> History<D> {
         rows.into_iter().map(hour).collect()
     }
 
-    /// What was spent of an account's own credits, hour by hour, oldest first; hours in which
-    /// nothing happened are left out. The input of a forecast.
+    /// The account's own credits that were spent, hour by hour, oldest first. Hours without
+    /// spending are left out. The input of a forecast.
     pub fn burn(
         &self,
         account: u32,
@@ -332,7 +335,7 @@ impl<D: Database> History<D> {
     }
 }
 
-/// What was used in an hour that is over, or in the last, which is part of what the account has.
+/// The usage of a past hour, or of the last hour, which is part of the account's state row.
 fn usage_of(row: &mut Columns) -> Result<Usage, HistoryError> {
     match (row.maybe_bytes()?, row.maybe_bytes()?) {
         (Some(over), _) => Usage::read(&mut Bytes(&over)),

@@ -1,4 +1,4 @@
-//! However a history is fed, it has the same content.
+//! The content of a history does not depend on how it was fed.
 
 use bursar_history::{History, HistoryError, Sqlite};
 use bursar_journal::memory::MemoryJournal;
@@ -7,7 +7,7 @@ use bursar_journal::{Journal, JournalId, StoredBatch};
 use crate::support::{TempDir, dump, fed, feed};
 use crate::traffic::World;
 
-/// A journal of what was decided, five records a batch.
+/// A journal of the world's decisions, five records per batch.
 fn journal_of(world: &World) -> (MemoryJournal, Vec<StoredBatch>) {
     let journal = MemoryJournal::new(JournalId([5; 16]));
     world.write_to(&journal, 5);
@@ -17,7 +17,7 @@ fn journal_of(world: &World) -> (MemoryJournal, Vec<StoredBatch>) {
 }
 
 #[test]
-fn a_rebuilt_history_has_identical_content_however_it_was_fed() {
+fn a_rebuilt_history_has_identical_content() {
     let directory = TempDir::new();
     let world = World::after(5, 800);
     let whole = directory.file("whole.db");
@@ -29,7 +29,7 @@ fn a_rebuilt_history_has_identical_content_however_it_was_fed() {
         drop(fed(&other, &world, at_once));
         assert_eq!(dump(&other), expected, "{at_once} records at once");
     }
-    // Stopped and opened again after every few records, and fed some of them twice.
+    // Reopened after every few records, and fed some of them twice.
     let restarted = directory.file("restarted.db");
     for until in (0..world.decided.len()).step_by(41).chain([world.decided.len()]) {
         let mut history = History::new(Sqlite::open(&restarted).expect("a file"));
@@ -70,9 +70,10 @@ fn history_follows_a_journal_batch_by_batch_and_refuses_gaps() {
     assert_eq!(reader.position(), history.position());
 }
 
-/// Rows wait to be written, but not for ever: some are written before they are kept.
+/// Rows are written late, but at the latest after a number of records: some before they are
+/// committed.
 #[test]
-fn much_that_is_taken_in_before_it_is_kept_is_the_same_as_little_by_little() {
+fn one_large_commit_equals_many_small_ones() {
     let directory = TempDir::new();
     let world = World::after(8, 6000);
     let (_, batches) = journal_of(&world);
@@ -90,7 +91,7 @@ fn much_that_is_taken_in_before_it_is_kept_is_the_same_as_little_by_little() {
 }
 
 #[test]
-fn what_was_taken_in_is_seen_once_it_is_kept_and_given_up_as_a_whole() {
+fn records_are_visible_after_a_commit_and_dropped_together() {
     let directory = TempDir::new();
     let world = World::after(4, 200);
     let (journal, batches) = journal_of(&world);
@@ -106,7 +107,7 @@ fn what_was_taken_in_is_seen_once_it_is_kept_and_given_up_as_a_whole() {
     assert_eq!(history.keep(), Ok(kept.position));
     assert_eq!((seen(), history.followed(&journal)), (kept.position, Ok(kept)));
     assert_eq!(history.keep(), Ok(kept.position), "again, with nothing new");
-    // A batch is missing after some that are not kept: those go as well.
+    // A batch is missing after some that are not committed. Those are rolled back as well.
     history.take_in_batches(&batches[10..15]).expect("the next batches");
     let gap = history.take_in_batches(&batches[16..]).expect_err("a batch is missing");
     assert!(matches!(gap, HistoryError::Gap { .. }), "{gap}");

@@ -1,4 +1,4 @@
-//! History against the ledger it describes: after any traffic, at any instant, to the micro-credit.
+//! Compares history with its ledger: after any traffic, at any instant, to the micro-credit.
 
 #[path = "../../../journal/tests/support/traffic.rs"]
 mod traffic;
@@ -77,8 +77,8 @@ fn entries_and_top_lists_by_job_agree_with_the_ledger() {
         let ends = job.attempts.iter().filter_map(|attempt| attempt.end);
         let charged: u64 = ends.map(|end| end.charged - end.uncollected).sum();
         assert_eq!(captured, i128::from(charged + world.ledger.captured_so_far(job)), "{name}");
-        let told = history.audit(AuditFilter::Job(number), None, 1000).expect("decisions");
-        let first = told.data.last().expect("it was submitted");
+        let decisions = history.audit(AuditFilter::Job(number), None, 1000).expect("decisions");
+        let first = decisions.data.last().expect("it was submitted");
         assert!(first.events.iter().any(|event| event == "job_submitted"), "{first:?}");
         if captured > 0 {
             spent.insert(number, captured);
@@ -93,7 +93,7 @@ fn entries_and_top_lists_by_job_agree_with_the_ledger() {
     assert_eq!(busy.len(), 3);
 }
 
-/// A hold that lives long has more entries than are noted with it.
+/// A long-lived hold has more entries than are stored with it.
 #[test]
 fn entries_of_a_hold_and_of_a_job_are_those_that_name_it() {
     let directory = TempDir::new();
@@ -111,7 +111,7 @@ fn entries_of_a_hold_and_of_a_job_are_those_that_name_it() {
     }
 }
 
-/// Extends every open hold by a little, so many times.
+/// Extends every open hold by one micro-credit, `times` times.
 fn extend_all(world: &mut World, times: u32) {
     let open = (0..2000).filter_map(|number| world.ledger.hold(HoldNo(number)));
     let open: Vec<_> = open
@@ -128,7 +128,8 @@ fn extend_all(world: &mut World, times: u32) {
     }
 }
 
-/// Compares the entries of every hold and job with those of all that name it. Returns the most that one has.
+/// Compares the entries of every hold and job with all entries that name it. Returns the highest
+/// number of entries of one.
 fn compare_named(history: &History<Sqlite>) -> usize {
     let everything = all_entries(history, EntriesOf::Everything, 1000);
     let mut by_name: BTreeMap<(bool, &str), Vec<&Entry>> = BTreeMap::new();
@@ -205,7 +206,7 @@ fn balances_are_exact_at_every_past_instant() {
 }
 
 #[test]
-fn archived_holds_are_what_the_ledger_had_and_it_takes_them_back() {
+fn archived_holds_match_the_ledger_and_can_be_restored() {
     let directory = TempDir::new();
     let (mut compared, mut revived) = (0, 0);
     for seed in 9..14 {
@@ -242,7 +243,7 @@ fn an_archived_hold_that_does_not_match_its_digest_is_an_error() {
     assert_eq!(error, HistoryError::Inconsistent(named));
 }
 
-/// Every hold that the ledger still has must be in history, whole. Returns how many there are.
+/// Every hold in the ledger must be in history, completely. Returns how many there are.
 fn compare_with_live(history: &History<Sqlite>, ledger: &Ledger) -> u32 {
     let mut compared = 0;
     for number in (0..2000).map(HoldNo) {
@@ -258,7 +259,7 @@ fn compare_with_live(history: &History<Sqlite>, ledger: &Ledger) -> u32 {
     compared
 }
 
-/// Asks the ledger to take every archived hold back. Returns how many it took.
+/// Restores every archived hold in the ledger. Returns how many it accepted.
 fn revive_all(history: &History<Sqlite>, world: &mut World) -> u32 {
     let mut revived = 0;
     for kind in [HoldKind::Hold, HoldKind::Charge] {
@@ -295,7 +296,8 @@ fn top_lists_and_burn_rates_agree_with_the_entries() {
     assert!(listed > 10, "{listed}");
 }
 
-/// Compares the last five days of a history with its entries. Returns how many lines top lists had.
+/// Compares the last five days of a history with its entries. Returns the number of lines in the
+/// top lists.
 fn compare_usage(history: &History<Sqlite>, world: &World) -> usize {
     let mut listed = 0;
     let entries = all_entries(history, EntriesOf::Everything, 1000);
@@ -314,7 +316,7 @@ fn compare_usage(history: &History<Sqlite>, world: &World) -> usize {
             _ => continue,
         };
         *burned.entry(entry.account.clone()).or_default() += sign * entry.amount;
-        let spender = entry.spender.clone().expect("somebody spent");
+        let spender = entry.spender.clone().expect("an account spent");
         let ends = spender.match_indices(':').map(|(at, _)| at).chain([spender.len()]);
         for end in ends {
             *spent.entry(spender[..end].to_owned()).or_default() += sign * entry.amount;
@@ -343,9 +345,9 @@ fn compare_usage(history: &History<Sqlite>, world: &World) -> usize {
     listed
 }
 
-/// What hard and soft credit budgets count is what history counts as drawn, period by period.
+/// What credit budgets count, hard or soft, is what history counts as drawn in the period.
 #[test]
-fn budget_usage_of_a_period_is_what_the_ledger_counts() {
+fn budget_usage_of_a_period_matches_the_ledger() {
     let directory = TempDir::new();
     let mut compared = 0;
     for seed in 30..36 {
@@ -365,7 +367,7 @@ fn budget_usage_of_a_period_is_what_the_ledger_counts() {
             assert_eq!(there, live);
             for budget in world.ledger.account(AccountNo(number)).budgets() {
                 let (start, end) = budget.terms.period_of(world.clock);
-                // Longer periods begin before the oldest hold that the ledger still knows.
+                // Longer periods begin before the oldest hold in the ledger.
                 let comparable = budget.terms.unit == BudgetUnit::Credits
                     && budget.terms.period == BudgetPeriod::Day;
                 let Some(end) = end.filter(|_| comparable) else { continue };
@@ -413,10 +415,10 @@ fn decisions_are_found_by_account_and_by_position() {
     }
 }
 
-/// Replays the decisions up to some of them and compares every balance with what history says of
-/// that instant, in contexts that admit everything, something and nothing restricted.
+/// Replays the decisions up to some of them and compares every balance with the one that history
+/// has for that instant, in contexts that admit all, some and no restricted credits.
 #[test]
-fn balances_of_the_past_are_what_the_ledger_had_then() {
+fn past_balances_match_the_ledger_of_that_time() {
     let directory = TempDir::new();
     let mut compared = 0;
     for seed in 40..44 {
@@ -426,7 +428,7 @@ fn balances_of_the_past_are_what_the_ledger_had_then() {
         for (place, decided) in world.decided.iter().enumerate() {
             decided.events().for_each(|event| ledger.apply(decided.at, event));
             let next = world.decided.get(place + 1);
-            // Only the last decision of an instant leaves what the instant had.
+            // Only the last decision of an instant determines the balance at that instant.
             if place % 37 != 0 || next.is_some_and(|next| next.at <= decided.at) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Feeding a history, and everything that is in one.
+//! Feeds histories and dumps their content.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover directory harms nobody.
+        // A leftover directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -46,7 +46,7 @@ pub(crate) fn bodies(decided: &Decided) -> Vec<LedgerBody> {
     decided.bodies.iter().map(body).collect()
 }
 
-/// Feeds what was decided, from position 1, so many records at a time.
+/// Feeds decisions from position 1, `at_once` records at a time.
 pub(crate) fn feed(history: &mut History<Sqlite>, decided: &[Decided], at_once: usize) {
     let decoded: Vec<Vec<LedgerBody>> = decided.iter().map(bodies).collect();
     let records: Vec<Fed<'_>> = (1..)
@@ -82,7 +82,7 @@ pub(crate) fn all_entries(history: &History<Sqlite>, of: EntriesOf, limit: u32) 
     }
 }
 
-/// The numbers of each list, whatever parts they are stored in: parts are what transactions added.
+/// The numbers of each list, independent of how they are divided into parts.
 pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
     let mut rows = connection
         .prepare("SELECT list, first, numbers FROM lists ORDER BY list, first")
@@ -93,7 +93,7 @@ pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
     let mut lines = Vec::new();
     for (list, first, bytes) in parts.expect("rows") {
         let mut steps = numbers(&bytes);
-        let mut tell = |list: i64, mut number: i64, steps: &[u128]| {
+        let mut push_list = |list: i64, mut number: i64, steps: &[u128]| {
             lines.push(format!("lists {list} {number}"));
             for step in steps {
                 number += i64::try_from(*step).expect("a step");
@@ -101,20 +101,21 @@ pub(crate) fn lists(connection: &rusqlite::Connection) -> Vec<String> {
             }
         };
         if list % 8 == 1 {
-            // What was spent of one's own. Its decisions could be in the list of decisions as well.
+            // Entries of accounts that spent their own credits. Their decisions could also be in
+            // the list of decisions.
             let decisions = usize::try_from(steps.remove(0)).expect("a length");
             let entries = steps.split_off(decisions - 1);
-            tell(list, i64::try_from(entries[0]).expect("a number"), &entries[1..]);
-            tell(list + 3, first, &steps);
+            push_list(list, i64::try_from(entries[0]).expect("a number"), &entries[1..]);
+            push_list(list + 3, first, &steps);
         } else {
-            tell(list, first, &steps);
+            push_list(list, first, &steps);
         }
     }
     lines.sort();
     lines
 }
 
-/// Numbers of seven bits a byte.
+/// Numbers with seven bits per byte.
 fn numbers(bytes: &[u8]) -> Vec<u128> {
     let ends = bytes.split_inclusive(|byte| *byte < 0x80);
     let number = |bytes: &[u8]| {
@@ -123,7 +124,7 @@ fn numbers(bytes: &[u8]) -> Vec<u128> {
     ends.map(number).collect()
 }
 
-/// The last level of each instant, whatever rows they are stored in.
+/// The last level of each instant, independent of how levels are divided into rows.
 fn levels(connection: &rusqlite::Connection, table: &str) -> Vec<String> {
     let mut rows =
         connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2")).expect("a table");
@@ -145,7 +146,7 @@ fn levels(connection: &rusqlite::Connection, table: &str) -> Vec<String> {
     levels.into_iter().map(|(key, level)| format!("{table} {key:?} {level}")).collect()
 }
 
-/// What the blocks of entries and decisions hold, however they are divided.
+/// The content of the blocks of entries and decisions, independent of how they are divided.
 pub(crate) fn blocks(file: &Path) -> Vec<String> {
     let history = History::new(Sqlite::open_read_only(file).expect("the file is there"));
     let mut lines: Vec<String> = all_entries(&history, EntriesOf::Everything, 1000)
@@ -178,7 +179,7 @@ pub(crate) fn dump(file: &Path) -> Vec<String> {
     lines.extend(levels(&connection, "bucket_levels"));
     lines.extend(levels(&connection, "uncollected_levels"));
     for name in names {
-        // How these are divided depends on how they were fed; what is in them is above.
+        // The division of these depends on how they were fed. Their content is added above.
         let divided = ["lists", "entries", "decisions", "bucket_levels", "uncollected_levels"];
         if divided.contains(&name.as_str()) {
             continue;
