@@ -1,5 +1,5 @@
-//! How fast a cell decides, built as what is shipped: `cargo bench -p bursar-sim --bench cell [-- NODES]`.
-//! `bursar bench cell` does the same and more.
+//! Measures how fast a cell decides, in a release build: `cargo bench -p bursar-sim --bench cell
+//! [-- NODES]`. `bursar bench cell` measures the same and more.
 
 use bursar_sim::speed::run;
 

@@ -1,5 +1,5 @@
-//! The auditor: an independent reference for what a world may do. It shares no code with the
-//! machines; it reads what they stored and told, does its own sums, and compares.
+//! The auditor: an independent reference for the behaviour of a world. It shares no code with the
+//! machines. It reads their events and messages, computes its own sums, and compares.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,35 @@ use bursar_core::ledger::jobs::{
 };
 use bursar_core::message::{ToCell, ToLedger};
 
-/// What does not hold, in words.
+/// A description of a violated invariant.
 pub type Broken = String;
 
-/// What a cell has said of an attempt.
+/// What a cell has reported about an attempt.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct Reported {
     metered: u64,
     ended: Option<(AttemptOutcome, u64)>,
 }
 
-/// Watches a whole world.
+/// Audits a whole world.
 #[derive(Default)]
 pub struct Auditor {
-    /// What cells have said of attempts, by cell and attempt.
-    told: BTreeMap<(usize, AttemptId), Told>,
-    /// The last number of each sequence of messages, by its name.
+    /// Reports of cells about attempts, by cell and attempt.
+    reported: BTreeMap<(usize, AttemptId), Reported>,
+    /// The last number of each sequence of messages: kind, sender, receiver.
     numbers: BTreeMap<(&'static str, usize, usize), u64>,
     /// The last state of each job, by shard and number.
     states: BTreeMap<(u16, u64), JobState>,
     /// Placements confirmed by ledgers that no cell has ended, by job.
     confirmed: BTreeMap<JobId, (usize, AttemptId)>,
-    /// The last number that a cell proposed for a job, by cell and job.
+    /// The last attempt number that a cell proposed for a job, by cell and job.
     proposed: BTreeMap<(usize, JobId), u32>,
-    /// The last number that a ledger confirmed for a job, in whichever cell.
+    /// The last attempt number that a ledger confirmed for a job, in any cell.
     started: BTreeMap<JobId, u32>,
 }
 
-/// An amount of micro-credits for GPU time, rounded half to even: price per hour of a whole GPU times
-/// the part of each GPU, in thousandths.
+/// The charge for GPU time in micro-credits, rounded half to even: price per hour of a whole GPU
+/// times the share of each GPU in thousandths.
 fn charge(price: u64, thousandths: u16, gpu_ms: u64) -> u128 {
     let exact = u128::from(price) * u128::from(thousandths) * u128::from(gpu_ms);
     let unit = 1000 * 3_600_000_u128;
@@ -57,7 +57,7 @@ fn thousandths(gpu: GpuDemand) -> u16 {
 }
 
 impl Auditor {
-    /// Every message has the next number of its sequence.
+    /// Checks that a message has the next number of its sequence.
     fn next_number(
         &mut self,
         kind: &'static str,
@@ -73,35 +73,39 @@ impl Auditor {
         Ok(())
     }
 
-    /// Hears what happened in a cell.
+    /// Audits an event of a cell.
     pub fn hear_cell(&mut self, cell: usize, event: &CellEvent) -> Result<(), Broken> {
         let CellEvent::LedgerTold { shard, number, message } = event else { return Ok(()) };
         self.next_number("cell to ledger", cell, usize::from(*shard), *number)?;
         match &**message {
             ToLedger::UsageMetered(usage) => {
                 for (attempt, gpu_ms) in usage {
-                    let told = self.told.entry((cell, *attempt)).or_default();
-                    if *gpu_ms < told.metered || told.ended.is_some() {
-                        return Err(format!("L7: {attempt} metered at {gpu_ms} after {told:?}"));
+                    let reported = self.reported.entry((cell, *attempt)).or_default();
+                    if *gpu_ms < reported.metered || reported.ended.is_some() {
+                        return Err(format!(
+                            "L7: {attempt} metered at {gpu_ms} after {reported:?}"
+                        ));
                     }
-                    told.metered = *gpu_ms;
+                    reported.metered = *gpu_ms;
                 }
             }
             ToLedger::AttemptEnded { attempt, outcome, gpu_ms, .. } => {
-                let told = self.told.entry((cell, *attempt)).or_default();
-                if told.ended.is_some() || *gpu_ms < told.metered {
-                    let at = format!("at {gpu_ms} after {told:?}");
-                    return Err(format!("L7: {attempt} ended twice, or below its meter: {at}"));
+                let reported = self.reported.entry((cell, *attempt)).or_default();
+                if reported.ended.is_some() || *gpu_ms < reported.metered {
+                    let at = format!("at {gpu_ms} after {reported:?}");
+                    return Err(format!(
+                        "L7: {attempt} ended twice, or below its metered usage: {at}"
+                    ));
                 }
-                told.ended = Some((*outcome, *gpu_ms));
+                reported.ended = Some((*outcome, *gpu_ms));
                 if self.confirmed.get(&attempt.job) == Some(&(cell, *attempt)) {
                     self.confirmed.remove(&attempt.job);
                 }
             }
             ToLedger::PlacementProposed { attempt, .. } => {
-                // Also of those that were refused: an answer may still be on its way to them.
+                // Refused proposals count too: an answer to them may still be in flight.
                 let last = self.proposed.entry((cell, attempt.job)).or_default();
-                rises(last, *attempt, "proposed")?;
+                check_increases(last, *attempt, "proposed")?;
             }
             ToLedger::AttemptStarted { .. }
             | ToLedger::FundsNeeded { .. }
@@ -111,7 +115,7 @@ impl Auditor {
         Ok(())
     }
 
-    /// Hears what a ledger told a cell.
+    /// Audits a message from a ledger to a cell.
     pub fn hear_ledger(
         &mut self,
         ledger: usize,
@@ -121,14 +125,17 @@ impl Auditor {
     ) -> Result<(), Broken> {
         self.next_number("ledger to cell", ledger, cell, number)?;
         if let ToCell::PlacementConfirmed { attempt, .. } = message {
-            // The cell may have ended it while the answer was on its way.
-            let over = self.told.get(&(cell, *attempt)).is_some_and(|told| told.ended.is_some());
+            // The cell may have ended it while the answer was in flight.
+            let over = self
+                .reported
+                .get(&(cell, *attempt))
+                .is_some_and(|reported| reported.ended.is_some());
             let last = self.started.entry(attempt.job).or_default();
-            rises(last, *attempt, "confirmed")?;
+            check_increases(last, *attempt, "confirmed")?;
             if let Some((other_cell, other)) = self.confirmed.get(&attempt.job) {
                 return Err(format!(
                     "L10: {attempt} in cell {cell} was confirmed while {other} in cell \
-                     {other_cell} is not over"
+                     {other_cell} has not ended"
                 ));
             }
             if !over {
@@ -138,12 +145,12 @@ impl Auditor {
         Ok(())
     }
 
-    /// Forgets a confirmation that the ledger took back: its job has ended.
+    /// Drops a confirmation that the ledger withdrew because its job has ended.
     pub fn job_ended(&mut self, job: JobId) {
         self.confirmed.remove(&job);
     }
 
-    /// Checks one job of a ledger. `used` says how much GPU time an attempt has really used.
+    /// Checks one job of a ledger. `used` returns the GPU time that an attempt has really used.
     pub fn check_job(
         &mut self,
         shard: u16,
@@ -178,12 +185,12 @@ impl Auditor {
                     end.charged, end.gpu_ms
                 ));
             }
-            let told = self.told.get(&(cell, name)).cloned().unwrap_or_default();
-            self.check_end(name, attempt, end, &told)?;
+            let reported = self.reported.get(&(cell, name)).cloned().unwrap_or_default();
+            self.check_end(name, attempt, end, &reported)?;
             if let Some(used) = used(cell, name)
                 && end.gpu_ms > used
             {
-                return Err(format!("L7: {name} paid for {} ms of {used}", end.gpu_ms));
+                return Err(format!("L7: {name} was charged for {} ms of {used}", end.gpu_ms));
             }
             let paid = terms.reserve == Reserve::Full || terms.on_exhausted == OnExhausted::Stop;
             if paid && end.uncollected > 0 {
@@ -192,25 +199,25 @@ impl Auditor {
             if let Some(longest) = terms.max_runtime_ms {
                 let devices = u64::from(terms.gpu.devices()) * u64::from(terms.nodes);
                 if end.gpu_ms > devices * longest.unsigned_abs() {
-                    return Err(format!("{name} ran longer than it may: {} ms", end.gpu_ms));
+                    return Err(format!("{name} exceeded its maximum runtime: {} ms", end.gpu_ms));
                 }
             }
         }
         Ok(())
     }
 
-    /// What a ledger settled is what the cell said, unless the ledger did not wait for it: it ends a
-    /// cancelled attempt that never ran, and one whose region fell silent.
+    /// Checks that a ledger settled what the cell reported, except where the ledger does not wait
+    /// for it: a cancelled attempt that never ran, and one in a region that does not answer.
     fn check_end(
         &self,
         name: AttemptId,
         attempt: &Attempt,
         end: &AttemptEnd,
-        told: &Told,
+        reported: &Reported,
     ) -> Result<(), Broken> {
         let early = match end.reason {
             EndReason::Cancelled => attempt.started_at.is_none() && end.gpu_ms == 0,
-            EndReason::Lost => end.gpu_ms <= told.metered,
+            EndReason::Lost => end.gpu_ms <= reported.metered,
             EndReason::Succeeded
             | EndReason::Failed
             | EndReason::Preempted
@@ -219,17 +226,17 @@ impl Auditor {
             | EndReason::TimedOut
             | EndReason::OutOfCredits => false,
         };
-        let agrees = told.ended.is_some_and(|(_, settled)| end.gpu_ms == settled);
+        let agrees = reported.ended.is_some_and(|(_, settled)| end.gpu_ms == settled);
         if agrees || early {
             Ok(())
         } else {
-            Err(format!("L7: {name} was settled as {end:?}; the cell said {told:?}"))
+            Err(format!("L7: {name} was settled as {end:?}; the cell reported {reported:?}"))
         }
     }
 }
 
-/// Every attempt of a job has a higher number than those before it.
-fn rises(last: &mut u32, attempt: AttemptId, what: &str) -> Result<(), Broken> {
+/// Checks that every attempt of a job has a higher number than those before it.
+fn check_increases(last: &mut u32, attempt: AttemptId, what: &str) -> Result<(), Broken> {
     if attempt.number <= *last {
         return Err(format!("L10: {attempt} was {what} after number {last}"));
     }
@@ -237,7 +244,7 @@ fn rises(last: &mut u32, attempt: AttemptId, what: &str) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whether a job may go from one state to another, directly or through others in one step.
+/// Whether a job may change from one state to another, directly or through others in one step.
 fn may_follow(before: JobState, after: JobState) -> bool {
     match before {
         JobState::Queued | JobState::Starting | JobState::Running | JobState::Stopping => true,

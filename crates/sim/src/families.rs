@@ -1,17 +1,19 @@
-//! Families of traces that a seed makes: clusters, tasks and queues shaped after published ones.
+//! Families of synthetic traces: clusters, tasks and queues with the distributions of published
+//! ones.
 //!
-//! The studies of `docs/placement.md` and `docs/queue-study.md` are made on traces of production clusters,
-//! which are not part of this repository. These families stand in for them in tests and examples. They
+//! The studies of `docs/placement.md` and `docs/queue-study.md` use traces of production clusters,
+//! which are not part of this repository. These families replace them in tests and examples. They
 //! follow the distributions that were published with the traces, and copy none of their rows:
 //!
-//! - [`cluster`]: machines and tasks after the GPU cluster of Alibaba (2023; USENIX ATC 2023): few kinds of
-//!   machines, most tasks a share of a GPU or one, few gangs, and the same departures from it as in the study
-//!   (more CPU-only tasks, more shares, tasks that name models, more gangs);
-//! - [`queue`]: jobs after those of the Philly cluster (USENIX ATC 2019), as the simulators of Tiresias and
-//!   Muri use them: durations from seconds to weeks, arrivals in bursts, gangs of up to half the cluster; and
-//!   a short one after Shockwave (NSDI 2023).
+//! - [`cluster`]: machines and tasks like those of Alibaba's GPU cluster (2023; USENIX ATC 2023):
+//!   few types of machines, most tasks with a share of a GPU or one GPU, few gangs, and the same
+//!   variants as in the study (more CPU-only tasks, more shares, tasks that name models, more
+//!   gangs);
+//! - [`queue`]: jobs like those of the Philly cluster (USENIX ATC 2019), as the simulators of
+//!   Tiresias and Muri use them: durations from seconds to weeks, arrivals in bursts, gangs of up
+//!   to half the cluster; and a short one like Shockwave (NSDI 2023).
 //!
-//! All draws are in whole numbers, so that a seed gives the same rows on every machine. [`files`] writes
+//! All draws are integers, so that a seed gives the same rows on every machine. [`files`] writes
 //! them in the columns that [`crate::traces`] reads.
 
 pub mod cluster;
@@ -20,7 +22,7 @@ pub mod queue;
 
 use crate::random::Dice;
 
-/// One of several kinds, each with its weight.
+/// Draws one of several kinds by weight.
 fn pick<T: Copy>(dice: &mut Dice, kinds: &[(u32, T)]) -> T {
     let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();
     let mut drawn = dice.below(total as usize) as u32;
@@ -30,11 +32,11 @@ fn pick<T: Copy>(dice: &mut Dice, kinds: &[(u32, T)]) -> T {
         }
         drawn -= weight;
     }
-    unreachable!("what is drawn is below the sum of the weights")
+    unreachable!("the drawn number is below the sum of the weights")
 }
 
-/// A value of a distribution that is known by some of its quantiles, in thousandths and in order; between
-/// two of them all values are equally likely.
+/// Draws from a distribution given by quantiles, in thousandths and in order. Between two of them
+/// all values are equally likely.
 fn quantile(dice: &mut Dice, quantiles: &[(i64, i64)]) -> i64 {
     let drawn = dice.below(1_000_000) as i64;
     for pair in quantiles.windows(2) {

@@ -1,11 +1,9 @@
-//! Trace-driven studies: how well jobs are placed, and how long they wait; and a small world in
-//! which everything goes wrong that can.
+//! Trace-driven studies of placement and waiting, and a small simulated world with faults.
 //!
-//! Read in this order: [`traces`] (the files) and [`families`] (those
-//! that a seed makes), [`placement`] (the published packing experiment)
-//! and [`policy`] (whom we compare with), [`queue`] (waiting and fairness), [`speed`] (what a
-//! decision costs); apart from them [`world`] (ledgers, cells and agents under faults) and
-//! [`auditor`] (who checks what comes of it).
+//! Read in this order: [`traces`] (the files) and [`families`] (synthetic traces), [`placement`]
+//! (the published packing experiment) and [`policy`] (the policies to compare with), [`queue`]
+//! (waiting and fairness), [`speed`] (the cost of a decision). Separate from them are [`world`]
+//! (ledgers, cells and agents under faults) and [`auditor`] (which checks the world).
 
 pub mod auditor;
 pub mod families;

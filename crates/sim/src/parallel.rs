@@ -1,10 +1,11 @@
-//! Many independent runs on all cores.
+//! Runs independent work on all cores.
 
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs `work` on each item, on as many threads as there are cores; results in the items' order.
+/// Runs `work` on each item, on as many threads as there are cores. Returns the results in the
+/// order of the items.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
@@ -16,14 +17,13 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync)
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(item) = items.get(index) else { return };
                     let result = work(item);
-                    *results[index].lock().expect("nobody panics while storing a result") =
-                        Some(result);
+                    *results[index].lock().expect("storing a result does not panic") = Some(result);
                 }
             });
         }
     });
     let finished = |slot: Mutex<Option<R>>| {
-        let slot = slot.into_inner().expect("nobody panics while storing a result");
+        let slot = slot.into_inner().expect("storing a result does not panic");
         slot.expect("the scope ends when every item is done")
     };
     results.into_iter().map(finished).collect()

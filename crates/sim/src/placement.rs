@@ -1,7 +1,7 @@
-//! The published packing experiment: how much of the GPUs is in use when enough work has arrived?
+//! The published packing experiment: the share of GPUs in use as tasks arrive.
 //!
 //! Tasks arrive one after another and never leave. Each is offered once: it is placed or dropped.
-//! What is measured is the share of all GPUs in use when the tasks that arrived ask for x % of them.
+//! The result is the share of all GPUs in use when the arrived tasks request x % of them.
 
 use bursar_core::cell::index::interner::{InternedId, Interner};
 use bursar_core::cell::nodes::node::{GpuSet, Node, NodeSpec, RackId};
@@ -14,27 +14,27 @@ use crate::random::Dice;
 use crate::statistics::Spread;
 use crate::traces::{NodeRow, TaskRow};
 
-/// A placement policy that can be studied.
+/// A placement policy of the study.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// The cell's own.
+    /// The policy of the cell.
     Bursar,
     /// Fragmentation-gradient descent.
     Fgd,
-    /// Least left over.
+    /// The node with the least resources left over.
     BestFit,
     /// Shared GPUs first, then used nodes.
     Packing,
-    /// Like to like.
+    /// Nodes that run tasks of the same size.
     Clustering,
-    /// Alignment of what is free and what is asked.
+    /// Alignment of the free resources with the requested ones.
     DotProd,
     /// Any node that fits.
     Random,
 }
 
 impl Policy {
-    /// All of them, ours first.
+    /// All policies, ours first.
     pub const ALL: [Policy; 7] = [
         Policy::Bursar,
         Policy::Fgd,
@@ -64,35 +64,35 @@ impl Policy {
     }
 }
 
-/// A node and what the policies remember of it.
+/// A node with the state that policies need.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The node.
     pub node: Node,
-    /// Which GPU sizes run here, one bit each; see [`size_class`].
+    /// The GPU sizes that run here, one bit each; see [`size_class`].
     pub sizes: u64,
-    /// How often it changed.
+    /// The number of changes to the node.
     changes: u32,
 }
 
-/// A cluster and the tasks that come to it.
+/// A cluster and the tasks that arrive.
 pub struct Experiment {
     nodes: Vec<Node>,
     shapes: Shapes,
     /// In the order of their names.
     tasks: Vec<ShapeId>,
     capacity: u64,
-    /// How many models there are.
+    /// The number of models.
     models: u32,
 }
 
-/// GPUs in use, in per cent of all, when the tasks that arrived ask for x % of them; by x.
+/// GPUs in use, in per cent of all, by the per cent of all GPUs that the arrived tasks request.
 pub type Curve = Vec<Option<f64>>;
 
 /// The arrivals, in per cent of the capacity, at which results are reported.
 pub const REPORTED: [usize; 6] = [80, 90, 95, 100, 110, 130];
 
-/// GPUs in use at an arrival of `x` per cent over several seeds; `None` if a seed was not measured
+/// GPUs in use at an arrival of `x` per cent over several seeds; `None` if a seed has no value
 /// there.
 pub fn spread_at(curves: &[Curve], x: usize) -> Option<Spread> {
     let values: Option<Vec<f64>> =
@@ -101,8 +101,8 @@ pub fn spread_at(curves: &[Curve], x: usize) -> Option<Spread> {
 }
 
 impl Experiment {
-    /// The experiment on a cluster and a list of tasks. `None` if there is not a single GPU, or
-    /// not a single task that asks for one: there would be nothing to measure.
+    /// The experiment on a cluster and a list of tasks. `None` if there is no GPU or no task that
+    /// requests one, because then there is nothing to measure.
     pub fn new(nodes: &[NodeRow], tasks: &[TaskRow]) -> Option<Experiment> {
         let mut models: Interner<String, ModelId> = Interner::new();
         let nodes: Vec<Node> = nodes.iter().map(|row| node(row, &mut models)).collect();
@@ -129,7 +129,7 @@ impl Experiment {
         Some(Experiment { nodes, shapes, tasks, capacity, models })
     }
 
-    /// Runs one policy on many seeds, on all cores, and calls `done` after each.
+    /// Runs one policy on many seeds, on all cores. Calls `done` after each.
     pub fn run_all(
         &self,
         policy: Policy,
@@ -144,7 +144,7 @@ impl Experiment {
         })
     }
 
-    /// Runs one policy on one seed, with work arriving up to `inflate` times the capacity.
+    /// Runs one policy on one seed. Tasks arrive up to `inflate` times the capacity.
     pub fn run(&self, policy: Policy, seed: u64, inflate: f64) -> Curve {
         let arrivals = self.arrivals(seed, inflate);
         let mut hosts = self.hosts(seed);
@@ -181,7 +181,7 @@ impl Experiment {
         loop {
             let copy = self.tasks[dice.below(self.tasks.len())];
             let gpu = self.shapes.get(copy).gpu;
-            // The authors compare with the demand on one device; it is kept for comparability.
+            // The authors compare with the demand on one device; kept for comparability.
             if asked + u64::from(gpu.per_device()) > limit {
                 return arrivals;
             }
@@ -235,18 +235,18 @@ fn node(row: &NodeRow, models: &mut Interner<String, ModelId>) -> Node {
     .expect("the reader refuses nodes with too many GPUs")
 }
 
-/// What each source of randomness is for.
+/// The random streams.
 const ORDER_OF_TASKS: u64 = 0;
 const COPIES: u64 = 1;
 const ORDER_OF_NODES: u64 = 2;
 const CHOICES: u64 = 3;
 
-/// Collects the curve.
+/// Computes the curve.
 struct Meter {
     capacity: u64,
     arrived: u64,
     used: u64,
-    /// By x: the sum of the shares in use, and over how many arrivals.
+    /// By x: the sum of the shares in use, and the number of arrivals.
     sums: Vec<(f64, u32)>,
 }
 
@@ -276,19 +276,19 @@ trait Choose {
     fn choose(&mut self, hosts: &[Host], id: ShapeId, shape: &Shape) -> Option<(usize, GpuSet)>;
 }
 
-/// Takes the host with the highest score, the first one among equals.
+/// Chooses the host with the highest score, the first one among equals.
 ///
-/// A score depends on the host and the shape only, so it is kept until the host changes.
+/// A score depends only on the host and the shape, so it is cached until the host changes.
 struct Chooser<S> {
     scorer: S,
-    /// By shape, then by host.
-    kept: Vec<Vec<Kept>>,
+    /// Cached scores, by shape, then by host.
+    kept: Vec<Vec<CachedScore>>,
     models: u32,
 }
 
 #[derive(Copy, Clone)]
-struct Kept {
-    /// The host's changes when this was scored.
+struct CachedScore {
+    /// The number of changes of the host when it was scored.
     changes: u32,
     /// `None`: the shape does not fit.
     score: Option<i64>,
@@ -303,13 +303,13 @@ impl<S: Scorer> Choose for Chooser<S> {
         let of_model: SmallVec<[i64; 16]> =
             models.map(|model| self.scorer.score_of_model(model, shape)).collect();
         let kept = &mut self.kept[id.index()];
-        kept.resize(hosts.len(), Kept { changes: u32::MAX, score: None });
+        kept.resize(hosts.len(), CachedScore { changes: u32::MAX, score: None });
         let mut best: Option<(i64, usize)> = None;
         for (place, (host, kept)) in hosts.iter().zip(kept).enumerate() {
             if kept.changes != host.changes {
                 let fits = host.node.fits(shape);
                 let score = fits.then(|| self.scorer.score(host, shape));
-                *kept = Kept { changes: host.changes, score };
+                *kept = CachedScore { changes: host.changes, score };
             }
             let Some(score) = kept.score else { continue };
             let score = score + of_model[host.node.model().index()];
@@ -324,7 +324,7 @@ impl<S: Scorer> Choose for Chooser<S> {
     }
 }
 
-/// Takes any host that fits, and for a share any of its devices that fits.
+/// Chooses any host that fits, and for a share any of its devices that fits.
 struct RandomChooser {
     dice: Dice,
 }

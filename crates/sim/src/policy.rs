@@ -1,7 +1,8 @@
-//! The published placement policies, scored exactly as their authors score them.
+//! The published placement policies, scored exactly as by their authors.
 //!
-//! All but Random give each feasible node an integer score; the highest wins, the first node in the
-//! seed's order among equals. The floor in each score is part of the policy: it decides the ties.
+//! All but Random give each feasible node an integer score. The highest score wins; among equals,
+//! the first node in the seed's order. Rounding down is part of each policy, because it creates
+//! ties.
 
 use bursar_core::cell::nodes::node::{GpuSet, Node};
 use bursar_core::cell::schedule::demand::Demand;
@@ -11,31 +12,31 @@ use bursar_core::cell::schedule::supply::Supply;
 
 use crate::placement::Host;
 
-/// How a placement policy values a node for a shape.
+/// Scores nodes for a shape.
 pub trait Scorer {
-    /// Hears of a task before it is placed, and says whether scores given before are void.
+    /// Called before a task is placed. Returns whether earlier scores are invalid.
     fn arrived(&mut self, _shape: ShapeId) -> bool {
         false
     }
 
-    /// The value of a node that fits, higher the better. It depends on the host and the shape only.
+    /// The score of a node that fits; higher is better. Depends only on the host and the shape.
     fn score(&self, host: &Host, shape: &Shape) -> i64;
 
-    /// The devices to take on the node that was chosen. `None` if there are too few.
+    /// The devices to use on the chosen node. `None` if there are too few.
     fn devices(&self, host: &Host, shape: &Shape) -> Option<GpuSet> {
         host.node.pick_gpus(shape.gpu)
     }
 
-    /// What is added for every node of a model, as things stand now.
+    /// The amount added to the score of every node of a model, in the current state.
     fn score_of_model(&self, _model: ModelId, _shape: &Shape) -> i64 {
         0
     }
 
-    /// Hears what was placed.
+    /// Called after a task was placed.
     fn placed(&mut self, _model: ModelId, _shape: &Shape) {}
 }
 
-/// The cell's own score. It is told nothing of the workload and learns it from what arrives.
+/// The score of the cell. It starts without knowledge of the workload and learns it from arrivals.
 pub struct Bursar {
     shapes: Shapes,
     demand: Demand,
@@ -43,7 +44,7 @@ pub struct Bursar {
 }
 
 impl Bursar {
-    /// Knows the nodes and nothing else.
+    /// Knows only the nodes.
     pub fn new(hosts: &[Host], shapes: &Shapes) -> Bursar {
         let mut supply = Supply::default();
         for host in hosts {
@@ -73,11 +74,11 @@ impl Scorer for Bursar {
     }
 }
 
-/// The largest machine of the published clusters, by which scores are scaled.
+/// The largest machine of the published clusters, used to scale scores.
 const LARGEST_CPU_MILLI: f64 = 128_000.0;
 const LARGEST_GPU_THOUSANDTHS: f64 = 8_000.0;
 
-/// Free CPU and GPU as shares of the largest machine's.
+/// Free CPU and GPU as fractions of the largest machine.
 fn free_shares(node: &Node) -> (f64, f64) {
     (
         f64::from(node.free_cpu_milli()) / LARGEST_CPU_MILLI,
@@ -85,7 +86,7 @@ fn free_shares(node: &Node) -> (f64, f64) {
     )
 }
 
-/// What a shape asks for as shares of the largest machine's CPU and GPU.
+/// Requested CPU and GPU as fractions of the largest machine.
 fn asked_shares(shape: &Shape) -> (f64, f64) {
     (
         f64::from(shape.cpu_milli) / LARGEST_CPU_MILLI,
@@ -93,7 +94,7 @@ fn asked_shares(shape: &Shape) -> (f64, f64) {
     )
 }
 
-/// The node with the least left over, CPU and GPU weighing the same.
+/// The node with the least left over; CPU and GPU have equal weight.
 pub struct BestFit;
 
 impl Scorer for BestFit {
@@ -105,7 +106,7 @@ impl Scorer for BestFit {
     }
 }
 
-/// The node whose free resources point least in the direction of what is asked.
+/// The node whose free resources are least aligned with the request.
 pub struct DotProduct;
 
 impl Scorer for DotProduct {
@@ -116,7 +117,7 @@ impl Scorer for DotProduct {
     }
 }
 
-/// GPUs already shared before free GPUs of used nodes before empty nodes.
+/// Prefers shared GPUs, then free GPUs of used nodes, then empty nodes.
 pub struct Packing;
 
 impl Scorer for Packing {
@@ -136,7 +137,7 @@ impl Scorer for Packing {
     }
 }
 
-/// Nodes that already run tasks of the same GPU size, so that sizes keep to themselves.
+/// Prefers nodes that already run tasks of the same GPU size, so that sizes stay separate.
 pub struct Clustering;
 
 impl Scorer for Clustering {
@@ -155,7 +156,7 @@ impl Scorer for Clustering {
     }
 }
 
-/// One bit per GPU size: shares, then 1, 2, 3… whole GPUs. None for tasks without GPU.
+/// One bit per GPU size: shares, then 1, 2, 3… whole GPUs. Zero for tasks without a GPU.
 pub fn size_class(gpu: GpuDemand) -> u64 {
     match gpu {
         GpuDemand::None => 0,
@@ -164,19 +165,19 @@ pub fn size_class(gpu: GpuDemand) -> u64 {
     }
 }
 
-/// Fragmentation-gradient descent (ATC'23): the node whose free GPUs lose least of their use to the
-/// tasks that are typical of the workload.
+/// Fragmentation-gradient descent (ATC'23): the node whose free GPUs become least fragmented for
+/// the typical tasks of the workload.
 pub struct Fgd {
     typical: Vec<TypicalTask>,
 }
 
-/// A kind of task, without its memory, and how often it comes.
+/// A task type, without its memory, and its frequency.
 struct TypicalTask {
     shape: Shape,
     popularity: f64,
 }
 
-/// What of a node is looked at to find its fragments; kept apart so that a placement can be tried.
+/// The free resources of a node. A copy, so that a placement can be tried.
 struct Remains<'a> {
     node: &'a Node,
     cpu_milli: u32,
@@ -184,12 +185,12 @@ struct Remains<'a> {
 }
 
 impl Fgd {
-    /// Takes the most popular kinds of task until they make up 95 % of all.
+    /// Uses the most popular task types until they make up 95 % of all tasks.
     pub fn new<'a>(tasks: impl Iterator<Item = &'a Shape>) -> Fgd {
         let mut counts = std::collections::BTreeMap::new();
         let mut total = 0u64;
         for task in tasks {
-            // The authors look at CPU and GPU only.
+            // The authors consider only CPU and GPU.
             let kind = Shape { memory_mib: 0, ..task.clone() };
             *counts.entry(kind).or_insert(0u64) += 1;
             total += 1;
@@ -210,7 +211,7 @@ impl Fgd {
         Fgd { typical }
     }
 
-    /// GPU thousandths of a node that its typical tasks cannot use, on average.
+    /// GPU thousandths of a node that typical tasks cannot use, on average.
     fn fragments(&self, remains: &Remains<'_>) -> f64 {
         let idle: u32 = remains.gpus.iter().map(|free| u32::from(*free)).sum();
         let lost = |task: &Shape| {
@@ -229,7 +230,7 @@ impl Fgd {
         self.typical.iter().map(|task| task.popularity * f64::from(lost(&task.shape))).sum()
     }
 
-    /// The score of taking these devices, on a scale of 0 to 100.
+    /// The score of using these devices, from 0 to 100.
     fn score_of(&self, node: &Node, before: f64, shape: &Shape, gpus: GpuSet) -> i64 {
         let mut after = Remains {
             node,
@@ -243,7 +244,7 @@ impl Fgd {
         (100.0 / (1.0 + (-gain).exp())) as i64
     }
 
-    /// The best score on a node, and the devices that give it.
+    /// The best score on a node, and its devices.
     fn best(&self, node: &Node, shape: &Shape) -> Option<(i64, GpuSet)> {
         let before = self.fragments(&Remains {
             node,

@@ -7,8 +7,8 @@ use rand_core::{Rng, SeedableRng};
 pub struct Dice(ChaCha8Rng);
 
 impl Dice {
-    /// The source of a seed. `purpose` keeps the choices made for one purpose apart from those for
-    /// another, so that drawing more for one never moves the other.
+    /// The source of a seed. Each `purpose` has its own stream, so that drawing more for one
+    /// purpose does not change another.
     pub fn new(seed: u64, purpose: u64) -> Dice {
         let mut generator = ChaCha8Rng::seed_from_u64(seed);
         generator.set_stream(purpose);
@@ -17,7 +17,7 @@ impl Dice {
 
     /// A number below `bound`, each equally likely. `bound` is at least one.
     pub fn below(&mut self, bound: usize) -> usize {
-        assert!(bound > 0, "there is no number below zero");
+        assert!(bound > 0, "the bound is at least one");
         let bound = bound as u64;
         // Draws beyond the last whole multiple of the bound would favour small numbers.
         let limit = u64::MAX - u64::MAX % bound;

@@ -1,15 +1,15 @@
-//! How fast a cell decides: the loops behind `bursar bench cell` and `cargo bench -p bursar-sim`.
+//! How fast a cell decides: the loops of `bursar bench cell` and `cargo bench -p bursar-sim`.
 //!
-//! Three kinds of work on a cell of 5 GPUs a node with 10 to 16 queued jobs a node, 150 shapes whose
-//! popularity falls as in the published traces (half of the jobs have one of seven shapes), and
-//! 1 000 accounts in 100 tenants:
-//! - *fill*: an empty cell with a full queue places until nothing fits;
+//! Three kinds of work on a cell with 5 GPUs per node, 10 to 16 queued jobs per node, 150 shapes
+//! whose popularity falls as in the published traces (half of the jobs have one of seven shapes),
+//! and 1 000 accounts in 100 tenants:
+//! - *fill*: an empty cell with a full queue places jobs until nothing fits;
 //! - *confirm*: the ledger confirms all these placements;
-//! - *churn*: in the full cell an attempt ends, what it frees is given to whoever is next, the
-//!   ledger confirms, and another job is admitted, 20 000 times.
+//! - *churn*: in the full cell an attempt ends, its GPUs go to the next job, the ledger confirms,
+//!   and another job is admitted, 20 000 times.
 //!
-//! A decision is one step of a pass or one command, decided and applied. All laws are checked at
-//! the end of each kind.
+//! A decision is one step of a pass or one command, decided and applied. All invariants are checked
+//! at the end of each kind.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,10 @@ use bursar_core::cell::{AttemptId, Cell, ClassRank, JobId};
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 
-/// A small generator of numbers that are the same in every run.
-struct Numbers(u64);
+/// A small deterministic generator.
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,9 +38,9 @@ impl Numbers {
     }
 }
 
-/// The hundred and fifty shapes, the most popular first.
+/// The 150 shapes, the most popular first.
 fn shapes() -> Vec<(GpuDemand, u32, u32)> {
-    let mut numbers = Numbers(42);
+    let mut numbers = Random(42);
     (0..150u64)
         .map(|index| {
             let gpu = match index % 10 {
@@ -81,7 +81,7 @@ fn offer(index: usize) -> NodeOffer {
 struct Bench {
     cell: Cell,
     now: Timestamp,
-    numbers: Numbers,
+    numbers: Random,
     shapes: Vec<(GpuDemand, u32, u32)>,
     next_job: u64,
     running: Vec<(AttemptId, u32)>,
@@ -97,7 +97,7 @@ impl Bench {
         let mut bench = Bench {
             cell: Cell::new(),
             now: Timestamp::from_millis(1_600_000_000_000),
-            numbers: Numbers(7),
+            numbers: Random(7),
             shapes: shapes(),
             next_job: 1,
             running: Vec::new(),
@@ -113,7 +113,8 @@ impl Bench {
         bench
     }
 
-    /// Popularity falls with the square root of the rank's inverse, squared: a long tail.
+    /// Admits a job. Its shape is drawn by a product of uniform numbers, so that the first shapes
+    /// are popular and the tail is long.
     fn admit(&mut self) {
         let a = self.numbers.below(150);
         let b = self.numbers.below(150);
@@ -154,7 +155,7 @@ impl Bench {
         }
     }
 
-    /// All that is due now.
+    /// Runs all due timers.
     fn pass(&mut self) {
         while self.cell.next_deadline().is_some_and(|deadline| deadline <= self.now) {
             let begin = now();
@@ -164,7 +165,7 @@ impl Bench {
         }
     }
 
-    /// The ledger's answers to all proposals.
+    /// Confirms all proposals, as the ledger does.
     fn confirm(&mut self) {
         while let Some(attempt) = self.unanswered.pop() {
             self.command(&Command::ConfirmPlacement { attempt, price: 1_000_000, funded_ms: None });
@@ -176,7 +177,7 @@ impl Bench {
         self.confirm();
     }
 
-    /// One random attempt ends.
+    /// Ends a random attempt.
     fn finish_one(&mut self) {
         let index = self.numbers.below(self.running.len() as u64) as usize;
         let (attempt, node) = self.running.swap_remove(index);
@@ -202,12 +203,12 @@ impl Bench {
         let (begin, busy) = (now(), busy_ns());
         work(self);
         let wall = begin.elapsed();
-        // Other work on the machine does not count, where the system tells.
+        // Processor time, if the system reports it, excludes other work on the machine.
         let busy = match busy_ns().saturating_sub(busy) {
             0 => wall,
             nanos => Duration::from_nanos(nanos),
         };
-        self.cell.check_without_reasons().expect("all laws hold");
+        self.cell.check_without_reasons().expect("all invariants hold");
         let placements = self.placements - before;
         self.samples.sort_unstable();
         let count = self.samples.len();
@@ -233,31 +234,31 @@ impl Bench {
 /// The figures of one kind of work.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What was done: `fill`, `confirm` or `churn`.
+    /// The kind of work: `fill`, `confirm` or `churn`.
     pub name: &'static str,
     /// Nodes of the cell.
     pub nodes: usize,
-    /// Jobs that were placed.
+    /// Jobs placed.
     pub placements: u64,
-    /// Steps and commands that were decided and applied.
+    /// Steps and commands decided and applied.
     pub decisions: usize,
-    /// Placements by second of processor time.
+    /// Placements per second of processor time.
     pub per_second: u64,
-    /// Processor time of a decision.
+    /// Mean processor time of a decision.
     pub mean_ns: u64,
-    /// Time by the clock of all the work.
+    /// Wall-clock time of all the work.
     pub wall_ms: u64,
-    /// Half of the decisions took no longer, by the clock.
+    /// Median wall-clock time of a decision.
     pub p50_ns: u64,
-    /// 99 in 100 took no longer.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 999 in 1 000 took no longer.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// None took longer.
+    /// Maximum.
     pub max_ns: u64,
-    /// Jobs that wait at the end.
+    /// Jobs waiting at the end.
     pub waiting: usize,
-    /// Memory of the process at the end.
+    /// Resident memory of the process at the end.
     pub rss_mib: u64,
 }
 
@@ -266,20 +267,20 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Time that this process has had a processor, in nanoseconds, where the system tells.
+/// Processor time of this process in nanoseconds; 0 if the system does not report it.
 fn busy_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
 }
 
-/// Resident memory of this process, where the system tells.
+/// Resident memory of this process; 0 if the system does not report it.
 fn resident_mib() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let resident = pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     resident.map_or(0, |pages| pages * 4 / 1024)
 }
 
-/// Does the three kinds of work on a cell of so many nodes.
+/// Runs the three kinds of work on a cell with this many nodes.
 pub fn run(nodes: usize) -> Vec<Row> {
     let mut bench = Bench::new(nodes);
     for _ in 0..nodes * 16 {

@@ -1,16 +1,16 @@
 //! Means, spreads and percentiles.
 
-/// The mean of several runs and how far they scatter.
+/// The mean of several runs and their deviation.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
-    /// The standard deviation of a sample; zero for a single run.
+    /// The sample standard deviation; zero for a single run.
     pub sd: f64,
 }
 
 impl Spread {
-    /// Mean and deviation of some values; `None` if there are none.
+    /// Mean and deviation of the values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Spread> {
         if values.is_empty() {
             return None;
@@ -23,7 +23,8 @@ impl Spread {
     }
 }
 
-/// The smallest value that `percent` per cent of the values do not exceed; `None` if there are none.
+/// The smallest value that `percent` per cent of the values do not exceed; `None` if there are
+/// none.
 pub fn percentile(values: &[f64], percent: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Reads trace files, strictly: a line that makes no sense is an error that names it.
+//! Reads trace files strictly: an invalid line is an error that names it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bursar_core::cell::nodes::node::MAX_GPUS;
 use bursar_core::cell::schedule::shape::{GpuDemand, WHOLE_GPU};
 
-/// Why a trace cannot be read.
+/// The reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be opened or read, or is not well-formed CSV.
@@ -14,30 +14,30 @@ pub enum TraceError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: csv::Error,
     },
-    /// A column that is needed is not there.
+    /// A required column is missing.
     #[error("{}: there is no column `{column}`; the columns are: {found}", path.display())]
     MissingColumn {
         /// The file.
         path: PathBuf,
-        /// The column that is needed.
+        /// The missing column.
         column: &'static str,
-        /// The columns that are there.
+        /// The columns of the file.
         found: String,
     },
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("{}, line {line}: {problem}", path.display())]
     BadValue {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// There is nothing in the file.
+    /// The file has no rows.
     #[error("{}: no rows below the header", path.display())]
     Empty {
         /// The file.
@@ -54,9 +54,9 @@ pub struct NodeRow {
     pub cpu_milli: u32,
     /// Main memory, in MiB.
     pub memory_mib: u32,
-    /// How many GPUs.
+    /// The number of GPUs.
     pub gpus: u16,
-    /// Their model; empty when there are none.
+    /// Their model; empty if there are none.
     pub model: String,
 }
 
@@ -69,9 +69,9 @@ pub struct TaskRow {
     pub cpu_milli: u32,
     /// Main memory, in MiB.
     pub memory_mib: u32,
-    /// GPUs, or a share of one.
+    /// The requested GPUs, or a share of one.
     pub gpu: GpuDemand,
-    /// Models that will do. Empty: any.
+    /// Accepted models. Empty means any.
     pub models: Vec<String>,
 }
 
@@ -99,8 +99,8 @@ pub fn read_nodes(path: &Path) -> Result<Vec<NodeRow>, TraceError> {
     table.not_empty(nodes)
 }
 
-/// Reads the tasks of a cluster: `name,cpu_milli,memory_mib,num_gpu,gpu_milli`, and `gpu_spec`
-/// where the file has it. Other columns are left alone.
+/// Reads the tasks of a cluster: `name,cpu_milli,memory_mib,num_gpu,gpu_milli`, and `gpu_spec` if
+/// the file has it. Other columns are ignored.
 pub fn read_tasks(path: &Path) -> Result<Vec<TaskRow>, TraceError> {
     let needed = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
     let mut table = Table::open(path, needed)?;
@@ -111,7 +111,7 @@ pub fn read_tasks(path: &Path) -> Result<Vec<TaskRow>, TraceError> {
         let (count, thousandths) = (row.number(3)?, row.number(4)?);
         let Some(gpu) = GpuDemand::new(count, thousandths) else {
             return Err(row.bad(format!(
-                "{count} GPUs with {thousandths} thousandths of each; a task asks for none (0 and \
+                "{count} GPUs with {thousandths} thousandths of each; a task requests none (0 and \
                  0), for a share of one (1 and 1 to 999) or for whole ones (n and {WHOLE_GPU})"
             )));
         };
@@ -132,7 +132,7 @@ pub fn read_tasks(path: &Path) -> Result<Vec<TaskRow>, TraceError> {
     table.not_empty(tasks)
 }
 
-/// A CSV file whose needed columns were found by their names.
+/// A CSV file with the indexes of the required columns.
 pub(crate) struct Table<const N: usize> {
     path: PathBuf,
     reader: csv::Reader<std::fs::File>,
@@ -177,7 +177,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// One line of a [`Table`]. Fields are numbered in the order in which the columns were asked for.
+/// One line of a [`Table`]. Fields are numbered in the order of the required columns.
 pub(crate) struct Row<'a, const N: usize> {
     table: &'a Table<N>,
     record: csv::StringRecord,
@@ -185,7 +185,7 @@ pub(crate) struct Row<'a, const N: usize> {
 
 impl<const N: usize> Row<'_, N> {
     pub(crate) fn cell(&self, column: usize) -> &str {
-        // The reader refuses lines that are shorter than the header.
+        // The reader rejects lines that are shorter than the header.
         self.record.get(column).unwrap_or("")
     }
 
@@ -225,24 +225,24 @@ impl<const N: usize> Row<'_, N> {
 /// One job of a queueing trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRow {
-    /// Whose it is, if the trace says so.
+    /// The tenant, if the trace has one.
     pub tenant: Option<String>,
-    /// When it is submitted, in milliseconds since the trace begins.
+    /// When it is submitted, in milliseconds since the start of the trace.
     pub submit_ms: i64,
     /// How long it runs on all its GPUs, in milliseconds.
     pub duration_ms: i64,
-    /// How many whole GPUs.
+    /// The number of whole GPUs.
     pub gpus: u32,
-    /// Whether it says that it resumes. A study keeps what it has done either way.
+    /// Whether it is submitted as resumable. A study keeps its work in both cases.
     pub resumable: bool,
 }
 
-/// Reads the jobs of a queueing trace, in the order in which they are submitted.
+/// Reads the jobs of a queueing trace, in order of submission.
 ///
-/// A name that ends in `.trace` is read as tab-separated text without a header: GPUs in the 7th
-/// column, duration and arrival in seconds in the last two. Anything else is CSV with the columns
-/// `num_gpu`, `submit_time` and `duration`, in milliseconds, and `tenant` and `resumable` (`true` or
-/// `false`) where the file has them.
+/// A file whose name ends in `.trace` is read as tab-separated text without a header: GPUs in the
+/// 7th column, duration and arrival in seconds in the last two. Any other file is CSV with the
+/// columns `num_gpu`, `submit_time` and `duration`, in milliseconds, and `tenant` and `resumable`
+/// (`true` or `false`) if the file has them.
 pub fn read_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
     let mut jobs = if path.extension().is_some_and(|extension| extension == "trace") {
         read_tabbed_jobs(path)?
@@ -317,17 +317,17 @@ fn read_tabbed_jobs(path: &Path) -> Result<Vec<JobRow>, TraceError> {
     Ok(jobs)
 }
 
-/// The longest time that a trace may speak of: a thousand years.
-const LONGEST_MS: i64 = 1000 * 366 * 86_400_000;
+/// The maximum time in a trace: a thousand years.
+const MAX_TIME_MS: i64 = 1000 * 366 * 86_400_000;
 
 fn checked(job: &JobRow) -> Result<(), String> {
     if job.gpus == 0 {
         return Err("a job needs at least one GPU".into());
     }
-    if !(1..=LONGEST_MS).contains(&job.duration_ms) {
+    if !(1..=MAX_TIME_MS).contains(&job.duration_ms) {
         return Err(format!("a duration of {} ms", job.duration_ms));
     }
-    if !(0..=LONGEST_MS).contains(&job.submit_ms) {
+    if !(0..=MAX_TIME_MS).contains(&job.submit_ms) {
         return Err(format!("submitted at {} ms", job.submit_ms));
     }
     Ok(())

@@ -1,11 +1,11 @@
-//! A world in one thread: ledgers, cells and agents, the real machines with their stored form and the
-//! real rules of the post, under seeded faults.
+//! A deterministic simulation in one thread: ledgers, cells and agents. It runs the real machines
+//! with their stored form and the real rules of message delivery, under seeded faults.
 //!
-//! Any machine may crash between any two steps, before or after what it decided is durable; messages
-//! are late and come twice; reports are lost, repeated and overtake each other; nodes fall silent,
-//! come back and start again; people submit, cancel, preempt, freeze and pay. After every step the
-//! laws are checked, and an independent auditor follows the money. In the end the faults stop, and
-//! everything must come to rest.
+//! Any machine may crash between any two steps, before or after its decision is durable. Messages
+//! are delayed and repeated. Heartbeats are lost, repeated and reordered. Nodes are cut off, return
+//! and restart. Clients submit, cancel, preempt, freeze and pay. After every step the invariants
+//! are checked, and an independent auditor recomputes the charges. At the end the faults stop, and
+//! all jobs must end.
 
 mod agent;
 mod client;
@@ -35,14 +35,14 @@ const START: i64 = 1_577_836_800_000;
 /// The regions, by the number of their cell.
 const REGIONS: [&str; 2] = ["east", "west"];
 
-/// How hard a world is.
+/// The size of a world.
 #[derive(Copy, Clone, Debug)]
 pub struct WorldOptions {
     /// Ledger shards.
     pub ledgers: u16,
-    /// Steps with faults, before everything comes to rest.
+    /// Steps with faults, before the faults stop.
     pub steps: u32,
-    /// One step in so many checks everything, the slow laws too.
+    /// One step in this many checks all invariants, including the slow ones.
     pub full_check_every: u32,
 }
 
@@ -52,16 +52,16 @@ impl Default for WorldOptions {
     }
 }
 
-/// One direction of the post, with everything that was ever sent.
+/// One direction between a ledger and a cell, with every message ever sent.
 struct Link<T> {
-    letters: Vec<Letter<T>>,
+    messages: Vec<Letter<T>>,
 }
 
-/// Runs the world of a seed to its rest.
+/// Runs the world of a seed to its end.
 ///
 /// # Errors
-/// The first law that does not hold, with the step at which it broke. Laws that machines check by
-/// themselves panic.
+/// The first violated invariant, with the step at which it was found. Invariants that machines
+/// check themselves panic.
 pub fn run(seed: u64, options: WorldOptions) -> Result<Summary, Broken> {
     let mut world = World::new(seed, options);
     for step in 0..options.steps {
@@ -111,9 +111,9 @@ impl World {
             cells: REGIONS.iter().map(|_| Host::new(CellCodec)).collect(),
             agents: Vec::new(),
             packets: Vec::new(),
-            to_cells: pairs().map(|pair| (pair, Link { letters: Vec::new() })).collect(),
+            to_cells: pairs().map(|pair| (pair, Link { messages: Vec::new() })).collect(),
             to_ledgers: pairs()
-                .map(|(ledger, cell)| ((cell, ledger), Link { letters: Vec::new() }))
+                .map(|(ledger, cell)| ((cell, ledger), Link { messages: Vec::new() }))
                 .collect(),
             auditor: Auditor::default(),
             fates: BTreeMap::new(),
@@ -149,31 +149,31 @@ impl World {
         self.faults && self.dice.below(chances) == 0
     }
 
-    /// Something happens.
+    /// Takes one random action.
     fn step(&mut self) {
         if self.dice.below(2) == 0 {
             self.now += self.dice.below(6000) as i64;
         }
         match self.dice.below(100) {
-            0..35 => self.deliver_some_letter(),
+            0..35 => self.deliver_some_message(),
             35..60 => self.some_agent_reports(),
             60..80 => self.deliver_some_packet(),
-            80..94 => self.somebody_asks(),
+            80..94 => self.some_client_acts(),
             94..97 => self.some_machine_crashes(),
             97 => self.some_machine_is_saved(),
             98 => self.some_agent_fails(),
-            _ => self.everybody_advances(),
+            _ => self.advance_all(),
         }
     }
 
-    fn everybody_advances(&mut self) {
+    fn advance_all(&mut self) {
         let now = self.at();
         self.ledgers.iter_mut().for_each(|host| host.advance(now));
         self.cells.iter_mut().for_each(|host| host.advance(now));
         self.collect();
     }
 
-    /// Looks through what became durable: letters go on their way, the auditor listens.
+    /// Collects events that became durable: queues their messages and passes them to the auditor.
     fn collect(&mut self) {
         for (ledger, host) in self.ledgers.iter_mut().enumerate() {
             for fresh in host.fresh.drain(..) {
@@ -186,7 +186,7 @@ impl World {
                     let heard = self.auditor.hear_ledger(ledger, cell, number, &message);
                     note(&mut self.broken, heard);
                     let link = self.to_cells.get_mut(&(ledger, cell)).expect("every pair");
-                    link.letters.push(Letter { number, position: fresh.position, message });
+                    link.messages.push(Letter { number, position: fresh.position, message });
                 }
                 for event in &fresh.events {
                     if let bursar_core::ledger::Event::JobEnded { job, .. } = event {
@@ -206,14 +206,14 @@ impl World {
                         };
                         let link = (cell, usize::from(shard));
                         let link = self.to_ledgers.get_mut(&link).expect("every pair");
-                        link.letters.push(Letter { number, position: fresh.position, message });
+                        link.messages.push(Letter { number, position: fresh.position, message });
                     }
                 }
             }
         }
     }
 
-    /// Asks a ledger; `None` if it crashed before it could answer.
+    /// Sends a command to a ledger; `None` if it crashed before it answered.
     fn ask_ledger(
         &mut self,
         ledger: usize,
@@ -231,7 +231,7 @@ impl World {
         Some(answer)
     }
 
-    /// Asks a cell; `None` if it crashed before it could answer.
+    /// Sends a command to a cell; `None` if it crashed before it answered.
     fn ask_cell(
         &mut self,
         cell: usize,
@@ -249,7 +249,7 @@ impl World {
         Some(answer)
     }
 
-    fn deliver_some_letter(&mut self) {
+    fn deliver_some_message(&mut self) {
         let (ledger, cell) = (self.dice.below(self.ledgers.len()), self.dice.below(REGIONS.len()));
         let several = 1 + self.dice.below(4);
         if self.dice.below(2) == 0 {
@@ -259,7 +259,8 @@ impl World {
         }
     }
 
-    /// The number of the letter to carry: the next, or one that was taken, or one too early.
+    /// The number of the message to deliver: the next one, a repeated one, or one that is too
+    /// early.
     fn pick_number(&mut self, mark: u64) -> u64 {
         if self.one_in(20) {
             self.repeated += 1;
@@ -272,14 +273,14 @@ impl World {
         let shard = u16::try_from(ledger).expect("few ledgers");
         let mark = self.cells[cell].machine.mark(shard).number;
         let number = self.pick_number(mark);
-        let letters = &self.to_cells[&(ledger, cell)].letters;
-        let Some(letter) = letters.get(index_of(number)).cloned() else { return };
+        let messages = &self.to_cells[&(ledger, cell)].messages;
+        let Some(letter) = messages.get(index_of(number)).cloned() else { return };
         let (origin, command) = to_cell(shard, letter);
         let answer = self.ask_cell(cell, &origin, &command);
         let after = self.cells[cell].machine.mark(shard).number;
         let taken = answer.is_some() && number == mark + 1;
         if after != mark + u64::from(taken) {
-            self.broken = Some(format!("L5: letter {number} moved the mark {mark} to {after}"));
+            self.broken = Some(format!("L5: message {number} moved the mark {mark} to {after}"));
         }
     }
 
@@ -290,14 +291,14 @@ impl World {
         };
         let before = mark(self);
         let number = self.pick_number(before);
-        let letters = &self.to_ledgers[&(cell, ledger)].letters;
-        let Some(letter) = letters.get(index_of(number)).cloned() else { return };
+        let messages = &self.to_ledgers[&(cell, ledger)].messages;
+        let Some(letter) = messages.get(index_of(number)).cloned() else { return };
         let (envelope, command) = to_ledger(no, REGIONS[cell].into(), letter);
         let answer = self.ask_ledger(ledger, &envelope, &command);
         let taken = answer.is_some() && number == before + 1;
         let after = mark(self);
         if after != before + u64::from(taken) {
-            self.broken = Some(format!("L5: letter {number} moved the mark {before} to {after}"));
+            self.broken = Some(format!("L5: message {number} moved the mark {before} to {after}"));
         }
     }
 
@@ -372,13 +373,13 @@ impl World {
                 self.agents[index].incarnation = None;
             }
             Some(Err(refusal)) => {
-                self.broken = Some(format!("a report was refused: {refusal:?}"));
+                self.broken = Some(format!("a heartbeat was refused: {refusal:?}"));
             }
             None => {}
         }
     }
 
-    /// L8 and L10 as they are in the world: no GPU is used beyond the whole, and no job runs as two
+    /// Checks L8 and L10 on the nodes: no GPU is used beyond its capacity, and no job runs as two
     /// attempts.
     fn check_start(&mut self, index: usize, attempt: AttemptId) -> Result<(), Broken> {
         let now = self.now;
@@ -442,7 +443,7 @@ impl World {
         }
     }
 
-    /// Checks every law that can be checked now, of machines to which something has happened.
+    /// Checks every invariant that can be checked now, for machines that have changed.
     fn check(&mut self, everything: bool) -> Result<(), Broken> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
@@ -460,8 +461,8 @@ impl World {
         }
         let used = |cell: usize, attempt: AttemptId| {
             let there = || self.agents.iter().filter(|agent| agent.cell == cell);
-            // A clock that runs fast claims more than was used; what is credited is bounded by the
-            // cell's own clock, which the auditor does not know.
+            // A fast clock reports more than was used. The credited time is bounded by the cell's
+            // own clock, which the auditor does not know.
             let honest = there().all(|agent| agent.clock_percent == 100);
             honest.then(|| there().map(|agent| agent.used(self.now, attempt)).sum())
         };
@@ -486,9 +487,9 @@ fn note(broken: &mut Option<Broken>, result: Result<(), Broken>) {
     }
 }
 
-/// Where a letter with this number lies among all that were sent.
+/// The index of the message with this number.
 fn index_of(number: u64) -> usize {
-    usize::try_from(number - 1).expect("few letters")
+    usize::try_from(number - 1).expect("few messages")
 }
 
 fn offer(name: &str, model: &str) -> NodeOffer {

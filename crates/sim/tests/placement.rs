@@ -1,5 +1,5 @@
-//! The packing experiment on families that a seed makes: ours is better than the published policies. The
-//! published figures are held by `studies.rs`, where the traces are.
+//! The packing experiment on synthetic families: our score is better than the published policies.
+//! `studies.rs` checks the published figures on the original traces.
 
 mod support;
 
@@ -15,9 +15,10 @@ fn experiment(family: TaskFamily) -> Experiment {
 }
 
 #[test]
-fn six_published_policies_are_where_they_were_measured() {
-    // Measured on these families with these seeds; 0.1 to 0.7 points below the published values, as the
-    // family is a little harder than the trace. Over seeds of the family they move by less than a point.
+fn six_published_policies_keep_their_measured_values() {
+    // Measured on these families with these seeds. The values are 0.1 to 0.7 points below the
+    // published ones, because the family is a little harder than the trace. Over seeds of the
+    // family they vary by less than a point.
     let experiment = experiment(TaskFamily::Usual);
     for (policy, measured) in [
         (Policy::Random, 85.83),

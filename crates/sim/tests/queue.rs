@@ -1,5 +1,5 @@
-//! How long jobs wait and how fairly, on families that a seed makes. The published figures are held by
-//! `studies.rs`, where the traces are.
+//! Waiting times and fairness on synthetic families. `studies.rs` checks the published figures on
+//! the original traces.
 
 mod support;
 
@@ -16,9 +16,9 @@ use support::{EIGHT_NODES, by_the_cell, dealt_to, users};
 const SEED: u64 = 1;
 
 #[test]
-fn jobs_are_done_sooner_than_by_least_attained_service_which_knows_no_durations_either() {
-    // The mean completion time against the levels of Tiresias in this simulator, where starting costs
-    // nothing: 96, 80 and 46 % of it when measured.
+fn jobs_finish_sooner_than_with_least_attained_service() {
+    // The mean completion time compared with the levels of Tiresias in this simulator, where
+    // starting takes no time: measured 96, 80 and 46 % of it. Neither policy knows durations.
     for (family, known) in
         [(QueueFamily::Gangs, 0.99), (QueueFamily::GangsAtOnce, 0.85), (QueueFamily::Long, 0.55)]
     {
@@ -33,7 +33,7 @@ fn jobs_are_done_sooner_than_by_least_attained_service_which_knows_no_durations_
 
 #[test]
 fn jobs_take_less_than_twice_as_long_as_with_policies_that_know_durations() {
-    // 1.31, 1.81 and 1.45 times when measured; 1.4 to 1.9 times on the published traces.
+    // Measured 1.31, 1.81 and 1.45 times; 1.4 to 1.9 times on the published traces.
     for (family, known) in
         [(QueueFamily::Gangs, 1.45), (QueueFamily::GangsAtOnce, 1.95), (QueueFamily::Short, 2.0)]
     {
@@ -42,21 +42,25 @@ fn jobs_take_less_than_twice_as_long_as_with_policies_that_know_durations() {
         let ours = mean(&by_the_cell(&jobs, &users(&jobs), EIGHT_NODES));
         let best = [Baseline::Srtf, Baseline::Srsf]
             .map(|policy| mean(&baseline::run(&jobs, EIGHT_NODES, policy)));
-        assert!(ours >= best[0].min(best[1]), "{}: better than it can be", family.name());
+        assert!(
+            ours >= best[0].min(best[1]),
+            "{}: better than with known durations",
+            family.name()
+        );
         assert!(ours <= best[0] * known, "{}: {ours:.0} s, {:.0} s", family.name(), best[0]);
     }
 }
 
 #[test]
 fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
-    // The worst share error of a day, and what the rule of fair share does not explain of it.
+    // The largest share error of a day, and the part that the rule of fair share does not explain.
     for (family, count, known, by_the_cell_alone) in [
         (QueueFamily::Gangs, 2, 0.05, 0.0),
         (QueueFamily::GangsAtOnce, 2, 0.05, 0.0),
         (QueueFamily::GangsAtOnce, 3, 0.05, 0.0),
-        // Gangs of half the cell, which is twice what one of four is entitled to.
+        // Gangs of half the cell, which is twice the entitlement of one of four tenants.
         (QueueFamily::GangsAtOnce, 4, 0.05, 0.0),
-        // Gangs of four times what one of eight is entitled to.
+        // Gangs of four times the entitlement of one of eight tenants.
         (QueueFamily::GangsAtOnce, 8, 0.06, 0.0),
         (QueueFamily::Long, 2, 0.05, 0.0),
     ] {
@@ -115,8 +119,8 @@ fn day_windows(jobs: &[JobRow], tenants: &[String], run: &Run) -> Vec<Window> {
 /// GPUs and minutes of the jobs of each tenant.
 type Mix = [(u32, u32); 3];
 
-/// The worst share error of three tenants whose jobs say that they resume, or do not. There is work for
-/// more than three days, and all of it is there from the start.
+/// The largest share error of three tenants whose jobs are resumable or not. There is work for more
+/// than three days, all of it submitted at the start.
 fn worst_share_error(mix: Mix, resumable: bool) -> f64 {
     let mut jobs = Vec::new();
     let mut tenants = Vec::new();
@@ -133,8 +137,8 @@ fn worst_share_error(mix: Mix, resumable: bool) -> f64 {
     errors.into_values().fold(0.0, f64::max)
 }
 
-/// Tenants get their parts of these whether their jobs resume or not.
-const HARMLESS: [Mix; 7] = [
+/// Mixes in which tenants get their parts whether their jobs are resumable or not.
+const EASY_MIXES: [Mix; 7] = [
     [(1, 60), (1, 60), (1, 60)],
     [(1, 120), (2, 30), (8, 60)],
     [(8, 60), (8, 120), (16, 60)],
@@ -153,7 +157,7 @@ fn tenants_whose_jobs_resume_get_equal_parts_of_every_day() {
         [(1, 330), (8, 330), (32, 170)],
         [(1, 400), (8, 300), (32, 200)],
     ];
-    for mix in HARMLESS.into_iter().chain(long) {
+    for mix in EASY_MIXES.into_iter().chain(long) {
         let error = worst_share_error(mix, true);
         assert!(error <= 0.05, "{mix:?}: {:.1} %", error * 100.0);
     }
@@ -161,8 +165,8 @@ fn tenants_whose_jobs_resume_get_equal_parts_of_every_day() {
 
 #[test]
 fn tenants_whose_jobs_resume_and_need_more_than_twice_their_part_get_equal_parts_too() {
-    // In an hour of the whole cell a tenant gains 8.3 % of what it is owed in a day, in an hour of
-    // three quarters 5.2 %.
+    // In an hour with the whole cell a tenant gains 8.3 % of its entitlement of a day, in an hour
+    // with three quarters of it 5.2 %.
     let mixes = [
         [(64, 60), (1, 60), (1, 60)],
         [(64, 60), (1, 60), (8, 60)],
@@ -173,7 +177,7 @@ fn tenants_whose_jobs_resume_and_need_more_than_twice_their_part_get_equal_parts
         // The last gang of a tenant counts like those before it.
         [(48, 180), (48, 60), (8, 60)],
         [(48, 120), (1, 30), (1, 720)],
-        // All are old after a day: age is no merit then.
+        // After a day all jobs are old, so ageing does not favour any of them.
         [(64, 120), (16, 240), (2, 45)],
     ];
     for mix in mixes {
@@ -184,22 +188,22 @@ fn tenants_whose_jobs_resume_and_need_more_than_twice_their_part_get_equal_parts
 
 #[test]
 fn tenants_whose_jobs_do_not_resume_get_equal_parts_of_every_day_in_most_mixes() {
-    for mix in HARMLESS {
+    for mix in EASY_MIXES {
         let error = worst_share_error(mix, false);
         assert!(error <= 0.05, "{mix:?}: {:.1} %", error * 100.0);
     }
 }
 
 #[test]
-fn tenants_with_long_turns_are_no_further_from_their_parts_than_the_study_says() {
+fn tenants_with_long_turns_stay_within_the_errors_of_the_study() {
     let mixes = [
-        // In an hour of the whole cell a tenant gains 8.3 % of what it is owed in a day.
+        // In an hour with the whole cell a tenant gains 8.3 % of its entitlement of a day.
         ([(64, 60), (1, 60), (1, 60)], 0.083),
         ([(64, 60), (1, 60), (8, 60)], 0.126),
         // Turns grow as long as the job: a gang gains up to 10.4 % in one.
         ([(1, 600), (8, 600), (32, 300)], 0.163),
         ([(1, 1440), (8, 60), (8, 60)], 0.102),
-        // Some node always carries one of the long jobs whose turn is not over.
+        // Some node always has one of the long jobs within its turn.
         ([(32, 60), (1, 720), (1, 30)], 0.569),
     ];
     for (mix, known) in mixes {
@@ -219,7 +223,7 @@ fn jobs_that_can_never_run_are_found_before_anything_runs() {
 }
 
 #[test]
-fn settings_under_which_nodes_would_be_lost_are_refused() {
+fn settings_with_a_node_lease_below_the_heartbeat_are_refused() {
     let jobs = jobs(QueueFamily::Short, SEED);
     let config = CellConfig { heartbeat_ms: 90_000, ..CellConfig::default() };
     let refused = cell::run(&jobs, &users(&jobs), EIGHT_NODES, &config, &mut || {});
@@ -228,7 +232,7 @@ fn settings_under_which_nodes_would_be_lost_are_refused() {
 
 #[test]
 fn a_gang_of_half_the_cell_starts_within_a_day_among_jobs_of_weeks() {
-    // A hundred users with a whole node each for weeks, and once a week someone with half the cell.
+    // A hundred users with a whole node each for weeks, and one user per week with half the cell.
     let (hour, day) = (3_600_000, 86_400_000);
     let long = |user: i64| JobRow {
         tenant: None,

@@ -1,8 +1,8 @@
-//! What holds for the traces of production clusters, which are not part of this repository: the published
-//! figures, and what `docs/placement.md` and `docs/queue-study.md` say of ours.
+//! Checks on traces of production clusters, which are not part of this repository: the published
+//! figures, and our figures in `docs/placement.md` and `docs/queue-study.md`.
 //!
-//! `BURSAR_TRACES` names the folder that holds `openb/` and `jct/`. Without it each study says that it was
-//! skipped. What is promised of any trace is held by `placement.rs`, `queue.rs` and `traces.rs`.
+//! `BURSAR_TRACES` names the folder with `openb/` and `jct/`. Without it each study prints that it
+//! was skipped. `placement.rs`, `queue.rs` and `traces.rs` check what holds for any trace.
 
 mod support;
 
@@ -17,8 +17,8 @@ use bursar_sim::queue::shares::{share_errors, windows, worst_beyond_rule};
 use bursar_sim::traces::{JobRow, read_jobs, read_nodes, read_tasks};
 use support::{EIGHT_NODES, allocated, by_the_cell, dealt_to, users};
 
-/// The folder of the traces. Without one the test that asks says so, past the harness, which keeps what a
-/// passing test prints to itself.
+/// The folder of the traces. Without one the test writes a line to standard error directly, because
+/// the harness captures the output of a passing test.
 fn traces() -> Option<PathBuf> {
     let Some(folder) = std::env::var_os("BURSAR_TRACES").map(PathBuf::from) else {
         let test = std::thread::current().name().unwrap_or("a study").to_string();
@@ -27,7 +27,7 @@ fn traces() -> Option<PathBuf> {
         return None;
     };
     let whole = folder.join("openb").is_dir() && folder.join("jct").is_dir();
-    assert!(whole, "BURSAR_TRACES={} does not hold openb/ and jct/", folder.display());
+    assert!(whole, "BURSAR_TRACES={} does not contain openb/ and jct/", folder.display());
     Some(folder)
 }
 
@@ -104,7 +104,7 @@ fn our_score_is_at_least_as_good_as_gradient_descent_on_every_family() {
 }
 
 #[test]
-fn policies_that_know_durations_come_within_seven_per_cent_of_the_published_values() {
+fn policies_that_know_durations_are_within_seven_per_cent_of_the_published_values() {
     let Some(folder) = traces() else { return };
     for (name, baseline, published) in [
         ("trace1.csv", Baseline::Srtf, 1_370_603.0),
@@ -117,7 +117,7 @@ fn policies_that_know_durations_come_within_seven_per_cent_of_the_published_valu
         let jobs = trace(&folder, name);
         let run = baseline::run(&jobs, EIGHT_NODES, baseline);
         let ours = figures(&jobs, EIGHT_NODES, &run).mean_jct_s;
-        // Theirs has a cost of starting, ours has none.
+        // The published simulators have a cost of starting, ours has none.
         assert!(
             (0.93..=1.0).contains(&(ours / published)),
             "{name} {baseline:?}: {ours:.0} against {published}"
@@ -129,15 +129,16 @@ fn policies_that_know_durations_come_within_seven_per_cent_of_the_published_valu
 fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
     let Some(folder) = traces() else { return };
     let traces = [
-        // Jobs of a whole node, where small ones of the same tenant are on every node.
+        // Jobs of a whole node, with small jobs of the same tenant on every node.
         ("trace1.csv", 2, 0.05, 0.0),
         ("trace3.csv", 2, 0.05, 0.0),
         ("trace3_pr.csv", 2, 0.05, 0.0),
         ("trace3_pr.csv", 3, 0.05, 0.0),
-        // Gangs of half the cell, which is twice what one of four is entitled to.
+        // Gangs of half the cell, which is twice the entitlement of one of four tenants.
         ("trace3_pr.csv", 4, 0.084, 0.064),
-        // Gangs of four times what one of eight is entitled to. Most of what is left is the pause of a
-        // tenant that comes back, and what no other tenant could use.
+        // Gangs of four times the entitlement of one of eight tenants. Most of the rest is
+        // explained by tenants that return after a pause, and by GPUs that no other tenant could
+        // use.
         ("trace3.csv", 8, 0.283, 0.0),
         ("trace3_pr.csv", 8, 0.286, 0.31),
     ];
@@ -156,7 +157,7 @@ fn tenants_with_jobs_of_days_that_resume_get_equal_parts_of_every_day() {
 }
 
 #[test]
-fn on_busy_traces_jobs_are_done_sooner_than_with_tiresias() {
+fn on_busy_traces_jobs_finish_sooner_than_with_tiresias() {
     let Some(folder) = traces() else { return };
     for (name, tiresias) in
         [("trace1.csv", 3_330_371.0), ("trace3.csv", 347_213.0), ("trace3_pr.csv", 2_213_110.0)]

@@ -9,7 +9,7 @@ use bursar_sim::families::queue::{QueueFamily, jobs};
 use bursar_sim::traces::{TraceError, read_jobs, read_nodes, read_tasks};
 use proptest::prelude::*;
 
-/// A file with this text, in a folder of the test's own.
+/// Writes a file with this text to the test's own folder.
 fn file(test: &str, text: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.csv"));
     std::fs::write(&path, text).expect("the test's folder can be written");
@@ -20,11 +20,11 @@ const TASKS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n";
 
 fn refusal(test: &str, row: &str) -> String {
     let path = file(test, &format!("{TASKS}{row}\n"));
-    read_tasks(&path).expect_err("a row that makes no sense").to_string()
+    read_tasks(&path).expect_err("an invalid row").to_string()
 }
 
 #[test]
-fn what_is_written_of_a_family_is_read_as_it_was() {
+fn a_written_family_is_read_unchanged() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("families");
     files::write_all(&folder, 7).expect("the test's folder can be written");
     assert_eq!(read_nodes(&folder.join("nodes.csv")).expect("a valid file"), nodes(7));
@@ -48,7 +48,7 @@ fn models_are_a_list_and_may_be_left_out() {
 }
 
 #[test]
-fn a_row_that_makes_no_sense_is_named_with_its_line() {
+fn an_invalid_row_is_named_with_its_line() {
     for (test, row, says) in [
         ("cpu", "a,many,1024,1,1000,", "line 2: `cpu_milli` should be a whole number"),
         ("negative", "a,-1,1024,1,1000,", "line 2: `cpu_milli` should be a whole number"),
@@ -82,7 +82,7 @@ fn a_node_has_at_most_64_gpus_and_a_model_if_it_has_any() {
         ("model", "n,1,1,2,", "a node with GPUs needs a model"),
     ] {
         let path = file(test, &format!("{header}{row}\n"));
-        let refusal = read_nodes(&path).expect_err("a row that makes no sense").to_string();
+        let refusal = read_nodes(&path).expect_err("an invalid row").to_string();
         assert!(refusal.contains(says), "{refusal}");
     }
 }
@@ -100,7 +100,7 @@ fn jobs_come_from_csv_in_milliseconds_or_from_tabs_in_seconds() {
 }
 
 #[test]
-fn a_job_that_makes_no_sense_is_named_with_its_line() {
+fn an_invalid_job_is_named_with_its_line() {
     let header = "num_gpu,submit_time,duration,tenant\n";
     for (test, row, says) in [
         ("zero", "0,0,1,", "line 2: a job needs at least one GPU"),
@@ -110,7 +110,7 @@ fn a_job_that_makes_no_sense_is_named_with_its_line() {
         ("age", "1,0,9223372036854775807,", "line 2: a duration of 9223372036854775807 ms"),
     ] {
         let path = file(&format!("job-{test}"), &format!("{header}{row}\n"));
-        let refusal = read_jobs(&path).expect_err("a row that makes no sense").to_string();
+        let refusal = read_jobs(&path).expect_err("an invalid row").to_string();
         assert!(refusal.contains(says), "{refusal}");
     }
     let path = file("job-tenant", &format!("{header}1,7,5,acme\n2,3,5,\n"));

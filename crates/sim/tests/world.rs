@@ -1,10 +1,10 @@
-//! The deterministic simulation, on a hundred seeds. `BURSAR_SEEDS=from..to` runs others, for example
-//! one that a failure names: `BURSAR_SEEDS=17..18 cargo test -p bursar-sim --test world`.
+//! The deterministic simulation, on a hundred seeds. `BURSAR_SEEDS=from..to` runs others, for
+//! example the seed of a failure: `BURSAR_SEEDS=17..18 cargo test -p bursar-sim --test world`.
 
 use bursar_sim::parallel::in_parallel;
 use bursar_sim::world::{Summary, WorldOptions, run};
 
-/// Prints the seed if what follows panics.
+/// Prints the seed if the test panics.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -12,14 +12,14 @@ impl Drop for Seed {
         if std::thread::panicking() {
             let seed = self.0;
             eprintln!(
-                "the world of seed {seed} broke; see it again with BURSAR_SEEDS={seed}..{}",
+                "the world of seed {seed} failed; repeat it with BURSAR_SEEDS={seed}..{}",
                 seed + 1
             );
         }
     }
 }
 
-/// Which seeds: those of `BURSAR_SEEDS`, or a hundred.
+/// The seeds of `BURSAR_SEEDS`, or a hundred.
 fn seeds() -> std::ops::Range<u64> {
     let Ok(range) = std::env::var("BURSAR_SEEDS") else { return 0..100 };
     let (from, to) = range.split_once("..").expect("BURSAR_SEEDS is like 0..100");
@@ -28,7 +28,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn the_laws_hold_whatever_goes_wrong_and_everything_comes_to_rest() {
+fn the_laws_hold_under_faults_and_all_jobs_end() {
     let seeds: Vec<u64> = seeds().collect();
     let worlds = in_parallel(&seeds, |seed| {
         let _seed = Seed(*seed);
@@ -42,13 +42,19 @@ fn the_laws_hold_whatever_goes_wrong_and_everything_comes_to_rest() {
             Err(law) => broken.push(law),
         }
     }
-    assert!(broken.is_empty(), "{} of {} broke:\n{}", broken.len(), seeds.len(), broken.join("\n"));
+    assert!(
+        broken.is_empty(),
+        "{} of {} failed:\n{}",
+        broken.len(),
+        seeds.len(),
+        broken.join("\n")
+    );
     println!("{all:?}");
     assert!(all.attempts > 0 && all.crashes > 0 && all.repeated > 0 && all.lost_reports > 0);
 }
 
 #[test]
-fn a_seed_is_one_history() {
+fn the_same_seed_gives_the_same_history() {
     let options = WorldOptions { steps: 600, ..WorldOptions::default() };
     let first = run(1, options).expect("the laws hold");
     assert_eq!(run(1, options), Ok(first));

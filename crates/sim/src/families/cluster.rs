@@ -6,29 +6,29 @@ use super::pick;
 use crate::random::Dice;
 use crate::traces::{NodeRow, TaskRow};
 
-/// How many machines a cluster has.
+/// The number of machines of a cluster.
 pub const NODES: usize = 1200;
 
-/// How many tasks a family has before its departures from the usual one.
+/// The number of tasks of a family.
 pub const TASKS: usize = 8000;
 
-/// What sets a family of tasks apart.
+/// The variants of the task mix.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskFamily {
-    /// The usual mix: 13 % need no GPU, 38 % a share of one, 48 % one, and 1 % two to eight.
+    /// The default mix: 13 % need no GPU, 38 % a share of one, 48 % one, and 1 % two to eight.
     Usual,
-    /// Half as many CPU-only tasks again and more.
+    /// Half as many CPU-only tasks again.
     MoreCpu,
-    /// Six of ten tasks with a GPU ask for a share of one.
+    /// Six of ten tasks with a GPU request a share of one.
     MoreShares,
-    /// Every fifth task with a GPU says which models will do.
+    /// Every fifth task with a GPU names the models that it accepts.
     Models,
     /// Six times as many tasks of two, four and eight GPUs.
     MoreGangs,
 }
 
 impl TaskFamily {
-    /// All of them, the usual one first.
+    /// All families, the default one first.
     pub const ALL: [TaskFamily; 5] = [
         TaskFamily::Usual,
         TaskFamily::MoreCpu,
@@ -48,7 +48,7 @@ impl TaskFamily {
         }
     }
 
-    /// Weights of: no GPU, a share, one, two, four and eight.
+    /// Weights of tasks with no GPU, a share, one, two, four and eight.
     fn sizes(self) -> [(u32, Size); 6] {
         use Size::{Gpus, None, Share};
         let [none, share, one, two, four, eight] = match self {
@@ -75,10 +75,11 @@ enum Size {
     Gpus(u16),
 }
 
-/// Cores, memory in GiB, GPUs and their model.
+/// Cores, memory in GiB, number of GPUs and their model.
 type Machine = (u32, u32, u16, &'static str);
 
-/// Half the machines carry eight GPUs of one model, a third two small ones, and the rest are older.
+/// Half the machines have eight GPUs of one model, a third have two small ones, and the rest are
+/// older.
 const MACHINES: [(u32, Machine); 10] = [
     (450, (96, 384, 8, "G2")),
     (320, (104, 512, 2, "T4")),
@@ -92,7 +93,7 @@ const MACHINES: [(u32, Machine); 10] = [
     (12, (64, 256, 8, "V16")),
 ];
 
-/// Thousandths of a core and GiB: what a task asks for beside its GPUs.
+/// Thousandths of a core and GiB: the request of a task beside its GPUs.
 type Rest = (u32, u32);
 
 const WITHOUT_GPU: [(u32, Rest); 5] = [
@@ -125,7 +126,7 @@ const WITH_ONE: [(u32, Rest); 10] = [
     (3, (24_200, 90)),
 ];
 
-/// For each GPU of two and more.
+/// Per GPU, for tasks with two or more.
 const WITH_GANGS: [(u32, Rest); 4] =
     [(45, (8_000, 32)), (35, (11_000, 40)), (12, (15_000, 80)), (8, (4_000, 32))];
 
@@ -142,7 +143,7 @@ const SHARES: [(u32, u16); 9] = [
     (20, 370),
 ];
 
-/// Models that will do, for tasks that say.
+/// Accepted models, for tasks that name them.
 const WANTED: [(u32, &[&str]); 6] = [
     (50, &["T4"]),
     (15, &["G2"]),
@@ -152,10 +153,10 @@ const WANTED: [(u32, &[&str]); 6] = [
     (4, &["G3"]),
 ];
 
-/// Every so many tasks with a GPU one names its models, in [`TaskFamily::Models`].
+/// In [`TaskFamily::Models`], one in this many tasks with a GPU names its models.
 const ONE_IN: usize = 5;
 
-/// Keeps the draws of machines apart from those of tasks.
+/// Separates the draws of machines from those of tasks.
 const MACHINES_PURPOSE: u64 = 11;
 const TASKS_PURPOSE: u64 = 12;
 
@@ -195,7 +196,7 @@ fn task(family: TaskFamily, sizes: &[(u32, Size)], place: usize, dice: &mut Dice
         }
     };
     let says = family == TaskFamily::Models && gpus > 0 && dice.below(ONE_IN) == 0;
-    // Gangs of eight fit on some models only: naming another would ask for what there is not.
+    // Gangs of eight fit on some models only. With another model they could never run.
     let models: &[&str] = match size {
         Size::Gpus(4 | 8) if says => &["G2", "G3", "V32"],
         _ if says => pick(dice, &WANTED),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_families_differ_in_what_their_names_say() {
+    fn the_families_differ_as_their_names_say() {
         let part = |family, is: fn(&TaskRow) -> bool| {
             let tasks = tasks(family, 1);
             100 * tasks.iter().filter(|task| is(task)).count() / tasks.len()

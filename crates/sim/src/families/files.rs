@@ -6,7 +6,7 @@ use super::cluster::{self, TaskFamily};
 use super::queue::{self, QueueFamily};
 use crate::traces::{JobRow, NodeRow, TaskRow};
 
-/// Writes every family of a seed into a folder, which is made if it is not there: `nodes.csv`,
+/// Writes every family of a seed to a folder, which is created if it is missing: `nodes.csv`,
 /// `tasks-FAMILY.csv` and `jobs-FAMILY.csv`.
 pub fn write_all(folder: &Path, seed: u64) -> Result<(), csv::Error> {
     std::fs::create_dir_all(folder)?;

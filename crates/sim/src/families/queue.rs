@@ -4,21 +4,22 @@ use super::{pick, quantile};
 use crate::random::Dice;
 use crate::traces::JobRow;
 
-/// What sets a queue apart.
+/// The variants of a queue.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QueueFamily {
     /// Gangs of a node and of half the cluster, for hours and days.
     Gangs,
-    /// The same, all submitted at once.
+    /// The same jobs, all submitted at once.
     GangsAtOnce,
-    /// Jobs of one GPU for weeks among gangs of a node: more work than the cluster can do meanwhile.
+    /// Jobs of one GPU for weeks among gangs of a node: more work than the cluster can do in that
+    /// time.
     Long,
-    /// Small jobs of hours that come within an hour and a half.
+    /// Small jobs of hours that arrive within an hour and a half.
     Short,
 }
 
 impl QueueFamily {
-    /// All of them.
+    /// All families.
     pub const ALL: [QueueFamily; 4] =
         [QueueFamily::Gangs, QueueFamily::GangsAtOnce, QueueFamily::Long, QueueFamily::Short];
 
@@ -36,7 +37,7 @@ impl QueueFamily {
 /// A quantile in thousandths, and its value in seconds.
 type Quantiles = &'static [(i64, i64)];
 
-/// GPUs of a job, and how long jobs of that size run.
+/// The GPUs of a job, and the durations of jobs of that size.
 type Kind = (u32, Quantiles);
 
 struct Recipe {
@@ -180,10 +181,10 @@ const SHORT: Recipe = Recipe {
     intervals: &[(0, 0), (250, 10), (500, 30), (750, 50), (900, 90), (1000, 200)],
 };
 
-/// Keeps the draws apart from those of clusters.
+/// Separates the draws of queues from those of clusters.
 const PURPOSE: u64 = 13;
 
-/// The jobs of a family, in the order in which they are submitted.
+/// The jobs of a family, in order of submission.
 pub fn jobs(family: QueueFamily, seed: u64) -> Vec<JobRow> {
     let recipe = match family {
         QueueFamily::Gangs | QueueFamily::GangsAtOnce => GANGS,
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queues_are_busy_and_hold_what_their_names_say() {
+    fn the_queues_are_busy_and_differ_as_their_names_say() {
         let load = |family| {
             let jobs = jobs(family, 1);
             let work: i64 = jobs.iter().map(|job| i64::from(job.gpus) * job.duration_ms).sum();

@@ -1,55 +1,55 @@
-//! Policies to compare with: two that know how long each job will run, and one that does not. At every
-//! arrival and every end the whole cluster is dealt out anew, the most urgent job first; who gets nothing
-//! waits.
+//! Policies to compare with: two that know how long each job will run, and one that does not. At
+//! every arrival and every end the whole cluster is allocated again, the most urgent job first. A
+//! job without an allocation waits.
 
 use super::{Cluster, Finished, Run, Stretch};
 use crate::traces::JobRow;
 
-/// Which job is the most urgent.
+/// The order of urgency.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Baseline {
     /// Shortest remaining time first.
     Srtf,
     /// Shortest remaining service first: time multiplied by GPUs.
     Srsf,
-    /// Least attained service first, in levels as Tiresias has them; knows no durations.
+    /// Least attained service first, in levels as in Tiresias. Does not know durations.
     Las,
 }
 
-/// GPU-milliseconds at which a job sinks to the next level of [`Baseline::Las`]. They are of the order of
-/// published simulators and were not compared with them.
+/// GPU-milliseconds at which a job moves to the next level of [`Baseline::Las`]. They are of the
+/// order of those in published simulators; the results were not compared with these.
 const LEVELS: [i64; 2] = [3_250_000, 7_200_000];
 
-/// A job that was submitted and is not done.
+/// A job that was submitted and has not finished.
 struct Active {
     job: usize,
     remaining_ms: i64,
-    /// Since when it runs.
+    /// When the current run started.
     running: Option<i64>,
     started_ms: Option<i64>,
     starts: u32,
 }
 
 impl Active {
-    /// GPU-milliseconds that it has had.
+    /// The GPU-milliseconds that it has received.
     fn attained(&self, row: &JobRow) -> i64 {
         (row.duration_ms - self.remaining_ms) * i64::from(row.gpus)
     }
 
-    /// How many levels it has sunk.
+    /// Its level; 0 is the most urgent.
     fn level(&self, row: &JobRow) -> usize {
         LEVELS.iter().filter(|level| **level <= self.attained(row)).count()
     }
 
-    /// For how long it must run until it sinks to the next level, if there is one.
-    fn sinks_in(&self, row: &JobRow) -> Option<i64> {
+    /// The running time until it moves to the next level, if there is one.
+    fn time_to_next_level(&self, row: &JobRow) -> Option<i64> {
         let level = LEVELS.get(self.level(row))?;
         let gpus = i64::from(row.gpus);
         Some((level - self.attained(row) + gpus - 1) / gpus)
     }
 }
 
-/// Runs a trace. Every job can run on the cluster: see [`super::first_impossible`].
+/// Runs a trace. Every job must fit on the cluster: see [`super::first_impossible`].
 pub fn run(jobs: &[JobRow], cluster: Cluster, baseline: Baseline) -> Run {
     let mut finished: Vec<Option<Finished>> = vec![None; jobs.len()];
     let mut stretches = Vec::new();
@@ -61,15 +61,16 @@ pub fn run(jobs: &[JobRow], cluster: Cluster, baseline: Baseline) -> Run {
             let remaining_ms = row.duration_ms;
             active.push(Active { job, remaining_ms, running: None, started_ms: None, starts: 0 });
         }
-        deal(&mut active, jobs, cluster, baseline, now, &mut stretches);
+        reallocate(&mut active, jobs, cluster, baseline, now, &mut stretches);
         let next_end =
             active.iter().filter(|job| job.running.is_some()).map(|job| job.remaining_ms);
         let next_end = next_end.min().map(|remaining| now + remaining);
         let next_arrival = arrivals.peek().map(|(_, row)| row.submit_ms);
         let running = active.iter().filter(|job| job.running.is_some());
-        let sinks = running.filter_map(|job| job.sinks_in(&jobs[job.job]));
-        let next_sink = sinks.min().filter(|_| baseline == Baseline::Las).map(|wait| now + wait);
-        let candidates = next_end.into_iter().chain(next_arrival).chain(next_sink);
+        let level_changes = running.filter_map(|job| job.time_to_next_level(&jobs[job.job]));
+        let next_level_change =
+            level_changes.min().filter(|_| baseline == Baseline::Las).map(|wait| now + wait);
+        let candidates = next_end.into_iter().chain(next_arrival).chain(next_level_change);
         let Some(next) = candidates.min() else { break };
         for job in active.iter_mut().filter(|job| job.running.is_some()) {
             job.remaining_ms -= next - now;
@@ -79,19 +80,19 @@ pub fn run(jobs: &[JobRow], cluster: Cluster, baseline: Baseline) -> Run {
             if job.remaining_ms > 0 {
                 return true;
             }
-            let from_ms = job.running.expect("only running jobs come to an end");
+            let from_ms = job.running.expect("only running jobs finish");
             stretches.push(Stretch { job: job.job, from_ms, to_ms: now });
             let started_ms = job.started_ms.unwrap_or(now);
             finished[job.job] = Some(Finished { started_ms, finished_ms: now, starts: job.starts });
             false
         });
     }
-    let jobs = finished.into_iter().map(|job| job.expect("every job comes to its end")).collect();
+    let jobs = finished.into_iter().map(|job| job.expect("every job finishes")).collect();
     Run { jobs, stretches }
 }
 
-/// Deals the cluster out anew.
-fn deal(
+/// Allocates the cluster again.
+fn reallocate(
     active: &mut [Active],
     jobs: &[JobRow],
     cluster: Cluster,
@@ -126,7 +127,7 @@ fn deal(
     }
 }
 
-/// Takes GPUs on the fullest nodes that have room, if there are enough.
+/// Takes GPUs on the fullest nodes with room, if there are enough.
 fn take(free: &mut [u16], nodes: u16, gpus: u16) -> bool {
     let mut fitting: Vec<usize> = (0..free.len()).filter(|node| free[*node] >= gpus).collect();
     fitting.sort_by_key(|node| free[*node]);
@@ -165,15 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_had_its_hour_waits_for_those_that_did_not() {
+    fn a_job_at_a_lower_level_waits_for_jobs_with_less_service() {
         let hour = 3_600_000;
-        // The first has had its first level after a sixteenth of 3 250 s, its second after 450 s of its own.
+        // The first job reaches the first level after a sixteenth of 3 250 s, and the second after
+        // 450 s of its own.
         let jobs = [job(0, hour, 16), job(1000, 300_000, 16), job(2000, 100_000, 16)];
         assert_eq!(ends(&jobs, Baseline::Las), [hour + 400_000, 850_000, 506_250]);
     }
 
     #[test]
-    fn a_job_never_spreads_over_nodes_that_are_partly_taken() {
+    fn a_job_never_spreads_over_partly_used_nodes() {
         let jobs = [job(0, 10, 5), job(0, 11, 5), job(0, 12, 6)];
         assert_eq!(ends(&jobs, Baseline::Srtf), [10, 11, 22]);
     }

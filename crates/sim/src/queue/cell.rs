@@ -1,5 +1,5 @@
-//! The cell's own code on a trace: a ledger that confirms every placement at once, agents that obey
-//! at once, and a clock that jumps from one event to the next.
+//! Runs the real cell on a trace, with a ledger that confirms every placement at once, agents that
+//! obey at once, and a clock that jumps from one event to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +17,24 @@ use bursar_core::time::Timestamp;
 use super::{Cluster, Finished, Run, Stretch};
 use crate::traces::JobRow;
 
-/// Why a study cannot be made with these settings.
+/// The reason why these settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The cell refuses them.
     #[error("the cell refuses these settings: {0:?}")]
     Refused(Refusal),
-    /// Nodes would be lost between two reports.
+    /// The lease of a node would end between two heartbeats.
     #[error("node_lease_ms ({lease_ms}) must be longer than heartbeat_ms ({heartbeat_ms})")]
     LeaseTooShort {
         /// The lease of a node.
         lease_ms: i64,
-        /// The time between two reports.
+        /// The time between two heartbeats.
         heartbeat_ms: i64,
     },
 }
 
-/// Runs a trace. Every job can run on the cluster: see [`super::first_impossible`]. `accounts` names
-/// the account of each job; `done` hears of every job that ends.
+/// Runs a trace. Every job must fit on the cluster: see [`super::first_impossible`]. `accounts`
+/// names the account of each job. `done` is called for every job that ends.
 pub fn run(
     jobs: &[JobRow],
     accounts: &[String],
@@ -59,7 +59,7 @@ pub fn run(
     Ok(Run { jobs: finished.collect(), stretches: world.stretches })
 }
 
-/// A cell and everything around it.
+/// A cell and its environment.
 struct World<'a> {
     jobs: &'a [JobRow],
     accounts: &'a [String],
@@ -72,11 +72,11 @@ struct World<'a> {
     next_job: usize,
     heartbeat_ms: i64,
     next_heartbeat: i64,
-    /// When running jobs will be done, with the attempt.
+    /// When running jobs will finish, with the attempt.
     ends: BTreeSet<(i64, AttemptId)>,
     /// Proposals that the ledger has not answered.
     proposed: Vec<AttemptId>,
-    /// Agents that have something to hear or to say.
+    /// Agents that must send a heartbeat.
     awake: BTreeSet<usize>,
     stretches: Vec<Stretch>,
     unfinished: usize,
@@ -87,7 +87,7 @@ struct Agent {
     name: String,
     incarnation: u32,
     seq: u64,
-    /// Its attempts, until the cell says to forget them.
+    /// Its attempts, until the cell orders it to forget them.
     attempts: BTreeMap<AttemptId, Local>,
 }
 
@@ -96,19 +96,20 @@ struct Agent {
 struct Local {
     state: ReportState,
     since: i64,
-    /// When it ended here.
+    /// When it ended on this node.
     until: Option<i64>,
     devices: u64,
 }
 
-/// How far a job has come.
+/// The progress of a job.
 #[derive(Clone, Default)]
 struct Progress {
     remaining_ms: i64,
     started_ms: Option<i64>,
     starts: u32,
-    /// The current attempt, the agents it is on, and how many of them have started it.
+    /// The agents of the current attempt.
     agents: Vec<usize>,
+    /// The number of agents that have started the current attempt.
     started_on: usize,
     running_since: Option<i64>,
     finished: Option<Finished>,
@@ -163,11 +164,11 @@ impl<'a> World<'a> {
             labels: Vec::new(),
             scope: None,
         }));
-        // A cell gives the first start of an agent the number 1.
+        // A cell assigns incarnation 1 to the first start of an agent.
         self.agents.push(Agent { name, incarnation: 1, seq: 0, attempts: BTreeMap::new() });
     }
 
-    /// Jumps to the next instant at which anything happens and lets all of it happen.
+    /// Jumps to the next event and runs everything that is due.
     fn step(&mut self) {
         let arrival = self.jobs.get(self.next_job).map(|job| job.submit_ms);
         let end = self.ends.first().map(|(at, _)| *at);
@@ -198,7 +199,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Jobs whose work is done say so on all their nodes.
+    /// Reports finished jobs on all their nodes.
     fn end_jobs(&mut self) {
         while let Some((at, attempt)) = self.ends.first().copied().filter(|(at, _)| *at <= self.now)
         {
@@ -207,7 +208,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Ends an attempt on all its nodes and counts what it has done.
+    /// Ends an attempt on all its nodes and counts its work.
     fn stop_local(&mut self, attempt: AttemptId, state: ReportState) {
         let job = job_index(attempt);
         let progress = &mut self.progress[job];
@@ -233,7 +234,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// One report of an agent, and what it is told.
+    /// Sends a heartbeat of an agent and follows the orders of the answer.
     fn report(&mut self, index: usize) {
         let now = self.now;
         let agent = &mut self.agents[index];
@@ -251,7 +252,7 @@ impl<'a> World<'a> {
             reports: agent.attempts.iter().map(report).collect(),
         };
         self.send(&Command::Heartbeat(heartbeat.clone()));
-        let orders = self.cell.orders(&heartbeat).expect("the agent's last start");
+        let orders = self.cell.orders(&heartbeat).expect("the agent's current incarnation");
         for order in orders {
             match order.kind {
                 OrderKind::Start(start) => {
@@ -291,7 +292,7 @@ impl<'a> World<'a> {
     }
 
     fn send(&mut self, command: &Command) {
-        self.try_send(command).expect("a study sends only what makes sense");
+        self.try_send(command).expect("a study sends only valid commands");
     }
 
     fn try_send(&mut self, command: &Command) -> Result<(), Refusal> {
@@ -299,33 +300,33 @@ impl<'a> World<'a> {
         let mut events = Vec::new();
         let at = Timestamp::from_millis(self.now);
         execute(&mut self.cell, at, &Origin::component("study"), command, &mut events)?;
-        self.hear(&events);
+        self.follow_events(&events);
         self.settle();
         Ok(())
     }
 
-    /// Lets the cell do all that is due, and confirms what it proposes.
+    /// Runs due timers of the cell, and confirms its proposals.
     fn settle(&mut self) {
         loop {
             let mut happened = Vec::new();
             let at = Timestamp::from_millis(self.now);
             advance(&mut self.cell, at, |_, events| happened.extend_from_slice(events));
-            self.hear(&happened);
+            self.follow_events(&happened);
             let Some(attempt) = self.proposed.pop() else { return };
             let confirm = Command::ConfirmPlacement { attempt, price: PRICE, funded_ms: None };
             let mut events = Vec::new();
-            // A proposal may have been taken back before it was answered.
+            // A proposal may have been withdrawn before it was answered.
             if execute(&mut self.cell, at, &Origin::component("study"), &confirm, &mut events)
                 .is_ok()
             {
                 self.awake.extend(self.progress[job_index(attempt)].agents.iter().copied());
             }
-            self.hear(&events);
+            self.follow_events(&events);
         }
     }
 
-    /// What the cell did that concerns the ledger and the agents.
-    fn hear(&mut self, events: &[Event]) {
+    /// Follows events of the cell that concern the ledger and the agents.
+    fn follow_events(&mut self, events: &[Event]) {
         for event in events {
             #[expect(clippy::wildcard_enum_match_arm, reason = "only these concern a study")]
             match event {
@@ -345,7 +346,11 @@ impl<'a> World<'a> {
     }
 
     fn finish(&mut self, job: JobId, outcome: JobOutcome) {
-        assert_eq!(outcome, JobOutcome::Succeeded, "nothing in a study ends a job but its work");
+        assert_eq!(
+            outcome,
+            JobOutcome::Succeeded,
+            "a job in a study ends only when its work is done"
+        );
         let progress = &mut self.progress[index_of(job)];
         let started_ms = progress.started_ms.expect("a job that succeeded has started");
         let starts = progress.starts;
@@ -355,7 +360,7 @@ impl<'a> World<'a> {
 }
 
 const MODEL: &str = "gpu";
-/// One credit a GPU-hour: with one model, usage is GPU time.
+/// One credit per GPU-hour: with one model, usage equals GPU time.
 const PRICE: u64 = 1_000_000;
 
 fn job_index(attempt: AttemptId) -> usize {
@@ -363,5 +368,5 @@ fn job_index(attempt: AttemptId) -> usize {
 }
 
 fn index_of(job: JobId) -> usize {
-    usize::try_from(job.0).expect("job ids are places in the trace")
+    usize::try_from(job.0).expect("job ids are indexes into the trace")
 }

@@ -1,4 +1,4 @@
-//! What a run of a trace amounts to.
+//! Figures of a run.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::traces::JobRow;
 pub struct Figures {
     /// Mean time from submission to the end.
     pub mean_jct_s: f64,
-    /// The 99th percentile of it.
+    /// The 99th percentile of that time.
     pub p99_jct_s: f64,
-    /// From the first submission to the last end.
+    /// Time from the first submission to the last end.
     pub makespan_s: f64,
     /// The worst finish-time fairness: see [`fairness`].
     pub worst_fairness: f64,
-    /// Jobs, in per cent, that took more than 1.05 times as long as their share would have.
+    /// Percentage of jobs that took more than 1.05 times as long as with their share.
     pub unfair_pct: f64,
     /// Starts per job.
     pub starts_per_job: f64,
 }
 
-/// Reads the figures off a run.
+/// Computes the figures of a run.
 pub fn figures(jobs: &[JobRow], cluster: Cluster, run: &Run) -> Figures {
     let seconds = |millis: i64| millis as f64 / 1000.0;
     let completion: Vec<f64> = jobs
@@ -46,24 +46,25 @@ pub fn figures(jobs: &[JobRow], cluster: Cluster, run: &Run) -> Figures {
     }
 }
 
-/// Finish-time fairness, by job: the time from submission to the end, over the time that the job
-/// would have taken with 1/n of the cluster to itself.
+/// Finish-time fairness by job: the time from submission to the end, divided by the time that the
+/// job would have taken with 1/n of the cluster.
 ///
-/// n is the mean number of jobs that were there between its submission and its end. A share smaller
-/// than what the job asks for would have slowed it down in proportion.
+/// n is the mean number of jobs present between its submission and its end. A share smaller than
+/// the job's request would have slowed it down in proportion.
 pub fn fairness(jobs: &[JobRow], cluster: Cluster, run: &Run) -> Vec<f64> {
     let presence = Presence::new(jobs, run);
     let ratio = |row: &JobRow, finished_ms: i64| {
-        let rivals = presence.mean(row.submit_ms, finished_ms);
-        let slowdown = (f64::from(row.gpus) * rivals / f64::from(cluster.gpus())).max(1.0);
+        let present = presence.mean(row.submit_ms, finished_ms);
+        let slowdown = (f64::from(row.gpus) * present / f64::from(cluster.gpus())).max(1.0);
         (finished_ms - row.submit_ms) as f64 / (row.duration_ms as f64 * slowdown)
     };
     jobs.iter().zip(&run.jobs).map(|(row, job)| ratio(row, job.finished_ms)).collect()
 }
 
-/// How many jobs were there, over time.
+/// The number of jobs present, over time.
 struct Presence {
-    /// Instants at which the number changed, with the number since then and the integral up to then.
+    /// Instants at which the number changed, with the number from then on and the integral up to
+    /// then.
     steps: Vec<(i64, i64, f64)>,
 }
 
@@ -116,14 +117,14 @@ mod tests {
     const ONE_NODE: Cluster = Cluster { nodes: 1, gpus_per_node: 8 };
 
     #[test]
-    fn a_job_that_waits_for_one_rival_is_treated_fairly() {
-        // Two jobs that each want everything: half the cluster would take each of them two hours.
+    fn a_wait_for_one_other_job_counts_for_half() {
+        // Two jobs that each request the whole cluster: with half of it each would take two hours.
         let jobs = [job(0, HOUR, 8), job(0, HOUR, 8)];
         let run =
             Run { jobs: vec![finished(0, HOUR), finished(HOUR, 2 * HOUR)], stretches: vec![] };
         let ratios = fairness(&jobs, ONE_NODE, &run);
         assert_eq!(ratios[0], 0.5);
-        // The rival was there for half of the time: 1.5 jobs on average.
+        // The other job was present for half of the time: 1.5 jobs on average.
         assert!((ratios[1] - 2.0 / 1.5).abs() < 1e-9, "{ratios:?}");
         let figures = figures(&jobs, ONE_NODE, &run);
         assert_eq!((figures.mean_jct_s, figures.makespan_s), (5400.0, 7200.0));
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_alone_is_never_owed_more_than_it_asks_for() {
+    fn the_share_of_a_single_job_is_at_most_its_request() {
         let jobs = [job(0, HOUR, 1)];
         let run = Run { jobs: vec![finished(HOUR, 2 * HOUR)], stretches: vec![] };
         assert_eq!(fairness(&jobs, ONE_NODE, &run), [2.0]);

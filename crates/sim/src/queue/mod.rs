@@ -1,9 +1,9 @@
-//! How long jobs wait and how fairly: traces of jobs on a cluster of equal nodes.
+//! How long jobs wait and how fair that is: traces of jobs on a cluster of equal nodes.
 //!
-//! [`baseline`] runs the policies that know how long jobs will take; [`cell`] runs the cell's own
-//! code, which does not. Both give a [`Run`], from which [`metrics`] and [`shares`] read the figures. Jobs are
-//! gangs: up to a node's GPUs they run on one node, beyond that on whole nodes. What was done
-//! before a preemption is kept, and starting and stopping take no time.
+//! [`baseline`] runs simple policies, some of which know how long jobs will take; [`cell`] runs the
+//! real cell, which does not. Both return a [`Run`], from which [`metrics`] and [`shares`] compute
+//! figures. Jobs are gangs: up to a node's GPUs they run on one node, beyond that on whole nodes.
+//! Work done before a preemption is kept, and starting and stopping take no time.
 
 pub mod baseline;
 pub mod cell;
@@ -15,20 +15,20 @@ use crate::traces::JobRow;
 /// A cluster of equal nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// GPUs of each.
+    /// The number of GPUs per node.
     pub gpus_per_node: u16,
 }
 
 impl Cluster {
-    /// All GPUs.
+    /// The total number of GPUs.
     pub fn gpus(self) -> u32 {
         self.nodes * u32::from(self.gpus_per_node)
     }
 
-    /// On how many nodes a job runs, and with how many GPUs on each. `None` if it can never run: it
-    /// is larger than the cluster, or larger than a node and not a whole number of nodes.
+    /// The number of nodes of a job, and its GPUs on each. `None` if it can never run: it is larger
+    /// than the cluster, or larger than a node and not a whole number of nodes.
     pub fn gang(self, gpus: u32) -> Option<(u16, u16)> {
         let per_node = u32::from(self.gpus_per_node);
         if gpus <= per_node {
@@ -40,38 +40,38 @@ impl Cluster {
     }
 }
 
-/// What became of a trace.
+/// The result of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// By job, in the trace's order.
+    /// By job, in the order of the trace.
     pub jobs: Vec<Finished>,
-    /// Every stretch of time in which a job had its GPUs.
+    /// Every interval in which a job had its GPUs.
     pub stretches: Vec<Stretch>,
 }
 
-/// A job that is done.
+/// A finished job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// When it first had its GPUs.
     pub started_ms: i64,
-    /// When it was done.
+    /// When it finished.
     pub finished_ms: i64,
     /// How often it was started.
     pub starts: u32,
 }
 
-/// A job had its GPUs from one instant to another.
+/// An interval in which a job had its GPUs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// The job's place in the trace.
+    /// The index of the job in the trace.
     pub job: usize,
-    /// From when on.
+    /// The start.
     pub from_ms: i64,
-    /// Until when.
+    /// The end.
     pub to_ms: i64,
 }
 
-/// A job of the trace that can never run, if there is one: its place in the trace.
+/// The index of a job in the trace that can never run, if there is one.
 pub fn first_impossible(jobs: &[JobRow], cluster: Cluster) -> Option<usize> {
     jobs.iter().position(|job| cluster.gang(job.gpus).is_none())
 }

@@ -1,12 +1,13 @@
 //! How far tenants were from their shares, and why.
 //!
-//! A share is measured over windows of 24 hours in which at least two tenants always had a job waiting: a
-//! tenant's error is how far it is from an equal part of what those used together. Not all of that is a
-//! cell's doing, because equal parts of a day are not what the rule of fair share says. The rule is: whoever
-//! has used least is next, where usage fades with a half-life, a day by default. So a tenant that comes back is owed more than its
-//! part for a while, and who has less to run than its part leaves the rest to the others. And nobody gives up
-//! what none of those could use to whom it is due. What the rule alone would give is worked out in `rule.rs`,
-//! and an error that it explains is told apart from one that it does not.
+//! A share is measured over windows of 24 hours in which at least two tenants always had a waiting
+//! job. The error of a tenant is its distance from an equal part of what these tenants used
+//! together. Not every error is caused by the cell, because fair share does not mean equal parts of
+//! a day. The rule is: the tenant with the lowest decayed usage is next, with a half-life of a day
+//! by default. So a tenant that returns is entitled to more than its part for a while, and a tenant
+//! with less demand than its part leaves the rest to the others. A tenant also keeps GPUs that no
+//! tenant entitled to them could use. `rule.rs` computes what the rule alone would give, so that
+//! errors explained by the rule are separated from the others.
 
 mod rule;
 mod usage;
@@ -21,61 +22,62 @@ use usage::backlogs;
 const WINDOW_MS: i64 = 86_400_000;
 const STEP_MS: i64 = 3_600_000;
 
-/// The most that a tenant may be off, as a part of what it is entitled to.
+/// The maximum error of a tenant, as a fraction of its entitlement.
 pub const BOUND: f64 = 0.05;
 
-/// Why a tenant had another part of a window than the others.
+/// The reason why a tenant had another part of a window than the others.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// It had not, within [`BOUND`].
+    /// No error beyond [`BOUND`].
     None,
-    /// Somebody's jobs asked for less than his part for a while: fair share of what was asked for
-    /// comes within [`BOUND`].
+    /// The jobs of some tenant requested less than its part for a while. Fair share of the
+    /// requested amounts is within [`BOUND`].
     Demand,
-    /// Somebody had used less, or more, than the others before: fair share with what was used before
-    /// comes within [`BOUND`].
+    /// Some tenant had used less or more than the others before. Fair share with past usage is
+    /// within [`BOUND`].
     Memory,
-    /// Somebody over his share had what nobody else could have used: no job of those under theirs
-    /// would have fitted beside the others' work, had he left.
+    /// Some tenant over its share had GPUs that no other tenant could have used: no job of the
+    /// tenants under their share would have fitted beside the others' work if it had been preempted.
     Room,
     /// None of these: the cell gave more or less than the rule.
     Cell,
 }
 
-/// What may explain an error, the simplest first.
+/// The possible explanations of an error, simplest first.
 const CAUSES: [(Given, Cause); 3] =
     [(Given::Demand, Cause::Demand), (Given::Memory, Cause::Memory), (Given::Room, Cause::Room)];
 
-/// What one tenant had of a window.
+/// The result of one tenant in a window.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Standing {
-    /// Usage over what it was entitled to, less one. Entitled is an equal part of what the tenants
-    /// that always waited used together.
+    /// Usage divided by the entitlement, minus one. The entitlement is an equal part of what the
+    /// tenants that always waited used together.
     pub error: f64,
-    /// Why.
+    /// The cause of the error.
     pub cause: Cause,
-    /// How far it was from what the rule gives, in the same parts. Zero where there is nothing to
-    /// explain.
+    /// The distance from what the rule gives, as a fraction of the entitlement. Zero if there is
+    /// nothing to explain.
     pub beyond_rule: f64,
 }
 
-/// 24 hours in which at least two tenants always had a job waiting.
+/// 24 hours in which at least two tenants always had a waiting job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
     /// When it begins.
     pub from_ms: i64,
-    /// Those tenants.
+    /// The tenants that always had a waiting job.
     pub tenants: BTreeMap<String, Standing>,
 }
 
 impl Window {
-    /// What the tenant furthest from its part is off because of: of several causes the last.
+    /// The last of the causes of its tenants' errors.
     pub fn cause(&self) -> Cause {
         self.tenants.values().map(|tenant| tenant.cause).max().unwrap_or(Cause::None)
     }
 }
 
-/// The worst error of each tenant. Tenants that never waited for 24 hours beside another are left out.
+/// The largest error of each tenant. Leaves out tenants that never waited for 24 hours beside
+/// another.
 pub fn share_errors(windows: &[Window]) -> BTreeMap<String, f64> {
     let mut worst: BTreeMap<String, f64> = BTreeMap::new();
     for (tenant, standing) in windows.iter().flat_map(|window| &window.tenants) {
@@ -85,7 +87,7 @@ pub fn share_errors(windows: &[Window]) -> BTreeMap<String, f64> {
     worst
 }
 
-/// How many windows there are of each cause.
+/// The number of windows by cause.
 pub fn by_cause(windows: &[Window]) -> BTreeMap<Cause, usize> {
     let mut counts = BTreeMap::new();
     for window in windows {
@@ -94,15 +96,15 @@ pub fn by_cause(windows: &[Window]) -> BTreeMap<Cause, usize> {
     counts
 }
 
-/// How far tenants were at most from what the rule gives, where that is the cell's doing.
+/// The largest distance of a tenant from what the rule gives, where the cell is the cause.
 pub fn worst_beyond_rule(windows: &[Window]) -> f64 {
     let tenants = windows.iter().flat_map(|window| window.tenants.values());
     let by_the_cell = tenants.filter(|tenant| tenant.cause == Cause::Cell);
     by_the_cell.map(|tenant| tenant.beyond_rule.abs()).fold(0.0, f64::max)
 }
 
-/// All windows of a run, one an hour. Where each job is its own tenant there are none: such a tenant waits or
-/// runs, and has no share to go on with.
+/// All windows of a run, one per hour. There are none if each job is its own tenant: such a tenant
+/// waits or runs, and never does both.
 pub fn windows(
     jobs: &[JobRow],
     tenants: &[String],
@@ -131,7 +133,7 @@ pub fn windows(
         .collect()
 }
 
-/// The window of those who always waited.
+/// The window of the tenants that always waited.
 fn window(history: &History<'_>, from_ms: i64, waiting: &[&str]) -> Option<Window> {
     let to = from_ms + WINDOW_MS;
     let used = history.used(from_ms, to);
@@ -171,7 +173,7 @@ mod tests {
     const HOUR: i64 = 3_600_000;
     const EIGHT_NODES: Cluster = Cluster { nodes: 8, gpus_per_node: 8 };
 
-    /// Jobs with their tenants, and when each has its GPUs: from one hour to another, several times.
+    /// Jobs with their tenants, and the hours in which each has its GPUs.
     type Plan<'a> = &'a [(&'a str, u32, i64, &'a [(i64, i64)])];
 
     /// The windows of a plan: tenant, GPUs and hour of submission of each job, and its hours.
@@ -206,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn the_share_error_compares_those_who_waited_all_day() {
-        // Of eight GPUs each was entitled to four: one had five, the other three.
+    fn the_share_error_compares_tenants_that_waited_all_day() {
+        // Of eight GPUs each tenant was entitled to four: one had five, the other three.
         let windows = planned(&[
             ("a", 5, 0, &[(0, 24)]),
             ("b", 3, 0, &[(0, 24)]),
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_gives_one_more_than_the_other_for_no_reason_is_told_so() {
+    fn an_unexplained_difference_is_caused_by_the_cell() {
         let windows = planned(&[
             ("a", 40, 0, &[(0, 25)]),
             ("b", 24, 0, &[(0, 25)]),
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_less_than_his_part_leaves_it_to_the_others() {
+    fn a_tenant_with_low_demand_leaves_its_part_to_the_others() {
         let windows = planned(&[
             ("a", 44, 0, &[(0, 25)]),
             ("b", 20, 0, &[(0, 25)]),
@@ -247,8 +249,8 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_those_who_were_there_is_owed_more_than_his_part() {
-        // In 19 hours alone, somebody catches up with two days of another, as usage fades.
+    fn a_new_tenant_is_entitled_to_more_than_its_part() {
+        // In 19 hours alone, a tenant catches up with two days of another, because usage decays.
         let before: Plan<'_> = &[("a", 64, 0, &[(0, 48)])];
         let after: Plan<'_> = &[
             ("a", 32, 48, &[(67, 74)]),
@@ -261,7 +263,7 @@ mod tests {
         let window = at_hour(&windows, 48);
         assert!(window.tenants["b"].error > 0.75, "{window:?}");
         assert_eq!(window.cause(), Cause::Memory, "{window:?}");
-        // Of two that come together, none is owed more.
+        // If both tenants arrive together, neither is entitled to more.
         assert_eq!(at_hour(&planned(after), 48).cause(), Cause::Cell);
     }
 

@@ -1,5 +1,5 @@
-//! Agents as they should be: they start what they are told once, report everything until they are
-//! told to forget it, and stop all of it when nobody has answered them for too long.
+//! Correct agents: they start every ordered attempt once, report it until they are ordered to
+//! forget it, and stop all attempts when no answer has arrived for too long.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,11 @@ use bursar_core::cell::{AttemptId, JobId, NodeKey};
 
 use crate::random::Dice;
 
-/// An agent stops everything when no answer has come for so long: less than a node's lease.
+/// An agent stops all attempts when no answer has arrived for this time. It is shorter than a
+/// node's lease.
 const AGENT_LEASE_MS: i64 = 60_000;
 
-/// How a process would end if it were left alone.
+/// How a process ends if it is not stopped.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Fate {
     pub(super) runs_ms: i64,
@@ -26,7 +27,7 @@ pub(super) struct Process {
     pub(super) devices: u64,
     pub(super) gpus: u64,
     fate: Fate,
-    /// When it ends because it was told to.
+    /// When it ends because it was stopped.
     stop_at: Option<i64>,
 }
 
@@ -41,14 +42,14 @@ impl Process {
     }
 }
 
-/// What became of an attempt on a node.
+/// The result of an attempt on a node.
 #[derive(Copy, Clone, Debug)]
 struct Done {
     state: ReportState,
     gpu_ms: u64,
 }
 
-/// A report on its way to a cell.
+/// A heartbeat in flight to a cell.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) agent: usize,
@@ -56,21 +57,21 @@ pub(super) struct Packet {
     pub(super) sent_at: i64,
 }
 
-/// An agent and the node that it runs on.
+/// An agent and its node.
 pub(super) struct Agent {
     pub(super) cell: usize,
     pub(super) offer: NodeOffer,
-    /// `None`: it must register.
+    /// `None` if it must register.
     pub(super) incarnation: Option<u32>,
     seq: u64,
     pub(super) running: BTreeMap<AttemptId, Process>,
     done: BTreeMap<AttemptId, Done>,
-    /// When the last report that was answered was sent.
+    /// When the last answered heartbeat was sent.
     heard_at: i64,
     pub(super) next_report: i64,
-    /// Nothing goes in or out before.
+    /// Messages in both directions are lost before this instant.
     pub(super) cut_off_until: i64,
-    /// How fast its clock runs, in per cent.
+    /// The speed of its clock, in per cent.
     pub(super) clock_percent: u64,
     /// GPU time that was really used, by attempt.
     pub(super) truth: BTreeMap<AttemptId, u64>,
@@ -93,7 +94,7 @@ impl Agent {
         }
     }
 
-    /// The cell knows this start of the agent from now on.
+    /// Records that the cell registered the agent.
     pub(super) fn registered(&mut self, now: i64, incarnation: u32) {
         self.incarnation = Some(incarnation);
         self.seq = 0;
@@ -101,7 +102,7 @@ impl Agent {
         self.next_report = now;
     }
 
-    /// The machine starts again: every process is gone, and the agent knows nothing.
+    /// Restarts the machine: all processes and the state of the agent are lost.
     pub(super) fn reboot(&mut self, now: i64) {
         self.settle(now);
         for (attempt, process) in std::mem::take(&mut self.running) {
@@ -116,7 +117,7 @@ impl Agent {
         *self.truth.entry(attempt).or_default() += used;
     }
 
-    /// GPU time that an attempt has really used here by now.
+    /// GPU time that an attempt has really used on this node so far.
     pub(super) fn used(&self, now: i64, attempt: AttemptId) -> u64 {
         let running = self.running.get(&attempt).map_or(0, |process| {
             (process.end().0.min(now) - process.since).max(0).unsigned_abs() * process.devices
@@ -124,7 +125,7 @@ impl Agent {
         self.truth.get(&attempt).copied().unwrap_or(0) + running
     }
 
-    /// Lets processes end whose time has come.
+    /// Ends processes whose time is over.
     pub(super) fn settle(&mut self, now: i64) {
         let lease_end = self.heard_at + AGENT_LEASE_MS;
         let mut ended = Vec::new();
@@ -151,7 +152,7 @@ impl Agent {
         wall * process.devices * self.clock_percent / 100
     }
 
-    /// The next report. `None`: it must register first.
+    /// The next heartbeat; `None` if it must register first.
     pub(super) fn report(&mut self, now: i64) -> Option<Heartbeat> {
         self.settle(now);
         let incarnation = self.incarnation?;
@@ -180,12 +181,12 @@ impl Agent {
         })
     }
 
-    /// Whether an answer is to the last report; any other is dropped.
+    /// Whether this is the last heartbeat. Answers to earlier ones are dropped.
     pub(super) fn awaits(&self, heartbeat: &Heartbeat) -> bool {
         self.incarnation == Some(heartbeat.incarnation) && self.seq == heartbeat.seq
     }
 
-    /// Does what it is told; says which attempts it started.
+    /// Follows orders. Returns the attempts that it started.
     pub(super) fn obey(
         &mut self,
         now: i64,
@@ -215,8 +216,8 @@ impl Agent {
                     }
                 }
                 OrderKind::Stop { kill_at, .. } => {
-                    let patience = (kill_at.millis() - now).max(0) + 20_000;
-                    let takes = dice.below(usize::try_from(patience).unwrap_or(1).max(1)) as i64;
+                    let limit_ms = (kill_at.millis() - now).max(0) + 20_000;
+                    let takes = dice.below(usize::try_from(limit_ms).unwrap_or(1).max(1)) as i64;
                     self.stop(attempt, now + takes);
                 }
                 OrderKind::Kill { .. } => self.stop(attempt, now),

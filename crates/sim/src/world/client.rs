@@ -1,4 +1,4 @@
-//! People: they submit, cancel, preempt, pay, freeze and set limits, at random.
+//! Clients and operators: they submit, cancel, preempt, pay, freeze and set limits, at random.
 
 use bursar_core::cell::NodeKey;
 use bursar_core::cell::command::{Command as CellCommand, GroupSpec, Origin};
@@ -16,9 +16,9 @@ use bursar_core::ledger::{Accepted, Command, Reply};
 
 use super::{Fate, REGIONS, World};
 
-/// What each model costs, in micro-credits per hour; no round numbers.
+/// Prices in micro-credits per GPU-hour. They are not round, so that rounding matters.
 const PRICES: [(&str, u64); 2] = [("H100", 2_123_457), ("A100", 1_000_003)];
-/// Which models a region has.
+/// The models of each region.
 const STOCK: [&[&str]; 2] = [&["H100"], &["H100", "A100"]];
 
 fn credits(micros: u64) -> Credits {
@@ -26,24 +26,24 @@ fn credits(micros: u64) -> Credits {
 }
 
 impl World {
-    /// Opens accounts and regions, and gives everybody something.
+    /// Opens accounts and regions, and grants credits to every tenant.
     pub(super) fn open(&mut self) {
         for ledger in 0..self.ledgers.len() {
             let shard = u16::try_from(ledger).expect("few ledgers");
             for region in REGIONS {
                 let region = region.into();
-                self.tell_ledger(ledger, Command::OpenRegion { region, shard });
+                self.send_to_ledger(ledger, Command::OpenRegion { region, shard });
             }
             for tenant in tenants(ledger) {
                 let settings = AccountSettings::default();
                 let path = tenant.as_str().into();
                 let kind = AccountKind::Org;
-                self.tell_ledger(ledger, Command::OpenAccount { path, kind, settings });
+                self.send_to_ledger(ledger, Command::OpenAccount { path, kind, settings });
                 for team in ["x", "y"] {
                     let settings = AccountSettings::default();
                     let path = format!("{tenant}:{team}").into();
                     let kind = AccountKind::Team;
-                    self.tell_ledger(ledger, Command::OpenAccount { path, kind, settings });
+                    self.send_to_ledger(ledger, Command::OpenAccount { path, kind, settings });
                 }
                 self.grant(ledger, &tenant, 20_000_000);
             }
@@ -61,9 +61,10 @@ impl World {
         }
     }
 
-    fn tell_ledger(&mut self, ledger: usize, command: Command) -> Option<Reply> {
+    fn send_to_ledger(&mut self, ledger: usize, command: Command) -> Option<Reply> {
         let envelope = self.envelope();
-        // Refusals are part of life; a crash means that nobody knows, and nobody asks again.
+        // A refusal is ignored. After a crash the result is unknown, and the command is not
+        // repeated.
         self.ask_ledger(ledger, &envelope, &command)?.ok().map(|accepted| accepted.reply)
     }
 
@@ -82,11 +83,11 @@ impl World {
             reference: None,
             metadata: None,
         };
-        self.tell_ledger(ledger, Command::IssueGrant(grant));
+        self.send_to_ledger(ledger, Command::IssueGrant(grant));
     }
 
-    /// Somebody does something.
-    pub(super) fn somebody_asks(&mut self) {
+    /// Takes one random action of a client or an operator.
+    pub(super) fn some_client_acts(&mut self) {
         let ledger = self.dice.below(self.ledgers.len());
         let tenant = tenants(ledger)[self.dice.below(2)].clone();
         match self.dice.below(40) {
@@ -98,18 +99,21 @@ impl World {
             }
             28 => {
                 let path = self.account_of(&tenant);
-                self.tell_ledger(ledger, Command::FreezeAccount { path, by_platform: false });
+                self.send_to_ledger(ledger, Command::FreezeAccount { path, by_platform: false });
             }
             29..31 => {
                 for path in [tenant.clone(), format!("{tenant}:x"), format!("{tenant}:y")] {
                     let path = path.into();
-                    self.tell_ledger(ledger, Command::UnfreezeAccount { path, by_platform: false });
+                    self.send_to_ledger(
+                        ledger,
+                        Command::UnfreezeAccount { path, by_platform: false },
+                    );
                 }
             }
             31 => self.set_budget(ledger, &tenant),
             32 => {
                 let (path, budget) = (tenant.as_str().into(), "b".into());
-                self.tell_ledger(ledger, Command::RemoveBudget { path, budget });
+                self.send_to_ledger(ledger, Command::RemoveBudget { path, budget });
             }
             33..35 => self.set_quota(ledger, &tenant),
             35..37 => self.preempt(),
@@ -234,7 +238,7 @@ impl World {
         let at = self.dice.below(self.jobs.len());
         let (ledger, tenant, job) = self.jobs[at].clone();
         let command = Command::CancelJob { tenant: tenant.into(), job: job.into() };
-        self.tell_ledger(ledger, command);
+        self.send_to_ledger(ledger, command);
     }
 
     fn set_budget(&mut self, ledger: usize, tenant: &str) {
@@ -247,7 +251,7 @@ impl World {
             utc_offset_minutes: 0,
         };
         let (path, budget) = (tenant.into(), "b".into());
-        self.tell_ledger(ledger, Command::SetBudget { path, budget, terms });
+        self.send_to_ledger(ledger, Command::SetBudget { path, budget, terms });
     }
 
     fn set_quota(&mut self, ledger: usize, tenant: &str) {
@@ -261,7 +265,7 @@ impl World {
             quota.running_jobs = (self.dice.below(2) == 0).then(|| self.dice.below(4) as u32);
             Command::SetQuota { path, region, quota }
         };
-        self.tell_ledger(ledger, command);
+        self.send_to_ledger(ledger, command);
     }
 
     fn preempt(&mut self) {
@@ -272,7 +276,7 @@ impl World {
         let job = jobs[self.dice.below(jobs.len())];
         let cell = self.dice.below(self.cells.len());
         let command = CellCommand::PreemptJob { job, by_platform: true };
-        // It may be in the other region, or nowhere.
+        // The job may be in the other region, or have ended.
         let _ = self.ask_cell(cell, &Origin::component("operator"), &command);
     }
 
@@ -284,25 +288,25 @@ impl World {
         } else {
             CellCommand::ResumeNode { node }
         };
-        // It may not have registered yet.
+        // The node may not be registered yet.
         let _ = self.ask_cell(cell, &Origin::component("operator"), &command);
     }
 
-    /// Takes every obstacle away that people have put up.
+    /// Removes all limits and obstacles that clients and operators have set.
     pub(super) fn make_peace(&mut self) {
         for ledger in 0..self.ledgers.len() {
             for tenant in tenants(ledger) {
                 let (path, budget) = (Name::from(tenant.as_str()), "b".into());
-                self.tell_ledger(ledger, Command::RemoveBudget { path, budget });
+                self.send_to_ledger(ledger, Command::RemoveBudget { path, budget });
                 for path in [tenant.clone(), format!("{tenant}:x"), format!("{tenant}:y")] {
                     let path = Name::from(path);
-                    self.tell_ledger(
+                    self.send_to_ledger(
                         ledger,
                         Command::UnfreezeAccount { path: path.clone(), by_platform: false },
                     );
                     for region in [None, Some("east".into()), Some("west".into())] {
                         let path = path.clone();
-                        self.tell_ledger(ledger, Command::RemoveQuota { path, region });
+                        self.send_to_ledger(ledger, Command::RemoveQuota { path, region });
                     }
                 }
                 self.grant(ledger, &tenant, 10_000_000_000);

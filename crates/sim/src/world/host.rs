@@ -1,4 +1,4 @@
-//! A machine with its journal: bytes that survive, and a state that does not.
+//! A machine with its journal: stored bytes that survive a crash, and a state that does not.
 
 use bursar_core::machine::{Machine, advance, execute, machine_time};
 use bursar_core::time::Timestamp;
@@ -6,7 +6,7 @@ use bursar_engine::{Codec, Origin};
 
 /// The events of a codec's machine.
 type EventOf<C> = <<C as Codec>::Machine as Machine>::Event;
-/// What a machine answers.
+/// The answer of a machine.
 type AnswerOf<C> =
     Result<<<C as Codec>::Machine as Machine>::Reply, <<C as Codec>::Machine as Machine>::Refusal>;
 
@@ -27,11 +27,11 @@ pub(super) struct Host<C: Codec> {
     codec: C,
     pub(super) machine: C::Machine,
     records: Vec<Stored>,
-    /// A snapshot, and how many records are in it.
+    /// A snapshot, and the number of records in it.
     snapshot: Option<(usize, Vec<u8>)>,
-    /// Whether anything has happened to the state since it was looked at last.
+    /// Whether the state has changed since the last check.
     changed: bool,
-    /// What became durable and was not looked at yet.
+    /// Durable events that are not collected yet.
     pub(super) fresh: Vec<Fresh<C>>,
 }
 
@@ -42,26 +42,26 @@ impl<C: Codec> Host<C> {
         Host { codec, machine, records, snapshot: None, changed: true, fresh }
     }
 
-    /// Whether the laws must be looked at: a state that is as it was obeys them as it did.
+    /// Whether the invariants must be checked. An unchanged state was checked before.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub(super) fn records(&self) -> usize {
         self.records.len()
     }
 
     fn store(&mut self, time: Timestamp, body: Vec<u8>) {
         let mut events = Vec::new();
-        self.codec.decode(&body, &mut events).expect("what was just written can be read");
+        self.codec.decode(&body, &mut events).expect("a record that was just written can be read");
         self.records.push(Stored { time, body });
         self.changed = true;
         let position = self.records.len() as u64;
         self.fresh.push(Fresh { position, events });
     }
 
-    /// Lets happen what is due.
+    /// Runs due timers.
     pub(super) fn advance(&mut self, now: Timestamp) {
         let codec = &self.codec;
         let mut stored = Vec::new();
@@ -97,7 +97,7 @@ impl<C: Codec> Host<C> {
         answer
     }
 
-    /// Decides a command and crashes before anything of it is durable.
+    /// Decides a command and crashes before its events are durable.
     pub(super) fn lose(
         &mut self,
         clock: Timestamp,
@@ -106,15 +106,19 @@ impl<C: Codec> Host<C> {
     ) {
         let (records, fresh) = (self.records.len(), self.fresh.len());
         let before = self.machine.digest();
-        // Nobody hears the answer.
+        // The answer is lost.
         let _ = self.execute(clock, envelope, command);
         self.records.truncate(records);
         self.fresh.truncate(fresh);
         self.rebuild();
-        assert_eq!(self.machine.digest(), before, "L11: what was not durable has not happened");
+        assert_eq!(
+            self.machine.digest(),
+            before,
+            "L11: a decision that is not durable has no effect"
+        );
     }
 
-    /// Loses the state and rebuilds it from what is durable.
+    /// Loses the state and rebuilds it from the journal.
     pub(super) fn crash(&mut self) {
         let before = self.machine.digest();
         self.rebuild();
@@ -143,7 +147,7 @@ impl<C: Codec> Host<C> {
         self.snapshot = Some((self.records.len(), self.codec.encode_state(&self.machine)));
     }
 
-    /// Forgets the snapshot: the next crash replays everything.
+    /// Drops the snapshot, so that the next crash replays the whole journal.
     pub(super) fn drop_snapshot(&mut self) {
         self.snapshot = None;
     }

@@ -1,4 +1,4 @@
-//! The end of a world: the faults stop, and everything must come to rest.
+//! The end of a world: the faults stop, and all jobs must end.
 
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::jobs::Job;
@@ -9,14 +9,13 @@ use super::host::Host;
 use super::{REGIONS, World};
 use crate::auditor::Broken;
 
-/// How long a round of rest is.
+/// The length of a round without faults.
 const ROUND_MS: i64 = 10_000;
-/// Rounds after which everything that is going to end has ended: more than all jobs one after the
-/// other take.
+/// The number of rounds after which all jobs must have ended: longer than all jobs in sequence.
 const ROUNDS: u32 = 6 * 60 * 12;
 
 impl World {
-    /// Lets everything come to rest: first with all obstacles in place, then without.
+    /// Runs the world without faults: first with all obstacles in place, then without them.
     pub(super) fn come_to_rest(&mut self) -> Result<(), Broken> {
         self.faults = false;
         for agent in &mut self.agents {
@@ -42,7 +41,7 @@ impl World {
     fn rest(&mut self, rounds: u32) -> Result<(), Broken> {
         for round in 0..rounds {
             self.now += ROUND_MS;
-            self.everybody_advances();
+            self.advance_all();
             self.deliver_everything();
             for agent in 0..self.agents.len() {
                 self.agent_reports(agent);
@@ -61,7 +60,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries letters until there are none.
+    /// Delivers messages until there are none.
     fn deliver_everything(&mut self) {
         loop {
             let before = self.records();
@@ -91,7 +90,7 @@ impl World {
         self.ledgers.iter().map(open).sum()
     }
 
-    /// Every job that waits has a reason: in its ledger, or in a cell where it competes.
+    /// Checks that every waiting job has a reason, in its ledger or in a cell where it is queued.
     fn check_waiting(&self) -> Result<(), Broken> {
         for (ledger, host) in self.ledgers.iter().enumerate() {
             for (number, job) in host.machine.jobs_before(None) {
@@ -108,7 +107,7 @@ impl World {
                 if !reason {
                     let standings = &job.standings;
                     return Err(format!(
-                        "L14: job {number} of ledger {ledger} waits for nothing: {:?}, {standings:?}",
+                        "L14: job {number} of ledger {ledger} waits without a reason: {:?}, {standings:?}",
                         job.state
                     ));
                 }
@@ -117,7 +116,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything that can run has ended (L15).
+    /// Checks that every job that can run has ended (L15).
     fn check_ended(&self) -> Result<(), Broken> {
         for (ledger, host) in self.ledgers.iter().enumerate() {
             for (number, job) in host.machine.jobs_before(None) {
@@ -149,8 +148,8 @@ impl World {
     }
 }
 
-/// Whether a job can run: all that it waits for can, and it fits an empty region. There is one node
-/// with A100 in the west, and with H100 two nodes in the east and one in the west.
+/// Whether a job can run: all its dependencies can, and it fits an empty region. There is one A100
+/// node in the west; there are two H100 nodes in the east and one in the west.
 fn is_possible(ledger: &Ledger, job: &Job) -> bool {
     let terms = &job.order.terms;
     let offered = |gpu_type: &str, region: &str| {

@@ -1,31 +1,31 @@
-//! What happened in a world, in numbers.
+//! Statistics of a world.
 
 use super::host::Host;
 use super::{START, World};
 
-/// What happened in a world.
+/// Statistics of a world.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Records of all journals.
     pub records: usize,
     /// Jobs that were submitted.
     pub jobs: usize,
-    /// Attempts that the ledgers confirmed.
+    /// Attempts confirmed by the ledgers.
     pub attempts: usize,
     /// Jobs that ended.
     pub ended: usize,
     /// Crashes of machines.
     pub crashes: u32,
-    /// Messages that were delivered more than once.
+    /// Messages that were delivered more than once or too early.
     pub repeated: u32,
-    /// Reports that were lost, or whose answer was.
+    /// Lost heartbeats, and heartbeats whose answer was lost.
     pub lost_reports: u32,
     /// Simulated milliseconds.
     pub millis: i64,
 }
 
 impl Summary {
-    /// Adds what happened in another world.
+    /// Adds the statistics of another world.
     pub fn add(&mut self, other: Summary) {
         self.records += other.records;
         self.jobs += other.jobs;

@@ -1,4 +1,4 @@
-//! What the tests of studies share.
+//! Shared helpers of the study tests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -7,28 +7,28 @@ use bursar_sim::placement::{Experiment, Policy, spread_at};
 use bursar_sim::queue::{Cluster, Run, cell};
 use bursar_sim::traces::JobRow;
 
-/// The cluster of the studies of queues.
+/// The cluster of the queue studies.
 pub(crate) const EIGHT_NODES: Cluster = Cluster { nodes: 8, gpus_per_node: 8 };
 
-/// GPUs in use, in per cent, when as much was asked for as there is.
+/// GPUs in use, in per cent, when the arrived tasks request the whole capacity.
 pub(crate) fn allocated(experiment: &Experiment, policy: Policy, seeds: u64) -> f64 {
     let seeds: Vec<u64> = (42..42 + seeds).collect();
     let curves = experiment.run_all(policy, &seeds, 1.3, &|| {});
     spread_at(&curves, 100).expect("work arrives past 100 %").mean
 }
 
-/// Each job is its own user.
+/// Makes each job its own user.
 pub(crate) fn users(jobs: &[JobRow]) -> Vec<String> {
     (0..jobs.len()).map(|job| format!("lab:u{job}")).collect()
 }
 
-/// The jobs are dealt in turn to so many tenants.
+/// Assigns the jobs in turn to `count` tenants.
 pub(crate) fn dealt_to(count: usize, jobs: &[JobRow]) -> Vec<String> {
     (0..jobs.len()).map(|job| format!("lab:t{}", job % count)).collect()
 }
 
-/// A run of the cell's own code with its default settings.
+/// Runs the real cell with its default settings.
 pub(crate) fn by_the_cell(jobs: &[JobRow], accounts: &[String], cluster: Cluster) -> Run {
     let config = CellConfig::default();
-    cell::run(jobs, accounts, cluster, &config, &mut || {}).expect("the defaults are fine")
+    cell::run(jobs, accounts, cluster, &config, &mut || {}).expect("the defaults are valid")
 }

@@ -1,5 +1,6 @@
-//! What fair share alone would give: a cell whose GPUs can be divided at will and handed over at any
-//! moment. Whoever has used least gets all that he asks for, until he has used as much as the next.
+//! What fair share alone would give, on a cell whose GPUs can be divided at will and reassigned at
+//! any moment. The tenant with the lowest decayed usage gets all that it requests, until it has
+//! used as much as the next.
 
 use std::collections::BTreeMap;
 
@@ -7,60 +8,60 @@ use super::usage::{Usage, demand, smallest_waiting, usage};
 use crate::queue::{Cluster, Run};
 use crate::traces::JobRow;
 
-/// The rule is followed in steps of ten minutes, as long as a turn.
+/// The rule is applied in steps of ten minutes, as long as a quantum.
 const STEP_MS: i64 = 600_000;
-/// Somebody may be told to leave for another who will have used less by one in so many parts after a turn:
-/// the cell's own gap.
+/// A tenant may be preempted for another whose usage after a quantum is still lower by one part in
+/// this many: the cell's own gap.
 const GAP: f64 = 64.0;
-/// For a job of more than so many parts of the cell the turn is gap enough, if it is worth more: the
+/// For a job larger than this many entitlements, the quantum replaces the gap if it is larger: the
 /// cell's own rule for such gangs.
 const NEAR_SHARE: f64 = 2.0;
-/// Halvings in the search for a level: to one in 2^48 of the range.
-const HALVINGS: u32 = 48;
+/// Bisection steps in the search for a level, to one part in 2^48 of the range.
+const BISECTION_STEPS: u32 = 48;
 
-/// How much of the world the rule is told of.
+/// The facts that the rule takes into account.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// What was asked for.
+    /// The requested amounts.
     Demand,
-    /// What was used before, too.
+    /// Also the past usage.
     Memory,
-    /// And that jobs cannot be divided: what nobody else could have used stays with who had it.
+    /// Also that jobs cannot be divided: a tenant keeps GPUs that no other tenant could have used.
     Room,
 }
 
-/// What one tenant had and asked for in each step, in GPU-milliseconds.
+/// What one tenant used and requested in each step, in GPU-milliseconds.
 struct Tenant<'a> {
     name: &'a str,
     used: Vec<f64>,
     asked: Vec<f64>,
-    /// Faded usage before each step.
-    faded: Vec<f64>,
-    /// What it used that nobody else could have.
+    /// Decayed usage before each step.
+    decayed: Vec<f64>,
+    /// Usage of GPUs that no other tenant could have used.
     spare: Vec<f64>,
 }
 
-/// What all tenants had and asked for.
+/// What all tenants used and requested.
 pub(super) struct History<'a> {
     tenants: Vec<Tenant<'a>>,
-    fading: Fading,
+    decay: Decay,
 }
 
-/// How usage fades.
+/// The decay of usage.
 #[derive(Copy, Clone)]
-struct Fading {
-    /// What is left of a usage after a step.
+struct Decay {
+    /// The part of a usage that is left after a step.
     by_step: f64,
 }
 
-impl Fading {
-    fn new(half_life_ms: i64) -> Fading {
-        Fading { by_step: 0.5f64.powf(STEP_MS as f64 / half_life_ms as f64) }
+impl Decay {
+    fn new(half_life_ms: i64) -> Decay {
+        Decay { by_step: 0.5f64.powf(STEP_MS as f64 / half_life_ms as f64) }
     }
 
-    /// Faded usage after a step in which so much was used evenly.
-    fn after(self, faded: f64, used: f64) -> f64 {
-        faded * self.by_step + used * self.by_step.sqrt()
+    /// Decayed usage after a step in which `used` was used evenly.
+    fn after(self, decayed: f64, used: f64) -> f64 {
+        decayed * self.by_step + used * self.by_step.sqrt()
     }
 }
 
@@ -72,7 +73,7 @@ impl<'a> History<'a> {
         half_life_ms: i64,
         run: &Run,
     ) -> History<'a> {
-        let fading = Fading::new(half_life_ms);
+        let decay = Decay::new(half_life_ms);
         let (usage, demand) = (usage(jobs, tenants, run), demand(jobs, tenants, run));
         let end = demand.values().map(Usage::end).max().unwrap_or(0);
         let steps = end / STEP_MS + 1;
@@ -81,17 +82,17 @@ impl<'a> History<'a> {
                 |step| of.map_or(0.0, |of| of.within(step * STEP_MS, (step + 1) * STEP_MS));
             (0..steps).map(within).collect()
         };
-        let with_faded = demand.iter().map(|(name, demand)| {
+        let with_decayed = demand.iter().map(|(name, demand)| {
             let used = by_step(usage.get(name));
-            let faded = used.iter().scan(0.0, |faded, used| {
-                let before = *faded;
-                *faded = fading.after(before, *used);
+            let decayed = used.iter().scan(0.0, |decayed, used| {
+                let before = *decayed;
+                *decayed = decay.after(before, *used);
                 Some(before)
             });
-            let (faded, spare) = (faded.collect(), vec![0.0; used.len()]);
-            Tenant { name, faded, used, asked: by_step(Some(demand)), spare }
+            let (decayed, spare) = (decayed.collect(), vec![0.0; used.len()]);
+            Tenant { name, decayed, used, asked: by_step(Some(demand)), spare }
         });
-        let mut history = History { tenants: with_faded.collect(), fading };
+        let mut history = History { tenants: with_decayed.collect(), decay };
         let names: Vec<&str> = demand.keys().copied().collect();
         let middles = (0..steps).map(|step| step * STEP_MS + STEP_MS / 2);
         let waiting = smallest_waiting(jobs, tenants, run, &names, middles);
@@ -99,22 +100,23 @@ impl<'a> History<'a> {
         history
     }
 
-    /// Notes what nobody else could have used: what a tenant had that was over its share while none of
-    /// those who were under theirs had a job that would have fitted, had all left who were over, and
-    /// its own smaller jobs as far as its tenant would have gained.
+    /// Finds usage that no other tenant could have had: that of a tenant over its share, while no
+    /// tenant under its share had a waiting job that would have fitted if all tenants over their
+    /// share had been preempted, and the waiting job's own tenant had given up smaller jobs as far
+    /// as it gains by that.
     fn find_spare(&mut self, cluster: Cluster, smallest: &[Vec<Option<u32>>]) {
         let all = f64::from(cluster.gpus()) * STEP_MS as f64;
         for (step, waiting) in smallest.iter().enumerate() {
             let parts = self.tenants.iter().filter(|tenant| tenant.asked[step] > 0.0).count();
             let under = |taker: usize, other: usize, gpus: u32| {
                 let turn = f64::from(gpus) * STEP_MS as f64;
-                let faded = self.tenants[taker].faded[step];
+                let decayed = self.tenants[taker].decayed[step];
                 let least = if turn * parts as f64 > NEAR_SHARE * all {
-                    faded + turn.max(faded / GAP)
+                    decayed + turn.max(decayed / GAP)
                 } else {
-                    (faded + turn) * (1.0 + 1.0 / GAP)
+                    (decayed + turn) * (1.0 + 1.0 / GAP)
                 };
-                least < self.tenants[other].faded[step]
+                least < self.tenants[other].decayed[step]
             };
             let present: Vec<usize> = (0..self.tenants.len())
                 .filter(|index| self.tenants[*index].used[step] > 0.0)
@@ -135,7 +137,7 @@ impl<'a> History<'a> {
                 let needed = stays - makes_room + held.iter().sum::<f64>() + wanted - all;
                 for (index, other) in over.into_iter().enumerate() {
                     is_over[other] = true;
-                    contested[other] |= is_of_use(index, &held, needed);
+                    contested[other] |= is_needed(index, &held, needed);
                 }
             }
             for (index, tenant) in self.tenants.iter_mut().enumerate() {
@@ -146,7 +148,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// What each tenant used between two instants.
+    /// The usage of each tenant between two instants.
     pub(super) fn used(&self, from_ms: i64, to_ms: i64) -> BTreeMap<&'a str, f64> {
         let steps = steps(from_ms, to_ms);
         self.tenants
@@ -155,13 +157,13 @@ impl<'a> History<'a> {
             .collect()
     }
 
-    /// What each would have used by the rule, of all that was used, if it had asked for the same.
+    /// The usage of each tenant by the rule, with the same total and the same requests.
     pub(super) fn owed(&self, from_ms: i64, to_ms: i64, given: Given) -> BTreeMap<&'a str, f64> {
         let steps = steps(from_ms, to_ms);
-        let mut faded: Vec<f64> = match given {
+        let mut decayed: Vec<f64> = match given {
             Given::Demand => vec![0.0; self.tenants.len()],
             Given::Memory | Given::Room => {
-                self.tenants.iter().map(|tenant| tenant.faded[steps.start]).collect()
+                self.tenants.iter().map(|tenant| tenant.decayed[steps.start]).collect()
             }
         };
         let mut owed = vec![0.0; self.tenants.len()];
@@ -172,18 +174,18 @@ impl<'a> History<'a> {
                 Given::Demand | Given::Memory => vec![0.0; self.tenants.len()],
                 Given::Room => self.tenants.iter().map(|tenant| tenant.spare[step]).collect(),
             };
-            for (index, given) in fill(total, &faded, &least, &asked).into_iter().enumerate() {
+            for (index, given) in fill(total, &decayed, &least, &asked).into_iter().enumerate() {
                 owed[index] += given;
-                faded[index] = self.fading.after(faded[index], given);
+                decayed[index] = self.decay.after(decayed[index], given);
             }
         }
         self.tenants.iter().map(|tenant| tenant.name).zip(owed).collect()
     }
 }
 
-/// Whether somebody would have to leave so that enough comes free: there are some of those who are over
-/// who make room with him and not without him. Who leaves in vain need not.
-fn is_of_use(index: usize, held: &[f64], needed: f64) -> bool {
+/// Whether a tenant over its share must be preempted to free enough: some set of the others makes
+/// enough room with it and not without it. A preemption that does not help is not needed.
+fn is_needed(index: usize, held: &[f64], needed: f64) -> bool {
     let others = held.iter().enumerate().filter(|(other, _)| *other != index);
     let mut sums = vec![0.0];
     for (_, held) in others {
@@ -197,19 +199,20 @@ fn steps(from_ms: i64, to_ms: i64) -> std::ops::Range<usize> {
     step(from_ms)..step(to_ms)
 }
 
-/// Divides a total so that those who have least are raised to one level, each by what it asks for at
-/// most and by what it keeps at least.
-fn fill(total: f64, faded: &[f64], least: &[f64], asked: &[f64]) -> Vec<f64> {
+/// Divides a total so that the lowest usages are raised to one level, each by at most its request
+/// and at least what it keeps.
+fn fill(total: f64, decayed: &[f64], least: &[f64], asked: &[f64]) -> Vec<f64> {
     let given = |level: f64| {
         let bounds = least.iter().zip(asked);
-        faded
+        decayed
             .iter()
             .zip(bounds)
-            .map(move |(faded, (least, asked))| (level - faded).min(*asked).max(*least))
+            .map(move |(decayed, (least, asked))| (level - decayed).min(*asked).max(*least))
     };
-    let highest = faded.iter().zip(asked).map(|(faded, asked)| faded + asked).fold(0.0, f64::max);
+    let highest =
+        decayed.iter().zip(asked).map(|(decayed, asked)| decayed + asked).fold(0.0, f64::max);
     let (mut low, mut high) = (0.0, highest);
-    for _ in 0..HALVINGS {
+    for _ in 0..BISECTION_STEPS {
         let middle = f64::midpoint(low, high);
         if given(middle).sum::<f64>() < total {
             low = middle;
@@ -228,7 +231,7 @@ mod tests {
     const GPU_HOUR: f64 = 3_600_000.0;
 
     #[test]
-    fn those_who_have_least_are_raised_to_one_level_as_far_as_they_ask() {
+    fn the_lowest_usages_are_raised_to_one_level_within_their_requests() {
         let none = [0.0; 3];
         let near = |given: Vec<f64>, expected: [f64; 3]| {
             let off = given.iter().zip(expected).map(|(given, expected)| (given - expected).abs());
@@ -241,35 +244,36 @@ mod tests {
         near(fill(6.0, &[4.0, 0.0, 0.0], &[2.0, 0.0, 0.0], &[9.0; 3]), [2.0, 2.0, 2.0]);
     }
 
-    /// What each may keep of one step: its faded usage in GPU-hours, its GPUs, and the GPUs of its
-    /// smallest job that waits.
+    /// The usage that each tenant may keep in one step. A tenant is given by its decayed usage in
+    /// GPU-hours, its GPUs, and the GPUs of its smallest waiting job.
     fn spare<const N: usize>(tenants: [(f64, f64, Option<u32>); N]) -> [f64; N] {
-        let of = |(faded, gpus, _): (f64, f64, Option<u32>)| Tenant {
+        let of = |(decayed, gpus, _): (f64, f64, Option<u32>)| Tenant {
             name: "",
             used: vec![gpus * STEP],
             asked: vec![64.0 * STEP],
-            faded: vec![faded * GPU_HOUR],
+            decayed: vec![decayed * GPU_HOUR],
             spare: vec![0.0],
         };
-        let fading = Fading::new(86_400_000);
-        let mut history = History { tenants: tenants.map(of).into_iter().collect(), fading };
+        let decay = Decay::new(86_400_000);
+        let mut history = History { tenants: tenants.map(of).into_iter().collect(), decay };
         let waiting = tenants.map(|(_, _, waiting)| waiting).to_vec();
         history.find_spare(Cluster { nodes: 8, gpus_per_node: 8 }, &[waiting]);
         std::array::from_fn(|index| history.tenants[index].spare[0] / STEP)
     }
 
     #[test]
-    fn what_nobody_else_could_use_is_not_taken_from_anybody() {
-        // One is over its share. A gang of 32 is due, but beside the two who are not over, 24 are free.
+    fn usage_that_no_other_tenant_could_have_is_kept() {
+        // One tenant is over its share. A gang of 32 is due, but beside the two tenants that are
+        // not over, 24 are free.
         let (over, due) = ((120.0, 24.0, Some(8)), (100.0, 8.0, None));
         let running = (100.0, 32.0, Some(32));
         assert_eq!(spare([over, due, running, (95.0, 0.0, Some(32))]), [24.0, 0.0, 0.0, 0.0]);
-        // Had the gang been smaller, somebody would have had to leave for it.
+        // For a smaller gang, the tenant would have to be preempted.
         assert_eq!(spare([over, due, running, (95.0, 0.0, Some(24))]), [0.0; 4]);
-        // Nor is it spare where the gang's tenant has smaller jobs that can make room for it.
+        // It is not spare if the gang's tenant has smaller jobs that can make room for it.
         assert_eq!(spare([over, running, (95.0, 8.0, Some(32))]), [0.0; 3]);
-        // Where two are over and one's place is all that the gang can use, the other's is spare. Where
-        // either would do, neither is.
+        // If two are over and the gang can use the GPUs of only one of them, the other's are spare.
+        // If it can use either, neither is.
         let gang = (120.0, 32.0, None);
         let small = (100.0, 16.0, None);
         assert_eq!(
@@ -277,13 +281,13 @@ mod tests {
             [16.0, 0.0]
         );
         assert_eq!(spare([gang, gang, (95.0, 0.0, Some(32))]), [0.0; 3]);
-        // But no account gains by giving up as much as it gets.
+        // A tenant gains nothing if it gives up as much as it gets.
         let many = (95.0, 32.0, Some(32));
         assert_eq!(spare([over, (100.0, 8.0, None), many]), [24.0, 0.0, 0.0]);
-        // And if another is over as well, both leave for it.
+        // If another tenant is over as well, both are preempted.
         let also = (120.0, 8.0, None);
         assert_eq!(spare([over, also, running, (95.0, 0.0, Some(32))]), [0.0; 4]);
-        // Who is not over by as much as a turn is worth keeps nothing beyond his share.
+        // A tenant that is over by less than a quantum keeps nothing beyond its share.
         assert_eq!(spare([(101.0, 24.0, None), due, running, (95.0, 0.0, Some(32))]), [0.0; 4]);
     }
 }

@@ -1,11 +1,11 @@
-//! What tenants had, asked for and waited with, over time.
+//! The usage, the demand and the waiting jobs of tenants over time.
 
 use std::collections::BTreeMap;
 
 use crate::queue::Run;
 use crate::traces::JobRow;
 
-/// The GPUs that each tenant had.
+/// The GPUs that each tenant used.
 pub(super) fn usage<'a>(
     jobs: &[JobRow],
     tenants: &'a [String],
@@ -20,7 +20,7 @@ pub(super) fn usage<'a>(
     usage
 }
 
-/// The GPUs that the jobs of each tenant ask for that are here and not done.
+/// The GPUs that the unfinished jobs of each tenant request.
 pub(super) fn demand<'a>(
     jobs: &[JobRow],
     tenants: &'a [String],
@@ -35,12 +35,12 @@ pub(super) fn demand<'a>(
     demand
 }
 
-/// GPUs of a tenant over time, summed so that any window is two look-ups.
+/// GPUs of a tenant over time, with sums, so that any window takes two look-ups.
 #[derive(Default)]
 pub(super) struct Usage {
-    /// Changes of their number.
+    /// Changes of the number of GPUs.
     changes: BTreeMap<i64, i64>,
-    /// Instants with the number since then and the GPU-milliseconds up to then.
+    /// Instants with the number from then on and the GPU-milliseconds up to then.
     steps: Vec<(i64, i64, f64)>,
 }
 
@@ -59,7 +59,7 @@ impl Usage {
         }
     }
 
-    /// The last instant at which something changed.
+    /// The last instant with a change.
     pub(super) fn end(&self) -> i64 {
         self.steps.last().map_or(0, |(at, ..)| *at)
     }
@@ -77,7 +77,7 @@ impl Usage {
     }
 }
 
-/// When each job begins (one) and ceases (less one) to wait.
+/// When each job starts (1) and stops (−1) waiting.
 fn waits(jobs: &[JobRow], run: &Run) -> Vec<(i64, usize, i64)> {
     let submitted = jobs.iter().enumerate().map(|(job, row)| (row.submit_ms, job, 1));
     let started = run.stretches.iter().map(|stretch| (stretch.from_ms, stretch.job, -1));
@@ -87,7 +87,7 @@ fn waits(jobs: &[JobRow], run: &Run) -> Vec<(i64, usize, i64)> {
     submitted.chain(started).chain(stopped).collect()
 }
 
-/// When each tenant had at least one job that waited, as intervals in rising order.
+/// When each tenant had at least one waiting job, as intervals in ascending order.
 pub(super) fn backlogs<'a>(
     jobs: &[JobRow],
     tenants: &'a [String],
@@ -113,8 +113,8 @@ pub(super) fn backlogs<'a>(
     changes.into_iter().map(|(tenant, changes)| (tenant, intervals(changes))).collect()
 }
 
-/// The GPUs of the smallest waiting job of each tenant (in the order of `names`, which rises) at
-/// each of these instants.
+/// The GPUs of the smallest waiting job of each tenant, in the order of `names`, which must be
+/// sorted, at each of these instants.
 pub(super) fn smallest_waiting(
     jobs: &[JobRow],
     tenants: &[String],
@@ -129,7 +129,9 @@ pub(super) fn smallest_waiting(
     instants
         .map(|instant| {
             while let Some((_, job, by)) = changes.next_if(|(at, ..)| *at <= instant) {
-                let tenant = names.binary_search(&tenants[job].as_str()).expect("in rising order");
+                let tenant = names
+                    .binary_search(&tenants[job].as_str())
+                    .expect("`names` is sorted and complete");
                 *waiting[tenant].entry(jobs[job].gpus).or_insert(0) += by;
             }
             let smallest = |of: &BTreeMap<u32, i64>| {
