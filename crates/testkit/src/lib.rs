@@ -1,7 +1,7 @@
-//! What tests of the ledger are made of: a naive model of it, and a generator of commands.
+//! Test support for the ledger: a naive model, and a generator of commands.
 //!
-//! The [`model`] says what the ledger must do, in the plainest way that can be written down; the
-//! ledger must agree with it after every command that [`generate`] thinks of.
+//! The [`model`] defines what the ledger must do, in the simplest possible way. The ledger must
+//! agree with it after every command of [`generate`].
 
 pub mod compare;
 pub mod generate;

@@ -1,17 +1,17 @@
-//! Makes a sequence of steps that shows a difference as short as possible.
+//! Shrinks a sequence of steps that shows a difference.
 
 use crate::generate::Step;
 
-/// Drops steps while `fails` still says that what is left fails: ever smaller stretches, until no
-/// single step can be left out.
+/// Drops runs of steps while `fails` returns true for the rest: shorter and shorter runs, until no
+/// single step can be dropped.
 pub fn shrink(steps: Vec<Step>, fails: impl Fn(&[Step]) -> bool) -> Vec<Step> {
     let mut steps = steps;
-    let mut stretch = steps.len().div_ceil(2);
-    while stretch > 0 {
+    let mut length = steps.len().div_ceil(2);
+    while length > 0 {
         let mut dropped = false;
         let mut end = steps.len();
         while end > 0 {
-            let start = end.saturating_sub(stretch);
+            let start = end.saturating_sub(length);
             let mut fewer = steps[..start].to_vec();
             fewer.extend_from_slice(&steps[end..]);
             if fails(&fewer) {
@@ -20,10 +20,10 @@ pub fn shrink(steps: Vec<Step>, fails: impl Fn(&[Step]) -> bool) -> Vec<Step> {
             }
             end = start;
         }
-        if stretch > 1 {
-            stretch = stretch.div_ceil(2);
+        if length > 1 {
+            length = length.div_ceil(2);
         } else if !dropped {
-            stretch = 0;
+            length = 0;
         }
     }
     steps
@@ -42,11 +42,12 @@ mod tests {
             envelope: Envelope { fingerprint, ..Envelope::default() },
             command: Command::FreezeAccount { path: "a".into(), by_platform: false },
         };
-        let prints = |steps: &[Step]| -> Vec<u128> {
+        let fingerprints = |steps: &[Step]| -> Vec<u128> {
             steps.iter().map(|step| step.envelope.fingerprint).collect()
         };
-        let fails = |left: &[Step]| [7, 31].iter().all(|wanted| prints(left).contains(wanted));
+        let fails =
+            |left: &[Step]| [7, 31].iter().all(|wanted| fingerprints(left).contains(wanted));
         let left = shrink((0..40).map(step).collect(), fails);
-        assert_eq!(prints(&left), [7, 31]);
+        assert_eq!(fingerprints(&left), [7, 31]);
     }
 }

@@ -1,4 +1,4 @@
-//! No command, however senseless, makes the ledger panic or break a law.
+//! Arbitrary commands never make the ledger panic or violate an invariant.
 
 use bursar_core::ledger::holds::archive::ArchivedHold;
 use bursar_core::ledger::id::HoldNo;
@@ -9,10 +9,10 @@ use bursar_testkit::generate::{Random, chaos};
 
 const WORLDS: u64 = 250;
 const COMMANDS: usize = 1000;
-/// How often commands are taken back, in commands.
-const TAKE_BACK_EVERY: usize = 25;
+/// The number of commands between two rollbacks.
+const ROLLBACK_EVERY: usize = 25;
 
-/// A ledger, its journal, and what history kept of its closed holds.
+/// A ledger, its journal, and the archived records of its closed holds.
 struct World {
     random: Random,
     ledger: Ledger,
@@ -40,10 +40,10 @@ impl World {
         advance(&mut self.ledger, self.now, |at, events| {
             journal.extend(events.iter().map(|event| (at, event.clone())));
         });
-        if number.is_multiple_of(TAKE_BACK_EVERY) {
-            self.take_back();
+        if number.is_multiple_of(ROLLBACK_EVERY) {
+            self.check_rollback();
         }
-        let (envelope, command) = self.think();
+        let (envelope, command) = self.random_command();
         let mut events = Vec::new();
         let answer = execute(&mut self.ledger, self.now, &envelope, &command, &mut events);
         self.accepted += u64::from(answer.is_ok());
@@ -56,8 +56,8 @@ impl World {
         self.history.extend(self.ledger.archive(hold));
     }
 
-    /// Any command; now and then one that brings a closed hold back, as it was or not.
-    fn think(&mut self) -> (Envelope, Command) {
+    /// Any command; sometimes one that restores a closed hold, unchanged or not.
+    fn random_command(&mut self) -> (Envelope, Command) {
         let (envelope, command) = chaos(&mut self.random, self.now);
         if self.history.is_empty() || !self.random.chance(5) {
             return (envelope, command);
@@ -70,37 +70,41 @@ impl World {
         (envelope, Command::ReviveHold { record: Box::new(record), digest })
     }
 
-    /// A few commands that happen and are undone leave nothing behind.
-    fn take_back(&mut self) {
+    /// Executes a few commands and rolls them back. No effect may remain.
+    fn check_rollback(&mut self) {
         let before = self.ledger.digest();
         self.ledger.begin_group();
         for _ in 0..3 {
-            let (envelope, command) = self.think();
-            // A shorter memory would make things due, which happens between commands only.
+            let (envelope, command) = self.random_command();
+            // A shorter retention would make timers due, which run only between commands.
             if !matches!(command, Command::SetPolicy(_)) {
                 let _ = execute(&mut self.ledger, self.now, &envelope, &command, &mut Vec::new());
             }
         }
         self.ledger.rollback_group();
-        assert_eq!(self.ledger.digest(), before, "what was undone is still there");
+        assert_eq!(self.ledger.digest(), before, "a rollback left an effect");
     }
 }
 
 #[test]
-fn senseless_commands_neither_panic_nor_break_laws() {
+fn arbitrary_commands_neither_panic_nor_break_laws() {
     let mut accepted = 0;
     for seed in 0..WORLDS {
         let mut world = World::new(seed);
         (0..COMMANDS).for_each(|number| world.step(number));
         let mut replica = Ledger::new();
         world.journal.iter().for_each(|(at, event)| replica.apply(*at, event));
-        assert_eq!(replica.digest(), world.ledger.digest(), "world {seed}: replay ends elsewhere");
+        assert_eq!(
+            replica.digest(),
+            world.ledger.digest(),
+            "world {seed}: replay gives another state"
+        );
         accepted += world.accepted;
     }
-    println!("{accepted} of {} commands made sense", WORLDS * COMMANDS as u64);
+    println!("{accepted} of {} commands were accepted", WORLDS * COMMANDS as u64);
 }
 
-/// Mostly none, often short, now and then centuries.
+/// A pause in milliseconds: mostly none, often short, rarely centuries.
 fn pause(random: &mut Random) -> i64 {
     match random.index(100) {
         0..=59 => 0,

@@ -1,4 +1,4 @@
-//! What the ledger forgets, and how it comes back.
+//! Retention: what the ledger forgets, and how it is restored.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
@@ -13,7 +13,7 @@ use bursar_core::time::Timestamp;
 
 const START: i64 = 1_700_000_000_000;
 const MINUTE_MS: i64 = 60_000;
-/// Everything is kept for an hour, and forgotten within a minute after that.
+/// Everything is retained for an hour, and forgotten within a minute after that.
 const FORGOTTEN_MS: i64 = 62 * MINUTE_MS;
 
 struct World {
@@ -22,7 +22,7 @@ struct World {
 }
 
 impl World {
-    /// One account `a` with a grant of 100, and a memory of one hour.
+    /// One account `a` with a grant of 100, and a retention of one hour.
     fn new() -> World {
         let mut world = World { ledger: Ledger::new(), now: START };
         let hour_ms = 60 * MINUTE_MS;
@@ -69,17 +69,17 @@ impl World {
         }));
     }
 
-    /// The command that brings the charge back, as history would write it now.
+    /// The command that restores the charge, with the record that history would have now.
     fn revival(&self) -> Command {
         let tenant = self.ledger.find_account("a").expect("it was opened");
         let hold = self.ledger.find_hold(tenant, HoldKind::Charge, "c").expect("it was charged");
-        let record = self.ledger.archive(hold).expect("a charge is born closed");
+        let record = self.ledger.archive(hold).expect("a charge is created closed");
         Command::ReviveHold { digest: record.digest(), record: Box::new(record) }
     }
 }
 
 fn micros(amount: i64) -> Credits {
-    Credits::from_micros(amount).expect("tests name no negative amounts")
+    Credits::from_micros(amount).expect("amounts in tests are not negative")
 }
 
 fn grant(id: &str) -> IssueGrant {
@@ -121,11 +121,11 @@ fn budget() -> Command {
 }
 
 #[test]
-fn a_charge_is_forgotten_after_its_retention_and_comes_back_for_a_refund() {
+fn a_charge_is_forgotten_after_its_retention_and_restored_for_a_refund() {
     let mut world = World::new();
     world.charge();
     let revival = world.revival();
-    assert_eq!(world.code(&revival), "already_exists", "it is still there");
+    assert_eq!(world.code(&revival), "already_exists", "it is not forgotten yet");
     world.now += FORGOTTEN_MS;
     assert_eq!(world.code(&refund(4)), "not_found");
     world.accept(revival.clone());
@@ -137,7 +137,7 @@ fn a_charge_is_forgotten_after_its_retention_and_comes_back_for_a_refund() {
 }
 
 #[test]
-fn an_answer_is_kept_for_its_key_only_so_long() {
+fn an_answer_is_kept_for_the_ttl_of_its_key() {
     let mut world = World::new();
     let freeze = Command::FreezeAccount { path: "a".into(), by_platform: false };
     let replayed = |world: &mut World| match world.give(Some(1), &freeze) {
@@ -163,7 +163,7 @@ fn a_budget_set_after_a_charge_was_forgotten_is_not_driven_below_zero_by_its_ref
 }
 
 #[test]
-fn a_group_that_is_taken_back_leaves_no_trace_where_something_was_forgotten() {
+fn a_rollback_leaves_no_trace_where_a_hold_was_forgotten() {
     let mut world = World::new();
     world.charge();
     world.now += FORGOTTEN_MS;
@@ -176,7 +176,7 @@ fn a_group_that_is_taken_back_leaves_no_trace_where_something_was_forgotten() {
 }
 
 #[test]
-fn a_revocation_that_is_taken_back_leaves_no_trace_on_a_grant_that_waits() {
+fn a_rolled_back_revocation_leaves_no_trace_on_a_scheduled_grant() {
     let mut world = World::new();
     let later = Some(Timestamp::from_millis(START + MINUTE_MS));
     world.accept(Command::IssueGrant(IssueGrant { effective_at: later, ..grant("waiting") }));
@@ -188,7 +188,7 @@ fn a_revocation_that_is_taken_back_leaves_no_trace_on_a_grant_that_waits() {
 }
 
 #[test]
-fn nothing_stays_due_for_ever_at_the_last_instant_of_time() {
+fn no_timer_stays_due_at_the_last_instant_of_time() {
     let mut world = World::new();
     world.charge();
     world.now = Timestamp::MAX.millis();

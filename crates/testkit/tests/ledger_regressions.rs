@@ -1,4 +1,4 @@
-//! Differences between the ledger and the model that were found once, in their shortest form.
+//! Past differences between the ledger and the model, in their shortest form.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
@@ -15,7 +15,7 @@ use bursar_testkit::generate::Step;
 const START: i64 = 1_700_000_000_000;
 const GPU_HOUR_MS: u64 = 3_600_000;
 
-/// One account `a`, and commands that both the ledger and the model carry out.
+/// One account `a`, and commands that both the ledger and the model execute.
 struct World {
     pair: Pair,
     now: i64,
@@ -65,7 +65,7 @@ impl Drop for World {
 }
 
 fn micros(amount: i64) -> Credits {
-    Credits::from_micros(amount).expect("tests name no negative amounts")
+    Credits::from_micros(amount).expect("amounts in tests are not negative")
 }
 
 fn grant(id: &str, amount: i64) -> IssueGrant {
@@ -132,7 +132,7 @@ fn charged(reply: &Reply) -> i64 {
 }
 
 #[test]
-fn a_partial_charge_takes_all_that_two_halves_allow() {
+fn a_partial_charge_takes_all_that_two_half_shares_allow() {
     let mut world = World::new();
     world.grant("g1", 10, Some(500_000));
     world.grant("g2", 10, Some(500_000));
@@ -162,7 +162,7 @@ fn late_usage_is_paid_whenever_its_whole_amount_can_be_drawn() {
 }
 
 #[test]
-fn late_usage_does_not_reach_what_was_revoked_after_it_expired() {
+fn late_usage_does_not_draw_units_revoked_after_they_expired() {
     let mut world = World::new();
     let expires_at = Some(Timestamp::from_millis(START + 10));
     world.accept(Command::IssueGrant(IssueGrant { expires_at, ..grant("g", 10) }));
@@ -203,7 +203,7 @@ fn gpu_time_cannot_grow_past_a_hard_budget_by_an_extension_without_amount() {
 }
 
 #[test]
-fn a_closed_hold_says_so_before_it_asks_for_a_rate() {
+fn a_closed_hold_is_refused_as_closed_before_its_rate_is_checked() {
     let mut world = World::new();
     world.grant("g", 100, None);
     world.accept(Command::PlaceHold(hold("h", 10)));
@@ -215,7 +215,7 @@ fn a_closed_hold_says_so_before_it_asks_for_a_rate() {
 }
 
 #[test]
-fn a_refund_of_nothing_known_is_not_found_even_if_its_name_is_taken() {
+fn a_refund_of_an_unknown_charge_is_not_found_even_if_its_name_is_taken() {
     let mut world = World::new();
     world.grant("g", 100, None);
     world.accept(Command::Charge(charge("c", 10)));
@@ -235,7 +235,7 @@ fn a_refund_of_nothing_known_is_not_found_even_if_its_name_is_taken() {
 }
 
 #[test]
-fn a_later_refund_does_not_change_what_came_back_expired() {
+fn a_later_refund_does_not_change_returned_units_that_had_expired() {
     let mut world = World::new();
     let expires_at = Some(Timestamp::from_millis(START + 10));
     world.accept(Command::IssueGrant(IssueGrant { expires_at, ..grant("g", 10) }));
@@ -272,8 +272,8 @@ fn a_report_far_beyond_the_hold_is_refused_where_the_account_cannot_pay_it() {
     };
     assert_eq!(world.code(settle(9_000_000_000_000)), "invalid_field");
     assert_eq!(world.code(capture(3_101)), "invalid_field");
-    // What can be paid is, however much more than the hold it is.
+    // Usage that can be paid is accepted, even far beyond the hold.
     world.accept(capture(2_050));
-    // The hold has drawn more since: it may owe more.
+    // The hold has drawn more since, so more may be uncollected.
     world.accept(settle(2_050_000));
 }

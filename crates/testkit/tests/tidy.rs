@@ -1,5 +1,5 @@
-//! The house rules that a program can check. Each finding names the file, the line and the repair.
-//! Each check has samples of its own, so that a check that finds nothing is known to work.
+//! The house rules that a program can check. Each finding names the file, the line and the fix.
+//! Each check has samples, so that a check without findings is known to work.
 
 #[path = "tidy/layers.rs"]
 mod layers;

@@ -1,4 +1,4 @@
-//! Answers, with numbers turned into names.
+//! Compares answers, with numbers translated to names.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Pair {
     fn compare_reply(&self, reply: &Reply, expected: &ModelAnswer) -> Result<(), String> {
         let translated = match reply {
             Reply::Jobs { .. } | Reply::Job { .. } | Reply::Region(_) | Reply::Received { .. } => {
-                return Err("the model knows no jobs".into());
+                return Err("the model has no jobs".into());
             }
             Reply::Done => ModelAnswer::Done,
             Reply::Account(reply) => {
@@ -60,7 +60,7 @@ impl Pair {
             },
             Reply::Movement { movement, amount } => {
                 let made = self.ledger.movement(*movement);
-                let made = made.ok_or("the answer names a movement that is not there")?;
+                let made = made.ok_or("the answer names an unknown movement")?;
                 let (what, name) = (made.what, made.movement.id.clone());
                 self.compare_movement(made)?;
                 ModelAnswer::Movement { what, name, amount: micros(*amount) }
@@ -85,7 +85,7 @@ impl Pair {
     }
 }
 
-/// Compares refusals: of an invalid field only that it is one, of blockers the set.
+/// Compares refusals. An invalid field may differ; blockers are compared as a set.
 fn compare_refusal(refusal: &Refusal, expected: &Refusal) -> Result<(), String> {
     same("code", &refusal.code(), &expected.code())?;
     if let Refusal::InvalidField { .. } = refusal {

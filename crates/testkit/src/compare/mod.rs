@@ -1,4 +1,4 @@
-//! The ledger and the model, side by side.
+//! Runs the ledger and the model side by side.
 
 mod answers;
 mod views;
@@ -13,12 +13,12 @@ use bursar_core::time::Timestamp;
 use crate::generate::Step;
 use crate::model::{Model, ModelRefusal, ModelReply, Reply as ModelAnswer};
 
-/// How often everything is compared and all laws are checked, in steps.
+/// The number of steps between full comparisons and checks of all invariants.
 const EVERYTHING_EVERY: usize = 10;
-/// How far apart the commands are on average that are carried out and taken back together.
-const APART: u128 = 47;
+/// One past command in this many, on average, is executed again before a rollback.
+const ROLLBACK_SAMPLE: u128 = 47;
 
-/// Both of them, and everything that has happened.
+/// The ledger, the model, and all events.
 pub struct Pair {
     /// The ledger.
     pub ledger: Ledger,
@@ -34,13 +34,13 @@ impl Default for Pair {
     }
 }
 
-/// What the ledger answered.
+/// The answer of the ledger.
 pub type Given = Result<Accepted, Refused>;
 
-/// An answer in a word: `ok`, or the code of the refusal, or that it was given before.
+/// An answer as one word: `ok`, the code of the refusal, or that it was replayed.
 pub type Code = &'static str;
 
-/// An answer in a word.
+/// Returns the code of an answer.
 pub fn code_of(given: &Given) -> Code {
     match given {
         Ok(accepted) if accepted.replayed => "replayed",
@@ -51,18 +51,18 @@ pub fn code_of(given: &Given) -> Code {
 }
 
 impl Pair {
-    /// Two empty ledgers.
+    /// An empty ledger and an empty model.
     pub fn new() -> Pair {
         Pair { ledger: Ledger::new(), model: Model::new(), journal: Vec::new(), past: Vec::new() }
     }
 
-    /// Gives a command to both, and says how they differ if they do.
+    /// Runs a command on both. Returns a description of the difference if they differ.
     pub fn run(&mut self, step: &Step) -> Result<Given, String> {
         let Pair { ledger, journal, .. } = self;
         advance(ledger, step.now, |at, events| {
             journal.extend(events.iter().map(|event| (at, event.clone())));
         });
-        self.rehearse(step)?;
+        self.check_rollback(step)?;
         let Pair { ledger, .. } = self;
         let mut events = Vec::new();
         ledger.begin_group();
@@ -71,7 +71,7 @@ impl Pair {
         let expected = self.model.execute(step.now, &step.envelope, &step.command);
         self.compare_answers(&answer, &expected)?;
         if answer.is_err() {
-            refused_means_unchanged(&events)?;
+            check_refused_without_effect(&events)?;
         }
         let at = step.now;
         self.journal.extend(events.into_iter().map(|event| (at, event)));
@@ -83,18 +83,20 @@ impl Pair {
         Ok(answer)
     }
 
-    /// Now and then carries out a few commands and takes them back: nothing may remain of them.
-    fn rehearse(&mut self, step: &Step) -> Result<(), String> {
+    /// For some commands, executes several past commands and rolls them back. No effect may remain.
+    fn check_rollback(&mut self, step: &Step) -> Result<(), String> {
         self.past.push(step.clone());
-        // Chosen by what is asked and not by when, so that a shorter way to a difference does the
-        // same.
-        let print = step.envelope.fingerprint;
-        if !print.is_multiple_of(rehearsed_every(&step.command)) {
+        // Chosen by the command and not by the step, so that a shrunk sequence makes the same
+        // choices.
+        let fingerprint = step.envelope.fingerprint;
+        if !fingerprint.is_multiple_of(rollback_interval(&step.command)) {
             return Ok(());
         }
         let before = self.ledger.digest();
         self.ledger.begin_group();
-        let is_chosen = |past: &&Step| (past.envelope.fingerprint ^ print).is_multiple_of(APART);
+        let is_chosen = |past: &&Step| {
+            (past.envelope.fingerprint ^ fingerprint).is_multiple_of(ROLLBACK_SAMPLE)
+        };
         for Step { envelope, command, .. } in self.past.iter().rev().filter(is_chosen) {
             let _ = execute(&mut self.ledger, step.now, envelope, command, &mut Vec::new());
         }
@@ -102,12 +104,12 @@ impl Pair {
         same("digest after a rollback", &self.ledger.digest(), &before)
     }
 
-    /// Everything that has happened in the ledger.
+    /// All events of the ledger.
     pub fn journal(&self) -> &[(Timestamp, Event)] {
         &self.journal
     }
 
-    /// Compares everything, and replays all that has happened into an empty ledger (L11).
+    /// Compares everything, and replays all events into an empty ledger (L11).
     pub fn finish(&self) -> Result<(), String> {
         self.compare_everything()?;
         let replayed = self.replay();
@@ -122,7 +124,7 @@ impl Pair {
         replica.digest()
     }
 
-    /// Compares what the command spoke of.
+    /// Compares the subjects of the command.
     fn compare_touched(&self, expected: &Result<ModelReply, ModelRefusal>) -> Result<(), String> {
         let Ok(expected) = expected else { return Ok(()) };
         match &expected.reply {
@@ -156,9 +158,9 @@ impl Pair {
     }
 }
 
-/// How often a command is taken back before it is carried out for good: one in so many. Rare
-/// commands more often, because digests are slow.
-fn rehearsed_every(command: &Command) -> u128 {
+/// A rollback is checked before one in this many commands of a kind. Rare commands have lower
+/// numbers, because digests are slow.
+fn rollback_interval(command: &Command) -> u128 {
     match command {
         Command::RevokeGrant { .. } | Command::RemoveBudget { .. } => 3,
         Command::Refund(_)
@@ -189,13 +191,13 @@ fn rehearsed_every(command: &Command) -> u128 {
     }
 }
 
-/// A refusal may be written down, and nothing else.
-fn refused_means_unchanged(events: &[Event]) -> Result<(), String> {
+/// Checks that a refused command left no event other than a record of the refusal.
+fn check_refused_without_effect(events: &[Event]) -> Result<(), String> {
     let is_record =
         |event: &&Event| matches!(event, Event::Answered { .. } | Event::CreditsDenied { .. });
     match events.iter().find(|event| !is_record(event)) {
         None => Ok(()),
-        Some(event) => Err(format!("a refused command did something: {event:?}")),
+        Some(event) => Err(format!("a refused command has an effect: {event:?}")),
     }
 }
 

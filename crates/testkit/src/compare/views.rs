@@ -1,4 +1,4 @@
-//! Things as they are, as far as both can say.
+//! Compares the state of accounts, grants, holds and budgets.
 
 use bursar_core::ledger::command::Context;
 use bursar_core::ledger::holds::hold::{Hold, HoldKind};
@@ -44,7 +44,7 @@ impl Pair {
         let rank = match (&grant.pending, grant.bucket) {
             (Some(pending), _) => pending.rank,
             (None, Some(bucket)) => self.ledger.bucket(bucket).rank,
-            (None, None) => return Err(format!("grant {number} is nowhere")),
+            (None, None) => return Err(format!("grant {number} has no bucket")),
         };
         let view = GrantView {
             name: grant.id.clone(),

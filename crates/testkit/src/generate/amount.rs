@@ -1,19 +1,19 @@
-//! Amounts: few, small, and now and then as large as can be.
+//! Random amounts: mostly small, sometimes the largest possible.
 
 use bursar_core::credits::Credits;
 
 use super::random::Random;
 
-/// How large the amounts of a world are.
+/// The magnitude of amounts in a world.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Scale {
-    /// Where every rounding shows.
+    /// Every rounding has a visible effect.
     Tiny,
-    /// Where holds span many grants.
+    /// Holds span many grants.
     Small,
     /// Whole credits.
     Large,
-    /// At the edge of what fits.
+    /// Near the largest amount.
     Huge,
 }
 
@@ -44,8 +44,7 @@ impl Scale {
     }
 }
 
-/// An amount near `middle`: the same, one less, one more, a part of it, or more than that.
-/// Rarely nothing at all.
+/// An amount near `middle`: equal, one less, one more, a part of it, or more. Rarely zero.
 pub(super) fn near(random: &mut Random, middle: i128, scale: Scale) -> i64 {
     let top = i128::from(i64::MAX);
     let amount = match random.index(10) {

@@ -1,4 +1,4 @@
-//! Commands that make no sense: any text, any number, in any place.
+//! Arbitrary commands: any text and any number in any field.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
@@ -13,7 +13,7 @@ use bursar_core::time::Timestamp;
 use super::jobs;
 use super::random::Random;
 
-/// A random command with a random envelope, some of it about the time around `now`.
+/// A random command with a random envelope. Some of its instants are near `now`.
 pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
     let envelope = Envelope {
         actor: text(random),
@@ -98,7 +98,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
     (envelope, command)
 }
 
-/// Any text; most of the time one that may name something.
+/// Any text; mostly the name of an account that may exist.
 pub(super) fn text(random: &mut Random) -> Name {
     const KNOWN: [&str; 6] = ["a", "a", "a", "b", "a:b", "a:b:c"];
     const ODD: [&str; 10] = ["", ":", "A", "é", "a b", "a:", "\0", "a::b", "-", "💥"];
@@ -116,7 +116,7 @@ pub(super) fn text(random: &mut Random) -> Name {
     }
 }
 
-/// The name of a thing, mostly one of a few.
+/// The name of a resource, mostly one of a few.
 pub(super) fn name(random: &mut Random) -> Name {
     if random.chance(10) { text(random) } else { format!("n{}", random.index(25)).into() }
 }
@@ -164,7 +164,7 @@ fn settings(random: &mut Random) -> AccountSettings {
     }
 }
 
-/// Which settings are taken back, seldom any.
+/// The settings to clear; mostly none.
 pub(super) fn cleared(random: &mut Random) -> ClearedSettings {
     ClearedSettings {
         name: random.chance(10),

@@ -1,4 +1,4 @@
-//! What a world is full of. Worlds differ, so that rare things are common in some of them.
+//! The mix of commands in a world. Worlds differ, so that rare commands are common in some of them.
 
 use bursar_core::ledger::command::Command;
 
@@ -6,10 +6,10 @@ use super::Generator;
 use super::random::Random;
 use crate::model::Model;
 
-type Think = fn(&mut Generator, &Model) -> Command;
+type MakeCommand = fn(&mut Generator, &Model) -> Command;
 
-/// What can be thought of, and how often it is in an average world.
-pub(super) const KINDS: [(u64, Think); 18] = [
+/// The kinds of commands, with their weights in an average world.
+pub(super) const KINDS: [(u64, MakeCommand); 18] = [
     (90, |world, _| world.issue_grant()),
     (20, Generator::revoke_grant),
     (240, Generator::place_hold),
@@ -30,13 +30,13 @@ pub(super) const KINDS: [(u64, Think); 18] = [
     (2, |world, _| Command::SetPolicy(world.next_policy())),
 ];
 
-/// The places of what every world needs in [`KINDS`].
+/// The indexes in [`KINDS`] that every world needs.
 const GRANT: usize = 0;
 const UNFREEZE: usize = 16;
 
-/// How often things are so, in percent.
+/// Frequencies, in per cent.
 pub(super) struct Flavor {
-    /// How often each of [`KINDS`] is thought of.
+    /// The weight of each of [`KINDS`].
     pub(super) weights: [u64; KINDS.len()],
     /// Grants that are promotions with a share cap.
     pub(super) capped: u64,
@@ -44,15 +44,15 @@ pub(super) struct Flavor {
     pub(super) restricted: u64,
     /// Holds and charges that have a context.
     pub(super) contextual: u64,
-    /// Charges for the past.
+    /// Charges with an earlier effective time.
     pub(super) late: u64,
-    /// Charges that take what there is.
+    /// Charges that allow a partial amount.
     pub(super) partial: u64,
-    /// Commands before which time passes.
+    /// Commands before which time advances.
     pub(super) hasty: u64,
     /// Commands with an idempotency key.
     pub(super) keyed: u64,
-    /// Commands that were given before.
+    /// Repetitions of an earlier command.
     pub(super) repeated: u64,
     /// Grants that never expire.
     pub(super) lasting: u64,
@@ -64,7 +64,7 @@ impl Flavor {
         for weight in &mut weights {
             *weight *= *random.pick(&[0, 1, 1, 1, 1, 4]);
         }
-        // Without grants nothing else happens, nor where all is frozen for ever.
+        // Every world needs grants, and must be able to unfreeze accounts.
         for needed in [GRANT, UNFREEZE] {
             weights[needed] = weights[needed].max(KINDS[needed].0);
         }

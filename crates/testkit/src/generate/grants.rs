@@ -10,7 +10,7 @@ use crate::model::Model;
 impl Generator {
     pub(super) fn issue_grant(&mut self) -> Command {
         let is_capped = self.random.chance(self.flavor.capped);
-        // Only promotions may be capped; some others try nevertheless.
+        // Only promotions may be capped; a few others try it nevertheless.
         let kind = if is_capped && self.random.chance(98) {
             GrantKind::Promotion
         } else {
@@ -36,7 +36,7 @@ impl Generator {
         })
     }
 
-    /// A name for a new grant; now and then one that the ledger might want for its own.
+    /// A name for a new grant; sometimes one that the ledger could generate.
     fn grant_name(&mut self) -> Name {
         if self.random.chance(1) {
             return format!("grant_auto-{}", self.random.index(30)).into();
@@ -58,13 +58,13 @@ impl Generator {
         ("acme".into(), "g1".into())
     }
 
-    /// A place in a list, more often near its end.
+    /// An index into a list, more often near its end.
     pub(super) fn recent(&mut self, length: usize) -> usize {
         let oldest = self.random.index(length);
         oldest + self.random.index(length - oldest)
     }
 
-    /// The tenant of a path; now and then the other one.
+    /// The tenant of a path; sometimes the other one.
     pub(super) fn tenant_near(&mut self, path: &str) -> Name {
         if self.random.once_in(100) {
             return "umbrella".into();

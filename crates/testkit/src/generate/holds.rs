@@ -30,12 +30,12 @@ impl Generator {
         })
     }
 
-    /// Whether there is nothing to spend, in nine cases out of ten where that is so.
+    /// Whether nothing is spendable; in that case still false once in ten times.
     pub(super) fn is_hopeless(&mut self, model: &Model, account: &Name, context: &Context) -> bool {
         model.spendable_in(account, context) == Some(0) && self.random.chance(90)
     }
 
-    /// An amount that may just be spendable, or just not.
+    /// An amount close to what is spendable.
     pub(super) fn amount_to_spend(
         &mut self,
         model: &Model,
@@ -44,7 +44,7 @@ impl Generator {
     ) -> i64 {
         match model.spendable_in(account, context) {
             Some(spendable) if self.random.chance(70) => {
-                // Mostly a part of it, so that something is left for what comes next.
+                // Mostly a part of it, so that later commands can spend too.
                 let middle = if self.random.chance(75) { spendable / 4 } else { spendable };
                 near(&mut self.random, middle, self.scale)
             }
@@ -52,7 +52,7 @@ impl Generator {
         }
     }
 
-    /// A hold or charge; a hold is most likely open.
+    /// A hold or charge. A hold is most likely open.
     pub(super) fn some_hold(&mut self, model: &Model, what: Resource) -> Option<HoldView> {
         let all: Vec<usize> =
             (0..model.hold_count()).filter(|number| model.hold_state(*number).0 == what).collect();
@@ -79,7 +79,7 @@ impl Generator {
         Command::CaptureHold { tenant: self.tenant_near(&hold.tenant), hold: hold.name, usage, seq }
     }
 
-    /// Less than before, more than before, all of it, or more than that.
+    /// Usage below or above the last report, equal to the hold, or above it.
     fn usage(&mut self, hold: &HoldView) -> Usage {
         if hold.has_rate && self.random.chance(70) || self.random.chance(2) {
             return Usage::GpuMs(match self.random.index(8) {

@@ -1,4 +1,4 @@
-//! When things are asked: often at once, often just around a deadline.
+//! Instants of commands: often equal to the last one, often near a deadline.
 
 use bursar_core::ledger::command::BudgetPeriod;
 use bursar_core::time::Timestamp;
@@ -9,7 +9,7 @@ use crate::model::{Model, period_around};
 const HOUR_MS: i64 = 3_600_000;
 
 impl Generator {
-    /// Moves to the instant of the next command.
+    /// Advances to the instant of the next command.
     pub(super) fn move_time(&mut self, model: &Model) {
         if !self.random.chance(self.flavor.hasty) {
             return;
@@ -51,7 +51,7 @@ impl Generator {
         }
     }
 
-    /// The last instant of a new grant: one of a few, so that grants share them.
+    /// The expiry of a new grant: one of a few, so that grants share them.
     pub(super) fn expiry(&mut self) -> Option<Timestamp> {
         if self.random.chance(self.flavor.lasting) {
             return None;
@@ -83,20 +83,20 @@ impl Generator {
         Some(Timestamp::from_millis(at))
     }
 
-    /// How long a hold lives.
+    /// The time to live of a hold.
     pub(super) fn ttl(&mut self) -> Option<i64> {
         match self.random.index(50) {
             0..=19 => None,
             20 => Some(1_000),
             21..=30 => Some(self.random.between(1_000, HOUR_MS)),
             31..=40 => Some(self.random.between(1_000, 3 * DAY_MS)),
-            // To end at the very instant at which some grant does.
+            // Ends exactly when some grant expires.
             41..=48 => Some((*self.random.pick(&self.expiries) - self.now).max(1_000)),
             _ => Some(*self.random.pick(&[0, 999, -5, 315_360_000_000, 315_360_000_001, i64::MAX])),
         }
     }
 
-    /// When late usage happened.
+    /// The effective time of late usage.
     pub(super) fn used_at(&mut self) -> Option<Timestamp> {
         if !self.random.chance(self.flavor.late) {
             return None;

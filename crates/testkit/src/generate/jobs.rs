@@ -1,4 +1,4 @@
-//! Senseless commands about jobs, cells and quotas.
+//! Arbitrary commands about jobs, cells and quotas.
 
 use bursar_core::cell::command::GroupSpec;
 use bursar_core::cell::event::{AttemptOutcome, JobOutcome, StopReason};
@@ -45,7 +45,7 @@ pub(super) fn chaos(random: &mut Random, now: Timestamp) -> Command {
         },
         _ => Command::Receive {
             cell: CellNo(random.index(3) as u16),
-            // The next one is never far away.
+            // Small, so that the next expected number is often hit.
             number: random.between(1, 40).unsigned_abs(),
             position: random.bits(),
             message: Box::new(message(random, now)),

@@ -1,7 +1,7 @@
-//! Random commands in a small world, where everything meets everything.
+//! Random commands in a small world with many interactions.
 //!
-//! Names, instants and amounts come from small sets, and much of what is asked is measured by what
-//! the model knows: exactly all that can be spent, one unit more, one millisecond after a deadline.
+//! Names, instants and amounts come from small sets. Many of them are derived from the model's
+//! state: exactly the spendable amount, one unit more, one millisecond after a deadline.
 
 mod amount;
 mod chaos;
@@ -28,18 +28,18 @@ use flavor::{Flavor, KINDS};
 
 use crate::model::Model;
 
-/// One command, and when and by whom it is given.
+/// One command with its instant and its envelope.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The instant.
     pub now: Timestamp,
-    /// Who asks.
+    /// The envelope.
     pub envelope: Envelope,
-    /// What is asked.
+    /// The command.
     pub command: Command,
 }
 
-/// Thinks of commands for one world.
+/// Generates commands for one world.
 pub struct Generator {
     random: Random,
     now: i64,
@@ -56,7 +56,7 @@ const DAY_MS: i64 = 86_400_000;
 const FIRST_DAY: i64 = 1_708_905_600_000;
 
 impl Generator {
-    /// A world that depends on nothing but its seed.
+    /// A world that depends only on its seed.
     pub fn new(seed: u64) -> Generator {
         let mut random = Random::new(seed);
         let now = FIRST_DAY + random.between(0, 70 * DAY_MS);
@@ -78,14 +78,14 @@ impl Generator {
         }
     }
 
-    /// The next command. The model has carried out all that came before.
+    /// The next command. The model must have executed all earlier ones.
     pub fn next_step(&mut self, model: &Model) -> Step {
-        let step = self.think(model);
+        let step = self.make_step(model);
         self.past.push(step.clone());
         step
     }
 
-    fn think(&mut self, model: &Model) -> Step {
+    fn make_step(&mut self, model: &Model) -> Step {
         if self.past.is_empty() {
             return self.step(Command::SetPolicy(self.first_policy()), None);
         }
@@ -103,7 +103,7 @@ impl Generator {
         self.step(command, key)
     }
 
-    /// Asks again for something that was asked before, in the same words or nearly so.
+    /// Repeats an earlier command, unchanged or nearly so.
     fn repeat(&mut self) -> Step {
         let mut step = self.random.pick(&self.past).clone();
         step.now = Timestamp::from_millis(self.now);
@@ -129,16 +129,16 @@ impl Generator {
     fn command(&mut self, model: &Model) -> Command {
         let total: u64 = self.flavor.weights.iter().sum();
         let mut left = self.random.bits() % total;
-        for ((_, think), weight) in KINDS.into_iter().zip(self.flavor.weights) {
+        for ((_, make_command), weight) in KINDS.into_iter().zip(self.flavor.weights) {
             if left < weight {
-                return think(self, model);
+                return make_command(self, model);
             }
             left -= weight;
         }
         unreachable!("a number below the sum lies within one of the weights")
     }
 
-    /// A name for a new thing; now and then one that is taken.
+    /// A name for a new resource; sometimes one that is taken.
     fn new_name(&mut self, prefix: &'static str) -> Name {
         let reuse = self.random.chance(4);
         let next = self.names.entry(prefix).or_insert(0);
@@ -151,10 +151,10 @@ impl Generator {
         format!("{prefix}{number}").into()
     }
 
-    /// The path of some account; now and then of one that does not exist.
+    /// The path of some account; rarely of one that does not exist.
     fn path(&mut self) -> Name {
         if self.random.once_in(300) {
-            return "acme:nobody".into();
+            return "acme:missing".into();
         }
         self.random.pick(&self.paths).0.clone()
     }
@@ -206,7 +206,7 @@ impl Generator {
         }
     }
 
-    /// Nothing is forgotten within the life of a world.
+    /// Nothing is forgotten during the life of a world.
     fn first_policy(&self) -> Policy {
         const CENTURY_MS: i64 = 36_500 * DAY_MS;
         Policy {
@@ -231,7 +231,7 @@ fn tree(random: &mut Random) -> Vec<(Name, AccountKind)> {
         vec![("acme".into(), AccountKind::Org), ("umbrella".into(), AccountKind::Org)];
     let wanted = 4 + random.index(9);
     while paths.len() < wanted {
-        // The younger the parent, the deeper the tree.
+        // Younger parents are more likely, so that the tree gets deep.
         let oldest = random.index(paths.len());
         let (parent, above) = paths[oldest + random.index(paths.len() - oldest)].clone();
         let kind = *random.pick(&kinds);

@@ -1,4 +1,4 @@
-//! A small generator of random numbers: the same seed gives the same numbers for ever.
+//! A small random number generator. A seed always gives the same numbers.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -7,7 +7,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator that depends on nothing but its seed.
+    /// A generator that depends only on its seed.
     pub fn new(seed: u64) -> Random {
         Random { state: seed }
     }
@@ -23,13 +23,13 @@ impl Random {
 
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
-        assert!(low <= high, "there is no number from {low} to {high}");
+        assert!(low <= high, "no number from {low} to {high}");
         let width = i128::from(high) - i128::from(low) + 1;
         let offset = i128::from(self.bits()) % width;
-        i64::try_from(i128::from(low) + offset).expect("between two numbers that fit")
+        i64::try_from(i128::from(low) + offset).expect("the number lies between two that fit")
     }
 
-    /// A place in a list of `length` things, which is not empty.
+    /// An index into a list of `length` items, which must not be empty.
     pub fn index(&mut self, length: usize) -> usize {
         assert!(length > 0, "nothing to choose from");
         // The remainder is below a usize.
@@ -41,12 +41,12 @@ impl Random {
         self.bits() % 100 < percent
     }
 
-    /// True once in `times` cases.
+    /// True once in `times` cases on average.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.bits().is_multiple_of(times)
     }
 
-    /// One of the things in a list, which is not empty.
+    /// One item of a list, which must not be empty.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.index(things.len())]
     }

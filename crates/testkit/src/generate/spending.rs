@@ -50,7 +50,7 @@ impl Generator {
         })
     }
 
-    /// A charge or a closed hold that most likely has something left to refund.
+    /// A charge or a closed hold that most likely has an amount left to refund.
     fn something_spent(&mut self, model: &Model) -> Option<HoldView> {
         let spent: Vec<usize> = (0..model.hold_count())
             .filter(|number| model.hold_state(*number).1 != HoldState::Open)

@@ -13,7 +13,7 @@ use crate::model::Model;
 const GPU_TYPES: [&str; 3] = ["a100", "h100", "l40"];
 const REGIONS: [&str; 2] = ["eu", "us"];
 const CLASSES: [&str; 2] = ["batch", "urgent"];
-/// Minutes that budgets add to UTC.
+/// Offsets of budget periods from UTC, in minutes.
 pub(super) const OFFSETS: [i16; 4] = [0, 0, 330, -480];
 
 impl Generator {
@@ -40,7 +40,7 @@ impl Generator {
         Context { gpu_types, regions, class }
     }
 
-    /// Some of the values, in order; very rarely none, which no command may give.
+    /// Some of the values, in order. Very rarely none, which is invalid.
     fn some_of(&mut self, values: &[&str]) -> Vec<Name> {
         if self.random.once_in(300) {
             return Vec::new();

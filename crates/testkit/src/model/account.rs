@@ -68,7 +68,7 @@ impl Model {
         Ok(Reply::Account { path: path.clone() })
     }
 
-    /// Only the platform lifts what the platform froze.
+    /// Only the platform can lift a freeze by the platform.
     pub(super) fn unfreeze(&mut self, path: &Name, by_platform: bool) -> Result<Reply, Refusal> {
         let account = self.find_account(path)?;
         if self.accounts[account].frozen_by_platform && !by_platform {
@@ -86,7 +86,7 @@ impl Model {
             .ok_or_else(|| Refusal::NotFound { what: Resource::Account, name: path.into() })
     }
 
-    /// The account, its parent, and so on up to the root.
+    /// The account and its ancestors, up to the root.
     pub(super) fn path_to_root(&self, account: usize) -> Vec<usize> {
         let mut path = vec![account];
         let mut above = self.accounts[account].parent;
@@ -123,7 +123,7 @@ pub(super) fn tenant(path: &str) -> &str {
     path.split(':').next().unwrap_or(path)
 }
 
-/// Teams may nest in teams and projects in projects; otherwise each level is narrower than the one
+/// Teams may nest in teams and projects in projects. Otherwise each level is narrower than the one
 /// above it.
 fn may_be_below(kind: AccountKind, above: Option<AccountKind>) -> bool {
     match above {

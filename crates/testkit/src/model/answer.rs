@@ -1,4 +1,4 @@
-//! What the model answers: everything by name, nothing by number.
+//! Answers of the model. Accounts, movements and budgets are given by name.
 
 use bursar_core::ledger::holds::hold::HoldState;
 use bursar_core::ledger::id::Name;
@@ -6,10 +6,10 @@ use bursar_core::ledger::refusal::{Refusal, Resource};
 
 use super::state::Micros;
 
-/// An accepted command's answer.
+/// The answer to an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing more to say.
+    /// Done, without a result.
     Done,
     /// An account.
     Account {
@@ -18,69 +18,69 @@ pub enum Reply {
     },
     /// A grant, and its units: free, held, spent, expired, revoked, moved.
     Grant {
-        /// The grant's place in the order of creation.
+        /// The index of the grant in order of creation.
         grant: usize,
         /// Its units.
         parts: [Micros; 6],
     },
     /// A hold.
     Hold {
-        /// The hold's place in the order of creation.
+        /// The index of the hold in order of creation.
         hold: usize,
         /// Its state.
         state: HoldState,
-        /// How much it has drawn.
+        /// The drawn amount.
         amount: Micros,
-        /// How much of that was captured.
+        /// The captured part of it.
         captured: Micros,
-        /// Usage that nothing could be found for.
+        /// Usage for which no credits were found.
         uncollected: Micros,
         /// When it lapses.
         expires_at: Option<i64>,
     },
     /// A charge.
     Charge {
-        /// The charge's place in the order of creation.
+        /// The index of the charge in order of creation.
         hold: usize,
-        /// How much was asked for.
+        /// The requested amount.
         requested: Micros,
-        /// How much was spent.
+        /// The spent amount.
         charged: Micros,
-        /// What the account can still spend in the same context.
+        /// The amount that the account can still spend in the same context.
         spendable_after: Micros,
     },
     /// A refund, transfer or collection.
     Movement {
-        /// Which of the three.
+        /// The kind of movement.
         what: Resource,
         /// Its name.
         name: Name,
-        /// How much moved.
+        /// The moved amount.
         amount: Micros,
     },
     /// A budget.
     Budget {
         /// The path of its account.
         account: Name,
-        /// Its name there.
+        /// Its name in the account.
         budget: Name,
     },
 }
 
-/// An accepted command's answer, and whether it was given before.
+/// The answer to an accepted command, and whether it was replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelReply {
     /// The answer.
     pub reply: Reply,
-    /// Whether it was kept from the first time this request was made.
+    /// Whether it is the stored answer to the first such request.
     pub replayed: bool,
 }
 
-/// A refused command's answer, and whether it was given before.
+/// The answer to a refused command, and whether it was replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelRefusal {
     /// The reason.
     pub refusal: Refusal,
-    /// Whether it was kept from the first time this request was made.
+    /// Whether it is the stored answer to the first such request.
     pub replayed: bool,
 }

@@ -1,4 +1,4 @@
-//! Budgets, added up from everything that was ever drawn.
+//! Budgets, summed from everything that was ever drawn.
 
 use bursar_core::ledger::command::{BudgetMode, BudgetTerms, BudgetUnit};
 use bursar_core::ledger::holds::hold::HoldState;
@@ -13,10 +13,10 @@ use super::draw::Plan;
 use super::hold::credits;
 use super::state::{Budget, Hold, Micros};
 
-/// Thousandths of a GPU for milliseconds, in a millionth of a GPU-hour.
+/// Thousandths of a GPU times milliseconds in a millionth of a GPU-hour.
 const GPU_TIME_IN_A_MICRO_HOUR: Micros = 3_600;
 
-/// What counts against a budget in the current period: micro-credits, or thousandths of a GPU for
+/// Usage of a budget in the current period, in micro-credits or in thousandths of a GPU times
 /// milliseconds.
 #[derive(Copy, Clone)]
 pub(super) struct Use {
@@ -91,7 +91,7 @@ impl Model {
         covering
     }
 
-    /// Adds up what counts against a budget now.
+    /// Sums the current usage of a budget.
     pub(super) fn budget_use(&self, budget: &Budget) -> Use {
         let terms = &budget.terms;
         let period = period_around(self.now, terms.period, terms.utc_offset_minutes);
@@ -130,7 +130,7 @@ impl Model {
         sum
     }
 
-    /// How many more credits the hard budgets above an account leave room for.
+    /// The credits that the hard budgets above an account still allow.
     pub(super) fn budget_room(&self, account: usize) -> Micros {
         self.budgets_above(account)
             .into_iter()
@@ -142,7 +142,7 @@ impl Model {
             .max(0)
     }
 
-    /// The plan, unless there is none or a hard budget has no room for it.
+    /// The plan, or a refusal if there is none or a hard budget does not allow it.
     pub(super) fn refuse_if_blocked(
         &self,
         account: usize,
@@ -192,8 +192,8 @@ impl Model {
         })
     }
 
-    /// Notes each threshold that is reached for the first time in its period, in every budget that
-    /// has just grown.
+    /// Records each threshold that is reached for the first time in its period, for every budget
+    /// whose usage has grown.
     pub(super) fn alert_budgets(&mut self, account: usize, credits: Micros, gpu_time: Micros) {
         for number in self.budgets_above(account) {
             if in_unit(&self.budgets[number], credits, gpu_time) == 0 {
@@ -232,7 +232,7 @@ fn current_period(budget: &Budget, now: i64) -> i64 {
         .map_or(i64::MIN, |(start, _)| start)
 }
 
-/// What a draw adds to a budget.
+/// The usage that a draw adds to a budget, in the budget's unit.
 fn in_unit(budget: &Budget, credits: Micros, gpu_time: Micros) -> Micros {
     match budget.terms.unit {
         BudgetUnit::Credits => credits,
@@ -240,7 +240,7 @@ fn in_unit(budget: &Budget, credits: Micros, gpu_time: Micros) -> Micros {
     }
 }
 
-/// The limit, in what [`Use`] counts.
+/// The limit, in the unit of [`Use`].
 fn limit(budget: &Budget) -> Micros {
     let limit = Micros::from(budget.terms.limit.micros());
     match budget.terms.unit {
@@ -249,7 +249,7 @@ fn limit(budget: &Budget) -> Micros {
     }
 }
 
-/// When a hold drew GPU time, and how much of that was used and is still held.
+/// The draws of GPU time by a hold: the instant, the used time and the held time of each.
 fn gpu_time(hold: &Hold) -> Vec<(i64, Micros, Micros)> {
     let share = hold.share_milli();
     let mut times = Vec::new();

@@ -5,7 +5,7 @@ use bursar_core::ledger::command::BudgetPeriod;
 const MINUTE_MS: i64 = 60_000;
 const DAY_MS: i64 = 24 * 60 * MINUTE_MS;
 
-/// The period that contains an instant: its first instant and the first instant after it; `None`
+/// The period that contains an instant: its first instant and the first instant after it. `None`
 /// for the period that never ends.
 pub fn period_around(at: i64, period: BudgetPeriod, utc_offset_minutes: i16) -> Option<(i64, i64)> {
     let offset = i64::from(utc_offset_minutes) * MINUTE_MS;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_moves_midnight_to_the_east_earlier() {
+    fn an_offset_to_the_east_makes_midnight_earlier() {
         let midnight = 1_709_164_800_000;
         let (start, _) = period_around(midnight - 1, BudgetPeriod::Day, 60).expect("has a start");
         assert_eq!(start, midnight - 60 * MINUTE_MS);

@@ -46,8 +46,8 @@ impl Model {
         Ok(self.hold_reply(number))
     }
 
-    /// Takes more usage than before: tops the hold up if needed, spends what it has, and writes the
-    /// rest down as uncollected.
+    /// Accepts increased usage: tops the hold up if needed, captures what it has, and records the
+    /// rest as uncollected.
     pub(super) fn accept_usage(&mut self, number: usize, used: Micros, gpu_ms: Option<u64>) {
         let hold = &self.holds[number];
         let account = hold.account;
@@ -80,7 +80,7 @@ impl Model {
         self.alert_budgets(account, grown, 0);
     }
 
-    /// What can be drawn of `short` more for a hold.
+    /// The plan to draw up to `short` more for a hold.
     fn top_up(&self, number: usize, short: Micros) -> Plan {
         let hold = &self.holds[number];
         let wanted = short.min(self.budget_room(hold.account));
@@ -89,7 +89,7 @@ impl Model {
         plan(&sources, amount, Some(hold)).unwrap_or_default()
     }
 
-    /// A report that would leave a thousand times what the hold ever drew unpaid is no usage.
+    /// Refuses a report that would leave a thousand times the drawn amount of the hold uncollected.
     pub(super) fn refuse_if_beyond_means(
         &self,
         number: usize,
@@ -117,18 +117,20 @@ impl Model {
         if beyond { Err(invalid(field)) } else { Ok(()) }
     }
 
-    /// Spends `amount` of what a hold has drawn: first drawn first, but of a capped grant no more
-    /// than its share of all that is captured, unless rounding leaves something over.
+    /// Captures `amount` of a hold: first drawn first, but from a capped grant no more than its
+    /// share of the captured total, unless rounding leaves a rest.
     fn capture_units(&mut self, number: usize, amount: Micros) {
         let captured = self.holds[number].captured() + amount;
         let mut left = amount;
-        for heed_shares in [true, false] {
+        for respect_shares in [true, false] {
             for place in 0..self.holds[number].lots.len() {
                 let hold = &self.holds[number];
                 let lot = &hold.lots[place];
                 let grant = lot.grant;
                 let mut take = left.min(lot.held());
-                if heed_shares && let Some(share) = self.grants[grant].restriction.max_share_micro {
+                if respect_shares
+                    && let Some(share) = self.grants[grant].restriction.max_share_micro
+                {
                     let cap = Micros::from(share) * captured / 1_000_000;
                     take = take.min((cap - hold.captured_from(grant)).max(0));
                 }
@@ -142,7 +144,7 @@ impl Model {
     }
 }
 
-/// The cumulative usage in credits, and the GPU time it came from.
+/// The cumulative usage in credits, and the GPU time that it was computed from.
 pub(super) fn total_used(
     hold: &Hold,
     usage: Usage,
@@ -158,7 +160,7 @@ pub(super) fn total_used(
     }
 }
 
-/// Whether a report says more than those before it, in credits or in GPU time.
+/// Whether a report has more usage than those before it, in credits or in GPU time.
 pub(super) fn says_more(hold: &Hold, used: Micros, gpu_ms: Option<u64>) -> bool {
     used > hold.metered || gpu_ms.is_some_and(|gpu_ms| Micros::from(gpu_ms) > hold.gpu_ms)
 }

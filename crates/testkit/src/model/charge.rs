@@ -96,7 +96,7 @@ impl Model {
         self.holds.len() - 1
     }
 
-    /// Spends units of a grant: free ones, then ones whose expiry is taken back.
+    /// Spends units of a grant: free ones first, then ones whose expiry is reversed.
     pub(super) fn spend(&mut self, number: usize, units: Micros) {
         let grant = &mut self.grants[number];
         let free = units.min(grant.free);

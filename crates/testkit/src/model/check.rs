@@ -1,4 +1,4 @@
-//! Fields that can never be right, whatever the ledger holds.
+//! Checks of fields that do not depend on the state of the ledger.
 
 use bursar_core::ledger::command::{
     AccountSettings, BudgetTerms, Charge, Command, Context, GrantKind, IssueGrant, PlaceHold,
@@ -9,7 +9,7 @@ use bursar_core::ledger::refusal::Refusal;
 
 use super::account::tenant;
 
-/// A refusal of a field. The model says which one, but not in which words.
+/// A refusal of a field. The model gives the field, but not the reason.
 pub(super) fn invalid(field: &'static str) -> Refusal {
     Refusal::InvalidField { field, reason: "" }
 }
@@ -18,7 +18,7 @@ fn require(holds: bool, field: &'static str) -> Result<(), Refusal> {
     if holds { Ok(()) } else { Err(invalid(field)) }
 }
 
-/// Checks everything that needs no look at the ledger.
+/// Checks everything that does not depend on the state of the ledger.
 pub(super) fn fields(command: &Command) -> Result<(), Refusal> {
     match command {
         Command::SetPolicy(policy) => check_policy(policy),

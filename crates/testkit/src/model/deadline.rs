@@ -1,4 +1,4 @@
-//! What happens by itself, found by looking at everything.
+//! Timers, found by looking at every grant and hold.
 
 use bursar_core::ledger::command::{Cause, OnExpiry};
 use bursar_core::ledger::holds::hold::HoldState;
@@ -6,7 +6,7 @@ use bursar_core::time::Timestamp;
 
 use super::Model;
 
-/// What is due. At one instant the kinds happen in this order.
+/// A due timer. At one instant the kinds run in this order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Activation(usize),
@@ -15,7 +15,7 @@ enum Due {
 }
 
 impl Model {
-    /// Lets everything happen that is due by `now`, each at its own instant.
+    /// Runs all timers that are due by `now`, each at its own instant.
     pub fn advance(&mut self, now: Timestamp) {
         let now = now.millis();
         while let Some((at, due)) = self.earliest_due().filter(|(at, _)| *at <= now) {
@@ -29,7 +29,7 @@ impl Model {
         self.now = self.now.max(now);
     }
 
-    /// Every instant at which something will happen by itself.
+    /// Every instant at which a timer is due.
     pub fn deadlines(&self) -> Vec<Timestamp> {
         self.all_due().map(|(at, _)| Timestamp::from_millis(at)).collect()
     }
@@ -53,7 +53,7 @@ impl Model {
         activations.chain(expiries).chain(lapses)
     }
 
-    /// The grant's last instant has passed: what is free expires, and what strict holds still hold.
+    /// Expires a grant: its free units, and those that strict holds still hold.
     fn expire(&mut self, number: usize) {
         let grant = &mut self.grants[number];
         grant.is_expired = true;

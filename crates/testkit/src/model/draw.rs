@@ -1,4 +1,4 @@
-//! Which grants are drawn, in which order, and how much can be drawn at most.
+//! The grants that a draw takes from, their order, and the largest possible draw.
 
 use std::cmp::Reverse;
 
@@ -8,19 +8,19 @@ use bursar_core::ledger::id::Name;
 use super::Model;
 use super::state::{Grant, Hold, Micros};
 
-/// A grant that may be drawn, and how much of it.
+/// A grant that may be drawn from, and the available amount.
 pub(super) struct Source {
     pub(super) grant: usize,
     units: Micros,
-    /// The largest part of one hold that may come from it, in millionths.
+    /// The largest share of one hold that may come from it, in millionths.
     max_share: Option<Micros>,
 }
 
-/// What will be taken from which grant, in order.
+/// The amount to take from each grant, in order.
 pub(super) type Plan = Vec<(usize, Micros)>;
 
 impl Model {
-    /// What an account can draw now in a context, first to be drawn first.
+    /// What an account can draw now in a context, in spend order.
     pub(super) fn sources_now(&self, account: usize, context: &Context) -> Vec<Source> {
         self.sources(
             account,
@@ -30,7 +30,8 @@ impl Model {
         )
     }
 
-    /// What usage at an earlier instant can draw: also what has expired unspent since then.
+    /// What usage at an earlier instant can draw, including units that have expired unspent since
+    /// then.
     pub(super) fn sources_at(&self, account: usize, context: &Context, at: i64) -> Vec<Source> {
         self.sources(account, |grant| {
             let valid = grant.effective_at <= at && grant.expires_at.is_none_or(|last| at <= last);
@@ -42,7 +43,7 @@ impl Model {
         })
     }
 
-    /// An account's own grants, restricted or not, for a transfer: no share is capped.
+    /// An account's own grants, restricted or not, for a transfer. Shares are not capped.
     pub(super) fn sources_own(&self, account: usize) -> Vec<Source> {
         let mut own =
             self.sources(account, |grant| if grant.account == account { grant.free } else { 0 });
@@ -79,7 +80,7 @@ impl Model {
     }
 }
 
-/// The order of spending. `number` is the order of creation.
+/// The spend order. `number` is the order of creation.
 fn rank(grant: &Grant, distance: usize, number: usize) -> impl Ord + Copy + use<> {
     let lists =
         [&grant.restriction.gpu_types, &grant.restriction.regions, &grant.restriction.classes];
@@ -97,7 +98,7 @@ fn rank(grant: &Grant, distance: usize, number: usize) -> impl Ord + Copy + use<
     )
 }
 
-/// Whether a restriction admits everything that a context still allows.
+/// Whether a restriction admits everything that a context allows.
 fn admits(restriction: &Restriction, context: &Context) -> bool {
     let within = |allowed: &Option<Vec<Name>>, wanted: &[Name]| match allowed {
         None => true,
@@ -108,18 +109,18 @@ fn admits(restriction: &Restriction, context: &Context) -> bool {
         && within(&restriction.classes, context.class.as_slice())
 }
 
-/// All that there is in the sources, whatever the shares.
+/// The sum of all sources, regardless of share caps.
 pub(super) fn total(sources: &[Source]) -> Micros {
     sources.iter().map(|source| source.units).sum()
 }
 
-/// How to draw exactly `amount`, as part of `hold` if there is one already; `None` if impossible.
+/// The plan to draw exactly `amount`, as part of `hold` if there is one; `None` if impossible.
 pub(super) fn plan(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Option<Plan> {
     let plan = take(sources, amount, hold);
     (taken(&plan) == amount).then_some(plan)
 }
 
-/// What a draw of `amount` finds: that much, or less.
+/// The plan of a draw of `amount`, which may be smaller than that.
 fn take(sources: &[Source], amount: Micros, hold: Option<&Hold>) -> Plan {
     let all = amount + hold.map_or(0, Hold::amount);
     let mut left = amount;
@@ -144,10 +145,10 @@ fn taken(plan: &Plan) -> Micros {
 
 /// The largest amount up to `wanted` that can be drawn.
 ///
-/// A larger hold may take more from a capped grant, so an amount can be out of reach although a
-/// larger one is not. What a draw finds never shrinks when more is asked for; so whatever can be
-/// drawn at all is at most what the draw of something larger finds, and coming down from there
-/// cannot miss the largest. Where that takes too many rounds, a bisection settles for less.
+/// A larger hold may take more from a capped grant, so an amount may be impossible although a
+/// larger one is possible. The amount found never decreases with the amount requested. So any
+/// possible amount is at most what a larger request finds, and descending from there cannot miss
+/// the largest. After too many rounds, a bisection accepts a smaller amount.
 pub(super) fn largest(sources: &[Source], wanted: Micros, hold: Option<&Hold>) -> Micros {
     let found = |amount: Micros| taken(&take(sources, amount, hold));
     let mut amount = wanted.min(total(sources)).max(0);

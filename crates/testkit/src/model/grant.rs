@@ -1,4 +1,4 @@
-//! Grants: issuing, revoking, and giving units back to them.
+//! Grants: issuing, revoking, and returning units to them.
 
 use bursar_core::ledger::command::{GrantKind, IssueGrant};
 use bursar_core::ledger::id::Name;
@@ -11,7 +11,7 @@ use super::answer::Reply;
 use super::check::invalid;
 use super::state::{Grant, Micros};
 
-/// Where units were before they came back.
+/// The state of units before they were returned.
 #[derive(Copy, Clone)]
 pub(super) enum From {
     Held,
@@ -66,7 +66,7 @@ impl Model {
         number
     }
 
-    /// Adds a grant that no command named.
+    /// Adds a grant that has no name from a command.
     pub(super) fn add_unnamed_grant(&mut self, mut grant: Grant) {
         grant.name = format!("grant_auto-{}", self.grants.len()).into();
         while self.find_grant(self.tenant_of(grant.account), &grant.name).is_ok() {
@@ -75,9 +75,9 @@ impl Model {
         self.add_grant(grant);
     }
 
-    /// The grant can be spent from now on, together with the others of its bucket: those that are
-    /// told apart only by names and amounts. A grant with a share cap is like no other, and no
-    /// bucket has more units than 64 bits can count.
+    /// Makes a grant spendable and assigns its bucket. Grants of one bucket differ only in names
+    /// and amounts. A grant with a share cap has its own bucket, and no bucket has more units than
+    /// 64 bits can count.
     pub(super) fn activate(&mut self, number: usize) {
         let grant = &self.grants[number];
         let is_alike = |other: &&Grant| {
@@ -120,7 +120,7 @@ impl Model {
             .ok_or_else(|| Refusal::NotFound { what: Resource::Grant, name: name.clone() })
     }
 
-    /// Adds up units by bucket; a bucket stands where its first units stand.
+    /// Sums units by bucket, in the order of the first units of each bucket.
     pub(super) fn by_bucket(&self, units: &[(usize, Micros)]) -> Vec<(usize, Micros)> {
         let mut sums: Vec<(usize, Micros)> = Vec::new();
         for (grant, units) in units {
@@ -133,7 +133,7 @@ impl Model {
         sums
     }
 
-    /// Gives units back to a grant and says how many of them had expired meanwhile.
+    /// Returns units to a grant. Returns how many of them had expired in the meantime.
     pub(super) fn give_back(&mut self, grant: usize, units: Micros, from: From) -> Micros {
         let grant = &mut self.grants[grant];
         match from {
@@ -152,7 +152,8 @@ impl Model {
         }
     }
 
-    /// Issues anew what had expired when it came back: one grant for each bucket, in order.
+    /// Issues a compensation for units that had expired when they were returned: one grant per
+    /// bucket, in order.
     pub(super) fn compensate(&mut self, expired: &[(usize, Micros)]) {
         for (source, amount) in self.by_bucket(expired) {
             let grant = &self.grants[source];

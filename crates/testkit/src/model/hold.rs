@@ -1,4 +1,4 @@
-//! Holds: place, extend, settle, release, and the one way in which they all end.
+//! Holds: place, extend, settle, release, and how they close.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{Cause, PlaceHold, Usage};
@@ -155,7 +155,7 @@ impl Model {
         Ok(self.hold_reply(number))
     }
 
-    /// The one way in which a hold ends: what was not captured goes back, last drawn first.
+    /// Closes a hold: units that were not captured are returned, last drawn first.
     pub(super) fn close_hold(&mut self, number: usize, state: HoldState, cause: Cause) {
         self.holds[number].state = state;
         self.holds[number].closed_at = Some(self.now);
@@ -175,7 +175,7 @@ impl Model {
         }
     }
 
-    /// Draws as planned for a hold.
+    /// Draws units for a hold according to a plan.
     pub(super) fn hold_units(&mut self, number: usize, plan: Plan, gpu_ms: Micros) {
         let drawn_at = self.now;
         for (grant, units) in plan {
@@ -218,10 +218,10 @@ impl Model {
     }
 }
 
-/// An amount that came from a command, as a command writes it.
+/// Converts an amount that came from a command.
 pub(super) fn credits(amount: Micros) -> Credits {
     i64::try_from(amount)
         .ok()
         .and_then(Credits::from_micros)
-        .expect("what one command asked for fits in one amount")
+        .expect("an amount from a command fits")
 }

@@ -1,9 +1,9 @@
-//! The ledger again, written as plainly as possible.
+//! A naive model of the ledger.
 //!
-//! The model shares the ledger's words (commands, refusals) and none of its code. It knows no
-//! buckets, lines, intervals or counters: each grant counts its own units, every draw sorts all
-//! grants, every budget is added up from all that was ever drawn, and whatever may be due is found
-//! by looking at everything. Slow on purpose; right because there is nothing to get wrong.
+//! The model shares the ledger's types of commands and refusals and none of its code. It has no
+//! lines, intervals or counters: each grant counts its own units, every draw sorts all grants,
+//! every budget is summed from everything ever drawn, and due timers are found by looking at
+//! everything. It is slow, and simple enough to be obviously correct.
 
 mod account;
 mod answer;
@@ -35,7 +35,7 @@ pub use view::{AccountView, BudgetView, DAY_MS, GrantView, HoldView, View, some_
 
 use state::{Account, Budget, Grant, Hold, Movement, Shortfall};
 
-/// A ledger that is easy to believe.
+/// The naive ledger.
 pub struct Model {
     now: i64,
     policy: Policy,
@@ -48,7 +48,7 @@ pub struct Model {
     answers: BTreeMap<u128, Remembered>,
 }
 
-/// What was answered under an idempotency key.
+/// The stored answer of an idempotency key.
 struct Remembered {
     fingerprint: u128,
     answer: Result<Reply, Refusal>,
@@ -76,7 +76,7 @@ impl Model {
         }
     }
 
-    /// Lets everything happen that is due by `now`, then carries out one command.
+    /// Runs all timers that are due by `now`, then executes one command.
     pub fn execute(
         &mut self,
         now: Timestamp,
@@ -145,9 +145,9 @@ impl Model {
             Command::CollectUncollected { path, id } => self.collect(fingerprint, path, id),
             Command::SetBudget { path, budget, terms } => self.set_budget(path, budget, terms),
             Command::RemoveBudget { path, budget } => self.remove_budget(path, budget),
-            // The model never forgets, so no record can be of something forgotten.
+            // The model never forgets, so no record can be of a forgotten hold.
             Command::ReviveHold { .. } => Err(Refusal::Conflict(Conflict::RecordMismatch)),
-            // The model knows no cells, and so no jobs: those have a model of their own.
+            // The model has no cells and therefore no jobs.
             Command::OpenRegion { .. }
             | Command::SetQuota { .. }
             | Command::RemoveQuota { .. }

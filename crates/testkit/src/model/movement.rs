@@ -91,7 +91,7 @@ impl Model {
         Ok(self.add_movement(Resource::Collection, tenant, name, fingerprint, plan))
     }
 
-    /// The first answer, if a movement of this name was made by the same request before.
+    /// The first answer, if the same request has already made a movement with this name.
     pub(super) fn movement_again(
         &self,
         what: Resource,

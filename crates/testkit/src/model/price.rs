@@ -1,25 +1,25 @@
-//! What GPU time costs, by long multiplication and division.
+//! The cost of GPU time, by long multiplication and division.
 
 use bursar_core::ledger::credits::price::Rate;
 
 use super::state::Micros;
 
-/// How a fraction of a micro-credit is treated.
+/// The rounding of a fraction of a micro-credit.
 #[derive(Copy, Clone)]
 pub(super) enum Round {
     Down,
     HalfEven,
 }
 
-/// What `gpu_ms` costs at a rate; `None` if that is more than an amount can be.
+/// The cost of `gpu_ms` at a rate; `None` if it exceeds the largest amount.
 pub(super) fn cost(rate: &Rate, gpu_ms: u64, round: Round) -> Option<Micros> {
     let credited = u128::from(gpu_ms.min(rate.gpu_ms_limit));
     let price = rate.per_gpu_hour.micros().unsigned_abs();
-    // Thousandths of a GPU for milliseconds: 1000 × 3 600 000 of them make a GPU-hour.
+    // Thousandths of a GPU times milliseconds: 1000 × 3 600 000 of them are a GPU-hour.
     let unit: u128 = 3_600_000_000;
     let thousandths = u128::from(rate.share_milli) * credited;
-    // price × thousandths / unit, with the whole GPU-hours taken out first so that nothing can
-    // overflow: both products stay below 2^64 × 2^42.
+    // price × thousandths / unit. Whole GPU-hours are separated first to avoid an overflow: both
+    // products stay below 2^64 × 2^42.
     let hours = thousandths / unit;
     let rest = thousandths % unit;
     let whole = u128::from(price).checked_mul(hours)?;
@@ -42,7 +42,7 @@ mod tests {
     use bursar_core::credits::Credits;
 
     #[test]
-    fn halves_go_to_the_even_neighbour_at_the_end() {
+    fn halves_are_rounded_to_even_when_settled() {
         let rate = Rate {
             per_gpu_hour: Credits::from_micros(3).expect("not negative"),
             share_milli: 500,

@@ -1,4 +1,4 @@
-//! What the model remembers: flat lists of plain records.
+//! The state of the model: flat lists of plain records.
 
 use bursar_core::ledger::command::{
     AccountKind, BudgetTerms, Context, GrantKind, OnExpiry, Restriction,
@@ -13,7 +13,7 @@ use super::answer::Reply;
 /// An amount of micro-credits, or a sum of many.
 pub type Micros = i128;
 
-/// An account. Its ancestors are found by its path.
+/// An account.
 pub(super) struct Account {
     pub(super) path: Name,
     pub(super) kind: AccountKind,
@@ -25,7 +25,7 @@ pub(super) struct Account {
     pub(super) fingerprint: u128,
 }
 
-/// A grant: its terms, and how many of its units are where.
+/// A grant: its terms, and the number of its units in each part.
 pub(super) struct Grant {
     pub(super) name: Name,
     pub(super) account: usize,
@@ -35,7 +35,7 @@ pub(super) struct Grant {
     pub(super) expires_at: Option<i64>,
     pub(super) priority: u8,
     pub(super) restriction: Restriction,
-    /// The effective instant or the creation, whichever is later.
+    /// The effective instant or the creation, the later of the two.
     pub(super) spendable_from: i64,
     /// Whether `spendable_from` was reached.
     pub(super) is_active: bool,
@@ -54,7 +54,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// A grant of nothing, to be filled in.
+    /// An empty grant, to be filled in.
     pub(super) fn empty() -> Grant {
         Grant {
             name: Name::default(),
@@ -85,13 +85,13 @@ impl Grant {
     }
 }
 
-/// What one draw of a hold took from one grant, and what became of it.
+/// The units that one draw of a hold took from one grant, and their state.
 pub(super) struct Lot {
     pub(super) grant: usize,
     pub(super) drawn_at: i64,
     pub(super) drawn: Micros,
     pub(super) captured: Micros,
-    /// What a strict hold was cut off from.
+    /// Units that expired while a strict hold held them.
     pub(super) cut: Micros,
     pub(super) returned: Micros,
     pub(super) refunded: Micros,
@@ -115,14 +115,14 @@ impl Lot {
     }
 }
 
-/// GPU time that one draw of a hold stands for, in GPU-milliseconds.
+/// The GPU time of one draw of a hold, in GPU-milliseconds.
 pub(super) struct GpuLot {
     pub(super) drawn_at: i64,
     pub(super) drawn: Micros,
     pub(super) used: Micros,
 }
 
-/// A hold, or a charge: a hold that was settled as it was placed.
+/// A hold, or a charge, which is a hold that is created settled.
 pub(super) struct Hold {
     /// [`Resource::Hold`] or [`Resource::Charge`].
     pub(super) what: Resource,
@@ -131,7 +131,7 @@ pub(super) struct Hold {
     pub(super) state: HoldState,
     pub(super) lots: Vec<Lot>,
     pub(super) gpu_lots: Vec<GpuLot>,
-    /// The largest GPU time that was reported.
+    /// The largest reported GPU time.
     pub(super) gpu_ms: Micros,
     /// The last accepted cumulative total.
     pub(super) metered: Micros,
@@ -143,7 +143,7 @@ pub(super) struct Hold {
     pub(super) on_expiry: OnExpiry,
     pub(super) rate: Option<Rate>,
     pub(super) fingerprint: u128,
-    /// What a charge answered.
+    /// The answer of a charge.
     pub(super) charge_reply: Option<Reply>,
 }
 
@@ -160,35 +160,35 @@ impl Hold {
         self.lots.iter().map(|lot| lot.refunded).sum()
     }
 
-    /// How much was drawn from one grant.
+    /// The amount drawn from one grant.
     pub(super) fn drawn_from(&self, grant: usize) -> Micros {
         self.lots.iter().filter(|lot| lot.grant == grant).map(Lot::kept).sum()
     }
 
-    /// How much was captured from one grant.
+    /// The amount captured from one grant.
     pub(super) fn captured_from(&self, grant: usize) -> Micros {
         self.lots.iter().filter(|lot| lot.grant == grant).map(|lot| lot.captured).sum()
     }
 
-    /// The share of a GPU that its GPU time is of, in thousandths.
+    /// The share of a GPU that its GPU time counts, in thousandths.
     pub(super) fn share_milli(&self) -> Micros {
         share_milli(self.rate.as_ref())
     }
 }
 
-/// The share of a GPU that a rate is for, in thousandths; a whole one without a rate.
+/// The share of a GPU of a rate, in thousandths; a whole GPU without a rate.
 pub(super) fn share_milli(rate: Option<&Rate>) -> Micros {
     rate.map_or(1000, |rate| Micros::from(rate.share_milli))
 }
 
-/// A refund, transfer or collection, for its name.
+/// A refund, transfer or collection.
 pub(super) struct Movement {
     pub(super) what: Resource,
     pub(super) tenant: Name,
     pub(super) name: Name,
     pub(super) fingerprint: u128,
     pub(super) reply: Reply,
-    /// What moved from which grant.
+    /// The moved amounts by grant.
     pub(super) lots: Vec<(usize, Micros)>,
 }
 
@@ -197,13 +197,13 @@ pub(super) struct Budget {
     pub(super) account: usize,
     pub(super) name: Name,
     pub(super) terms: BudgetTerms,
-    /// The start of the period for which `alerted` holds.
+    /// The start of the period of `alerted`.
     pub(super) alerted_period: i64,
-    /// Thresholds that were reached in that period.
+    /// Thresholds reached in that period.
     pub(super) alerted: Vec<u16>,
 }
 
-/// Usage that nothing could be found for.
+/// Usage for which no credits were found.
 pub(super) struct Shortfall {
     pub(super) account: usize,
     pub(super) at: i64,

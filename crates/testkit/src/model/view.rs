@@ -1,4 +1,4 @@
-//! Everything that can be compared with the ledger.
+//! Views of the model, to compare with the ledger.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +17,21 @@ use super::state::{Grant, Hold, Micros};
 pub struct AccountView {
     /// Its path.
     pub path: Name,
-    /// Free units of its own grants that can be spent by now.
+    /// Free units of its own active grants.
     pub available: Micros,
     /// Held units of its own grants.
     pub held: Micros,
-    /// Usage that nothing could be found for.
+    /// Usage for which no credits were found.
     pub uncollected: Micros,
     /// Whether it is frozen itself.
     pub frozen: bool,
-    /// The most it could draw now, without a context.
+    /// The largest amount it could draw now, without a context.
     pub spendable: Micros,
-    /// The most it could draw now for [`some_context`].
+    /// The largest amount it could draw now for [`some_context`].
     pub spendable_in_context: Micros,
     /// Free units of its own grants by kind, in the order of [`GrantKind::ALL`].
     pub by_kind: [Micros; 4],
-    /// What will expire, soonest first, at most twenty entries.
+    /// Amounts that will expire, soonest first, at most twenty entries.
     pub expiring: Vec<(i64, GrantKind, Micros)>,
     /// Free units of its own grants a day from now, if nothing is spent until then.
     pub tomorrow: Micros,
@@ -56,11 +56,11 @@ pub struct GrantView {
     pub name: Name,
     /// The path of its account.
     pub account: Name,
-    /// Where it comes from.
+    /// Its kind.
     pub kind: GrantKind,
-    /// How much it was.
+    /// Its amount.
     pub amount: Micros,
-    /// Its last instant.
+    /// Its last valid instant.
     pub expires_at: Option<i64>,
     /// Units: free, held, spent, expired, revoked, moved.
     pub parts: [Micros; 6],
@@ -77,23 +77,23 @@ pub struct HoldView {
     pub name: Name,
     /// Its state.
     pub state: HoldState,
-    /// How much it has drawn.
+    /// The drawn amount.
     pub amount: Micros,
-    /// How much of that was captured.
+    /// The captured part of it.
     pub captured: Micros,
     /// The last accepted cumulative total.
     pub metered: Micros,
-    /// How much was refunded.
+    /// The refunded amount.
     pub refunded: Micros,
     /// When it lapses.
     pub expires_at: Option<i64>,
     /// Whether GPU time can be reported to it.
     pub has_rate: bool,
-    /// What was drawn from which grant, in order, also what was cut off since; neighbours of the
-    /// same grant are one.
+    /// The amounts drawn by grant, in order, including units that were cut since. Adjacent amounts
+    /// of the same grant are merged.
     pub lots: Vec<(usize, Micros)>,
-    /// What came back when it was closed, last drawn first, and whether its time had run out;
-    /// neighbours of the same grant are one.
+    /// The amounts returned when it was closed, last drawn first, and whether they had expired.
+    /// Adjacent amounts of the same grant are merged.
     pub returned: Vec<(usize, Micros, bool)>,
 }
 
@@ -102,19 +102,19 @@ pub struct HoldView {
 pub struct BudgetView {
     /// The path of its account.
     pub account: Name,
-    /// Its name there.
+    /// Its name in the account.
     pub name: Name,
-    /// What the numbers count.
+    /// The unit of the amounts.
     pub unit: BudgetUnit,
-    /// What is spent in the current period.
+    /// The amount spent in the current period.
     pub spent: Micros,
-    /// What is held in the current period.
+    /// The amount held in the current period.
     pub held: Micros,
     /// Thresholds reached in the current period, ascending.
     pub alerted: Vec<u16>,
 }
 
-/// Everything at one instant.
+/// The whole state at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// Accounts in order of creation.
@@ -128,7 +128,7 @@ pub struct View {
 }
 
 impl Model {
-    /// Everything as it is now.
+    /// The current state.
     pub fn view(&self) -> View {
         View {
             accounts: (0..self.accounts.len()).map(|number| self.account_view(number)).collect(),
@@ -138,12 +138,12 @@ impl Model {
         }
     }
 
-    /// The instant up to which everything has happened.
+    /// The current time of the model.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.now)
     }
 
-    /// How many accounts there are.
+    /// The number of accounts.
     pub fn account_count(&self) -> usize {
         self.accounts.len()
     }
@@ -154,32 +154,33 @@ impl Model {
         roots.map(|account| account.path.clone()).collect()
     }
 
-    /// How many grants there are.
+    /// The number of grants.
     pub fn grant_count(&self) -> usize {
         self.grants.len()
     }
 
-    /// How many holds and charges there are.
+    /// The number of holds and charges.
     pub fn hold_count(&self) -> usize {
         self.holds.len()
     }
 
-    /// The path of the account with this place in the order of creation.
+    /// The path of the account with this index, in order of creation.
     pub fn account_path(&self, number: usize) -> &Name {
         &self.accounts[number].path
     }
 
-    /// The most that an account could draw now in a context; `None` if there is no such account.
+    /// The largest amount that an account could draw now in a context; `None` if there is no such
+    /// account.
     pub fn spendable_in(&self, path: &str, context: &Context) -> Option<Micros> {
         self.find_account(path).ok().map(|account| self.spendable(account, context))
     }
 
-    /// What the hold or charge with this place is, and its state.
+    /// The kind and state of the hold or charge with this index.
     pub fn hold_state(&self, number: usize) -> (Resource, HoldState) {
         (self.holds[number].what, self.holds[number].state)
     }
 
-    /// The account with this place in the order of creation.
+    /// The account with this index, in order of creation.
     pub fn account_view(&self, number: usize) -> AccountView {
         let account = &self.accounts[number];
         let own = || self.grants.iter().filter(|grant| grant.account == number);
@@ -204,7 +205,7 @@ impl Model {
         }
     }
 
-    /// The grant with this place in the order of creation.
+    /// The grant with this index, in order of creation.
     pub fn grant_view(&self, number: usize) -> GrantView {
         let grant = &self.grants[number];
         GrantView {
@@ -217,7 +218,7 @@ impl Model {
         }
     }
 
-    /// The hold or charge with this place in the order of creation.
+    /// The hold or charge with this index, in order of creation.
     pub fn hold_view(&self, number: usize) -> HoldView {
         let hold = &self.holds[number];
         let mut lots: Vec<(usize, Micros)> = Vec::new();
@@ -252,7 +253,7 @@ impl Model {
         }
     }
 
-    /// What a refund, transfer or collection moved, by grant.
+    /// The amounts that a refund, transfer or collection moved, by grant.
     pub fn moved_lots(&self, what: Resource, tenant: &str, name: &Name) -> BTreeMap<usize, Micros> {
         let movement = self.movements.iter().find(|movement| {
             movement.what == what && movement.tenant == tenant && movement.name == *name
@@ -285,13 +286,13 @@ impl Model {
         }
     }
 
-    /// Checks the model against the laws that it must keep by itself.
+    /// Checks the invariants of the model itself.
     pub fn audit(&self) {
         for (number, grant) in self.grants.iter().enumerate() {
             let parts = grant.parts();
             assert!(parts.iter().all(|units| *units >= 0), "grant {number}: {parts:?}");
             assert_eq!(parts.iter().sum::<Micros>(), grant.amount, "grant {number} loses units");
-            assert_eq!(self.held_of(number), grant.held, "grant {number} is held by nobody");
+            assert_eq!(self.held_of(number), grant.held, "grant {number} is not held by its holds");
         }
     }
 
@@ -301,7 +302,7 @@ impl Model {
     }
 }
 
-/// The free units that will expire: those of one instant and kind together.
+/// The free units that will expire, summed by instant and kind.
 fn expiring<'a>(grants: impl Iterator<Item = &'a Grant>) -> Vec<(i64, GrantKind, Micros)> {
     let mut sums = BTreeMap::new();
     for grant in grants.filter(|grant| grant.is_active && grant.free > 0) {

@@ -1,8 +1,9 @@
-//! The ledger does what the naive model says, command by command.
+//! The ledger agrees with the naive model, command by command.
 //!
-//! `BURSAR_MODEL_COMMANDS` says how many commands to compare (a million unless set);
-//! `BURSAR_MODEL_SEED` runs one world alone. Add `-- --nocapture` to see what the worlds were made
-//! of. A difference is reported with the shortest sequence of commands that still shows one.
+//! `BURSAR_MODEL_COMMANDS` is the number of commands to compare (a million by default).
+//! `BURSAR_MODEL_SEED` runs one world alone. Add `-- --nocapture` to see the frequencies of
+//! commands and events. A difference is reported with the shortest sequence of commands that still
+//! shows one.
 
 mod tally;
 
@@ -63,7 +64,7 @@ fn number_from(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}")))
 }
 
-/// Runs one world to its end. A difference is reported with the shortest way to it.
+/// Runs one world. A difference is reported with the shortest sequence that shows one.
 fn run_world(seed: u64, tally: &mut Tally) -> Result<(), String> {
     let mut pair = Pair::new();
     let mut generator = Generator::new(seed);
@@ -80,7 +81,7 @@ fn run_world(seed: u64, tally: &mut Tally) -> Result<(), String> {
     guarded(|| pair.finish()).map_err(|difference| explain(seed, steps, &difference))
 }
 
-/// A panic is a difference like any other.
+/// Runs `run` and reports a panic as a difference.
 fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -96,20 +97,24 @@ fn difference_in(steps: &[Step]) -> Option<String> {
 }
 
 fn explain(seed: u64, steps: Vec<Step>, difference: &str) -> String {
-    // The first step says how long things are remembered; without it the model forgets too late.
-    let (first, rest) = steps.split_first().expect("a difference shows after a step");
+    // The first step sets the retention. Without it the ledger would forget, and the model never
+    // does.
+    let (first, rest) = steps.split_first().expect("a difference appears after a step");
     let with_first = |rest: &[Step]| [std::slice::from_ref(first), rest].concat();
     let shortest =
         with_first(&shrink(rest.to_vec(), |rest| difference_in(&with_first(rest)).is_some()));
     let mut report =
-        format!("world {seed} differs: {difference}\n\nshortest way to a difference:\n");
+        format!("world {seed} differs: {difference}\n\nshortest sequence with a difference:\n");
     for Step { now, envelope, command } in &shortest {
-        let (key, print) = (envelope.key, envelope.fingerprint);
-        report += &format!("  at {} key {key:?} print {print:x}: {command:?}\n", now.millis());
+        let (key, fingerprint) = (envelope.key, envelope.fingerprint);
+        report += &format!(
+            "  at {} key {key:?} fingerprint {fingerprint:x}: {command:?}\n",
+            now.millis()
+        );
     }
     report += &difference_in(&shortest).unwrap_or_default();
     report += &format!(
-        "\n\nagain: BURSAR_MODEL_SEED={seed} cargo test -p bursar-testkit --test ledger_model"
+        "\n\nrepeat: BURSAR_MODEL_SEED={seed} cargo test -p bursar-testkit --test ledger_model"
     );
     report
 }

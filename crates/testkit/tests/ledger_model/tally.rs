@@ -1,4 +1,4 @@
-//! What the compared worlds were made of.
+//! Counts the commands, answers and events of the compared worlds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use bursar_core::ledger::refusal::{Blocker, Refusal};
 use bursar_core::time::Timestamp;
 use bursar_testkit::compare::Code;
 
-/// How often each command got each answer, and how often each thing happened.
+/// The frequency of each answer to each command, and of each event.
 #[derive(Default)]
 pub(crate) struct Tally {
     answers: BTreeMap<(&'static str, Code), u64>,
     events: BTreeMap<&'static str, u64>,
 }
 
-/// Things that must have happened in a run of any length worth its name.
+/// Events that must occur in a sufficiently long run.
 const EVERYTHING: [&str; 30] = [
     "PolicySet",
     "AccountOpened",
@@ -71,13 +71,13 @@ impl Tally {
         }
     }
 
-    /// A comparison that never saw a thing proves nothing about it.
+    /// Fails if an event never occurred, because then the comparison did not cover it.
     pub(crate) fn require_everything(&self, commands: u64) {
         if commands < 50_000 {
             return;
         }
         for name in EVERYTHING {
-            assert!(self.events.contains_key(name), "{name} never happened");
+            assert!(self.events.contains_key(name), "{name} never occurred");
         }
     }
 }
@@ -88,7 +88,7 @@ impl fmt::Display for Tally {
         for ((command, code), count) in &self.answers {
             writeln!(f, "{count:>9}  {command} {code}")?;
         }
-        writeln!(f, "what happened:")?;
+        writeln!(f, "events:")?;
         for (event, count) in &self.events {
             writeln!(f, "{count:>9}  {event}")?;
         }

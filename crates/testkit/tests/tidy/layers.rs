@@ -1,5 +1,5 @@
-//! Layers point one way: HTTP is known to `server/src/http` alone, and not at all to the core.
-//! Dependencies between crates are checked by `core/tests/layering.rs`.
+//! Layers point one way: only `server/src/http` uses HTTP, and the core does not know it.
+//! `core/tests/layering.rs` checks the dependencies between crates.
 
 use crate::repository::{File, Finding, Repository};
 use crate::rust::{self, Layers};
@@ -31,14 +31,15 @@ fn check_server(file: &File, findings: &mut Vec<Finding>) {
         grouped |= line.trim_start().starts_with("use crate::{");
         let direct = names(line, "crate::http") || names(line, "super::http");
         if direct || (grouped && rust::words(line).any(|word| word == "http")) {
-            let advice = "imports `crate::http`: move what is needed below `http/`, or pass it in";
+            let advice =
+                "imports `crate::http`: move the shared code out of `http/`, or pass it in";
             findings.push(file.finding(index + 1, advice));
         }
         grouped &= !line.contains(';');
     }
 }
 
-/// Whether code names this path, or something below it.
+/// Whether code names this path or an item below it.
 fn names(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let next = line[at + path.len()..].chars().next();

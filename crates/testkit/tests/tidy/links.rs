@@ -1,4 +1,4 @@
-//! Links of pages lead to files and headings that exist.
+//! Links of pages must lead to existing files and headings.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,6 +1,6 @@
 //! Pages of documentation, line by line.
 
-/// What a line of a page is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Prose,
@@ -39,7 +39,7 @@ fn without_blocks(text: &str) -> String {
 }
 
 /// The code spans of a page with the lines on which they begin, and the page without them and
-/// without code blocks. A span may go on in the next line, not in the next paragraph.
+/// without code blocks. A span may continue on the next line, not in the next paragraph.
 pub(crate) fn spans(text: &str) -> (Vec<(usize, String)>, String) {
     let text = without_blocks(text);
     let (mut spans, mut prose) = (Vec::new(), String::new());
@@ -64,7 +64,7 @@ pub(crate) fn spans(text: &str) -> (Vec<(usize, String)>, String) {
     (spans, prose)
 }
 
-/// Where a run of exactly these backticks begins.
+/// The start of a run of exactly these backticks.
 fn closing(inner: &str, fence: &str) -> Option<usize> {
     let mut at = 0;
     while let Some(found) = inner[at..].find('`') {

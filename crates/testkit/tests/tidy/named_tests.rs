@@ -1,4 +1,4 @@
-//! Tests and scenarios that pages name as evidence exist.
+//! Tests and scenarios that pages cite as evidence must exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use crate::markdown;
 use crate::repository::{Finding, Repository};
 use crate::rust::{self, Layers};
 
-/// Pages that prove their claims by tests.
+/// Pages that cite tests for their claims.
 const PAGES: &[&str] = &["docs/security.md", "docs/test-plan.md"];
 
-/// A word of so many parts is a claim, and claims are names of tests.
+/// A word with at least this many parts is the name of a test.
 const MIN_PARTS_OF_A_CLAIM: usize = 5;
 
 const SCENARIOS: &str = "crates/core/tests/scenarios";
 
-/// Functions by the modules that they are in: the file, its folders, and modules within the file.
+/// Functions by module: the file, its folders, and modules within the file.
 type Functions = BTreeMap<String, BTreeSet<String>>;
 
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {

@@ -1,9 +1,9 @@
-//! Paths of the repository that pages name as code exist.
+//! Paths of the repository that pages name as code must exist.
 
 use crate::markdown;
 use crate::repository::{Finding, Repository};
 
-/// Pages that name files of the past.
+/// Pages that name files of earlier versions.
 const PAST: &[(&str, &str)] = &[("CHANGELOG.md", "names files as they were in each version")];
 
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
@@ -40,8 +40,8 @@ fn expand(word: &str) -> Vec<String> {
     }
 }
 
-/// Whether a word can only be meant as a path of this repository: it begins with one of its folders
-/// or with a folder of a crate, or is the name of a Rust file.
+/// Whether a word can only be a path of this repository: it begins with one of its folders or with
+/// a folder of a crate, or is the name of a Rust file.
 fn is_path(repository: &Repository, word: &str) -> bool {
     let spelled = |c: char| c.is_ascii_alphanumeric() || "_-./*".contains(c);
     if !word.chars().all(spelled) || word.starts_with('/') || word.contains("..") {
@@ -58,7 +58,7 @@ fn is_path(repository: &Repository, word: &str) -> bool {
     of_crate || folder(&format!("{first}/"))
 }
 
-/// Whether a path is one from the root, from `crates/`, or the end of one.
+/// Whether a path is complete from the root or from `crates/`, or is the end of one.
 fn exists(repository: &Repository, word: &str) -> bool {
     let word = word.trim_end_matches('/');
     let wanted: Vec<&str> = word.split('/').collect();

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-/// Folders that hold no source: build output, installed packages, version control.
+/// Folders without source: build output, installed packages, version control.
 const SKIPPED_FOLDERS: &[&str] = &[".git", "target", "node_modules", "web/dist"];
 
-/// Kinds of files whose text is data and not prose or source.
+/// Extensions of files that are data, not prose or source.
 const DATA: &[&str] =
     &["hex", "json", "jsonl", "lock", "svg", "png", "csv", "proptest-regressions", "profraw"];
 
@@ -35,7 +35,7 @@ impl File {
     }
 }
 
-/// Where a rule is broken, and what to write instead.
+/// A violation of a rule, and how to fix it.
 pub(crate) struct Finding {
     pub(crate) path: String,
     pub(crate) line: usize,
@@ -48,7 +48,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the checks look at.
+/// The files to check.
 #[derive(Default)]
 pub(crate) struct Repository {
     /// Text files, by path.
@@ -67,7 +67,7 @@ impl Repository {
         repository
     }
 
-    /// A repository of samples.
+    /// A repository of sample files.
     pub(crate) fn of(files: &[(&str, &str)]) -> Repository {
         let mut repository = Repository::default();
         for &(path, text) in files {
@@ -94,7 +94,7 @@ impl Repository {
             if kind.is_dir() {
                 self.walk(&entry.path(), &format!("{path}/"));
             } else if kind.is_file() && !is_data(&path) {
-                // What is no UTF-8 is no text.
+                // Files that are not UTF-8 are not text.
                 if let Ok(text) = std::fs::read_to_string(entry.path()) {
                     self.files.push(File { path, text });
                 }

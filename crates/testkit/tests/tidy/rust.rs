@@ -1,6 +1,6 @@
 //! Rust source as three texts of the same shape: code, comments and the contents of literals.
 
-/// Each text has the lines of the source. What belongs to another text is blank.
+/// Each text has the lines of the source. Parts that belong to another text are blank.
 #[derive(Default)]
 pub(crate) struct Layers {
     pub(crate) code: String,
@@ -58,7 +58,7 @@ impl Layers {
         }
     }
 
-    /// A string that begins here, without its escapes: what follows `\n` is a word of its own.
+    /// Pushes a string literal without its escapes, so that the text after `\n` is a separate word.
     fn string(&mut self, rest: &str) -> usize {
         self.push("\"", Kind::Code);
         let mut chars = rest.char_indices().skip(1);
@@ -91,7 +91,7 @@ impl Layers {
     }
 }
 
-/// The length of a block comment, those inside of it included.
+/// The length of a block comment, including nested ones.
 fn block_comment(rest: &str) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -112,7 +112,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of `r"`, `r#"`, `br"` and their like.
+/// The length of `r"`, `r#"`, `br"` and similar openings.
 fn raw_opening(rest: &str) -> Option<usize> {
     let prefix = ["br", "cr", "r"].iter().find(|prefix| rest.starts_with(**prefix))?;
     let hashes = rest[prefix.len()..].bytes().take_while(|byte| *byte == b'#').count();
@@ -120,7 +120,7 @@ fn raw_opening(rest: &str) -> Option<usize> {
     rest[quote..].starts_with('"').then_some(quote + 1)
 }
 
-/// The length of a character literal. A lifetime is none.
+/// The length of a character literal. A lifetime is not one.
 fn character(rest: &str) -> Option<usize> {
     let inner = rest.strip_prefix('\'')?;
     let first = inner.chars().next()?;
@@ -137,7 +137,7 @@ pub(crate) fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Names that code defines after one of these keywords, with their lines.
+/// Names that code defines after this keyword, with their lines.
 pub(crate) fn defined<'a>(code: &'a str, keyword: &str) -> Vec<(usize, &'a str)> {
     let mut names = Vec::new();
     for (index, line) in code.lines().enumerate() {

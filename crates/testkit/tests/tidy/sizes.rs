@@ -1,4 +1,4 @@
-//! Folders that fit on a screen, files that can be read to their end.
+//! Limits on the entries of a folder and the lines of a file.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ const MAX_ENTRIES: usize = 20;
 const MAX_SOURCE_LINES: usize = 600;
 const MAX_TEST_LINES: usize = 900;
 
-/// Folders that may hold more entries, with what is below them, and why.
+/// Folders that may have more entries, including those below them, and why.
 const LARGE_FOLDERS: &[(&str, &str)] = &[
     ("docs/problems", "one page for each error code, named by the code"),
     ("docs/adr", "decisions are numbered and never removed"),
     ("crates/journal/tests/golden", "one file for each stored record"),
     ("crates/core/tests/scenarios", "one story each, numbered"),
-    ("crates/*/tests", "one file for each subject; cargo wants targets side by side"),
+    ("crates/*/tests", "one file for each subject; cargo expects targets in one folder"),
 ];
 
 pub(crate) fn check_folders(repository: &Repository) -> Vec<Finding> {
@@ -37,7 +37,7 @@ pub(crate) fn check_folders(repository: &Repository) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether a folder is the one of a pattern, or below it. `*` stands for one name.
+/// Whether a folder matches a pattern or lies below a match. `*` stands for one name.
 fn below(folder: &str, pattern: &str) -> bool {
     let mut names = folder.split('/');
     pattern.split('/').all(|part| names.next().is_some_and(|name| part == "*" || part == name))

@@ -1,11 +1,11 @@
-//! One word, one meaning: a public type shares its name only with its own wire form.
+//! A public type shares its name only with its own wire form.
 
 use std::collections::BTreeMap;
 
 use crate::repository::{File, Finding, Repository};
 use crate::rust::Layers;
 
-/// Names that say nothing about the domain. One in each crate is understood.
+/// Names without a domain meaning. Each crate may have one.
 const GENERIC: &[&str] = &["Error", "Result", "Options"];
 
 /// Names that several places may define, and why.
@@ -66,7 +66,7 @@ fn public_types(code: &str) -> Vec<(usize, String)> {
         if keyword.is_some_and(|word| ["struct", "enum", "trait", "type"].contains(&word)) {
             let name = words.next().unwrap_or_default();
             let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
-            // A macro's `$name` is no name yet.
+            // A macro's `$name` is not a name yet.
             if end > 0 {
                 names.push((index + 1, name[..end].to_owned()));
             }

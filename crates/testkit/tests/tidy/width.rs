@@ -1,10 +1,10 @@
-//! Lines of pages fit on a screen and into a review.
+//! Limits on the width of lines in pages.
 
 use crate::markdown::{self, Kind};
 use crate::repository::{Finding, Repository};
 
 const MAX_PROSE_COLUMNS: usize = 120;
-/// A row of a table cannot be broken. A longer one is a section that wants to be prose.
+/// A row of a table cannot be broken. A longer one should be prose.
 const MAX_ROW_COLUMNS: usize = 400;
 
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
@@ -27,8 +27,8 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Whether there is a space outside of code after the mark of a list or a quotation. The definition
-/// of a link (`[name]: target`) has one that no line can end with.
+/// Whether there is a space outside of code after the mark of a list or a quotation. The space in
+/// the definition of a link (`[name]: target`) does not count.
 fn can_be_broken(line: &str) -> bool {
     let line = line.trim().trim_start_matches(['-', '*', '+', '>', ' ']);
     if line.starts_with('[') && line.contains("]: ") {

@@ -1,9 +1,9 @@
-//! Plain words: no persons where a job, an account or a server is meant, and one prefix for bounds.
+//! Plain words: no personal pronouns for jobs, accounts or servers, and one prefix for bounds.
 
 use crate::repository::{File, Finding, Repository};
 use crate::rust::{self, Layers};
 
-/// Words that the style does not use, and what to write instead.
+/// Banned words, and what to write instead.
 const BANNED: &[(&str, &str)] = &[
     ("he", "name the thing, or write \"it\""),
     ("his", "name the thing, or write \"its\""),
@@ -22,7 +22,7 @@ const PREFIXES: &[(&str, &str)] = &[("MOST_", "MAX_"), ("USUAL_", "DEFAULT_")];
 const ALLOWED: &[(&str, &str)] =
     &[("crates/testkit/tests/tidy/words.rs", "names the words that are banned")];
 
-/// Folders in which other files than Rust and pages hold words for people: comments, messages.
+/// Folders whose files are checked although they are neither Rust nor pages.
 const FOLDERS: &[&str] = &["scripts/", ".ci/", "deploy/", "examples/", "crates/bench/", "web/"];
 
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
@@ -71,7 +71,7 @@ fn check_text(file: &File, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The banned words of a text. Underscores separate words: names of tests are claims.
+/// The banned words of a text. Underscores separate words, because test names are claims.
 fn banned_in(text: &str) -> Vec<(&'static str, &'static str)> {
     let words = text.split(|c: char| !c.is_alphanumeric());
     words
