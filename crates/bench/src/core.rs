@@ -1,4 +1,4 @@
-//! What the ledger costs in memory, beside the least that the same draws could cost.
+//! Time and memory cost of the ledger, compared with a lower bound for the same draws.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const ROUNDS: usize = 5;
 /// 2020-09-13T12:26:40Z
 const START: i64 = 1_600_000_000_000;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -28,20 +28,20 @@ pub enum Unit {
     Nanoseconds,
     /// Bytes of memory each.
     Bytes,
-    /// How many times the other.
+    /// A ratio of two figures.
     Times,
 }
 
-/// One figure.
+/// One measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The operation that was measured.
     pub work: String,
-    /// How much.
+    /// The measured value.
     pub figure: Figure,
-    /// Of what.
+    /// The unit of `figure`.
     pub unit: Unit,
-    /// How many times the least that the same draws could cost, where that was measured too.
+    /// Ratio to the lower bound for the same draws, where that was measured too.
     pub times_the_least: Option<f64>,
 }
 
@@ -55,7 +55,8 @@ impl Row {
     }
 }
 
-/// Runs everything, with `scale` times less work, and ends every part by checking the laws.
+/// Runs all measurements with `scale` times less work. Every part ends with a check of the
+/// invariants.
 pub fn rows(scale: usize, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, BenchError> {
     let mut rows = Vec::new();
     pairs(&mut rows, 100_000 / scale, 200_000 / scale)?;
@@ -71,7 +72,7 @@ pub fn rows(scale: usize, mut each: impl FnMut(&Row)) -> Result<Vec<Row>, BenchE
     Ok(rows)
 }
 
-/// Rows that [`pairs`] gives.
+/// Number of rows that [`pairs`] adds.
 const PAIR_ROWS: usize = 5;
 
 struct Bench {
@@ -98,7 +99,7 @@ impl Bench {
     fn run(&mut self, command: &Command) {
         self.requests += 1;
         let envelope = world::envelope(self.requests, self.keyed);
-        // As the engine does: time moves on, and what is due happens first.
+        // As in the engine: time moves on, and due timers run before the command.
         self.now = self.now.plus_millis(i64::from(self.moving));
         advance(&mut self.ledger, self.now, |_, _| {});
         self.events.clear();
@@ -118,7 +119,7 @@ impl Bench {
 
 fn pairs(rows: &mut Vec<Row>, accounts: usize, pairs: usize) -> Result<(), BenchError> {
     let mut bench = Bench::new();
-    // A steady state: after a minute, as much is forgotten as is added.
+    // Steady state: after a minute, as many holds are forgotten as are placed.
     bench.run(&Command::SetPolicy(Policy {
         idempotency_ttl_ms: 30_000,
         retention_ms: 30_000,
@@ -139,7 +140,7 @@ fn pairs(rows: &mut Vec<Row>, accounts: usize, pairs: usize) -> Result<(), Bench
     let least = least_possible(accounts, pairs);
     rows.push(Row::nanoseconds("bare B-tree loop of the same draws, a pair".into(), least));
     let mut shuffle = Shuffle(1);
-    // Names come with the requests; making them up is not the ledger's work.
+    // Clients choose the names. Formatting them is not part of the measurement.
     let ids: Vec<Name> = (0..2 * ROUNDS * pairs).map(|n| format_compact!("hold{n}")).collect();
     let mut unused = ids.iter();
     bench.moving = true;
@@ -172,7 +173,7 @@ fn pairs(rows: &mut Vec<Row>, accounts: usize, pairs: usize) -> Result<(), Bench
     bench.check()
 }
 
-/// The same draws on nothing but a map of expiry to amount: no holds by name, no events.
+/// Lower bound: the same draws on a bare map of expiry to amount, without named holds or events.
 fn least_possible(accounts: usize, pairs: usize) -> Figure {
     let mut pools: Vec<BTreeMap<i64, i64>> =
         (0..accounts).map(|_| (10..20).map(|day| (day, 1_000_000_000)).collect()).collect();
@@ -183,7 +184,7 @@ fn least_possible(accounts: usize, pairs: usize) -> Figure {
             let mut left = HELD;
             let mut taken = Vec::with_capacity(2);
             while left > 0 {
-                let mut first = pool.first_entry().expect("a pool has more than is drawn");
+                let mut first = pool.first_entry().expect("a pool has more credits than are drawn");
                 let amount = left.min(*first.get());
                 *first.get_mut() -= amount;
                 taken.push((*first.key(), amount));
@@ -192,13 +193,13 @@ fn least_possible(accounts: usize, pairs: usize) -> Figure {
                     first.remove();
                 }
             }
-            let (day, _) = taken.pop().expect("something was drawn");
+            let (day, _) = taken.pop().expect("the hold is not empty");
             *pool.entry(day).or_default() += HELD - CHARGED;
         }
     })
 }
 
-/// Nanoseconds of add, consume and balance.
+/// Measures add, consume and balance. Returns the median nanoseconds of each.
 fn packs(
     rows: &mut Vec<Row>,
     packs: usize,

@@ -1,4 +1,4 @@
-//! Durable commands per second through the whole engine, against what group commit can give.
+//! Durable commands per second through the whole engine, compared with the limit of group commit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,52 +14,54 @@ use crate::figure::{Figure, load_average, resident_bytes};
 use crate::load::{BareLoop, LoadedEngine};
 use crate::raw::RawLoop;
 
-/// How often the engine, the raw loop and the bare machine take turns in one repetition.
+/// How often the engine, the raw loop and the bare machine alternate in one repetition.
 const TURNS: u32 = 3;
 
-/// How much to measure.
+/// The size of a measurement.
 #[derive(Copy, Clone, Debug)]
 pub struct Effort {
-    /// Orgs, each with ten grants.
+    /// Number of orgs, each with ten grants.
     pub accounts: usize,
-    /// How often everything is repeated; at least three make a spread.
+    /// Number of repetitions. A spread needs at least three.
     pub repetitions: usize,
-    /// How long one repetition keeps the engine busy.
+    /// How long one repetition loads the engine.
     pub time: Duration,
 }
 
-/// What was measured at one number of commands in flight.
+/// Results at one number of commands in flight.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rate {
     /// Commands in flight at any time.
     pub in_flight: usize,
     /// Durable commands per second: places and settles in equal parts.
     pub commands_per_second: Figure,
-    /// N / (t_fdatasync + N · t_core) of the same repetition.
+    /// The limit N / (t_fdatasync + N · t_core), from the same repetition.
     pub limit_per_second: Figure,
-    /// The one by the other, for each repetition.
+    /// `commands_per_second` divided by `limit_per_second`, per repetition.
     pub ratio: Figure,
-    /// One write of N records into a preallocated file, and its sync.
+    /// Time to write N records to a preallocated file and sync it.
     pub fdatasync_ms: Figure,
-    /// Decide, apply and encode one command, in the order that N in flight have.
+    /// Time to decide, apply and encode one command, in the order that N commands in flight
+    /// produce.
     pub core_us: Figure,
-    /// How long an answer takes, in the median.
+    /// Median time to an answer.
     pub latency_ms: f64,
-    /// How long all but one of a hundred take at most.
+    /// 99th percentile of the time to an answer.
     pub latency_p99_ms: f64,
     /// Batches written, each by one commit and one sync of the log.
     pub batches: u64,
     /// Records in the average batch.
     pub mean_batch: f64,
-    /// Records in the largest one.
+    /// Records in the largest batch.
     pub largest_batch: u64,
-    /// The load of the machine at the end.
+    /// Load average of the machine at the end.
     pub load: f64,
-    /// Memory of the process at the end.
+    /// Resident memory of the process at the end.
     pub resident_bytes: u64,
 }
 
-/// Measures the engine at one number in flight. Ends by checking the laws, the sums and a replay.
+/// Measures the engine at one number of commands in flight. Ends with a check of the invariants,
+/// the sums and a replay.
 pub fn rate(directory: &Path, in_flight: usize, effort: Effort) -> Result<Rate, BenchError> {
     let clock = WallClock::new();
     let mut bare = BareLoop::new(effort.accounts, Policy::default(), clock.now());
@@ -127,7 +129,7 @@ impl Repetitions {
     }
 }
 
-/// The median and the 99th percentile in milliseconds, of microseconds.
+/// The median and the 99th percentile in milliseconds of latencies in microseconds.
 pub(crate) fn percentiles(latencies: &mut [u32]) -> (f64, f64) {
     latencies.sort_unstable();
     let at = |part: f64| {
@@ -137,30 +139,30 @@ pub(crate) fn percentiles(latencies: &mut [u32]) -> (f64, f64) {
     (at(0.5), at(0.99))
 }
 
-/// What snapshots do to those who wait for an answer.
+/// The effect of snapshots on latency and throughput.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotCost {
     /// Commands in flight at any time.
     pub in_flight: usize,
     /// Records from one snapshot to the next.
     pub every: u64,
-    /// Snapshots that were made meanwhile.
+    /// Snapshots made during the run.
     pub snapshots: u64,
-    /// Bytes of the last one.
+    /// Size of the last snapshot in bytes.
     pub snapshot_bytes: u64,
-    /// 99th percentile of an answer's time without snapshots.
+    /// 99th percentile of the time to an answer, without snapshots.
     pub off_p99_ms: Figure,
-    /// The same with a follower that makes them.
+    /// The same, with a follower that makes snapshots.
     pub on_p99_ms: Figure,
-    /// Commands per second without.
+    /// Commands per second without snapshots.
     pub off_per_second: Figure,
-    /// Commands per second with.
+    /// Commands per second with snapshots.
     pub on_per_second: Figure,
-    /// The load of the machine at the end.
+    /// Load average of the machine at the end.
     pub load: f64,
 }
 
-/// Two engines on two journals take turns; one has a follower that makes snapshots.
+/// Runs two engines on two journals in turns. One of them has a follower that makes snapshots.
 pub fn snapshot_cost(
     directory: &Path,
     in_flight: usize,
@@ -185,7 +187,7 @@ pub fn snapshot_cost(
             p99[index].push(percentiles(&mut loaded.latencies).1);
             rates[index].push(turn.answered as f64 / turn.seconds);
         }
-        // What it has not read yet must not be read at the other's expense.
+        // The follower catches up first. Otherwise it would slow the next turn of the other engine.
         let head = on.engine.durable().head().map_or(0, |head| head.sequence);
         follower.followed().wait_beyond(head.saturating_sub(1));
     }

@@ -1,4 +1,4 @@
-//! Numbers with their spread, and what the machine was doing meanwhile.
+//! Figures with their spread, and readings of processor time, memory and load.
 
 use std::time::Instant;
 
@@ -9,19 +9,19 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The median of several repetitions, the least and the most.
+/// The median, minimum and maximum of several repetitions.
 #[derive(Copy, Clone, Debug, Serialize)]
 pub struct Figure {
-    /// The value in the middle.
+    /// The middle value.
     pub median: f64,
-    /// The smallest one.
+    /// The smallest value.
     pub least: f64,
-    /// The largest one.
+    /// The largest value.
     pub most: f64,
 }
 
 impl Figure {
-    /// Of the values of all repetitions; at least one.
+    /// Summarizes the values of all repetitions. `values` must not be empty.
     pub fn of(mut values: Vec<f64>) -> Figure {
         values.sort_by(f64::total_cmp);
         let (least, most) = (values[0], values[values.len() - 1]);
@@ -44,36 +44,37 @@ pub(crate) fn measure(rounds: usize, operations: usize, mut round: impl FnMut(us
     Figure::of((0..rounds).map(time).collect())
 }
 
-/// Bytes of memory that this process has resident.
+/// Resident memory of this process in bytes.
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split_whitespace().nth(1).and_then(|p| p.parse().ok()).unwrap_or(0);
     pages * 4096
 }
 
-/// Seconds that this thread has had a processor for, which other processes do not stretch.
+/// Processor time of this thread in seconds. Other processes do not affect it.
 pub(crate) fn processor_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|time| time.parse::<f64>().ok());
     nanoseconds.unwrap_or(0.0) / 1e9
 }
 
-/// The same for all threads of this process together, in hundredths.
+/// Processor time of all threads of this process in seconds, with a resolution of 10 ms.
 pub(crate) fn process_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may hold anything, come the state and ten numbers, then ours.
+    // The process name in parentheses may contain any character. After it come the state and ten
+    // numbers, then user and system time.
     let numbers = text.rsplit_once(')').map_or("", |(_, numbers)| numbers);
     let used = numbers.split_whitespace().skip(11).take(2);
     used.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// How many processes were runnable, on average over the last minute; 0 where nobody knows.
+/// Runnable processes, averaged over the last minute; 0 if it cannot be read.
 pub fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// A small deterministic generator: which account is next must not be a pattern that caches like.
+/// A small deterministic generator. It picks accounts in an order that caches cannot exploit.
 pub(crate) struct Shuffle(pub(crate) u64);
 
 impl Shuffle {

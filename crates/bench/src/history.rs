@@ -1,4 +1,4 @@
-//! How long any page of one account's entries takes, when there are many.
+//! How long it takes to read a page of an account with many entries.
 
 use std::path::Path;
 
@@ -90,33 +90,33 @@ fn hold(number: u64) -> Vec<LedgerBody> {
     body(vec![placed, captured, closed])
 }
 
-/// Holds fed in one transaction.
-const FED: u64 = 2_000;
-/// Pages that are looked at, evenly spread.
+/// Holds applied in one transaction.
+const HOLDS_PER_TRANSACTION: u64 = 2_000;
+/// Number of pages that are timed, evenly spread.
 const PAGES: u64 = 500;
 
-/// What history costs.
+/// The cost of history.
 #[derive(Clone, Debug, Serialize)]
 pub struct HistoryCost {
-    /// Entries of the one account.
+    /// Entries of the account.
     pub entries: u64,
-    /// Entries that were fed in a second.
+    /// Entries applied per second.
     pub fed_per_second: f64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub file_bytes: u64,
-    /// A page of 100 entries, in microseconds: the median of all places.
+    /// Median time of a page of 100 entries, in microseconds.
     pub page_us: u64,
-    /// What all but one of a hundred pages take at most.
+    /// 99th percentile of the time of a page.
     pub page_p99_us: u64,
-    /// The slowest page.
+    /// Time of the slowest page.
     pub page_worst_us: u64,
-    /// A balance as of an instant half way.
+    /// Time to read the balance as of an instant half way.
     pub balance_as_of_us: u64,
-    /// The newest 100 records of the audit trail.
+    /// Time to read the newest 100 records of the audit trail.
     pub audit_us: u64,
-    /// The orgs that spent most in the last 24 hours.
+    /// Time to find the orgs that spent most in the last 24 hours.
     pub top_us: u64,
-    /// The load of the machine at the end.
+    /// Load average of the machine at the end.
     pub load: f64,
 }
 
@@ -124,15 +124,16 @@ fn at(number: u64) -> Timestamp {
     Timestamp::from_millis(START + i64::try_from(number).unwrap_or(0) * 100)
 }
 
-/// Feeds about `wanted` entries of one account into a new file in `directory`, and turns its pages.
+/// Applies about `wanted` entries of one account to a new file in `directory` and times its pages.
 pub fn cost(directory: &Path, wanted: u64) -> Result<HistoryCost, BenchError> {
     let file = directory.join("history.db");
     let mut history = History::new(Sqlite::open(&file)?);
     let holds = (wanted / ENTRIES_EACH).max(1);
     let start = now();
     history.apply(&[Fed { position: 1, at: at(0), bodies: &opening() }])?;
-    for from in (0..holds).step_by(FED as usize) {
-        let bodies: Vec<_> = (from..holds.min(from + FED)).map(|n| (n, hold(n))).collect();
+    for from in (0..holds).step_by(HOLDS_PER_TRANSACTION as usize) {
+        let bodies: Vec<_> =
+            (from..holds.min(from + HOLDS_PER_TRANSACTION)).map(|n| (n, hold(n))).collect();
         let fed: Vec<Fed<'_>> =
             bodies.iter().map(|(n, bodies)| Fed { position: n + 2, at: at(*n), bodies }).collect();
         history.apply(&fed)?;
@@ -159,8 +160,8 @@ pub fn cost(directory: &Path, wanted: u64) -> Result<HistoryCost, BenchError> {
     })
 }
 
-/// Microseconds of pages all over the list, in order of length. Each is reached by the cursor of the
-/// page before it, as clients do.
+/// Times of pages all over the list in microseconds, shortest first. Each page is reached by the
+/// cursor of the page before it, as clients do.
 fn page_times(history: &History<Sqlite>, holds: u64) -> Result<Vec<u64>, BenchError> {
     let account = EntriesOf::Account(0);
     let mut times = Vec::new();

@@ -1,8 +1,8 @@
-//! What Bursar costs, measured on the parts that are shipped.
+//! Benchmarks of Bursar, run on the shipped code.
 //!
-//! Every measurement is repeated and given as a median with its spread; where there is a limit or a
-//! peer, both are measured in turns in the same run, so that they meet the same machine. Every
-//! benchmark ends by checking the laws. Timings are returned, never asserted.
+//! Every measurement is repeated and reported as a median with its spread. Where there is a limit
+//! or a peer, both are measured in turns in the same run, so that both see the same machine. Every
+//! benchmark ends with a check of the invariants. Timings are returned, never asserted.
 
 pub mod core;
 pub mod engine;
@@ -22,7 +22,7 @@ use bursar_engine::{EngineError, ReplayError};
 use bursar_journal::{AppendError, JournalError, LeaseError};
 use thiserror::Error;
 
-/// Why a benchmark gave no figures.
+/// The reason why a benchmark gave no figures.
 #[derive(Debug, Error)]
 pub enum BenchError {
     /// A file cannot be used.
@@ -31,22 +31,22 @@ pub enum BenchError {
     /// A journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A journal belongs to somebody else.
+    /// Another owner has the lease of a journal.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// A journal did not take a batch.
+    /// A journal rejected a batch.
     #[error(transparent)]
     Append(#[from] AppendError),
     /// A journal cannot be replayed.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// The engine gave no answer.
+    /// The engine did not answer.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// History cannot be used.
     #[error(transparent)]
     History(#[from] bursar_history::HistoryError),
-    /// What was measured was wrong.
+    /// The measured code gave a wrong result.
     #[error("the result is wrong: {0}")]
     Wrong(String),
 }

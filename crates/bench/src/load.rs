@@ -1,4 +1,4 @@
-//! The work that is measured: place and settle, through the engine and on the bare machine.
+//! The measured work: place and settle, through the engine and on the bare machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::BenchError;
 use crate::figure::{Shuffle, now};
 use crate::world::{CHARGED, ENDOWED, endowment, envelope, orgs, place, settle};
 
-/// Commands of one group while accounts are set up.
+/// Commands per group during setup.
 const SETUP_GROUP: usize = 1000;
-/// As many as the engine decides at one reading of the clock.
+/// Number of commands that the engine decides per reading of the clock.
 const CHUNK: usize = 256;
-/// As many as the engine lets the machine look at together.
-const AHEAD: usize = 16;
+/// Number of commands that the engine prefetches together.
+const PREFETCH_GROUP: usize = 16;
 
 /// The bare machine: decides, applies and encodes as the engine's deciding thread does, and keeps
-/// the records for whoever wants to write them.
+/// the records for the caller.
 pub(crate) struct BareLoop {
     pub(crate) ledger: Ledger,
     orgs: Vec<Name>,
@@ -39,8 +39,8 @@ pub(crate) struct BareLoop {
     requests: u128,
     holds: u64,
     now: Timestamp,
-    /// Asked for and not decided yet.
-    coming: Vec<(Envelope, Command)>,
+    /// Commands that are not decided yet.
+    pending: Vec<(Envelope, Command)>,
     events: Vec<Event>,
     records: BatchBuilder,
     /// Events of all records so far.
@@ -56,7 +56,7 @@ impl BareLoop {
             requests: 0,
             holds: 0,
             now: start,
-            coming: Vec::new(),
+            pending: Vec::new(),
             events: Vec::new(),
             records: BatchBuilder::new(),
             event_count: 0,
@@ -100,7 +100,8 @@ impl BareLoop {
         self.wave(count, || now);
     }
 
-    /// As `count` clients do it: all place, then all settle. The clock is read as the engine does.
+    /// Issues commands in the order of `count` clients: all place, then all settle. Reads the clock
+    /// as often as the engine does.
     fn wave(&mut self, count: usize, clock: impl Fn() -> Timestamp) {
         let mut placed = Vec::with_capacity(count);
         for number in 0..count {
@@ -117,8 +118,8 @@ impl BareLoop {
         }
     }
 
-    /// Keeps the command until as many wait as the engine looks at together, or until it is the last
-    /// of its kind; then decides them.
+    /// Queues the command. Decides the queued commands when there are as many as the engine
+    /// prefetches together, or when this one is the last of its kind.
     fn ask(
         &mut self,
         command: Command,
@@ -130,22 +131,23 @@ impl BareLoop {
             self.now = machine_time(&self.ledger, clock());
         }
         let envelope = self.envelope();
-        self.coming.push((envelope, command));
-        if self.coming.len() < AHEAD && number + 1 < count {
+        self.pending.push((envelope, command));
+        if self.pending.len() < PREFETCH_GROUP && number + 1 < count {
             return;
         }
-        let mut coming = std::mem::take(&mut self.coming);
-        if coming.len() > 1 {
-            let coming: Vec<_> = coming.iter().map(|(who, what)| (who, what)).collect();
-            self.ledger.foresee(&coming);
+        let mut pending = std::mem::take(&mut self.pending);
+        if pending.len() > 1 {
+            let pending: Vec<_> =
+                pending.iter().map(|(envelope, command)| (envelope, command)).collect();
+            self.ledger.foresee(&pending);
         }
-        for (envelope, command) in coming.drain(..) {
+        for (envelope, command) in pending.drain(..) {
             self.decide(&envelope, &command, self.now);
         }
-        self.coming = coming;
+        self.pending = pending;
     }
 
-    /// Checks the laws, and that exactly `settled` pairs were charged.
+    /// Checks the invariants, and that exactly `settled` pairs were charged.
     pub(crate) fn check_sums(&self, settled: u64) -> Result<(), BenchError> {
         check_sums(&self.ledger, self.orgs.len(), settled.into())
     }
@@ -155,8 +157,8 @@ impl BareLoop {
         std::mem::take(&mut self.records).finish()
     }
 
-    /// Seconds of one command and bytes of its record, on average over `time`, in the order that as
-    /// many commands in flight have.
+    /// Average seconds per command and bytes per record over `time`, in the order that `in_flight`
+    /// commands produce.
     pub(crate) fn run(
         &mut self,
         in_flight: usize,
@@ -180,22 +182,22 @@ impl BareLoop {
     }
 }
 
-/// A client: asks for one thing after the other.
+/// A client that sends one command after the other.
 #[derive(Clone)]
 struct Client {
     account: usize,
-    /// The hold that it has placed and not settled yet.
+    /// The hold that it has placed and not settled.
     hold: Option<Name>,
     asked: Instant,
 }
 
-/// What was answered during one turn.
+/// The answers received during one turn.
 pub(crate) struct Turn {
     pub(crate) answered: u64,
     pub(crate) seconds: f64,
 }
 
-/// A whole engine on a new journal, with a fixed number of clients, one command of each in flight.
+/// An engine on a new journal with a fixed number of clients, each with one command in flight.
 pub(crate) struct LoadedEngine {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) engine: Engine<LedgerCodec>,
@@ -205,7 +207,7 @@ pub(crate) struct LoadedEngine {
     done: Sender<(usize, bool)>,
     answers: Receiver<(usize, bool)>,
     requests: u128,
-    /// Moves by a millisecond with every command, where time is what is measured.
+    /// The clock of an engine whose time advances by one millisecond with every command.
     manual: Option<Arc<ManualClock>>,
     holds: u64,
     settled: i64,
@@ -223,7 +225,7 @@ impl LoadedEngine {
         LoadedEngine::on_journal(sqlite(file)?, accounts, in_flight, policy)
     }
 
-    /// An engine on this journal, which must be empty.
+    /// Starts an engine on this journal, which must be empty.
     pub(crate) fn on_journal(
         journal: Arc<dyn Journal>,
         accounts: usize,
@@ -234,7 +236,7 @@ impl LoadedEngine {
         LoadedEngine::with_clock(journal, accounts, in_flight, policy, clock, None)
     }
 
-    /// An engine whose time moves by a millisecond with every command.
+    /// Starts an engine whose time advances by one millisecond with every command.
     pub(crate) fn in_quick_motion(
         file: &Path,
         accounts: usize,
@@ -279,7 +281,7 @@ impl LoadedEngine {
     }
 
     fn set_up(&mut self, policy: Policy, start: Timestamp) -> Result<(), BenchError> {
-        // The answer to the first read is that it serves.
+        // The first successful call means that the engine serves.
         while self.engine.handle().settle().is_err() {
             std::thread::yield_now();
         }
@@ -302,7 +304,7 @@ impl LoadedEngine {
     fn ask(&mut self, number: usize) {
         self.requests += 1;
         if let Some(clock) = &self.manual {
-            // Only this thread moves it, and only forward.
+            // Only this thread sets the clock, and only forward.
             let _ = clock.set(clock.now().plus_millis(1));
         }
         let client = &mut self.clients[number];
@@ -323,12 +325,12 @@ impl LoadedEngine {
         let done = self.done.clone();
         self.engine.handle().submit(envelope(self.requests, true), command, move |answer| {
             let accepted = answer.is_ok_and(|seen| seen.value.is_ok());
-            // The other end lives as long as this engine.
+            // The receiver lives as long as this engine.
             let _ = done.send((number, accepted));
         });
     }
 
-    /// Waits for one answer; says whose.
+    /// Waits for one answer and returns the number of its client.
     fn answer(&mut self) -> Result<usize, BenchError> {
         let gone = |_| BenchError::Wrong("a client got no answer".into());
         let (number, accepted) = self.answers.recv().map_err(gone)?;
@@ -338,12 +340,13 @@ impl LoadedEngine {
         Ok(number)
     }
 
-    /// Keeps every client busy for `time`, counted from when each has had an answer.
+    /// Keeps every client busy for `time`, counted from the moment when each has received an
+    /// answer.
     pub(crate) fn run(&mut self, time: Duration) -> Result<Turn, BenchError> {
         self.run_while(|_, start: Instant| start.elapsed() < time)
     }
 
-    /// Keeps every client busy until that many more commands are answered.
+    /// Keeps every client busy until `commands` more commands are answered.
     pub(crate) fn run_commands(&mut self, commands: u64) -> Result<Turn, BenchError> {
         self.run_while(|answered, _| answered < commands)
     }
@@ -379,7 +382,8 @@ impl LoadedEngine {
         self.engine.stats()
     }
 
-    /// Settles what is open, stops, and checks that nothing was lost, neither live nor on replay.
+    /// Settles the open holds, stops the engine, and checks that neither the live state nor a
+    /// replay lost anything.
     pub(crate) fn finish(mut self) -> Result<(), BenchError> {
         for number in 0..self.clients.len() {
             if self.clients[number].hold.is_some() {
@@ -407,7 +411,7 @@ fn sqlite(file: &Path) -> Result<Arc<dyn Journal>, BenchError> {
     Ok(Arc::new(SqliteJournal::open(file, SqliteOptions::default())?))
 }
 
-/// Checks the laws, and that so many pairs were charged to so many orgs and nothing else was.
+/// Checks the invariants, and that exactly `settled` pairs were charged to `orgs` orgs.
 fn check_sums(ledger: &Ledger, orgs: usize, settled: i128) -> Result<(), BenchError> {
     invariant::check(ledger).map_err(|broken| BenchError::Wrong(format!("{broken:?}")))?;
     let accounts = (0..ledger.account_count()).map(AccountNo);
@@ -415,7 +419,7 @@ fn check_sums(ledger: &Ledger, orgs: usize, settled: i128) -> Result<(), BenchEr
     let endowed = i128::from(ENDOWED) * orgs as i128;
     let charged = i128::from(CHARGED) * settled;
     if available + charged != endowed {
-        let wrong = format!("of {endowed} were charged {charged} and {available} are left");
+        let wrong = format!("granted {endowed}, charged {charged}, available {available}");
         return Err(BenchError::Wrong(wrong));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Whether memory stays flat when as much is forgotten as is added.
+//! Whether memory stays constant when as many holds are forgotten as are placed.
 
 use std::path::Path;
 
@@ -10,34 +10,34 @@ use crate::BenchError;
 use crate::figure::{load_average, now, resident_bytes};
 use crate::load::{BareLoop, LoadedEngine};
 
-/// How a long run stands.
+/// The state of a long run after one step.
 #[derive(Copy, Clone, Debug, Serialize)]
 pub struct MemoryStep {
-    /// Pairs so far.
+    /// Pairs completed so far.
     pub pairs: u64,
-    /// Memory of the process.
+    /// Resident memory of the process.
     pub resident_bytes: u64,
-    /// Pairs per second since the last step.
+    /// Pairs per second since the previous step.
     pub pairs_per_second: f64,
-    /// The load of the machine.
+    /// Load average of the machine.
     pub load: f64,
 }
 
-/// A long run.
+/// Parameters of a long run.
 #[derive(Copy, Clone, Debug)]
 pub struct LongRun {
-    /// Orgs, each with ten grants.
+    /// Number of orgs, each with ten grants.
     pub accounts: usize,
     /// Commands in flight at any time.
     pub in_flight: usize,
-    /// Pairs in all.
+    /// Total number of pairs.
     pub pairs: u64,
-    /// Pairs between two looks.
+    /// Pairs between two reports.
     pub step: u64,
-    /// How long answers and closed holds are remembered.
+    /// How long answers and closed holds are retained.
     pub retention_ms: i64,
-    /// Whether records are written. If not, they are encoded and dropped by one thread, without the
-    /// engine: for runs that are longer than the disk.
+    /// Whether records are written to a journal. If not, one thread encodes and drops them, without
+    /// the engine: for runs that would not fit on the disk.
     pub written: bool,
 }
 
@@ -51,8 +51,9 @@ impl LongRun {
 /// 2026-01-01T00:00:00Z
 const START: i64 = 1_767_225_600_000;
 
-/// Runs pairs, of which each takes two milliseconds of the ledger's time whatever the disk does, and
-/// calls `each` after every step. The ledger forgets at full minutes: 30 000 pairs.
+/// Runs pairs and calls `each` after every step. Each pair advances the ledger's time by two
+/// milliseconds, whatever the speed of the disk. The ledger forgets at full minutes, which is every
+/// 30 000 pairs.
 pub fn long_run(
     directory: &Path,
     run: LongRun,
@@ -61,7 +62,7 @@ pub fn long_run(
     if run.written { written(directory, run, each) } else { unwritten(run, each) }
 }
 
-/// Through the machine alone.
+/// Runs on the machine alone.
 fn unwritten(run: LongRun, mut each: impl FnMut(MemoryStep)) -> Result<(), BenchError> {
     let mut time = Timestamp::from_millis(START);
     let mut bare = BareLoop::new(run.accounts, run.policy(), time);
@@ -87,7 +88,7 @@ fn unwritten(run: LongRun, mut each: impl FnMut(MemoryStep)) -> Result<(), Bench
     bare.check_sums(done)
 }
 
-/// Through the engine, durably.
+/// Runs through the engine; every record is durable.
 fn written(
     directory: &Path,
     run: LongRun,
@@ -99,7 +100,7 @@ fn written(
     let mut done = 0;
     while done < run.pairs {
         let turn = loaded.run_commands(2 * run.step.min(run.pairs - done))?;
-        // Times of a long run are of no use here, and would be what grows.
+        // Latencies are not needed here and would grow with the run.
         loaded.latencies = Vec::new();
         done += turn.answered / 2;
         each(MemoryStep {

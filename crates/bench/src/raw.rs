@@ -1,4 +1,4 @@
-//! The least that a durable write costs: write and fdatasync, by nothing but system calls.
+//! Lower bound of a durable write: write and fdatasync, by system calls only.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::figure::now;
 
-/// The loop writes over and over this many bytes, which are all there before it begins.
+/// Size of the file. It is allocated before the loop, which overwrites it again and again.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Seconds of one write of so many bytes and its sync in this folder, on average over `time`.
+/// Average seconds to write `bytes` in `directory` and sync them, over `time`.
 pub fn sync_seconds(directory: &Path, bytes: usize, time: Duration) -> io::Result<f64> {
     RawLoop::new(directory, bytes)?.run(time)
 }
@@ -23,7 +23,7 @@ pub(crate) struct RawLoop {
 }
 
 impl RawLoop {
-    /// Will write blocks of `bytes`.
+    /// Prepares a file for blocks of `bytes`.
     pub(crate) fn new(directory: &Path, bytes: usize) -> io::Result<RawLoop> {
         let path = directory.join("raw");
         let file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
@@ -35,7 +35,7 @@ impl RawLoop {
         Ok(RawLoop { file, block: vec![7; bytes], offset: 0 })
     }
 
-    /// Seconds of one write and its sync, on average over `time`.
+    /// Average seconds of one write and its sync, over `time`.
     pub(crate) fn run(&mut self, time: Duration) -> io::Result<f64> {
         let start = now();
         let mut syncs = 0.0;

@@ -1,4 +1,4 @@
-//! How fast a start without a snapshot reads the journal again.
+//! How fast a start without a snapshot replays the journal.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,35 +18,35 @@ use crate::figure::{
 };
 use crate::load::BareLoop;
 
-/// Pairs of one batch, as a busy engine makes them.
+/// Pairs per batch, as a busy engine writes them.
 const PAIRS: usize = 2_000;
 /// 2026-01-01T00:00:00Z
 const START: i64 = 1_767_225_600_000;
 
-/// What a start costs.
+/// The cost of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplaySpeed {
     /// Events in the journal.
     pub events: u64,
     /// Records in the journal.
     pub records: u64,
-    /// Bytes of the journal's file.
+    /// Size of the journal's file in bytes.
     pub file_bytes: u64,
-    /// Seconds from opening the reader to the state.
+    /// Seconds from opening the reader to the complete state.
     pub seconds: Figure,
     /// Events per second.
     pub events_per_second: Figure,
-    /// Events per second of processor time of the busier of the two threads, the one that reads and
-    /// the one that applies: what a machine with nothing else to do would give.
+    /// Events per second of processor time of the busier of the two threads, the reader and the
+    /// applier: the rate on an otherwise idle machine.
     pub events_per_processor_second: Figure,
-    /// Memory that the state takes.
+    /// Memory of the replayed state.
     pub state_bytes: u64,
-    /// The load of the machine at the end.
+    /// Load average of the machine at the end.
     pub load: f64,
 }
 
 /// Writes a journal of at least `events` events, about one millisecond apart, and replays it.
-/// Nothing is forgotten: the state holds all of it.
+/// Nothing is forgotten, so the state contains every hold.
 pub fn replay_speed(
     directory: &Path,
     events: u64,

@@ -11,25 +11,25 @@ use crate::engine::{Effort, percentiles};
 use crate::figure::Figure;
 use crate::load::LoadedEngine;
 
-/// What was measured at one number of commands in flight.
+/// Results at one number of commands in flight.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreRate {
     /// Commands in flight at any time.
     pub in_flight: usize,
-    /// Orgs, each with ten grants.
+    /// Number of orgs, each with ten grants.
     pub accounts: usize,
-    /// Pairs of place and settle, each of both durable when it is answered.
+    /// Pairs of place and settle per second. Both commands are durable when they are answered.
     pub pairs_per_second: Figure,
-    /// How long an answer takes, in the median.
+    /// Median time to an answer.
     pub latency_ms: f64,
-    /// How long all but one of a hundred take at most.
+    /// 99th percentile of the time to an answer.
     pub latency_p99_ms: f64,
-    /// Records in the average batch, which is one row and one commit.
+    /// Records in the average batch. A batch is one row and one commit.
     pub mean_batch: f64,
 }
 
-/// Measures the engine on a new journal in the database at `url`, which must have a synchronous standby.
-/// Ends by checking the laws, the sums and a replay.
+/// Measures the engine on a new journal in the database at `url`, which must have a synchronous
+/// standby. Ends with a check of the invariants, the sums and a replay.
 pub fn store_rate(url: &str, in_flight: usize, effort: Effort) -> Result<StoreRate, BenchError> {
     let accounts = effort.accounts;
     let options = PostgresOptions::new(url, format!("bench-{accounts}-{in_flight}"));

@@ -9,21 +9,22 @@ use bursar_core::ledger::{Command, Envelope};
 use bursar_core::time::{DAY_MS, Timestamp};
 use compact_str::format_compact;
 
-/// What one hold takes, and what of it is charged in the end.
+/// Amount of one hold.
 pub(crate) const HELD: i64 = 4000;
+/// Amount that settling a hold charges.
 pub(crate) const CHARGED: i64 = 2400;
-/// Grants of every account, each with an expiry of its own.
+/// Grants per account, each with its own expiry.
 pub(crate) const GRANTS: i64 = 10;
-/// What each org has in all.
+/// Total amount granted to each org.
 pub(crate) const ENDOWED: i64 = GRANTS * AMOUNT;
-/// No run spends this much of one grant.
+/// Amount of one grant. No run spends all of it.
 const AMOUNT: i64 = 1_000_000_000_000;
 
 pub(crate) fn micros(amount: i64) -> Credits {
     Credits::from_micros(amount).expect("benchmarks use small positive amounts")
 }
 
-/// Who asks, under an idempotency key of its own if `keyed`.
+/// The envelope of a command, with its own idempotency key if `keyed`.
 pub(crate) fn envelope(request: u128, keyed: bool) -> Envelope {
     Envelope {
         actor: Name::const_new("bench"),
@@ -38,7 +39,7 @@ pub(crate) fn open(path: &Name, kind: AccountKind) -> Command {
     Command::OpenAccount { path: path.clone(), kind, settings: AccountSettings::default() }
 }
 
-/// A grant that lives `days` from `start` on.
+/// A grant that is valid for `days` from `start`.
 pub(crate) fn grant(id: Name, account: &Name, amount: i64, start: Timestamp, days: i64) -> Command {
     Command::IssueGrant(IssueGrant {
         id,
@@ -78,7 +79,7 @@ pub(crate) fn orgs(count: usize) -> Vec<Name> {
     (0..count).map(|number| format_compact!("org{number}")).collect()
 }
 
-/// Opens the orgs and gives each its grants.
+/// Commands that open the orgs and issue their grants.
 pub(crate) fn endowment(orgs: &[Name], start: Timestamp) -> impl Iterator<Item = Command> {
     let opened = orgs.iter().map(|name| open(name, AccountKind::Org));
     let days = (0..GRANTS).flat_map(move |day| orgs.iter().map(move |name| (day, name)));

@@ -1,8 +1,10 @@
-// Two-phase transfers against a running TigerBeetle: what `place` and `settle` of a hold are there.
+// Measures two-phase transfers against a running TigerBeetle. They correspond to placing and
+// settling a hold.
 //
-// Each session has one request under way, as the protocol says: BATCH pending transfers of random orgs to one
-// account of the platform, then BATCH that post half of what was pending. At the end every account is asked: what was posted
-// must be what was answered, and nothing may be pending.
+// Each session has one request in flight, as the protocol requires: BATCH pending transfers of
+// random orgs to one account of the platform, then BATCH transfers that post half of each pending
+// amount. At the end all accounts are looked up: the posted sum must match the answers, and nothing
+// may be pending.
 //
 //     pairs ADDRESS BATCH SESSIONS SECONDS ACCOUNTS      prints pairs per second
 
@@ -63,7 +65,7 @@ static void on_answer(uintptr_t context, tb_packet_t *packet, uint64_t at, const
             s->still_pending += found[i].debits_pending;
         }
     } else {
-        // Accounts and transfers are answered in the same form.
+        // Creating accounts and creating transfers have the same result format.
         const tb_create_transfer_result_t *results = (const tb_create_transfer_result_t *)bytes;
         s->answers = size / sizeof *results;
         for (size_t i = 0; i < s->answers; i++)
@@ -91,7 +93,7 @@ static void open_session(session_t *s, unsigned index) {
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->answered, NULL);
     s->random = 0x9e3779b97f4a7c15ull * (index + 1);
-    // Ids grow in time and never meet: the fastest kind there.
+    // Ids grow in time and never collide; TigerBeetle stores these fastest.
     s->next_id = ((uint64_t)(index + 1)) << 48;
     s->pending = calloc(LARGEST_BATCH, sizeof *s->pending);
     s->posts = calloc(LARGEST_BATCH, sizeof *s->posts);
