@@ -250,6 +250,116 @@ fn a_tenant_has_so_many_nodes_and_one_that_is_deleted_makes_room() {
 }
 
 #[test]
+fn nodes_that_come_and_go_leave_nothing_behind() {
+    let mut cell = Cell::new();
+    let remove = |name: &str| Command::RemoveNode { node: NodeKey::new(name, Some("acme")) };
+    let mut events = Vec::new();
+    let mut journal: Vec<Event> = Vec::new();
+    for index in 0..10_000 {
+        let name = format!("n{index}");
+        for command in [Command::RegisterNode(owned(&name, Some("acme"))), remove(&name)] {
+            events.clear();
+            execute(&mut cell, at(0), &Origin::component("test"), &command, &mut events)
+                .expect("one node at a time");
+            journal.append(&mut events);
+        }
+    }
+    assert_eq!(cell.image().next_node.0, 1, "one number was enough");
+    for name in ["a", "b", "c", "d"] {
+        register(&mut cell, owned(name, Some("acme"))).expect("few nodes");
+    }
+    for name in ["c", "a"] {
+        execute(&mut cell, at(0), &Origin::component("test"), &remove(name), &mut Vec::new())
+            .expect("nothing runs there");
+    }
+    let rebuilt = Cell::from_image(cell.image()).expect("the image of a cell");
+    for mut cell in [cell, rebuilt] {
+        for name in ["e", "f", "g"] {
+            register(&mut cell, owned(name, Some("acme"))).expect("few nodes");
+        }
+        let image = cell.image();
+        let numbers: Vec<_> =
+            image.nodes.iter().map(|node| (node.node.0, node.offer.name.as_str())).collect();
+        assert_eq!(numbers, [(0, "e"), (1, "b"), (2, "f"), (3, "d"), (4, "g")]);
+        cell.check().expect("the laws hold");
+    }
+}
+
+/// A gang of two whose first part has ended, so that its node is free while the second part runs.
+fn half_ended_gang() -> (World, JobId) {
+    let mut world = World::with_nodes(2, "H100");
+    let mut spec = world.spec("acme", 8, HOUR);
+    spec.nodes = 2;
+    let job = world.submit(spec);
+    let attempt = AttemptId { job, number: 1 };
+    for (name, state) in [("n0", ReportState::Succeeded), ("n1", ReportState::Running)] {
+        let mut heartbeat = beat(name, None, 1, 1);
+        heartbeat.reports.push(Report { state, ..running(attempt) });
+        world.ok(Command::Heartbeat(heartbeat));
+    }
+    world.ok(Command::RemoveNode { node: "n0".into() });
+    (world, job)
+}
+
+#[test]
+fn the_number_of_a_deleted_node_rests_while_a_gang_that_was_there_goes_on() {
+    let (mut world, job) = half_ended_gang();
+    let attempt = AttemptId { job, number: 1 };
+    let rebuilt = Cell::from_image(world.cell.image()).expect("the image of a cell");
+    world.twin = Some(Box::new(rebuilt));
+    world.register(&owned("x", Some("umbra")));
+    assert_eq!(world.cell.rank_of(attempt, &NodeKey::new("x", Some("umbra"))), None);
+    let numbers = |world: &World| {
+        let image = world.cell.image();
+        image.nodes.iter().map(|node| node.node.0).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(&world), [1, 2]);
+    let mut heartbeat = beat("n1", None, 1, 2);
+    heartbeat.reports.push(Report { state: ReportState::Succeeded, ..running(attempt) });
+    world.ok(Command::Heartbeat(heartbeat));
+    assert_eq!(world.outcomes.len(), 1, "the gang is over");
+    world.register(&owned("y", Some("umbra")));
+    assert_eq!(numbers(&world), [0, 1, 2], "and the number is free");
+    world.check_replay();
+}
+
+#[test]
+fn a_gang_that_has_ended_on_a_deleted_node_can_be_stopped() {
+    let (mut world, job) = half_ended_gang();
+    world.ok(Command::CancelJob { job });
+    let mut heartbeat = beat("n1", None, 1, 2);
+    let attempt = AttemptId { job, number: 1 };
+    heartbeat.reports.push(Report { state: ReportState::Stopped, ..running(attempt) });
+    world.ok(Command::Heartbeat(heartbeat));
+    assert_eq!(world.outcomes.len(), 1, "it is over");
+    world.check_replay();
+}
+
+/// The second part is ordered to start after the first has ended and its node was deleted.
+#[test]
+fn a_part_of_a_gang_starts_late_beside_a_deleted_node() {
+    let mut world = World::with_nodes(2, "H100");
+    let mut spec = world.spec("acme", 8, HOUR);
+    spec.nodes = 2;
+    let job = world.submit(spec);
+    let attempt = AttemptId { job, number: 1 };
+    let mut heartbeat = beat("n0", None, 1, 1);
+    heartbeat.reports.push(Report { state: ReportState::Succeeded, ..running(attempt) });
+    world.ok(Command::Heartbeat(heartbeat));
+    world.ok(Command::RemoveNode { node: "n0".into() });
+    let heartbeat = beat("n1", None, 1, 1);
+    world.ok(Command::Heartbeat(heartbeat.clone()));
+    let orders = world.cell.orders(&heartbeat).expect("the agent's last start");
+    let [order] = &orders[..] else { panic!("one order: {orders:?}") };
+    let OrderKind::Start(start) = &order.kind else { panic!("to start: {order:?}") };
+    assert_eq!((start.nodes.len(), start.rank, start.nodes[1].as_str()), (2, 1, "n1"));
+    let mut heartbeat = beat("n1", None, 1, 2);
+    heartbeat.reports.push(running(attempt));
+    world.ok(Command::Heartbeat(heartbeat));
+    world.check_replay();
+}
+
+#[test]
 fn what_one_node_says_is_bounded() {
     let mut cell = Cell::new();
     let long: compact_str::CompactString = "x".repeat(MAX_NAME_BYTES + 1).into();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{AttemptOutcome, Event, StopReason};
 use super::ids::{AccountId, AttemptId, ClassRank, JobId};
-use super::jobs::attempt::MemberPhase;
+use super::jobs::attempt::{Attempt, MemberPhase};
 use super::jobs::job::{Job, Phase, Waiting};
 use super::nodes::scope::covers;
 use super::share::accounts::Account;
@@ -58,7 +58,9 @@ impl Cell {
         self.check_groups()?;
         self.check_preemptible()?;
         self.check_reservations()?;
-        self.inventory.check_indexes(&self.shapes, self.demand.mix())
+        let attempts = self.jobs.values().filter_map(Job::attempt);
+        let named = attempts.flat_map(Attempt::ended_on);
+        self.inventory.check_indexes(&self.shapes, self.demand.mix(), named)
     }
 
     /// Checks what a step has placed: every quota and group that counts it still holds (L9).

@@ -232,6 +232,7 @@ impl Cell {
                             || self.inventory.get(member.node).is_some()
                     });
                 require(known, || format!("{} is on nothing that is known", attempt.id))?;
+                attempt.ended_on().for_each(|node| self.inventory.name_number(node));
                 let (model, rate) = (attempt.model, attempt.rate(&job));
                 self.accounts.for_path(account, |account| account.in_use.take(model, thousandths));
                 self.accounts.add_rate(account, rate);

@@ -87,6 +87,12 @@ impl Attempt {
         self.members.iter().map(|member| member.gpu_ms).sum()
     }
 
+    /// The nodes on which it has ended. They may be deleted before it is over.
+    pub(crate) fn ended_on(&self) -> impl Iterator<Item = NodeId> {
+        let ended = |member: &&Member| matches!(member.phase, MemberPhase::Ended(_));
+        self.members.iter().filter(ended).map(|member| member.node)
+    }
+
     /// The same, as it will be when a node's part is `gpu_ms`.
     pub(crate) fn gpu_ms_with(&self, node: NodeId, gpu_ms: u64) -> u64 {
         let parts = self.members.iter();
@@ -353,6 +359,7 @@ impl Cell {
         member.phase = MemberPhase::Ended(end);
         member.exit_code = exit_code;
         self.inventory.give(&self.shapes, node, id);
+        self.inventory.name_number(node);
         self.wake_for(node);
     }
 
@@ -396,7 +403,9 @@ impl Cell {
         });
         for member in &attempt.members {
             let ended = matches!(member.phase, MemberPhase::Ended(_));
-            if !ended {
+            if ended {
+                self.inventory.unname_number(member.node);
+            } else {
                 self.settle_gpus(id, member.node, attempt.confirmed);
             }
         }

@@ -54,8 +54,11 @@ impl Cell {
         self.start_funding_timers(at, id.job);
     }
 
-    /// Tells the estimates when an attempt will be gone.
+    /// Tells the estimates when an attempt will be gone. Where it has ended, the node may be deleted.
     pub(crate) fn set_until(&mut self, node: NodeId, id: AttemptId, until: Timestamp) {
+        if self.inventory.get(node).is_none() {
+            return;
+        }
         self.inventory.change(node, |record| {
             if let Some(held) = record.members.get_mut(&id) {
                 held.until = until;

@@ -12,6 +12,9 @@ use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
+/// What a gang is told of a node that was deleted after its part there had ended.
+const DELETED_NODE: &str = "deleted";
+
 /// What a node must do. Repeated with every answer until the reports show that it is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -104,8 +107,11 @@ impl Cell {
     fn start_order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> StartOrder {
         let record = self.inventory.node(node);
         let name = |record: &NodeRecord| record.offer.name.clone();
-        let nodes: Vec<CompactString> =
-            live.members.iter().map(|member| name(self.inventory.node(member.node))).collect();
+        // A part that has ended leaves its rank to nothing when its node is deleted.
+        let names = live.members.iter().map(|member| {
+            self.inventory.get(member.node).map_or_else(|| DELETED_NODE.into(), name)
+        });
+        let nodes: Vec<CompactString> = names.collect();
         let rank = live.members.iter().position(|member| member.node == node);
         let rank = rank.expect("an attempt is held by the nodes that it runs on");
         StartOrder {

@@ -13,56 +13,22 @@ use compact_str::CompactString;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::hardware::{Hardware, HardwareTable};
 use super::maintenance::MAINTENANCE_CLASS;
 use super::node::{GpuSet, Node, NodeId, NodeState};
+use super::numbers::NodeNumbers;
 use super::owner::{NodeKey, owner_of};
 use crate::cell::command::NodeOffer;
 use crate::cell::config::CellConfig;
-use crate::cell::ids::{AccountId, AttemptId, ClassRank, HardwareId, JobId};
-use crate::cell::index::interner::{InternedId, Interner};
+use crate::cell::ids::{AttemptId, ClassRank, HardwareId, JobId};
+use crate::cell::index::interner::InternedId;
 use crate::cell::jobs::job::{Occupancy, Request};
 use crate::cell::schedule::candidates::Candidates;
 use crate::cell::schedule::demand::DemandMix;
 use crate::cell::schedule::forecast::{Outlook, Profile};
-use crate::cell::schedule::shape::{LabelId, ModelId, Shape, ShapeId, Shapes};
+use crate::cell::schedule::shape::{ModelId, Shape, ShapeId, Shapes};
 use crate::cell::schedule::supply::Supply;
 use crate::time::Timestamp;
-
-/// Everything of a node's spec but the rack.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Hardware {
-    model: ModelId,
-    gpus: u16,
-    gpu_memory_mib: u32,
-    cpu_milli: u32,
-    memory_mib: u32,
-    labels: SmallVec<[LabelId; 4]>,
-    scope: Option<AccountId>,
-}
-
-impl Hardware {
-    fn of(node: &Node) -> Hardware {
-        let spec = node.spec();
-        Hardware {
-            model: spec.model,
-            gpus: spec.gpus,
-            gpu_memory_mib: spec.gpu_memory_mib,
-            cpu_milli: spec.cpu_milli,
-            memory_mib: spec.memory_mib,
-            labels: spec.labels.clone(),
-            scope: spec.scope,
-        }
-    }
-
-    /// Whether nodes of this kind will do for a shape, however full they are: as
-    /// [`Node::accepts`](super::node::Node::accepts).
-    fn accepts(&self, shape: &Shape) -> bool {
-        self.scope.is_none_or(|scope| shape.scopes.contains(&scope))
-            && shape.allows(self.model)
-            && self.gpu_memory_mib >= shape.gpu_memory_mib
-            && shape.labels.iter().all(|label| self.labels.binary_search(label).is_ok())
-    }
-}
 
 /// What is taken on a node by one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,10 +181,11 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inventory {
     nodes: Vec<Option<NodeRecord>>,
+    numbers: NodeNumbers,
     by_key: BTreeMap<NodeKey, NodeId>,
     /// Which nodes of an owner say that they have a GPU: one at a time, but for those that are lost.
     by_uuid: BTreeSet<(Option<CompactString>, CompactString, NodeId)>,
-    hardware: Interner<Hardware, HardwareId>,
+    hardware: HardwareTable,
     states: Vec<State>,
     slots: FxHashMap<StateKey, u32>,
     vacant: Vec<u32>,
@@ -309,9 +276,25 @@ impl Inventory {
         }
     }
 
-    /// The number that the next new node gets.
+    /// The number behind all that were ever given out.
     pub(crate) fn next_id(&self) -> NodeId {
         NodeId(u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes"))
+    }
+
+    /// The number that the next new node gets: the lowest one that is free.
+    pub(crate) fn free_id(&self) -> NodeId {
+        self.numbers.first_free().unwrap_or_else(|| self.next_id())
+    }
+
+    /// An attempt that is not over has ended on a node: it names the node's number until it is over.
+    pub(crate) fn name_number(&mut self, id: NodeId) {
+        self.numbers.name(id);
+    }
+
+    /// Such an attempt is over.
+    pub(crate) fn unname_number(&mut self, id: NodeId) {
+        let vacant = self.get(id).is_none();
+        self.numbers.unname(id, vacant);
     }
 
     /// All nodes in the order of their numbers.
@@ -372,10 +355,12 @@ impl Inventory {
         incarnation: u32,
         lease_until: Timestamp,
     ) {
-        let hardware = self.hardware.intern(Hardware::of(&node));
+        let hardware = self.hardware.enter(Hardware::of(&node));
+        let old_hardware = self.get(id).map(|record| record.hardware);
         if id == self.next_id() {
             self.nodes.push(None);
         }
+        self.numbers.take(id);
         self.list_uuids(id, false);
         // In journals of when names were unique over all owners a node may change its owner.
         if let Some(record) = &self.nodes[id.index()] {
@@ -421,11 +406,18 @@ impl Inventory {
         }
         self.list_uuids(id, true);
         self.replace(id);
+        // No state is of the old one any more, unless another node has it.
+        if let Some(old) = old_hardware {
+            self.hardware.leave(old);
+        }
     }
 
     /// Leaves numbers out that nodes had which are gone.
     pub(crate) fn skip_to(&mut self, id: NodeId) {
-        self.nodes.resize_with(id.index().max(self.nodes.len()), || None);
+        for skipped in (self.next_id().0..id.0).map(NodeId) {
+            self.nodes.push(None);
+            self.numbers.give_back(skipped);
+        }
     }
 
     /// Remembers the most memory that a GPU of each model ever had here.
@@ -433,12 +425,14 @@ impl Inventory {
         self.supply.remember_memory(most);
     }
 
-    /// Forgets a node. Its number is not given out again.
+    /// Forgets a node. Its number is given out again.
     pub(crate) fn remove(&mut self, id: NodeId) {
         self.change(id, |record| record.alive = false);
         self.list_uuids(id, false);
         if let Some(record) = self.nodes[id.index()].take() {
             self.by_key.remove(&NodeKey::of(&record.offer));
+            self.hardware.leave(record.hardware);
+            self.numbers.give_back(id);
         }
     }
 
@@ -538,9 +532,22 @@ impl Inventory {
         slot
     }
 
-    /// Whether every index is what it would be if it were made anew.
-    pub(crate) fn check_indexes(&self, shapes: &Shapes, mix: &DemandMix) -> Result<(), String> {
+    /// Whether every index is what it would be if it were made anew. `named`: the nodes on which attempts
+    /// that are not over have ended.
+    pub(crate) fn check_indexes(
+        &self,
+        shapes: &Shapes,
+        mix: &DemandMix,
+        named: impl Iterator<Item = NodeId>,
+    ) -> Result<(), String> {
         self.check_states()?;
+        let mut numbers = NodeNumbers::default();
+        named.for_each(|id| numbers.name(id));
+        let all = (0..self.next_id().0).map(NodeId);
+        all.filter(|id| self.get(*id).is_none()).for_each(|id| numbers.give_back(id));
+        if numbers != self.numbers {
+            return Err("the numbers that are free are not those that nothing names".into());
+        }
         let mut profile = Profile::default();
         let mut supply = Supply::default();
         for (id, record) in self.iter().filter(|(_, record)| record.is_open()) {
@@ -612,5 +619,58 @@ impl Inventory {
             return Err(format!("{listed} nodes are in slots, {placed} should be"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::nodes::node::{NodeSpec, RackId};
+
+    const NODE: NodeId = NodeId(0);
+
+    fn spec(cpu_milli: u32) -> NodeSpec {
+        NodeSpec {
+            model: ModelId(0),
+            gpus: 1,
+            gpu_memory_mib: 1024,
+            cpu_milli,
+            memory_mib: 1024,
+            labels: SmallVec::new(),
+            rack: RackId(0),
+            scope: None,
+        }
+    }
+
+    fn register(inventory: &mut Inventory, id: NodeId, cpu_milli: u32, incarnation: u32) {
+        let offer = NodeOffer {
+            name: format!("n{}", id.0).into(),
+            rack: "r".into(),
+            model: "m".into(),
+            gpus: 1,
+            gpu_memory_mib: 1024,
+            cpu_milli,
+            memory_mib: 1024,
+            uuids: Vec::new(),
+            labels: Vec::new(),
+            scope: None,
+        };
+        let node = Node::new(spec(cpu_milli)).expect("one GPU");
+        inventory.register(id, Box::new(offer), node, incarnation, Timestamp::from_millis(1));
+    }
+
+    #[test]
+    fn hardware_that_no_node_has_any_more_leaves_nothing_behind() {
+        let mut inventory = Inventory::default();
+        for round in 1..10_000 {
+            register(&mut inventory, NODE, round, round);
+        }
+        assert!(inventory.hardware.len() <= 2, "{} kinds", inventory.hardware.len());
+        for round in 1..10_000 {
+            inventory.remove(NODE);
+            register(&mut inventory, NODE, round, 1);
+        }
+        assert!(inventory.hardware.len() <= 2, "{} kinds", inventory.hardware.len());
+        inventory.check_states().expect("it is in the slot of its state");
     }
 }

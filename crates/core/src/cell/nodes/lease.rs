@@ -74,7 +74,7 @@ impl Cell {
         let incarnation = record.map_or(1, |(_, record)| record.incarnation + 1);
         let lease_until = now.plus_millis(self.config.node_lease_ms);
         events.push(Event::NodeRegistered {
-            node: known.unwrap_or_else(|| self.inventory.next_id()),
+            node: known.unwrap_or_else(|| self.inventory.free_id()),
             offer: Box::new(offer.clone()),
             incarnation,
             lease_until,

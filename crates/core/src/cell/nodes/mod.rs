@@ -1,9 +1,11 @@
 //! Nodes: what they have, leases, maintenance, and which jobs they accept.
 
+mod hardware;
 pub(super) mod inventory;
 pub(super) mod lease;
 pub(super) mod maintenance;
 pub mod node;
+mod numbers;
 pub mod owner;
 pub(super) mod rewind;
 pub mod scope;

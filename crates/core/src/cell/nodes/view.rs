@@ -79,7 +79,7 @@ impl Cell {
         &self.config
     }
 
-    /// All nodes in the order in which they came.
+    /// All nodes in the order of their numbers.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
         self.inventory.iter().map(|(_, record)| view(record))
     }
