@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use compact_str::CompactString;
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::hardware::{Hardware, HardwareTable};
@@ -28,6 +27,7 @@ use crate::cell::schedule::demand::DemandMix;
 use crate::cell::schedule::forecast::{Outlook, Profile};
 use crate::cell::schedule::shape::{ModelId, Shape, ShapeId, Shapes};
 use crate::cell::schedule::supply::Supply;
+use crate::name_hash::NameMap;
 use crate::time::Timestamp;
 
 /// What is taken on a node by one attempt.
@@ -187,7 +187,8 @@ pub(crate) struct Inventory {
     by_uuid: BTreeSet<(Option<CompactString>, CompactString, NodeId)>,
     hardware: HardwareTable,
     states: Vec<State>,
-    slots: FxHashMap<StateKey, u32>,
+    /// What is free on a node is what its agent chose: the table is keyed.
+    slots: NameMap<StateKey, u32>,
     vacant: Vec<u32>,
     generations: u64,
     supply: Supply,
@@ -624,6 +625,10 @@ impl Inventory {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher;
+
+    use rustc_hash::FxBuildHasher;
+
     use super::*;
     use crate::cell::nodes::node::{NodeSpec, RackId};
 
@@ -672,5 +677,22 @@ mod tests {
         }
         assert!(inventory.hardware.len() <= 2, "{} kinds", inventory.hardware.len());
         inventory.check_states().expect("it is in the slot of its state");
+    }
+
+    #[test]
+    fn states_that_were_chosen_to_collide_do_not() {
+        let mut inventory = Inventory::default();
+        register(&mut inventory, NODE, 1, 1);
+        let key = |cpu_milli: u32| StateKey {
+            hardware: inventory.node(NODE).hardware,
+            state: Node::new(spec(cpu_milli)).expect("one GPU").state(),
+            claims: SmallVec::new(),
+        };
+        let all = (0..u32::MAX).map(key);
+        let place = |hash: u64| hash & 0xfff;
+        let chosen = all.filter(|key| place(FxBuildHasher.hash_one(key)) == 0x123).take(64);
+        let hasher = inventory.slots.hasher();
+        let places: BTreeSet<u64> = chosen.map(|key| place(hasher.hash_one(&key))).collect();
+        assert!(places.len() > 50, "{} places for 64 states", places.len());
     }
 }
