@@ -41,6 +41,16 @@ pub trait Machine {
         true
     }
 
+    /// The same for commands that are decided together, each in the state that those before it leave. In
+    /// the group, [`Machine::prepare`] is asked once more before each.
+    fn prepare_group(
+        &mut self,
+        _now: Timestamp,
+        _commands: &[(Self::Envelope, Self::Command)],
+    ) -> Preparation {
+        Preparation::Finished
+    }
+
     /// Looks at what deciding these commands will look at, so that it is at hand by then. Changes
     /// nothing and says nothing: whether it is called, and whether the commands come, never matters to
     /// any decision.
@@ -117,6 +127,17 @@ pub trait Machine {
 
     /// One hash over the whole state, equal on replicas and after replay.
     fn digest(&self) -> Digest;
+}
+
+/// How far a group is prepared.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Preparation {
+    /// There is no more to do: the group is decided, best at once.
+    Finished,
+    /// There is more to do.
+    Unfinished,
+    /// It is more than one group may need.
+    TooMuch,
 }
 
 /// Something that comes again until it is done.

@@ -36,7 +36,8 @@ pub use snapshot::{SnapshotPace, Snapshotter};
 pub use vital::{Vital, vital_failure};
 pub use writer::durable::Durable;
 pub use writer::handle::{
-    Aborted, Answer, Attended, GroupAnswer, Handle, Responder, Seen, WorkMark, attempt,
+    Aborted, Answer, Attended, GroupAnswer, GroupDecision, Handle, Responder, Seen, WorkMark,
+    attempt,
 };
 pub use writer::lifecycle::{Engine, EngineOptions, Stats, Status};
 pub use writer::mailbox::{Sender, Urgency};

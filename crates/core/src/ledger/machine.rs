@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::accounts::tally::MAX_COUNTED_IN_GROUP;
 use super::command::{Command, Envelope};
 use super::event::Event;
 use super::holds::apply::Capture;
@@ -15,7 +16,7 @@ use super::reply::{Accepted, Refused, Reply};
 use super::state::Ledger;
 use super::undo::Undo;
 use crate::digest::Digest;
-use crate::machine::{DuePart, Machine, Stuck};
+use crate::machine::{DuePart, Machine, Preparation, Stuck};
 use crate::time::Timestamp;
 
 /// How many things of one kind that are due at one instant become one step.
@@ -85,7 +86,22 @@ impl Machine for Ledger {
             return true;
         }
         let Command::SetBudget { path, terms, .. } = command else { return true };
+        if self.undo.is_some() {
+            return self.keep_up(now, path, terms);
+        }
         self.count_some(now, path, terms)
+    }
+
+    fn prepare_group(&mut self, now: Timestamp, commands: &[(Envelope, Command)]) -> Preparation {
+        let counted = self.counted_in_group(commands);
+        if counted.len() > MAX_COUNTED_IN_GROUP {
+            return Preparation::TooMuch;
+        }
+        if counted.into_iter().all(|(path, terms)| self.count_some(now, path, terms)) {
+            Preparation::Finished
+        } else {
+            Preparation::Unfinished
+        }
     }
 
     fn foresee(&self, coming: &[(&Envelope, &Command)]) {

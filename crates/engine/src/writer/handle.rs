@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use bursar_core::machine::Machine;
+use bursar_core::machine::{Machine, Preparation};
 use bursar_core::time::Timestamp;
 use bursar_journal::BuilderMark;
 
@@ -35,6 +35,9 @@ pub type Answer<M> =
 /// What a group said: all replies, or the first refusal, after which nothing happened.
 pub type GroupAnswer<M> =
     Result<Seen<Result<Vec<<M as Machine>::Reply>, Aborted<<M as Machine>::Refusal>>>, EngineError>;
+
+/// The same before it is durable.
+pub type GroupDecision<M> = Result<Vec<<M as Machine>::Reply>, Aborted<<M as Machine>::Refusal>>;
 
 /// A group that did not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +81,18 @@ pub trait Attended<M: Machine> {
     /// Does a bounded part of what a command needs before it is decided: see [`Machine::prepare`]. Says
     /// whether there is no more to do. Otherwise others have their turns before the next part.
     fn prepare(&mut self, command: &M::Command) -> bool;
+
+    /// The same for commands that are decided together: see [`Machine::prepare_group`].
+    fn prepare_group(&mut self, items: &[(M::Envelope, M::Command)]) -> Preparation;
+
+    /// Decides commands that happen all or not at all.
+    ///
+    /// # Errors
+    /// The group failed, or was not prepared, and nothing of it happened.
+    fn execute_group(
+        &mut self,
+        items: &[(M::Envelope, M::Command)],
+    ) -> Result<GroupDecision<M>, EngineError>;
 
     /// Bytes of records that wait to be written. What a message adds to them is what it costs others.
     fn written(&self) -> usize;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bursar_core::machine::{DuePart, Machine, Stuck, machine_time, next_due};
+use bursar_core::machine::{DuePart, Machine, Preparation, Stuck, machine_time, next_due};
 use bursar_core::time::Timestamp;
 use bursar_journal::{AppendError, Journal, RecordKind, RecordTooLarge};
 
@@ -19,7 +19,9 @@ use crate::error::EngineError;
 use crate::lease::{LeaseTrust, Monotonic, SystemMonotonic};
 use crate::replay::write_group_item;
 use crate::writer::appender::Appender;
-use crate::writer::handle::{Aborted, Attended, Message, Seen, Turn, Turns, View, WorkMark};
+use crate::writer::handle::{
+    Aborted, Attended, GroupDecision, Message, Seen, Turn, Turns, View, WorkMark,
+};
 use crate::writer::handoff::{Handoff, Load, Waiting};
 use crate::writer::mailbox::Mailbox;
 use crate::writer::pacing::Rhythm;
@@ -637,17 +639,22 @@ impl<C: Codec> Session<'_, C> {
         now: Timestamp,
         body: &mut Vec<u8>,
     ) -> Result<Result<ReplyOf<C>, RefusalOf<C>>, EngineError> {
-        let (machine, codec, events) = (&self.machine, self.codec, &mut self.events);
+        let (machine, codec, events) = (&mut self.machine, self.codec, &mut self.events);
         events.clear();
         let decided = catch_unwind(AssertUnwindSafe(|| {
+            // What has to be known before is not found out here, where all others wait.
+            if !machine.prepare(now, command) {
+                return None;
+            }
             let answer = machine.decide(now, envelope, command, events);
             if answer.is_ok() && !events.is_empty() {
                 let origin = Origin::Command { envelope, command, accepted: true };
                 write_group_item(body, |out| codec.encode(origin, events, out));
             }
-            answer
+            Some(answer)
         }));
         let Ok(answer) = decided else { return Err(self.panicked()) };
+        let Some(answer) = answer else { return Err(unprepared()) };
         // What a refused item would leave is taken back with the rest.
         if answer.is_ok() {
             self.apply(now)?;
@@ -669,6 +676,11 @@ impl<C: Codec> Session<'_, C> {
 /// What a message is told that comes while nothing can be served.
 fn rebuilding() -> EngineError {
     EngineError::Unavailable("the state is being rebuilt".into())
+}
+
+/// What a group is told that would have to look at more than one decision may.
+fn unprepared() -> EngineError {
+    EngineError::Unavailable("what this needs to know is being counted".into())
 }
 
 /// Says what is too much about a decision.
@@ -722,6 +734,22 @@ impl<C: Codec> Attended<C::Machine> for Desk<'_, '_, C> {
     fn prepare(&mut self, command: &CommandOf<C>) -> bool {
         // Half a decision is shown to nothing, and prepares nothing: the work ends where it looks.
         self.session.broken || self.session.machine.prepare(self.now, command)
+    }
+
+    fn prepare_group(&mut self, items: &[(EnvelopeOf<C>, CommandOf<C>)]) -> Preparation {
+        if self.session.broken {
+            return Preparation::Finished;
+        }
+        self.session.machine.prepare_group(self.now, items)
+    }
+
+    fn execute_group(
+        &mut self,
+        items: &[(EnvelopeOf<C>, CommandOf<C>)],
+    ) -> Result<GroupDecision<C::Machine>, EngineError> {
+        let (answer, wrote) = self.session.decide_group(items, self.now, self.load)?;
+        self.wrote |= wrote;
+        Ok(answer)
     }
 
     fn written(&self) -> usize {

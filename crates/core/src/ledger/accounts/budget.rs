@@ -97,7 +97,7 @@ impl BudgetTerms {
     }
 
     /// Whether the numbers of one set of terms are right for another.
-    fn counts_like(&self, other: &BudgetTerms) -> bool {
+    pub(super) fn counts_like(&self, other: &BudgetTerms) -> bool {
         (self.unit, self.period, self.utc_offset_minutes)
             == (other.unit, other.period, other.utc_offset_minutes)
     }
@@ -362,7 +362,7 @@ impl Ledger {
                 held += more_held;
             }
         };
-        match self.undo.as_deref().filter(|steps| self.is_opened_by(steps, account)) {
+        match self.undo.as_deref().filter(|_| self.is_new_in_group(account)) {
             // An account that the current group has opened has no hold of before.
             Some(steps) => steps.iter().for_each(|step| {
                 if let Undo::HoldPlaced(number, _) = step {
@@ -374,8 +374,9 @@ impl Ledger {
         (spent, held)
     }
 
-    /// Whether the steps of the current group have opened an account.
-    fn is_opened_by(&self, steps: &[Undo], account: AccountNo) -> bool {
+    /// Whether the current group has opened an account.
+    pub(super) fn is_new_in_group(&self, account: AccountNo) -> bool {
+        let Some(steps) = self.undo.as_deref() else { return false };
         let opened = steps.iter().filter(|step| matches!(step, Undo::AccountOpened)).count();
         account.index() + opened >= self.accounts.len()
     }
@@ -498,7 +499,7 @@ pub(in crate::ledger) mod tests {
         OnExpiry, PlaceHold, Policy, Usage,
     };
     use crate::ledger::invariant;
-    use crate::machine::{Machine, execute};
+    use crate::machine::{Machine, Preparation, execute};
 
     thread_local! {
         /// How many holds counts of usage looked at.
@@ -781,6 +782,86 @@ pub(in crate::ledger) mod tests {
         assert_eq!(LOOKED_AT.get(), 0, "none is looked at again");
         assert!(ledger.tallies.is_empty(), "it is not needed any more");
         invariant::check(&ledger).expect("all laws hold");
+    }
+
+    /// Prepares a group and decides it as the engine does. Says how many of its commands were decided.
+    fn run_group(ledger: &mut Ledger, commands: &[Command]) -> usize {
+        let group: Vec<_> =
+            commands.iter().map(|command| (Envelope::default(), command.clone())).collect();
+        while ledger.prepare_group(ledger.now, &group) == Preparation::Unfinished {}
+        decide_group(ledger, commands)
+    }
+
+    fn decide_group(ledger: &mut Ledger, commands: &[Command]) -> usize {
+        LOOKED_AT.set(0);
+        ledger.begin_group();
+        for (decided, command) in commands.iter().enumerate() {
+            if !ledger.prepare(ledger.now, command) {
+                ledger.rollback_group();
+                return decided;
+            }
+            run(ledger, command);
+        }
+        ledger.commit_group();
+        commands.len()
+    }
+
+    #[test]
+    fn a_budget_that_a_group_removes_and_sets_again_is_counted_before_the_group() {
+        let mut ledger = Ledger::new();
+        tenant_with_holds(&mut ledger, "acme", 5_000);
+        let (set, _) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
+        while !ledger.prepare(ledger.now, &set) {}
+        run(&mut ledger, &set);
+        let Command::SetBudget { path, budget, .. } = set.clone() else { panic!("a budget") };
+        let pair = [Command::RemoveBudget { path, budget }, set.clone()];
+        let few: Vec<Command> = pair.iter().cycle().take(2 * 16).cloned().collect();
+        assert_eq!(run_group(&mut ledger, &few), few.len());
+        assert!(LOOKED_AT.get() <= COUNT_STEP, "{} holds in one decision", LOOKED_AT.get());
+        let many: Vec<_> = pair.iter().cycle().take(2 * 17).cloned().collect();
+        let many: Vec<_> = many.into_iter().map(|one| (Envelope::default(), one)).collect();
+        let prepared = ledger.prepare_group(ledger.now, &many);
+        assert_eq!(prepared, Preparation::TooMuch, "each is a new budget");
+        invariant::check(&ledger).expect("all laws hold");
+    }
+
+    #[test]
+    fn a_group_that_was_not_prepared_is_not_decided_by_a_walk() {
+        let mut ledger = Ledger::new();
+        tenant_with_holds(&mut ledger, "acme", 5_000);
+        let (set, _) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
+        assert_eq!(decide_group(&mut ledger, std::slice::from_ref(&set)), 0);
+        assert_eq!(LOOKED_AT.get(), 0);
+        // What was counted before is not needed any more once another has set a budget there.
+        let group = [(Envelope::default(), set.clone())];
+        while ledger.prepare_group(ledger.now, &group) == Preparation::Unfinished {}
+        run(&mut ledger, &set);
+        let other = budget_of("acme", BudgetUnit::GpuHours, BudgetPeriod::Total).0;
+        assert_eq!(decide_group(&mut ledger, std::slice::from_ref(&other)), 0);
+        assert_eq!(LOOKED_AT.get(), 0);
+        invariant::check(&ledger).expect("all laws hold");
+    }
+
+    #[test]
+    fn a_count_follows_a_group_that_uses_it_and_is_taken_back() {
+        let mut ledger = Ledger::new();
+        tenant_with_holds(&mut ledger, "acme", 5_000);
+        let (set, terms) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
+        while !ledger.prepare(ledger.now, &set) {}
+        let now = ledger.now;
+        ledger.begin_group();
+        for number in [1, 2] {
+            let (tenant, hold) = ("acme".into(), format!("h{number}").as_str().into());
+            let (usage, cause) = (Usage::Total(credits(2)), Cause::Holder);
+            run(&mut ledger, &Command::SettleHold { tenant, hold, usage, cause });
+        }
+        assert!(ledger.prepare(now, &set), "it was counted");
+        let account = ledger.find_account("acme").expect("it is there");
+        let counted = ledger.counted(now, account, &terms);
+        assert_eq!(counted, Some(ledger.count_usage(now, account, &terms)));
+        ledger.rollback_group();
+        let counted = ledger.counted(now, account, &terms);
+        assert_eq!(counted, Some(ledger.count_usage(now, account, &terms)));
     }
 
     #[test]

@@ -4,15 +4,17 @@
 //! counted again later. So a finished count is what one look at all holds comes to. It is no part of
 //! the state: no image and no digest has it, and whether there is one never matters to a decision.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ledger::command::{BudgetTerms, BudgetUnit, Command};
+use crate::ledger::command::{BudgetTerms, BudgetUnit, Command, Envelope};
 use crate::ledger::id::{AccountNo, HoldNo, Name};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
 /// Holds that one decision may look at. In a ledger with more, they are counted in steps.
 pub const MAX_COUNTED_AT_ONCE: usize = 1024;
+/// Budgets that one group may have counted in steps.
+pub const MAX_COUNTED_IN_GROUP: usize = 16;
 /// Places of holds that one step looks at, besides those that changed since the step before.
 pub const COUNT_STEP: usize = 4096;
 /// Counts that are under way or wait to be used.
@@ -157,13 +159,65 @@ impl Tally {
 }
 
 impl Ledger {
+    /// Whether there are more holds than one decision may look at.
+    pub fn counts_in_steps(&self) -> bool {
+        self.holds.places() as usize > MAX_COUNTED_AT_ONCE
+    }
+
     /// Whether a command needs a count that takes several steps.
     pub fn must_count_in_steps(&self, command: &Command) -> bool {
         let Command::SetBudget { path, budget, terms } = command else { return false };
-        self.holds.places() as usize > MAX_COUNTED_AT_ONCE
-            && self
-                .find_account(path)
-                .is_some_and(|account| self.must_count(account, budget, terms))
+        self.counts_in_steps()
+            && self.find_account(path).is_some_and(|account| {
+                self.must_count(account, budget, terms) && !self.is_new_in_group(account)
+            })
+    }
+
+    /// What a group has to have counted in steps, of which accounts and terms, one for each budget. Each
+    /// command finds what those before it leave: a budget that was removed is new again.
+    pub fn counted_in_group<'a>(
+        &self,
+        commands: &'a [(Envelope, Command)],
+    ) -> Vec<(&'a Name, &'a BudgetTerms)> {
+        let mut counted = Vec::new();
+        if !self.counts_in_steps() {
+            return counted;
+        }
+        let mut left: BTreeMap<(&Name, &Name), Option<&BudgetTerms>> = BTreeMap::new();
+        for (_, command) in commands {
+            if let Command::RemoveBudget { path, budget } = command {
+                left.insert((path, budget), None);
+            } else if let Command::SetBudget { path, budget, terms } = command
+                // One that the group opens has no hold of before.
+                && let Some(account) = self.find_account(path)
+            {
+                let alike = match left.insert((path, budget), Some(terms)) {
+                    Some(present) => present.is_some_and(|present| present.counts_like(terms)),
+                    None => !self.must_count(account, budget, terms),
+                };
+                if !alike {
+                    counted.push((path, terms));
+                }
+            }
+        }
+        counted
+    }
+
+    /// Brings a finished count up to date. Says whether there is one.
+    pub(in crate::ledger) fn keep_up(
+        &mut self,
+        now: Timestamp,
+        path: &Name,
+        terms: &BudgetTerms,
+    ) -> bool {
+        let Some(account) = self.find_account(path) else { return true };
+        let of = Counted { account, unit: terms.unit, start: terms.period_of(now).0 };
+        let finished = |tally: &Tally| tally.of == of && tally.next.is_none();
+        let Some(at) = self.tallies.all.iter().position(finished) else { return false };
+        let mut tally = self.tallies.all.swap_remove(at);
+        tally.go_on(self);
+        self.tallies.all.push(tally);
+        true
     }
 
     /// Counts some of what a budget needs to be set. Says whether that is all.

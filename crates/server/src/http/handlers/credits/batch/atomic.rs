@@ -6,13 +6,15 @@
 
 use bursar_api::Code;
 use bursar_api::credits::batch::{Operation, OperationResult};
+use bursar_core::ledger::accounts::tally::MAX_COUNTED_IN_GROUP;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
 use bursar_core::ledger::refusal::Refusal;
-use bursar_core::ledger::{Accepted, Envelope, Refused};
+use bursar_core::ledger::{Accepted, Envelope, Ledger, Refused};
+use bursar_core::machine::Preparation;
+use bursar_engine::{Aborted, Seen};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
@@ -29,9 +31,15 @@ struct Told {
     body: Value,
 }
 
+/// What a batch asks for.
+type Items = Vec<(Envelope, Command)>;
+
+/// What the ledger says to a batch.
+type Decided = Result<Vec<Accepted>, Aborted<Refused>>;
+
 /// A batch whose operations are all ready.
 struct Prepared {
-    items: Vec<(Envelope, Command)>,
+    items: Items,
     /// How to answer each, and whether what it creates was there already.
     finishes: Vec<(Finish, bool)>,
 }
@@ -88,14 +96,10 @@ async fn attempt(
     if let Some(envelope) = &lead {
         items.insert(0, (envelope.clone(), Command::KeepBatch { aborted: None }));
     }
-    let is_budget = |command: &&Command| matches!(command, Command::SetBudget { .. });
-    let budgets = items.iter().map(|(_, command)| command).filter(is_budget).cloned();
-    // Kept until all is decided.
-    let _place = match count_budgets(app, budgets.collect()).await {
-        Ok(place) => place,
-        Err(failure) => return Some(Err(failure)),
-    };
-    let seen = match app.ledger.group(items).await {
+    let sets_budget = items.iter().any(|(_, command)| matches!(command, Command::SetBudget { .. }));
+    let decided =
+        if sets_budget { decide_counted(app, items).await } else { app.ledger.group(items).await };
+    let seen = match decided {
         Ok(seen) => seen,
         Err(failure) => return Some(Err(failure)),
     };
@@ -114,29 +118,32 @@ async fn attempt(
     }
 }
 
-/// Budgets of one atomic batch that are counted in steps.
-const MAX_COUNTED: usize = 16;
-
-/// Counts what the new budgets of a batch need to know, in turns with others.
-async fn count_budgets(
-    app: &App,
-    budgets: Vec<Command>,
-) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-    if budgets.is_empty() {
-        return Ok(None);
-    }
-    let mut place = Some(place_to_count(app, budgets.len().min(MAX_COUNTED)).await?);
+/// Counts what the new budgets of a batch need to know, in turns with others, and decides the batch in
+/// the turn in which all is known: nothing changes in between.
+async fn decide_counted(app: &App, items: Items) -> Result<Seen<Decided>, Failure> {
+    let look = move |ledger: &Ledger| (ledger.counted_in_group(&items).len(), items);
+    let (counted, items) = app.ledger.peek(look).await?;
+    let place = match counted {
+        0 => None,
+        1..=MAX_COUNTED_IN_GROUP => Some(place_to_count(app, counted).await?),
+        _ => return Err(too_many_counts()),
+    };
     let posted = app.ledger.attend_in_turns(move |ledger| {
-        let machine = ledger.machine();
-        let large = budgets.iter().filter(|budget| machine.must_count_in_steps(budget));
-        if large.count() > MAX_COUNTED {
-            let reason = "an atomic batch sets at most 16 new budgets of accounts that are there; \
-                          set fewer, or without atomic";
-            return Some(Err(Failure::invalid("operations", reason)));
+        let _kept_to_the_end = &place;
+        match ledger.prepare_group(&items) {
+            Preparation::Unfinished => None,
+            Preparation::Finished => Some(ledger.execute_group(&items).map_err(Failure::from)),
+            Preparation::TooMuch => Some(Err(too_many_counts())),
         }
-        budgets.iter().all(|budget| ledger.prepare(budget)).then(|| Ok(place.take()))
     });
-    posted.answer().await?.value
+    let Seen { value, position, at } = posted.answer().await?;
+    Ok(Seen { value: value?, position, at })
+}
+
+fn too_many_counts() -> Failure {
+    let reason = "an atomic batch sets at most 16 new budgets of accounts that are there; set fewer, or \
+                  without atomic";
+    Failure::invalid("operations", reason)
 }
 
 /// What was done so long ago that only history knows it cannot be done together with anything.
