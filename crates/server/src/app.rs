@@ -10,7 +10,6 @@ use bursar_core::ledger::id::{Name, is_valid_path};
 use bursar_core::time::Timestamp;
 use bursar_engine::{Clock, ManualClock, Seen, Stats, Status, vital_failure};
 use bursar_journal::Journal;
-use tokio::sync::Semaphore;
 
 use crate::auth::Principal;
 use crate::change::OLD_PLATFORM;
@@ -26,6 +25,7 @@ use crate::machines::cells::Cells;
 use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::leader::Leader;
+use crate::net::counting::CountPlaces;
 use crate::net::limits::{Aside, Limits, Load};
 use crate::net::shed::Shed;
 use crate::net::waits::{Wait, WaitPlace, Waits};
@@ -89,9 +89,8 @@ pub struct App {
     pub waits: Arc<Waits>,
     /// The answer to whatever is too much.
     pub shed: Shed,
-    /// Places for counts of what new budgets use. There are fewer than the ledger keeps counts, so that
-    /// none of them is forgotten while it goes on.
-    pub counting: Arc<Semaphore>,
+    /// Places for counts of what new budgets use.
+    pub counting: CountPlaces,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The hash of the root key.

@@ -41,6 +41,7 @@ use crate::machines::directory::DirectoryService;
 use crate::machines::gateway::Gateway;
 use crate::machines::leader::{Candidate, Leader, Role};
 use crate::machines::wall_time::{self, NotAccepted};
+use crate::net::counting::CountPlaces;
 use crate::net::door::Door;
 use crate::net::limits::{Limits, Load};
 use crate::net::serve;
@@ -56,9 +57,6 @@ const MANUAL_START: i64 = 1_577_836_800_000;
 
 /// How often the manifest is told how far the machines have come.
 const MANIFEST_EVERY: Duration = Duration::from_secs(30);
-
-/// New budgets that are counted at once. The ledger keeps up to 64 counts.
-const COUNTS_AT_ONCE: usize = 48;
 
 /// Why a server did not start. Each says what is wrong with what.
 #[derive(Debug, Error)]
@@ -694,7 +692,7 @@ impl Started {
                 load: Load::new(config.limits),
                 waits: Waits::new(config.limits),
                 shed: Shed::new(&base_url),
-                counting: Arc::new(tokio::sync::Semaphore::new(COUNTS_AT_ONCE)),
+                counting: CountPlaces::default(),
                 metrics: Arc::clone(&identity.metrics),
                 root: auth::hash(&root.key),
                 body_patience: Duration::from_millis(config.timeouts.body_ms.get()),

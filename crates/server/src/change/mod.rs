@@ -9,7 +9,6 @@ use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Accepted, Envelope, Ledger, Reply};
 use bursar_engine::{Attended, Seen, Urgency};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::auth::permissions::Authority;
@@ -17,6 +16,7 @@ use crate::auth::{Principal, tenant_of};
 use crate::http::extract::Caller;
 use crate::http::problem::Failure;
 use crate::machines::gateway::Posted;
+use crate::net::counting::CountPlace;
 use crate::render::{self, Shape, Shown};
 pub use archive_lookup::Recalled;
 use find::exists;
@@ -148,12 +148,27 @@ impl Order {
         self.plan.counts.is_some()
     }
 
-    /// Counts and decides it in turns with others, in a place for counts.
-    pub fn post_counted(
+    /// The tenant that asks; none for the platform.
+    pub fn tenant(&self) -> Option<&str> {
+        self.caller.principal.tenant()
+    }
+
+    /// Decides it at once, unless it has to be counted in steps before: then it comes back.
+    pub fn post_uncounted(
         self,
         app: &App,
-        place: OwnedSemaphorePermit,
-    ) -> Posted<Seen<Result<Done, Failure>>> {
+    ) -> Posted<Seen<Result<Result<Done, Failure>, Box<Order>>>> {
+        app.ledger.attend(|ledger| {
+            let command = self.to_be_counted();
+            if command.is_some_and(|command| ledger.machine().must_count_in_steps(command)) {
+                return Err(Box::new(self));
+            }
+            Ok(self.decide(ledger))
+        })
+    }
+
+    /// Counts and decides it in turns with others, in a place for counts.
+    pub fn post_counted(self, app: &App, place: CountPlace) -> Posted<Seen<Result<Done, Failure>>> {
         let mut order = Some((self, place));
         app.ledger.attend_in_turns(move |ledger| {
             order.as_ref().is_none_or(|(order, _)| order.prepare(ledger)).then_some(())?;
@@ -161,16 +176,20 @@ impl Order {
         })
     }
 
-    /// Does a part of what has to be counted before it is decided. Says whether that is all. Nothing is
-    /// counted for a caller that may not ask.
+    /// Does a part of what has to be counted before it is decided. Says whether that is all.
     pub fn prepare(&self, ledger: &mut dyn Attended<Ledger>) -> bool {
-        let Some(command) = self.plan.counts.as_deref() else { return true };
+        self.to_be_counted().is_none_or(|command| ledger.prepare(command))
+    }
+
+    /// The command that something has to be counted for. Nothing is for a caller that may not ask.
+    fn to_be_counted(&self) -> Option<&Command> {
+        let command = self.plan.counts.as_deref()?;
         let principal = &self.caller.principal;
         let seen = match &self.plan.target {
             Target::Account(path) => principal.sees(path),
             Target::Named(..) => false,
         };
-        !seen || self.plan.permit(principal).is_err() || ledger.prepare(command)
+        (seen && self.plan.permit(principal).is_ok()).then_some(command)
     }
 
     /// Decides it and puts the answer into words, all at one instant.

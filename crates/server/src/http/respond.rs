@@ -1,15 +1,11 @@
 //! Runs a change and turns what came of it into a response.
 
-use std::sync::Arc;
-
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bursar_core::ledger::id::{Name, is_valid_job_name, is_valid_name, is_valid_path};
 use bursar_core::ledger::refusal::Resource;
-use bursar_engine::EngineError;
 use futures_util::future::Either;
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::extract::Caller;
 use crate::app::App;
@@ -51,7 +47,11 @@ pub(super) fn change(
                 Recalled::Refund(past) => order.of_past(past),
             };
             if order.must_count() {
-                let place = place_to_count(app, 1).await?;
+                let order = match order.post_uncounted(app).answer().await?.value {
+                    Ok(done) => return done,
+                    Err(order) => order,
+                };
+                let place = app.counting.enter(order.tenant(), 1).await?;
                 return order.post_counted(app, place).answer().await?.value;
             }
             order.post(app).answer().await?.value
@@ -64,16 +64,6 @@ pub(super) fn change(
         };
         Ok(respond(done))
     }
-}
-
-/// Waits for places to count what so many new budgets use.
-pub(super) async fn place_to_count(
-    app: &App,
-    budgets: usize,
-) -> Result<OwnedSemaphorePermit, Failure> {
-    let places = u32::try_from(budgets).unwrap_or(u32::MAX);
-    let place = Arc::clone(&app.counting).acquire_many_owned(places).await;
-    place.map_err(|_| EngineError::Internal.into())
 }
 
 /// The response to a finished change.

@@ -1,5 +1,6 @@
 //! Connections and what protects the server from them: limits, shedding, waits and stalls.
 
+pub mod counting;
 pub(crate) mod door;
 pub mod limits;
 pub mod serve;

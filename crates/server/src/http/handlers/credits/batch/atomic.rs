@@ -21,7 +21,7 @@ use crate::app::App;
 use crate::change::{Finish, Ready, Recalled, key_hash};
 use crate::http::extract::Caller;
 use crate::http::problem::Failure;
-use crate::http::respond::{Answer, place_to_count};
+use crate::http::respond::Answer;
 
 /// What is kept of a batch that came to nothing: which operation failed, and how.
 #[derive(Serialize, Deserialize)]
@@ -97,8 +97,11 @@ async fn attempt(
         items.insert(0, (envelope.clone(), Command::KeepBatch { aborted: None }));
     }
     let sets_budget = items.iter().any(|(_, command)| matches!(command, Command::SetBudget { .. }));
-    let decided =
-        if sets_budget { decide_counted(app, items).await } else { app.ledger.group(items).await };
+    let decided = if sets_budget {
+        decide_counted(app, caller, items).await
+    } else {
+        app.ledger.group(items).await
+    };
     let seen = match decided {
         Ok(seen) => seen,
         Err(failure) => return Some(Err(failure)),
@@ -120,12 +123,18 @@ async fn attempt(
 
 /// Counts what the new budgets of a batch need to know, in turns with others, and decides the batch in
 /// the turn in which all is known: nothing changes in between.
-async fn decide_counted(app: &App, items: Items) -> Result<Seen<Decided>, Failure> {
+async fn decide_counted(
+    app: &App,
+    caller: &Caller,
+    items: Items,
+) -> Result<Seen<Decided>, Failure> {
     let look = move |ledger: &Ledger| (ledger.counted_in_group(&items).len(), items);
     let (counted, items) = app.ledger.peek(look).await?;
     let place = match counted {
         0 => None,
-        1..=MAX_COUNTED_IN_GROUP => Some(place_to_count(app, counted).await?),
+        1..=MAX_COUNTED_IN_GROUP => {
+            Some(app.counting.enter(caller.principal.tenant(), counted).await?)
+        }
         _ => return Err(too_many_counts()),
     };
     let posted = app.ledger.attend_in_turns(move |ledger| {

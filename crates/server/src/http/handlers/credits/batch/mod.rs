@@ -29,7 +29,7 @@ use crate::http::extract::{Arrived, Caller, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
 use crate::http::problem::{Failure, reused};
-use crate::http::respond::{Answer, USUAL_BODY, json_bytes, place_to_count};
+use crate::http::respond::{Answer, USUAL_BODY, json_bytes};
 use crate::render::Shown;
 
 /// What an operation asks for, without its body.
@@ -406,6 +406,7 @@ fn decide_one(
 /// else.
 async fn decide_all(
     app: &App,
+    tenant: Option<&str>,
     orders: Vec<Ordered>,
     key: Option<BatchKey>,
 ) -> Result<Vec<Result<Done, Failure>>, Failure> {
@@ -416,9 +417,10 @@ async fn decide_all(
         Some(_) => ready.iter().filter_map(probe).collect(),
         None => Vec::new(),
     };
-    let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Order::must_count));
+    let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Order::must_count))
+        && app.ledger.peek(Ledger::counts_in_steps).await?;
     // One operation is counted and decided after the other: they need one place.
-    let place = if counts { Some(place_to_count(app, 1).await?) } else { None };
+    let place = if counts { Some(app.counting.enter(tenant, 1).await?) } else { None };
     let count = ready.len();
     let (mut left, mut decided) = (ready.into_iter(), Vec::with_capacity(count));
     let posted = app.ledger.attend_in_turns(move |ledger| {
@@ -510,7 +512,8 @@ pub(super) async fn separate(
     orders: Vec<Ordered>,
     print: Option<u128>,
 ) -> Answer {
-    let decided = decide_all(app, orders, BatchKey::of(caller, print)).await?;
+    let decided =
+        decide_all(app, caller.principal.tenant(), orders, BatchKey::of(caller, print)).await?;
     let mut results = Vec::with_capacity(decided.len());
     let mut all_replayed = true;
     for done in decided {
