@@ -1,6 +1,7 @@
 //! What is kept, of which tenant and node, and what goes first when it is too much.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{LogLimits, NodeTag, TenantTag};
@@ -35,13 +36,25 @@ impl Group {
     fn oldest(&self, but: &str) -> Option<&FileName> {
         self.order.values().find(|name| &***name != but)
     }
+
+    /// How many files there are.
+    fn files(&self) -> u64 {
+        self.order.len() as u64
+    }
 }
+
+/// Tenants by what they have, the one that has most first.
+type Ranking = BTreeSet<(Reverse<u64>, Option<TenantTag>)>;
 
 /// All files, and what they add up to.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     files: BTreeMap<FileName, Entry>,
     tenants: BTreeMap<Option<TenantTag>, Group>,
+    /// The same tenants by bytes and by files: shedding removes thousands of files in a row, and must
+    /// not look at every tenant for each.
+    by_bytes: Ranking,
+    by_files: Ranking,
     nodes: BTreeMap<NodeTag, Group>,
     bytes: u64,
     changes: u64,
@@ -69,21 +82,41 @@ impl Index {
         let name = FileName::from(name);
         let order = self.changes;
         self.changes += 1;
+        self.unrank(owner.tenant);
         let tenant = self.tenants.entry(owner.tenant).or_default();
         let node = owner.node.map(|node| self.nodes.entry(node).or_default());
         for group in std::iter::once(tenant).chain(node) {
             group.bytes += bytes;
             group.order.insert(order, FileName::clone(&name));
         }
+        self.rank(owner.tenant);
         self.bytes += bytes;
         self.files.insert(name, Entry { order, owner, bytes });
+    }
+
+    /// Takes a tenant out of the rankings, before what it has changes.
+    fn unrank(&mut self, tenant: Option<TenantTag>) {
+        if let Some(group) = self.tenants.get(&tenant) {
+            self.by_bytes.remove(&(Reverse(group.bytes), tenant));
+            self.by_files.remove(&(Reverse(group.files()), tenant));
+        }
+    }
+
+    /// Puts a tenant into the rankings, unless nothing is left of it.
+    fn rank(&mut self, tenant: Option<TenantTag>) {
+        if let Some(group) = self.tenants.get(&tenant) {
+            self.by_bytes.insert((Reverse(group.bytes), tenant));
+            self.by_files.insert((Reverse(group.files()), tenant));
+        }
     }
 
     /// A file is gone.
     pub(super) fn remove(&mut self, name: &str) {
         let Some(Entry { order, owner, bytes }) = self.files.remove(name) else { return };
         self.bytes -= bytes;
+        self.unrank(owner.tenant);
         take_out(&mut self.tenants, &owner.tenant, order, bytes);
+        self.rank(owner.tenant);
         if let Some(node) = owner.node {
             take_out(&mut self.nodes, &node, order, bytes);
         }
@@ -110,19 +143,22 @@ impl Index {
         shedding: bool,
         current: &str,
     ) -> Option<FileName> {
-        let heaviest = |weight: &dyn Fn(&Group) -> u64| {
-            let mut groups: Vec<&Group> = self.tenants.values().collect();
-            groups.sort_by_key(|group| std::cmp::Reverse(weight(group)));
-            groups.into_iter().find_map(|group| group.oldest(current).cloned())
-        };
-        let count = |group: &Group| group.order.len() as u64;
-        if self.bytes > target(limits.total_bytes, shedding) {
-            heaviest(&|group: &Group| group.bytes)
+        let ranking = if self.bytes > target(limits.total_bytes, shedding) {
+            &self.by_bytes
         } else if self.files.len() as u64 > target(limits.files, shedding) {
-            heaviest(&count)
+            &self.by_files
         } else {
-            None
-        }
+            return None;
+        };
+        // At most one tenant has no other file than the current one.
+        let mut groups = ranking.iter().filter_map(|(_, tenant)| self.group_of(*tenant));
+        groups.find_map(|group| group.oldest(current).cloned())
+    }
+
+    fn group_of(&self, tenant: Option<TenantTag>) -> Option<&Group> {
+        #[cfg(test)]
+        tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+        self.tenants.get(&tenant)
     }
 }
 
@@ -144,6 +180,11 @@ fn take_out<K: Ord>(groups: &mut BTreeMap<K, Group>, of: &K, order: u64, bytes: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    thread_local! {
+        /// How many groups were looked at.
+        pub(super) static LOOKED_AT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
 
     fn owner(tenant: &str, node: u64) -> Owner {
         Owner { tenant: Some(TenantTag::of(tenant)), node: Some(NodeTag(node)) }
@@ -199,5 +240,42 @@ mod tests {
             index.remove(&name);
         }
         assert!(index.tenants.is_empty() && index.nodes.is_empty() && index.bytes == 0);
+    }
+
+    #[test]
+    fn shedding_does_not_look_at_every_tenant_for_each_file() {
+        let limits = LogLimits { files: 4000, ..LogLimits::default() };
+        let mut index = Index::default();
+        for number in 0..4001 {
+            index.set(&format!("f{number}"), owner(&format!("t{}", number % 2000), 1), 1);
+        }
+        LOOKED_AT.set(0);
+        let gone = shed(&mut index, &limits, "f4000");
+        assert_eq!(gone.len(), 501);
+        let most = u32::try_from(gone.len()).expect("few") * 2;
+        assert!(LOOKED_AT.get() <= most, "{} groups for {} files", LOOKED_AT.get(), gone.len());
+    }
+
+    #[test]
+    fn rankings_follow_what_tenants_have() {
+        let mut index = Index::default();
+        let mut random = 7_u64;
+        for _ in 0..3000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (file, tenant) = ((random >> 33) % 50, (random >> 40) % 7);
+            match (random >> 50) % 3 {
+                0 => index.remove(&format!("f{file}")),
+                _ => {
+                    let owner = owner(&format!("t{tenant}"), tenant);
+                    index.set(&format!("f{file}"), owner, (random >> 20) % 100);
+                }
+            }
+            let ranked = |weight: &dyn Fn(&Group) -> u64| -> Ranking {
+                let groups = index.tenants.iter();
+                groups.map(|(tenant, group)| (Reverse(weight(group)), *tenant)).collect()
+            };
+            assert_eq!(index.by_bytes, ranked(&|group| group.bytes));
+            assert_eq!(index.by_files, ranked(&Group::files));
+        }
     }
 }
