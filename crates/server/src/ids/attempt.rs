@@ -25,6 +25,12 @@ pub struct AttemptIds {
     since: Timestamp,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Rounds of the permutation so far, on this thread.
+    pub(crate) static ROUNDS_DONE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 impl std::fmt::Debug for AttemptIds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("AttemptIds")
@@ -48,6 +54,8 @@ impl AttemptIds {
     }
 
     fn round(&self, round: u8, half: u64) -> u64 {
+        #[cfg(test)]
+        ROUNDS_DONE.set(ROUNDS_DONE.get() + 1);
         let mut message = [round; 9];
         message[1..].copy_from_slice(&half.to_le_bytes());
         let hash = blake3::keyed_hash(&self.secret, &message);

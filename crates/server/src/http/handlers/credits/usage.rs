@@ -6,9 +6,10 @@ use axum::extract::State;
 use bursar_api::Code;
 use bursar_api::credits::usage::{MAX_RECORDS, ReportUsage, UsageRecord, UsageResults};
 use bursar_api::json::convert;
+use bursar_core::cell::ids::AttemptId;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::command::{Command, Usage, UsageOf};
-use bursar_core::ledger::id::Name;
+use bursar_core::ledger::id::{JobNo, Name};
 use bursar_core::ledger::jobs::Attempt;
 use bursar_core::ledger::refusal::Resource;
 
@@ -20,9 +21,8 @@ use crate::http::convert::credits;
 use crate::http::extract::{Caller, Tree};
 use crate::http::problem::Failure;
 use crate::http::respond::{Answer, job_named, named};
-use crate::ids::attempt::AttemptIds;
 use crate::render::Shape;
-use crate::render::job::attempt_name;
+use crate::render::job::place_of;
 
 fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     let (resource, name, of) = match (record.job, record.hold) {
@@ -62,31 +62,42 @@ fn plan(app: &App, record: UsageRecord) -> Result<Plan, Failure> {
     })
 }
 
+/// An attempt as a record names it: its id, and what that stands for, which is read before the decision
+/// so that the writer computes no ids.
+struct NamedAttempt {
+    id: String,
+    place: Option<(u16, AttemptId)>,
+}
+
+/// Which of a job's attempts has this place.
+fn position_of(job: JobNo, attempts: &[Attempt], place: (u16, AttemptId)) -> Option<usize> {
+    attempts.iter().rposition(|known| place_of(job, known) == place)
+}
+
 /// Refuses usage of an attempt that its job does not have, or that is over while the job goes on: it
 /// would be charged to another one. Must be asked in the instant of the decision.
 fn check_attempt(
-    ids: &AttemptIds,
     ledger: &Ledger,
     tenant: &str,
-    (job, attempt): (&Name, &str),
+    (job, attempt): (&Name, &NamedAttempt),
 ) -> Result<(), Failure> {
     let number = ledger.find_account(tenant).and_then(|it| ledger.find_job_or_array(it, job));
     // A job that is not there is answered as without an attempt.
     let Some((number, known)) = number.and_then(|it| Some((it, ledger.job(it)?))) else {
         return Ok(());
     };
+    let NamedAttempt { id, place } = attempt;
     let attempts = &known.attempts;
-    let is_named = |known: &Attempt| attempt_name(ids, number, known) == attempt;
-    let Some(place) = attempts.iter().rposition(is_named) else {
-        return Err(Failure::not_found("attempt", attempt));
+    let Some(position) = place.and_then(|place| position_of(number, attempts, place)) else {
+        return Err(Failure::not_found("attempt", id));
     };
-    if place + 1 < attempts.len() {
-        let detail = format!("{attempt} is over: another attempt of {job} has begun since");
+    if position + 1 < attempts.len() {
+        let detail = format!("{id} is over: another attempt of {job} has begun since");
         return Err(Failure::new(Code::Conflict, detail));
     }
     // The last report of a job that has ended may come again.
-    if attempts[place].end.is_some() && !known.state.is_ended() {
-        let detail = format!("{attempt} is over: {job} waits for another attempt");
+    if attempts[position].end.is_some() && !known.state.is_ended() {
+        let detail = format!("{id} is over: {job} waits for another attempt");
         return Err(Failure::new(Code::Conflict, detail));
     }
     Ok(())
@@ -99,12 +110,14 @@ fn order(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Or
         (None, Some(_)) => {
             return Err(Failure::invalid("attempt", "goes with job: a hold has no attempts"));
         }
-        (Some(job), Some(attempt)) => Some((Name::from(job.as_str()), attempt.clone())),
+        (Some(job), Some(attempt)) => {
+            let place = app.attempt_ids.read(attempt);
+            Some((Name::from(job.as_str()), NamedAttempt { id: attempt.clone(), place }))
+        }
     };
     let order = plan(app, record)?.ordered_by(own, 0).in_batch(print);
     let Some((job, attempt)) = named else { return Ok(order) };
-    let ids = app.attempt_ids;
-    Ok(order.only_if(move |ledger, tenant| check_attempt(&ids, ledger, tenant, (&job, &attempt))))
+    Ok(order.only_if(move |ledger, tenant| check_attempt(ledger, tenant, (&job, &attempt))))
 }
 
 /// Reports usage that others measured, such as Slurm or Kubernetes.
@@ -129,4 +142,51 @@ pub(in crate::http) async fn report(
         order(&app, Caller { idempotency_key: key, ..caller.clone() }, record, print)
     });
     separate(&app, &caller, orders.collect(), print).await
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_core::credits::Credits;
+    use bursar_core::directory::Secret;
+    use bursar_core::ledger::id::CellNo;
+    use bursar_core::time::Timestamp;
+
+    use super::*;
+    use crate::ids::attempt::{AttemptIds, ROUNDS_DONE};
+
+    fn attempt(cell: Option<u16>, number: u32) -> Attempt {
+        Attempt {
+            cell: cell.map(CellNo),
+            number,
+            gpu_type: None,
+            members: [].into_iter().collect(),
+            per_gpu_hour: Credits::ZERO,
+            hold: None,
+            confirmed_at: Timestamp::MIN,
+            started_at: None,
+            funded_ms: None,
+            overdraft: 0,
+            short: false,
+            credits_ms: None,
+            warned: None,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn an_attempt_is_found_among_many_without_computing_their_ids() {
+        let ids = AttemptIds::new(&Secret([7; 32]), Timestamp::MIN);
+        let attempts: Vec<Attempt> = (0..1000).map(|number| attempt(Some(3), number)).collect();
+        let job = JobNo(5);
+        let (cell, wanted) = place_of(job, &attempts[1]);
+        let id = ids.write(cell, wanted);
+        ROUNDS_DONE.set(0);
+        let found = ids.read(&id).and_then(|place| position_of(job, &attempts, place));
+        assert_eq!(found, Some(1));
+        assert!(ROUNDS_DONE.get() <= 6, "{} rounds", ROUNDS_DONE.get());
+        for other in [attempt(Some(2), 1), attempt(None, 1), attempt(Some(3), 1000)] {
+            assert_eq!(position_of(job, &attempts, place_of(job, &other)), None);
+        }
+        assert_eq!(position_of(JobNo(6), &attempts, (cell, wanted)), None);
+    }
 }
