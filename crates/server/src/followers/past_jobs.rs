@@ -60,7 +60,7 @@ pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Fa
     let ids = app.attempt_ids;
     let mut seen = app.read(move |ledger| show(&ids, ledger, &restored)).await?;
     seen.value.as_of = time(seen.at);
-    render::job::add_messages(app, &mut seen.value);
+    render::job::add_messages(app, &mut seen.value).await;
     Ok(seen)
 }
 
@@ -194,7 +194,7 @@ pub(crate) async fn only_forgotten(
         (Some((_, mut found)), true) => {
             found.job.as_of = time(seen.at);
             found.job.ledger_position = Some(seen.position);
-            render::job::add_messages(app, &mut found.job);
+            render::job::add_messages(app, &mut found.job).await;
             Ok(found)
         }
         (Some((last, _)), false) => {

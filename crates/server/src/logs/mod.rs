@@ -295,22 +295,38 @@ impl LogStore {
         })
     }
 
+    /// Reads files on a thread that may wait for the disk. Handlers have no other way to them.
+    async fn reading<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Files) -> T + Send + 'static,
+    ) -> std::io::Result<T> {
+        let files = Arc::clone(&self.files);
+        let read = tokio::task::spawn_blocking(move || read(&files));
+        read.await.map_err(std::io::Error::other)
+    }
+
     /// A piece of the output from `offset` on; empty at its end.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn read(&self, output: &Output, offset: u64) -> std::io::Result<Vec<u8>> {
-        self.files.read(output, offset)
+    pub async fn read(&self, output: &Output, offset: u64) -> std::io::Result<Vec<u8>> {
+        let output = output.clone();
+        self.reading(move |files| files.read(&output, offset)).await?
     }
 
     /// Why an output ends where it does, if it was cut off.
-    pub fn cut(&self, output: &Output) -> Option<String> {
-        self.files.cut(output)
+    pub async fn cut(&self, output: &Output) -> Option<String> {
+        let output = output.clone();
+        self.reading(move |files| files.cut(&output)).await.ok().flatten()
     }
 
-    /// What was noted about the end of an attempt of a tenant.
-    pub fn message(&self, attempt: &str, tenant: TenantTag) -> Option<String> {
-        self.files.message(attempt, tenant)
+    /// What was noted about the ends of attempts of a tenant, in their order.
+    pub async fn messages(&self, attempts: Vec<String>, tenant: TenantTag) -> Vec<Option<String>> {
+        let count = attempts.len();
+        let read = move |files: &Files| {
+            attempts.iter().map(|attempt| files.message(attempt, tenant)).collect()
+        };
+        self.reading(read).await.unwrap_or_else(|_| vec![None; count])
     }
 }
 
@@ -367,6 +383,9 @@ fn last(text: &str, most: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
     use super::*;
 
     fn store(limits: LogLimits) -> (tempfile::TempDir, LogStore) {
@@ -385,6 +404,38 @@ mod tests {
         appended.await.expect("written")
     }
 
+    async fn message(store: &LogStore, attempt: &str, tenant: &str) -> Option<String> {
+        let found = store.messages(vec![attempt.to_owned()], TenantTag::of(tenant)).await;
+        found.into_iter().next().flatten()
+    }
+
+    /// A pipe in place of a file is a disk that does not answer until something is written to it.
+    #[tokio::test]
+    async fn a_disk_that_does_not_answer_holds_up_no_thread_of_handlers() {
+        let (folder, store) = store(LogLimits::default());
+        let tenant = TenantTag::of("acme");
+        let pipe =
+            folder.path().join("logs").join(Files::message_of("att_1", tenant).expect("a name"));
+        std::fs::create_dir_all(folder.path().join("logs")).expect("made");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        let (went_on, others) = std::sync::mpsc::channel::<()>();
+        let writer = std::thread::spawn(move || {
+            // Only to fail instead of hanging.
+            let in_time = others.recv_timeout(Duration::from_secs(20)).is_ok();
+            std::fs::write(pipe, if in_time { "in time" } else { "too late" })
+        });
+        let mut reading = Box::pin(store.messages(vec!["att_1".to_owned()], tenant));
+        let look = |context: &mut Context<'_>| Poll::Ready(reading.as_mut().poll(context));
+        let first = std::future::poll_fn(look).await;
+        let _gone = went_on.send(());
+        let read = match first {
+            Poll::Ready(read) => read,
+            Poll::Pending => reading.await,
+        };
+        assert_eq!(read, [Some("in time".to_owned())]);
+        writer.join().expect("it ends").expect("written");
+    }
+
     #[tokio::test]
     async fn a_piece_that_is_sent_twice_is_kept_once_and_a_gap_is_asked_for() {
         let (_folder, store) = store(LogLimits::default());
@@ -393,9 +444,9 @@ mod tests {
         assert_eq!(append(&store, 3, b"lo world").await, 11);
         assert_eq!(append(&store, 20, b"later").await, 11);
         let own = output("att_1", 0, "n1");
-        assert_eq!(store.read(&own, 0).expect("read"), b"hello world");
-        assert_eq!(store.read(&own, 6).expect("read"), b"world");
-        assert_eq!(store.read(&output("att_2", 0, "n1"), 0).expect("read"), b"");
+        assert_eq!(store.read(&own, 0).await.expect("read"), b"hello world");
+        assert_eq!(store.read(&own, 6).await.expect("read"), b"world");
+        assert_eq!(store.read(&output("att_2", 0, "n1"), 0).await.expect("read"), b"");
     }
 
     #[tokio::test]
@@ -407,7 +458,7 @@ mod tests {
         }
         for (rank, said) in [(0, "zero"), (1, "one"), (12, "twelve"), (2, "")] {
             let own = output("att_1", rank, &format!("n{rank}"));
-            assert_eq!(store.read(&own, 0).expect("read"), said.as_bytes());
+            assert_eq!(store.read(&own, 0).await.expect("read"), said.as_bytes());
         }
     }
 
@@ -417,7 +468,7 @@ mod tests {
         let (_folder, store) = store(limits);
         assert_eq!(append(&store, 0, &[b'x'; 105]).await, 105);
         assert_eq!(append(&store, 105, b"more").await, 109);
-        assert_eq!(store.read(&output("att_1", 0, "n1"), 0).expect("read").len(), 100);
+        assert_eq!(store.read(&output("att_1", 0, "n1"), 0).await.expect("read").len(), 100);
     }
 
     #[tokio::test]
@@ -428,7 +479,7 @@ mod tests {
         let own = output("att_1", 0, "n1");
         let refused = store.append(own.clone(), 1000, vec![b'x'; 900]).await;
         assert!(matches!(refused, Err(LogError::TooFast(1..))), "{refused:?}");
-        assert_eq!(store.read(&own, 1000).expect("read"), b"", "nothing of it was kept");
+        assert_eq!(store.read(&own, 1000).await.expect("read"), b"", "nothing of it was kept");
         let other = store.append(output("att_2", 0, "n2"), 0, vec![b'x'; 900]).await;
         assert_eq!(other.expect("another node"), 900);
     }
@@ -450,10 +501,10 @@ mod tests {
         }
         // What was asked for before this is written before it.
         append(&store, 0, b"x").await;
-        let message = |attempt| store.message(attempt, TenantTag::of("acme"));
-        assert_eq!(message("att_1").as_deref(), Some("out of memory"));
-        assert_eq!(message("att_2").map(|text| text.len()), Some(MAX_MESSAGE_BYTES));
-        assert_eq!(store.message("att_1", TenantTag::of("umbra")), None);
+        assert_eq!(message(&store, "att_1", "acme").await.as_deref(), Some("out of memory"));
+        let kept = message(&store, "att_2", "acme").await;
+        assert_eq!(kept.map(|text| text.len()), Some(MAX_MESSAGE_BYTES));
+        assert_eq!(message(&store, "att_1", "umbra").await, None);
     }
 
     #[tokio::test]
@@ -473,7 +524,7 @@ mod tests {
         }
         let status = store.status();
         assert_eq!((status.refused, status.no_room), (3, true));
-        assert!(store.cut(&own).is_some_and(|note| note.contains("too little room")));
+        assert!(store.cut(&own).await.is_some_and(|note| note.contains("too little room")));
         // What is there already can be asked for, and what an agent says of an end is dropped.
         assert_eq!(append(&store, 0, b"").await, 7);
         let tenant = TenantTag::of("acme");
@@ -481,8 +532,8 @@ mod tests {
         append(&store, 0, b"").await;
         free.store(2 << 30, Ordering::SeqCst);
         assert_eq!(append(&store, 7, b"after").await, 12);
-        assert_eq!(store.read(&own, 0).expect("read"), b"before after");
-        assert_eq!(store.cut(&own), None);
+        assert_eq!(store.read(&own, 0).await.expect("read"), b"before after");
+        assert_eq!(store.cut(&own).await, None);
         let status = store.status();
         assert_eq!((status.bytes, status.files, status.no_room), (12, 1, false));
     }
@@ -508,15 +559,19 @@ mod tests {
                 let own = of("large", 100 * start + number);
                 store.append(own.clone(), 0, vec![b'x'; 500]).await.expect("written");
                 store.note(own.node, own.tenant, &own.attempt, "killed").expect("queued");
-                assert_eq!(store.read(&own, 0).expect("read").len(), 500, "the newest is there");
+                assert_eq!(
+                    store.read(&own, 0).await.expect("read").len(),
+                    500,
+                    "the newest is there"
+                );
             }
             // What was asked for before this is written before it.
             store.append(of("large", 100 * start), 0, Vec::new()).await.expect("nothing");
             let status = store.status();
             assert!(status.bytes <= 10_000 && status.bytes > 8_000, "{status:?}");
             assert!(status.removed > 0);
-            assert_eq!(store.read(&of("small", 0), 0).expect("read").len(), 900);
-            let message = store.message("att_small000", TenantTag::of("small"));
+            assert_eq!(store.read(&of("small", 0), 0).await.expect("read").len(), 900);
+            let message = message(&store, "att_small000", "small").await;
             assert_eq!(message.as_deref(), Some("out of memory"));
             // Messages go with the output.
             let kept = std::fs::read_dir(folder.path().join("logs")).expect("a folder").count();
@@ -530,10 +585,10 @@ mod tests {
         let (_folder, store) = store(limits);
         let own = output("att_1", 0, "n1");
         assert_eq!(append(&store, 0, &[b'x'; 100]).await, 100);
-        assert_eq!(store.cut(&own), None);
+        assert_eq!(store.cut(&own).await, None);
         assert_eq!(append(&store, 100, b"more").await, 104);
-        assert!(store.cut(&own).is_some_and(|note| note.contains("first 100 bytes")));
-        assert_eq!(store.read(&own, 0).expect("read").len(), 100);
+        assert!(store.cut(&own).await.is_some_and(|note| note.contains("first 100 bytes")));
+        assert_eq!(store.read(&own, 0).await.expect("read").len(), 100);
     }
 
     #[test]

@@ -263,10 +263,17 @@ pub(crate) fn submitted(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Opt
 }
 
 /// Adds what agents had to say about the ends of attempts.
-pub(crate) fn add_messages(app: &App, job: &mut Job) {
+pub(crate) async fn add_messages(app: &App, job: &mut Job) {
     let tenant = TenantTag::of(tenant_of(&job.account));
+    let mut ended = Vec::new();
     for attempt in job.attempts.iter_mut().filter(|attempt| attempt.ended_at.is_some()) {
-        let place = app.attempt_ids.read(&attempt.id);
-        attempt.message = place.and_then(|(cell, id)| app.logs.message(&stored(cell, id), tenant));
+        if let Some((cell, id)) = app.attempt_ids.read(&attempt.id) {
+            ended.push((stored(cell, id), &mut attempt.message));
+        }
+    }
+    let names = ended.iter().map(|(name, _)| name.clone()).collect();
+    let messages = app.logs.messages(names, tenant).await;
+    for ((_, shown), message) in ended.into_iter().zip(messages) {
+        *shown = message;
     }
 }

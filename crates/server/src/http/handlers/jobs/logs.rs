@@ -128,8 +128,7 @@ impl Reading {
         if std::mem::replace(&mut self.noted, true) {
             return None;
         }
-        let app = Arc::clone(&self.app);
-        let note = tokio::task::spawn_blocking(move || app.logs.cut(&output)).await.ok()??;
+        let note = self.app.logs.cut(&output).await?;
         Some(format!("\n[{note}]\n").into_bytes())
     }
 
@@ -142,10 +141,7 @@ impl Reading {
             // Looked at first: what is written before the end is read after it.
             let ended = !self.follow || self.has_ended().await;
             if let Some(output) = self.output().await {
-                let (app, offset) = (Arc::clone(&self.app), self.offset);
-                let read = move || app.logs.read(&output, offset);
-                let read = tokio::task::spawn_blocking(read);
-                let piece = read.await.map_err(std::io::Error::other)??;
+                let piece = self.app.logs.read(&output, self.offset).await?;
                 if !piece.is_empty() {
                     self.offset += piece.len() as u64;
                     return Ok(Some(piece));

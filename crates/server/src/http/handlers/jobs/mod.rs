@@ -138,7 +138,7 @@ async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
     looked.job.as_of = time(seen.at);
     looked.job.ledger_position = Some(seen.position);
     looked.job.array = render::job::array(&looked.job);
-    render::job::add_messages(app, &mut looked.job);
+    render::job::add_messages(app, &mut looked.job).await;
     Ok(looked)
 }
 
