@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -20,16 +19,18 @@ use bursar_engine::{
 use bursar_journal::Journal;
 use tokio::sync::watch;
 
+use crate::auth::Principal;
 use crate::followers::cell_copy::{CellCopy, NewCellCopy};
 use crate::http::problem::Failure;
 use crate::machines::gateway::Gateway;
+use crate::net::waits::{Wait, Waits};
 use crate::store::restored_at;
 
 /// The shard that the only ledger is.
 pub const SHARD: u16 = 0;
 
 /// The most that ask at once what would become of a cell: each has a copy of it for a while, one after
-/// the other.
+/// the other. [`Waits`] shares them between tenants.
 const MAX_QUESTIONS: usize = 64;
 
 /// What a node was told last: the number of its agent's start, and a hash of the orders.
@@ -142,53 +143,35 @@ impl StartedCell {
     }
 }
 
-/// One of those that ask what would become of a cell.
-struct Asked(Arc<AtomicUsize>);
-
-impl Asked {
-    fn enter(asked: &Arc<AtomicUsize>) -> Result<Asked, Failure> {
-        let entered = Asked(Arc::clone(asked));
-        if asked.fetch_add(1, Ordering::Relaxed) < MAX_QUESTIONS {
-            return Ok(entered);
-        }
-        let detail = "too many ask for quotes in this region at once; try again";
-        Err(Failure::new(Code::Unavailable, detail))
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Questions about what would become of a cell: so many at once, and one at a time has a copy.
 struct Questions {
     turns: Arc<tokio::sync::Semaphore>,
-    /// How many of them there are.
-    asked: Arc<AtomicUsize>,
+    /// Places of those that wait for their turn or have it. A tenant has a quarter of them.
+    places: Arc<Waits>,
 }
 
 impl Questions {
     fn new() -> Questions {
-        Questions { turns: Arc::new(tokio::sync::Semaphore::new(1)), asked: Arc::default() }
+        let turns = Arc::new(tokio::sync::Semaphore::new(1));
+        Questions { turns, places: Waits::bounded(MAX_QUESTIONS) }
     }
 
     /// Does the work of one question when its turn has come and what it needs is there. Its place is
     /// free when the work is done; before the work begins, as soon as its caller is gone.
     async fn answer<A: Send + 'static>(
         &self,
+        principal: &Principal,
         ready: impl Future<Output = Result<(), Failure>>,
         work: impl FnOnce() -> A + Send + 'static,
     ) -> Result<A, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
-        let asked = Asked::enter(&self.asked)?;
+        let place = self.places.enter(principal, Wait::Poll)?;
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.map_err(|error| internal(error.to_string()))?;
         ready.await?;
         let work = move || {
             // Kept until the work is done, even if the caller goes away meanwhile.
-            let _kept = (asked, turn);
+            let _kept = (place, turn);
             work()
         };
         let answer = tokio::task::spawn_blocking(work).await;
@@ -246,6 +229,7 @@ impl CellService {
     /// of its questions gets another. One caller at a time, and never the writer's time.
     pub async fn suppose<Q: Send + 'static, A: Send + 'static>(
         &self,
+        principal: &Principal,
         questions: Vec<Q>,
         ask: impl Fn(&mut Cell, Q) -> A + Send + 'static,
     ) -> Result<Vec<A>, Failure> {
@@ -259,7 +243,7 @@ impl CellService {
             let answers = questions.into_iter().map(|question| ask(&mut copy.clone(), question));
             answers.collect()
         };
-        self.questions.answer(ready, work).await
+        self.questions.answer(principal, ready, work).await
     }
 
     /// What its journal must be told of a restore before anything else happens.
@@ -391,7 +375,8 @@ mod tests {
     #[tokio::test]
     async fn a_question_that_is_abandoned_gives_its_place_back_when_nothing_is_done_for_it() {
         let questions = Arc::new(Questions::new());
-        let count = || questions.asked.load(Ordering::SeqCst);
+        let count = || questions.places.count();
+        let root = Principal::root();
         let ready = || std::future::ready(Ok(()));
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let (go, may_end) = channel::<()>();
@@ -402,19 +387,19 @@ mod tests {
                     begun.send(()).expect("it is waited for");
                     may_end.recv().expect("it is let go");
                 };
-                questions.answer(std::future::ready(Ok(())), work).await
+                questions.answer(&Principal::root(), std::future::ready(Ok(())), work).await
             }
         });
         has_begun.await.expect("it works");
         // As many as may wait for their turn, and one more.
         let mut waiting: Vec<_> =
-            (1..MAX_QUESTIONS).map(|_| Box::pin(questions.answer(ready(), || ()))).collect();
+            (1..MAX_QUESTIONS).map(|_| Box::pin(questions.answer(&root, ready(), || ()))).collect();
         for one in &mut waiting {
             let look = |context: &mut Context<'_>| Poll::Ready(one.as_mut().poll(context));
             assert!(std::future::poll_fn(look).await.is_pending());
         }
         assert_eq!(count(), MAX_QUESTIONS);
-        let refused = questions.answer(ready(), || ()).await;
+        let refused = questions.answer(&root, ready(), || ()).await;
         assert_eq!(refused.err().map(|failure| failure.problem.code), Some(Code::Unavailable));
         assert_eq!(count(), MAX_QUESTIONS, "one that is refused has no place");
         drop(waiting);
@@ -424,8 +409,39 @@ mod tests {
         assert!(first.await.is_err_and(|end| end.is_cancelled()));
         assert_eq!(count(), 1);
         go.send(()).expect("it listens");
-        questions.answer(ready(), || ()).await.expect("its turn comes");
+        questions.answer(&root, ready(), || ()).await.expect("its turn comes");
         assert_eq!(count(), 0);
+    }
+
+    #[tokio::test]
+    async fn questions_of_one_tenant_leave_places_for_others() {
+        let of = |id: &str, scope: &str| Principal {
+            id: id.into(),
+            scope: Some(scope.into()),
+            ..Principal::root()
+        };
+        let questions = Questions::new();
+        let ready = || std::future::ready(Ok(()));
+        let turn = Arc::clone(&questions.turns).acquire_owned().await.expect("it is open");
+        let acme = of("k", "acme:nlp");
+        let mut waiting: Vec<_> =
+            (0..MAX_QUESTIONS).map(|_| Box::pin(questions.answer(&acme, ready(), || ()))).collect();
+        let mut refused = 0;
+        for one in &mut waiting {
+            let look = |context: &mut Context<'_>| Poll::Ready(one.as_mut().poll(context));
+            if let Poll::Ready(Err(failure)) = std::future::poll_fn(look).await {
+                assert_eq!(failure.problem.code, Code::RateLimited);
+                refused += 1;
+            }
+        }
+        assert_eq!(refused, MAX_QUESTIONS - MAX_QUESTIONS / 4);
+        let (sibling, zeta) = (of("l", "acme"), of("k", "zeta"));
+        assert!(questions.answer(&sibling, ready(), || ()).await.is_err(), "the same tenant");
+        let mut other = Box::pin(questions.answer(&zeta, ready(), || ()));
+        let look = |context: &mut Context<'_>| Poll::Ready(other.as_mut().poll(context));
+        assert!(std::future::poll_fn(look).await.is_pending(), "another tenant has a place");
+        drop((turn, waiting));
+        other.await.expect("its turn comes");
     }
 
     #[test]

@@ -130,7 +130,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Waits {
     /// Nothing waits.
     pub fn new(options: LimitOptions) -> Arc<Waits> {
-        let bounds = Bounds::new(options.waiting.get() as usize);
+        Waits::bounded(options.waiting.get() as usize)
+    }
+
+    /// The same, with so many places.
+    pub fn bounded(places: usize) -> Arc<Waits> {
+        let bounds = Bounds::new(places);
         Arc::new(Waits { bounds, counts: Mutex::default(), polls: Mutex::default() })
     }
 

@@ -23,6 +23,7 @@ use bursar_core::time::Timestamp;
 
 use super::submission::submission;
 use crate::app::App;
+use crate::auth::Principal;
 use crate::http::extract::{Caller, Tree};
 use crate::http::problem::{Failure, blocker as refused};
 use crate::http::respond::{Answer, json};
@@ -53,6 +54,7 @@ fn ask_copy(copy: &mut Cell, spec: JobSpec) -> Option<Why> {
 /// What the cells would say to a job: for each offer when it is now in its region, and the answer.
 async fn ask_cells(
     app: &App,
+    principal: &Principal,
     submit: &Submit,
     quoted: &[QuotedOffer],
 ) -> Result<BTreeMap<usize, (Timestamp, Option<Why>)>, Failure> {
@@ -67,7 +69,7 @@ async fn ask_cells(
         let (now, may_be_copied) = service.gateway.read(look).await?.value;
         let said = if may_be_copied {
             let specs = offers.iter().map(|index| spec(submit, &quoted[*index].offer));
-            service.suppose(specs.collect(), ask_copy).await?
+            service.suppose(principal, specs.collect(), ask_copy).await?
         } else {
             vec![None; offers.len()]
         };
@@ -111,13 +113,14 @@ fn offer(quoted: &QuotedOffer, estimated_start_at: Option<Time>) -> QuoteOffer {
 /// The offers with their starts, and what makes the job wait where it cannot start at once.
 async fn starts(
     app: &App,
+    principal: &Principal,
     submit: &Submit,
     quoted: &[QuotedOffer],
 ) -> Result<(Vec<QuoteOffer>, Vec<Blocker>), Failure> {
     let mut offers = Vec::new();
     let mut blockers: Vec<Blocker> = Vec::new();
     let mut starts_now = false;
-    let mut said = ask_cells(app, submit, quoted).await?;
+    let mut said = ask_cells(app, principal, submit, quoted).await?;
     for (index, one) in quoted.iter().enumerate() {
         let region = &one.offer.region;
         let Some((now, why)) = said.remove(&index) else { continue };
@@ -159,7 +162,7 @@ pub(in crate::http) async fn quote(
     let asked = submit.clone();
     let seen = app.read(move |ledger: &Ledger| ledger.quote(ledger.now(), &asked)).await?;
     let quoted = seen.value?;
-    let (offers, waits_for) = starts(&app, &submit, &quoted.offers).await?;
+    let (offers, waits_for) = starts(&app, &caller.principal, &submit, &quoted.offers).await?;
     let admissible = quoted.is_admissible();
     let mut blockers: Vec<Blocker> = quoted.blockers.into_iter().map(refused).collect();
     blockers.extend(waits_for);
