@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_api::Code;
-use bursar_core::cell::Cell;
 use bursar_core::ledger::Ledger;
 use bursar_core::ledger::id::{Name, is_valid_path};
 use bursar_core::time::Timestamp;
@@ -127,12 +126,7 @@ impl App {
         let region = machine.strip_prefix("cell-");
         let mut kinds: Vec<&'static str> = match region.and_then(|name| self.cells.of_region(name))
         {
-            Some(cell) => {
-                let look = |cell: &Cell| cell.set_aside().map(|thing| thing.kind()).collect();
-                // The status must be told also while nothing becomes durable, or the writer hangs.
-                let seen = tokio::time::timeout(LOOK_PATIENCE, cell.gateway.peek(look)).await;
-                seen.map(Result::unwrap_or_default).unwrap_or_default()
-            }
+            Some(cell) => cell.measured().await.map(|counts| counts.set_aside).unwrap_or_default(),
             None if machine == "ledger" => {
                 self.feed
                     .look(|ledger| ledger.set_aside().map(|thing| thing.kind()).collect())

@@ -78,6 +78,11 @@ impl CellCopy {
         Ok(())
     }
 
+    /// Looks at it. Waits while the copy is being changed: not for an async thread.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Cell) -> T) -> T {
+        look(&self.cell.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// A copy for one question. It takes a while: not for an async thread.
     pub(crate) fn taken(&self) -> Cell {
         self.cell.lock().unwrap_or_else(PoisonError::into_inner).clone()

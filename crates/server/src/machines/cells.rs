@@ -23,8 +23,10 @@ use crate::auth::Principal;
 use crate::followers::cell_copy::{CellCopy, NewCellCopy};
 use crate::http::problem::Failure;
 use crate::machines::gateway::Gateway;
+use crate::machines::regions::Measured;
 use crate::net::waits::{Wait, Waits};
 use crate::store::restored_at;
+use crate::telemetry::RegionCounts;
 
 /// The shard that the only ledger is.
 pub const SHARD: u16 = 0;
@@ -93,6 +95,8 @@ pub struct CellService {
     engine: Engine<CellCodec>,
     copy: CellCopy,
     questions: Questions,
+    /// What is told of it without a key.
+    pub(crate) measurement: Measured<RegionCounts>,
     _follower: Follower,
 }
 
@@ -221,6 +225,7 @@ impl CellService {
             engine,
             copy,
             questions: Questions::new(),
+            measurement: Measured::default(),
             _follower: follower,
         })
     }
@@ -269,6 +274,11 @@ impl CellService {
             0 => self.journal.id().to_string(),
             base => format!("{}-{base}", self.journal.id()),
         }
+    }
+
+    /// The copy that follows it.
+    pub(crate) fn copy(&self) -> &CellCopy {
+        &self.copy
     }
 
     /// Its writer.

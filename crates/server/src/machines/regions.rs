@@ -1,14 +1,17 @@
 //! What the server does about its regions beside answering for them: prices and counters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_core::cell::{Cell, Command, Origin};
 use bursar_core::ledger::id::Name;
 
-use crate::app::App;
+use crate::app::{App, LOOK_PATIENCE};
 use crate::http::problem::Failure;
+use crate::machines::cells::CellService;
 use crate::telemetry::RegionCounts;
+use crate::telemetry::monotonic::Stopwatch;
 
 /// How long to wait before looking again for a price that begins to count: clocks may stand still,
 /// and cells may be away for a while.
@@ -17,6 +20,66 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Stands for every GPU type that the platform neither has nor prices.
 const OTHER: &str = "other";
+
+/// How old an answer may be that is given without a key.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// What was measured last of a machine. Requests without a key share it: they are neither counted nor
+/// shed, so one measurement is made at a time, and none while the last one is young.
+pub(crate) struct Measured<T> {
+    last: Arc<tokio::sync::Mutex<Option<(Stopwatch, T)>>>,
+    max_age: Duration,
+}
+
+impl<T: Clone + Send + 'static> Measured<T> {
+    fn new(max_age: Duration) -> Measured<T> {
+        Measured { last: Arc::default(), max_age }
+    }
+
+    /// The last measurement, or a new one on a thread that may wait, once `ready` is.
+    async fn get(
+        &self,
+        ready: impl Future<Output = Result<(), Failure>>,
+        measure: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let mut last = Arc::clone(&self.last).lock_owned().await;
+        if let Some((since, value)) = &*last
+            && since.elapsed() < self.max_age
+        {
+            return Some(value.clone());
+        }
+        ready.await.ok()?;
+        let work = move || {
+            // The lock is kept until the work is done, even if the caller goes away meanwhile.
+            let value = measure();
+            *last = Some((Stopwatch::start(), value.clone()));
+            value
+        };
+        tokio::task::spawn_blocking(work).await.ok()
+    }
+}
+
+impl Default for Measured<RegionCounts> {
+    fn default() -> Measured<RegionCounts> {
+        Measured::new(MAX_AGE)
+    }
+}
+
+impl CellService {
+    /// What the cell has and does, from the copy that follows it: nothing that is asked without a key
+    /// costs the writer's time. None if the copy does not answer soon.
+    pub(crate) async fn measured(&self) -> Option<RegionCounts> {
+        let copy = self.copy().clone();
+        let reached = async {
+            match self.engine().durable().head() {
+                Some(head) => self.copy().reach(head.position).await,
+                None => Ok(()),
+            }
+        };
+        let measured = self.measurement.get(reached, move || copy.look(counts));
+        tokio::time::timeout(LOOK_PATIENCE, measured).await.ok().flatten()
+    }
+}
 
 /// What a cell has and does. Tenants name the types of their own nodes as they like: only those that
 /// the platform prices or has itself are counted by name.
@@ -38,6 +101,8 @@ fn counts(cell: &Cell) -> RegionCounts {
     }
     counts.gpus = gpus.into_iter().map(|(kind, (used, free))| (kind.into(), used, free)).collect();
     (counts.running, counts.waiting) = cell.job_counts();
+    let kinds: BTreeSet<&'static str> = cell.set_aside().map(|thing| thing.kind()).collect();
+    counts.set_aside = kinds.into_iter().collect();
     counts
 }
 
@@ -113,9 +178,75 @@ impl App {
             let (waiting, stats, status) = (cell.gateway.waiting(), cell.stats(), cell.status());
             self.metrics.machine(&name, waiting, &stats, &status);
             // While a cell does not answer its last counters stand.
-            if let Ok(counts) = cell.gateway.peek(counts).await {
+            if let Some(counts) = cell.measured().await {
                 self.metrics.region(&cell.region, &counts);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use bursar_core::ledger::id::CellNo;
+    use bursar_core::time::Timestamp;
+    use bursar_engine::{EngineOptions, ManualClock, Status};
+    use bursar_journal::JournalId;
+    use bursar_journal::memory::MemoryJournal;
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::machines::cells::StartedCell;
+
+    async fn cell() -> CellService {
+        let started = tokio::task::spawn_blocking(|| {
+            let journal = Arc::new(MemoryJournal::new(JournalId([7; 16])));
+            let clock = Arc::new(ManualClock::new(Timestamp::from_millis(0)));
+            StartedCell::start("eu".into(), journal, clock, EngineOptions::default(), 1000)
+        });
+        let started = started.await.expect("it ends").expect("an empty journal");
+        let cell = CellService::new(started, CellNo(0), 0).expect("a thread");
+        while cell.status() != Status::Serving {
+            tokio::task::yield_now().await;
+        }
+        cell
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_without_a_key_does_not_wait_for_the_writer() {
+        let cell = cell().await;
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (go, may_end) = std::sync::mpsc::channel::<()>();
+        let held = cell.gateway.post_peek(move |_| {
+            begun.send(()).expect("it is waited for");
+            may_end.recv().expect("it is let go");
+        });
+        has_begun.await.expect("the writer is held");
+        let answers = join_all((0..100).map(|_| cell.measured())).await;
+        assert!(answers.iter().all(Option::is_some), "some waited for the writer");
+        go.send(()).expect("it listens");
+        held.seen().await.expect("it goes on");
+    }
+
+    #[tokio::test]
+    async fn one_measurement_serves_all_who_ask_until_it_is_old() {
+        let made = Arc::new(AtomicU32::new(0));
+        let ask = |measured: &Arc<Measured<u32>>| {
+            let (measured, made) = (Arc::clone(measured), Arc::clone(&made));
+            async move {
+                let measure = move || made.fetch_add(1, Ordering::SeqCst) + 1;
+                measured.get(std::future::ready(Ok(())), measure).await
+            }
+        };
+        let young = Arc::new(Measured::new(Duration::MAX));
+        let answers = join_all((0..100).map(|_| ask(&young))).await;
+        assert_eq!(answers, vec![Some(1); 100]);
+        let old = Arc::new(Measured::new(Duration::ZERO));
+        assert_eq!((ask(&old).await, ask(&old).await), (Some(2), Some(3)));
+        // One that cannot be made now leaves the next one free.
+        let unready = || async { Err(Failure::invalid("x", "not now")) };
+        assert_eq!(old.get(unready(), || 9).await, None);
+        assert_eq!(ask(&old).await, Some(4));
     }
 }

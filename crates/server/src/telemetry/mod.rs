@@ -72,6 +72,8 @@ pub struct RegionCounts {
     pub running: u32,
     /// Jobs that wait.
     pub waiting: u32,
+    /// The kinds of things that the cell goes on without, each once.
+    pub set_aside: Vec<&'static str>,
 }
 
 /// Every counter.
