@@ -20,7 +20,8 @@ use crate::arguments::instant;
 use crate::command::Remote;
 use crate::command::system::clock::ClockCommand;
 use crate::exit::{Exit, Failure};
-use crate::render::format::{Format, print};
+use crate::render::format::{Format, is_terminal, print};
+use crate::render::output::ProtectedTerminal;
 use crate::session::connection::ConnectionArguments;
 
 /// Keeps a store safe.
@@ -112,6 +113,10 @@ pub(crate) fn run(
             };
             let mut out: Box<dyn Write> = match &to {
                 Some(path) => Box::new(BufWriter::new(File::create_new(path)?)),
+                None if is_terminal() => {
+                    let terminal = ProtectedTerminal::new(std::io::stdout().lock());
+                    Box::new(BufWriter::new(terminal))
+                }
                 None => Box::new(BufWriter::new(std::io::stdout().lock())),
             };
             let records = check::export(&journal, of, &mut out, |progress| bar.verified(progress))?;

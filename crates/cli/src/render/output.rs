@@ -1,4 +1,6 @@
-//! The output of jobs on a terminal: whatever a job prints, the terminal obeys none of it.
+//! Text of others on a terminal, such as the output of jobs: the terminal obeys none of it.
+
+use std::io::{self, Write};
 
 use bursar_client::api::terminal::escaped_lines;
 
@@ -22,6 +24,30 @@ impl Sieve {
     /// What was left at the end.
     pub(crate) fn end(&mut self) -> String {
         visible(&std::mem::take(&mut self.rest))
+    }
+}
+
+/// A terminal that obeys nothing of what is written to it.
+#[derive(Debug)]
+pub(crate) struct ProtectedTerminal<W> {
+    terminal: W,
+    sieve: Sieve,
+}
+
+impl<W: Write> ProtectedTerminal<W> {
+    pub(crate) fn new(terminal: W) -> ProtectedTerminal<W> {
+        ProtectedTerminal { terminal, sieve: Sieve::default() }
+    }
+}
+
+impl<W: Write> Write for ProtectedTerminal<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.terminal.write_all(self.sieve.pass(bytes).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.terminal.flush()
     }
 }
 
@@ -71,6 +97,22 @@ mod tests {
             let pieces: String = HOSTILE.chunks(size).map(|piece| sieve.pass(piece)).collect();
             assert_eq!(pieces + &sieve.end(), whole, "in pieces of {size}");
         }
+    }
+
+    #[test]
+    fn lines_of_json_mean_the_same_on_a_protected_terminal() {
+        let name = "a\u{7f}\u{9b}2J\u{202e}\u{1b}[2J é";
+        let line = serde_json::json!({ "name": name }).to_string();
+        let mut terminal = Vec::new();
+        let mut out = ProtectedTerminal::new(&mut terminal);
+        for piece in line.as_bytes().chunks(3) {
+            out.write_all(piece).expect("memory takes everything");
+        }
+        out.flush().expect("memory takes everything");
+        let shown = String::from_utf8(terminal).expect("text");
+        assert!(!shown.chars().any(bursar_client::api::terminal::is_obeyed), "{shown:?}");
+        let read: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        assert_eq!(read["name"], name);
     }
 
     #[test]
