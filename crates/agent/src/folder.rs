@@ -32,6 +32,12 @@ const FORGOTTEN: usize = 4096;
 /// The longest id of an attempt.
 const MAX_ATTEMPT_ID: usize = 100;
 
+/// The longest id of a store.
+const MAX_STORE_ID: usize = 64;
+
+/// So many folders of other owners are kept: each restore of a store makes another owner.
+const MAX_OTHERS: usize = 64;
+
 /// Whose state a folder holds. Attempts of different stores may have the same ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -83,8 +89,12 @@ impl StateFolder {
             }
             Err(error) => return Err(error),
         }
-        let name = file_name(&format!("{}_{}", owner.store, owner.node));
-        StateFolder::open(&self.root.join("others").join(name))?.of_owner(owner)
+        let others = self.root.join("others");
+        let place = others.join(file_name(&format!("{}_{}", owner.store, owner.node)));
+        if !place.exists() {
+            make_room(&others)?;
+        }
+        StateFolder::open(&place)?.of_owner(owner)
     }
 
     /// Its path.
@@ -216,6 +226,42 @@ impl AttemptFolder {
     }
 }
 
+/// Removes the folder of the owner that was served longest ago, where there are too many and no attempt
+/// is left in it.
+fn make_room(others: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(others) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    let mut kept = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        kept.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    if kept.len() < MAX_OTHERS {
+        return Ok(());
+    }
+    kept.sort();
+    let is_empty = |path: &Path| match fs::read_dir(path.join("attempts")) {
+        Ok(mut attempts) => attempts.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    match kept.iter().find(|(_, path)| is_empty(path)) {
+        Some((_, path)) => fs::remove_dir_all(path),
+        None => Err(io::Error::other(format!(
+            "{} has attempts of {} owners; remove those that are gone",
+            others.display(),
+            kept.len()
+        ))),
+    }
+}
+
+/// Whether the server may call a store so. The id becomes a part of the names of folders and groups.
+pub fn is_store_id(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=MAX_STORE_ID).contains(&id.len()) && !id.starts_with('.') && id.bytes().all(plain)
+}
+
 /// Whether the server may call an attempt so: the name of a folder, and of no other one.
 pub fn is_attempt_id(id: &str) -> bool {
     (1..=MAX_ATTEMPT_ID).contains(&id.len()) && id == file_name(id)
@@ -327,6 +373,44 @@ mod tests {
         for strange in ["", ".", "..", "a.b", "a/b", "a\0", "ä", &"a".repeat(101)] {
             assert!(!is_attempt_id(strange), "{strange}");
         }
+    }
+
+    #[test]
+    fn the_id_of_a_store_cannot_leave_a_folder_either() {
+        for plain in ["0123456789abcdef0123456789abcdef-3", "store", "a.b_c-D"] {
+            assert!(is_store_id(plain), "{plain}");
+        }
+        let long = "a".repeat(65);
+        for strange in ["", ".", "..", ".a", "a/../b", "/", "a b", "a\0", "a\n", "ä", "a:b", &long]
+        {
+            assert!(!is_store_id(strange), "{strange}");
+        }
+    }
+
+    #[test]
+    fn folders_of_other_owners_are_bounded_and_those_with_attempts_stay() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = StateFolder::open(place.path()).expect("it can be made");
+        let of = |number: usize| {
+            folder.of_owner(&Owner { store: format!("s{number}"), node: "n".into() })
+        };
+        let count = || fs::read_dir(place.path().join("others")).expect("there").count();
+        of(0).expect("the folder itself");
+        let busy = of(1).expect("made");
+        busy.create("att_1", |_| Ok(())).expect("made");
+        for number in 2..MAX_OTHERS * 2 {
+            of(number).expect("made");
+        }
+        assert_eq!(count(), MAX_OTHERS);
+        assert_eq!(busy.all_attempts().expect("it is still there").len(), 1);
+        for entry in fs::read_dir(place.path().join("others")).expect("there") {
+            fs::create_dir_all(entry.expect("readable").path().join("attempts/att_1"))
+                .expect("made");
+        }
+        let refused = of(MAX_OTHERS * 2).expect_err("all of them have attempts");
+        assert!(refused.to_string().contains("others"), "{refused}");
+        assert_eq!(count(), MAX_OTHERS);
+        of(1).expect("one that is there is found");
     }
 
     #[test]

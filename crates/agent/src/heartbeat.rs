@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use crate::attempt::environment;
 use crate::attempt::record::Launch;
 use crate::clock::BootTime;
-use crate::folder::{Owner, StateFolder, is_attempt_id};
+use crate::folder::{Owner, StateFolder, is_attempt_id, is_store_id};
 use crate::gpu::Gpus;
 use crate::isolation::cgroup::{self, Limits};
 use crate::isolation::privilege::job_user;
@@ -49,8 +49,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 
 /// Processes and threads that an attempt may have at a time, where there are control groups.
 const MAX_PIDS: u32 = 32_768;
-/// The longest names of a store and a node together: they name a folder.
-const MAX_OWNER_BYTES: usize = 200;
 /// The most of a strange id that is shown.
 const MAX_SHOWN_ID: usize = 40;
 
@@ -120,6 +118,19 @@ pub struct Agent {
     owner: Option<Owner>,
 }
 
+/// Refuses a registration of another node than the one that was offered, or in a store whose id cannot
+/// be one: both become part of paths that the agent writes to, as root in most set-ups.
+fn check_names(registration: &Registration, offered: &str) -> io::Result<()> {
+    let refusal = |detail| Err(io::Error::new(io::ErrorKind::InvalidData, detail));
+    if registration.node != offered {
+        return refusal("the server's answer names another node than the one that was offered");
+    }
+    if registration.store.as_deref().is_some_and(|store| !is_store_id(store)) {
+        return refusal("the server's answer names a store that cannot be one");
+    }
+    Ok(())
+}
+
 /// An accepted registration and the number of the last report.
 #[derive(Debug)]
 struct Term {
@@ -153,13 +164,10 @@ impl Agent {
     /// Works on what belongs to the store that answered, and on nothing else: ids of attempts mean
     /// nothing in another store.
     fn serve_store(&mut self, registration: &Registration) -> Result<(), AgentError> {
+        check_names(registration, &self.options.offer.id).map_err(machine("the registration"))?;
         // A server of an earlier version does not say; then the folder is taken for its own.
         let Some(store) = registration.store.clone() else { return Ok(()) };
         let owner = Owner { store, node: registration.node.clone() };
-        if owner.store.len() + owner.node.len() > MAX_OWNER_BYTES {
-            let cause = io::Error::other("the server's answer names a store that cannot be one");
-            return Err(AgentError::Machine { doing: "the registration", cause });
-        }
         if self.owner.as_ref() == Some(&owner) {
             return Ok(());
         }
@@ -568,6 +576,31 @@ mod tests {
         }
         assert!(pause(2, 0) > pause(1, 0));
         assert_ne!(pause(1, 0), pause(1, 50));
+    }
+
+    #[test]
+    fn only_the_node_that_was_offered_and_a_plain_store_are_served() {
+        let answer = |node: &str, store: Option<&str>| Registration {
+            node: node.into(),
+            incarnation: 1,
+            heartbeat_seconds: 30,
+            lease_seconds: 90,
+            lease_until: bursar_api::Time::from_millis(0),
+            store: store.map(Into::into),
+        };
+        // Ids of nodes may have colons.
+        for (node, store) in [("n1", Some("0af3-1")), ("n1", None), ("rack:1.2", Some("s"))] {
+            check_names(&answer(node, store), node).expect("plain");
+        }
+        for (node, store) in [
+            ("n2", Some("s")),
+            ("n1/../n2", Some("s")),
+            ("n2", None),
+            ("n1", Some("a/../b")),
+            ("n1", Some("")),
+        ] {
+            assert!(check_names(&answer(node, store), "n1").is_err(), "{node} {store:?}");
+        }
     }
 
     #[test]

@@ -220,13 +220,25 @@ fn no_answer_ends_an_agent() {
         Reply::Body(200, b"{\"node\": 7}".to_vec()),
         Reply::Body(200, vec![b'['; 100_000]),
         json_reply(&registration(&"x".repeat(5000))),
+        // Names that would become paths of what the agent writes.
+        json_reply(&registration("a/../b")),
+        json_reply(&registration("..")),
+        json_reply(&registration("")),
+        json_reply(&Registration { node: "n2".into(), ..registration("store") }),
+        json_reply(&Registration { node: "n1/../n2".into(), ..registration("store") }),
+        json_reply(&Registration { node: "n2".into(), store: None, ..registration("store") }),
     ];
     for reply in strange {
         let first = next(&asked);
-        assert!(first.path.starts_with("/v1/nodes"), "{}", first.path);
+        // A registration that is obeyed is followed by a heartbeat.
+        let registers = first.path == "/v1/nodes" || first.path.starts_with("/v1/nodes?");
+        assert!(registers, "{}", first.path);
         first.answer(reply);
     }
-    next(&asked).answer(json_reply(&registration("store")));
+    let last = next(&asked);
+    assert!(!state.join("others").exists(), "none of them was obeyed");
+    assert!(!state.join("owner.json").exists(), "none of them was obeyed");
+    last.answer(json_reply(&registration("store")));
 
     // A job, so that there is something to lose. Orders repeat until they are done.
     let spec = run(&["sh", "-c", "echo ready; exec sleep 1000"]);

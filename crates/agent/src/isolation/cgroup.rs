@@ -64,6 +64,10 @@ pub fn missing_controllers(base: &Path) -> Vec<&'static str> {
 
 /// Makes the group of an attempt. Limits count where the controllers were given to the agent too.
 pub fn create(base: &Path, attempt: &str, limits: Limits) -> io::Result<PathBuf> {
+    // Parts of the name come from the server: whatever they are, the group lies right below the base.
+    if attempt.contains(['/', '\0']) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no name of a group"));
+    }
     let group = base.join(format!("bursar-{attempt}"));
     match fs::create_dir(&group) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -139,6 +143,18 @@ mod tests {
             cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn a_group_lies_right_below_its_base() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let base = folder.path().join("base");
+        fs::create_dir_all(base.join("bursar-a")).expect("made");
+        for name in ["a/../../out", "/out", "a/b", "a\0"] {
+            assert!(create(&base, name, Limits::default()).is_err(), "{name}");
+        }
+        assert!(!folder.path().join("out").exists());
+        assert_eq!(fs::read_dir(base.join("bursar-a")).expect("there").count(), 0);
     }
 
     #[test]
