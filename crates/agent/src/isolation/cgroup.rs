@@ -17,9 +17,13 @@ pub fn delegated() -> Option<PathBuf> {
     if own.file_name()? != OWN_GROUP {
         return None;
     }
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    let group = mount_point(&mounts)?.join(own.parent()?.strip_prefix("/").ok()?);
+    let group = mounted()?.join(own.parent()?.strip_prefix("/").ok()?);
     is_usable(&group).then_some(group)
+}
+
+/// Where groups are to be found on this machine, if it has the second version.
+pub fn mounted() -> Option<PathBuf> {
+    mount_point(&fs::read_to_string("/proc/self/mounts").ok()?)
 }
 
 /// Where the second version is mounted.

@@ -14,6 +14,7 @@ use bursar_agent::attempt::process::Identity;
 use bursar_agent::attempt::record::{Exit, StopCause};
 use bursar_agent::clock::BootTime;
 use bursar_agent::folder::StateFolder;
+use bursar_agent::isolation::cgroup::{self, Limits};
 use bursar_agent::reconcile::Local;
 use bursar_agent::runner::Runner;
 
@@ -306,26 +307,60 @@ fn a_job_that_prints_without_end_keeps_only_its_newest_output() {
     assert!(bytes.len() <= (16 << 10) + (64 << 10), "{}", bytes.len());
 }
 
+/// A group below which this user may make others; says so where there is none.
+fn usable_groups(test: &str) -> Option<PathBuf> {
+    let usable = cgroup::mounted().filter(|base| cgroup::is_usable(base));
+    if usable.is_none() {
+        println!("skipped: {test}: no control groups (version 2) that this user may make");
+    }
+    usable
+}
+
 #[test]
 fn with_control_groups_nothing_escapes() {
-    // Only where this user may make groups; elsewhere descent does the same, as tested above.
-    let base = PathBuf::from("/sys/fs/cgroup/unified");
-    if !bursar_agent::isolation::cgroup::is_usable(&base) {
-        return;
-    }
+    // Elsewhere descent does the same, as tested above.
+    let Some(base) = usable_groups("with_control_groups_nothing_escapes") else { return };
     let mut node = Node::new();
     let name = format!("att_q{}", std::process::id());
-    let group =
-        bursar_agent::isolation::cgroup::create(&base, &name, Default::default()).expect("made");
+    let group = cgroup::create(&base, &name, Limits::default()).expect("made");
     let script =
         "setsid bash -c '(while :; do sleep 0.1; done) & echo ready' ; while :; do sleep 0.1; done";
     node.launch_with(&name, script, |launch| launch.cgroup = Some(group.clone()));
     node.says(&name, "ready");
-    assert!(bursar_agent::isolation::cgroup::members(&group).len() >= 2);
+    assert!(cgroup::members(&group).len() >= 2);
     node.runner.kill(&name).expect("told");
     assert!(node.end_of(&name).killed);
     assert_eq!(node.left(&name), []);
     assert!(!group.exists(), "an empty group is removed");
+}
+
+#[test]
+fn a_job_has_no_more_processes_than_its_group_allows() {
+    const MAX_PROCESSES: u32 = 12;
+    let test = "a_job_has_no_more_processes_than_its_group_allows";
+    let Some(base) = usable_groups(test) else { return };
+    let mut node = Node::new();
+    let name = format!("att_p{}", std::process::id());
+    let limits = Limits { pids: Some(MAX_PROCESSES), ..Limits::default() };
+    let group = cgroup::create(&base, &name, limits).expect("made");
+    if !group.join("pids.max").exists() {
+        cgroup::remove(&group);
+        println!("skipped: {test}: {} has no controller for processes", base.display());
+        return;
+    }
+    let script = "for i in $(seq 40); do sleep 1000 & done; echo over; wait";
+    node.launch_with(&name, script, |launch| launch.cgroup = Some(group.clone()));
+    let refused = || {
+        let events = std::fs::read_to_string(group.join("pids.events")).unwrap_or_default();
+        let count =
+            events.lines().find_map(|line| line.strip_prefix("max "))?.parse::<u64>().ok()?;
+        (count > 0).then_some(())
+    };
+    until(refused);
+    assert!(cgroup::members(&group).len() <= MAX_PROCESSES as usize);
+    node.runner.kill(&name).expect("told");
+    assert!(node.end_of(&name).killed);
+    assert_eq!(node.left(&name), []);
 }
 
 #[test]
