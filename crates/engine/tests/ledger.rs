@@ -54,8 +54,7 @@ fn ask(engine: &Engine<LedgerCodec>, clock: &ManualClock, world: &mut World, ste
             actor: "key_test".into(),
             fingerprint: u128::from(number) + 1,
             key: (number % 3 == 0).then_some(u128::from(number)),
-            batch: None,
-            request: 0,
+            ..Envelope::default()
         };
         handle.execute(envelope, command.clone()).expect("the engine answers").value.ok();
         world.perform(&command);

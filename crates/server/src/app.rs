@@ -1,6 +1,7 @@
 //! What every handler can reach.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bursar_api::Code;
@@ -68,6 +69,8 @@ pub struct App {
     pub began_at: Timestamp,
     /// How long the ledger remembers what is closed.
     pub retention_ms: i64,
+    /// Whether the ledger was found to have forgotten something, also if it should not have yet: less was kept before.
+    pub has_forgotten: AtomicBool,
     /// What happens, as it happens.
     pub feed: Feed,
     /// Signs checkpoints.
@@ -155,7 +158,8 @@ impl App {
 
     /// Whether there is anything that only history knows.
     pub fn may_have_forgotten(&self) -> bool {
-        self.clock.now() >= self.began_at.plus_millis(self.retention_ms)
+        self.has_forgotten.load(Ordering::Relaxed)
+            || self.clock.now() >= self.began_at.plus_millis(self.retention_ms)
     }
 
     /// Takes a place to wait, and gives up the place among those that are worked on.

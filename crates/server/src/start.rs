@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -683,6 +684,7 @@ impl Started {
                 history,
                 began_at,
                 retention_ms,
+                has_forgotten: AtomicBool::new(false),
                 feed,
                 signing,
                 clock,

@@ -39,7 +39,7 @@ impl World {
         let now = Timestamp::from_millis(self.now);
         advance(&mut self.ledger, now, |_, _| {});
         let envelope =
-            Envelope { actor: "tester".into(), fingerprint: 7, key, batch: None, request: 0 };
+            Envelope { actor: "tester".into(), fingerprint: 7, key, ..Envelope::default() };
         let answer = execute(&mut self.ledger, now, &envelope, command, &mut Vec::new());
         invariant::check(&self.ledger).unwrap_or_else(|violation| panic!("{violation}"));
         answer

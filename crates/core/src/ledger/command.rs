@@ -9,6 +9,7 @@ use super::accounts::quota::Quota;
 use super::credits::price::Rate;
 use super::id::{CellNo, Name};
 use super::jobs::{JobTerms, Offer};
+use super::refusal::Resource;
 use super::state::short_fingerprint;
 use crate::credits::Credits;
 use crate::message::ToLedger;
@@ -29,6 +30,21 @@ pub struct Envelope {
     /// The id of the request, zero if it has none. A refusal that is kept names it, so that it is told
     /// again in the same words.
     pub request: u128,
+    /// What the archive said of the id under which the command creates something, if it was asked. It is no
+    /// part of the record: what happened is.
+    pub looked_up: Option<LookUp>,
+}
+
+/// What a look-up in the archive came to, for an id that the ledger may have forgotten.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LookUp {
+    /// The archive has every record before this instant, and nothing under this id among them.
+    Absent {
+        /// That instant.
+        through: Timestamp,
+    },
+    /// The archive has it, and the ledger had it as well.
+    Present,
 }
 
 impl Envelope {
@@ -595,4 +611,39 @@ pub struct Transfer {
     pub to: Name,
     /// How much.
     pub amount: Credits,
+}
+
+impl Command {
+    /// What it creates that will be forgotten: its kind, its account or tenant, and its id.
+    pub fn creates_for_a_while(&self) -> Option<(Resource, &str, &Name)> {
+        match self {
+            Command::PlaceHold(place) => Some((Resource::Hold, &place.account, &place.id)),
+            Command::Charge(charge) => Some((Resource::Charge, &charge.account, &charge.id)),
+            Command::Refund(refund) => Some((Resource::Refund, &refund.tenant, &refund.id)),
+            Command::Transfer(transfer) => Some((Resource::Transfer, &transfer.from, &transfer.id)),
+            Command::CollectUncollected { path, id } => Some((Resource::Collection, path, id)),
+            Command::SubmitJob(submit) => Some((Resource::Job, &submit.account, &submit.id)),
+            Command::SetPolicy(_)
+            | Command::OpenAccount { .. }
+            | Command::ChangeAccount { .. }
+            | Command::FreezeAccount { .. }
+            | Command::UnfreezeAccount { .. }
+            | Command::IssueGrant(_)
+            | Command::RevokeGrant { .. }
+            | Command::CaptureHold { .. }
+            | Command::ExtendHold { .. }
+            | Command::SettleHold { .. }
+            | Command::ReleaseHold { .. }
+            | Command::SetBudget { .. }
+            | Command::RemoveBudget { .. }
+            | Command::ReviveHold { .. }
+            | Command::KeepBatch { .. }
+            | Command::OpenRegion { .. }
+            | Command::SetQuota { .. }
+            | Command::RemoveQuota { .. }
+            | Command::CancelJob { .. }
+            | Command::ReportUsage { .. }
+            | Command::Receive { .. } => None,
+        }
+    }
 }

@@ -60,6 +60,7 @@ impl Machine for Ledger {
                 }
             };
         }
+        self.require_looked_up(envelope, command).map_err(fresh)?;
         let first = events.len();
         let answer = self.decide_command(now, envelope, command, events);
         if let Err(refusal) = &answer {

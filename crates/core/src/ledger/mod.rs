@@ -28,7 +28,7 @@ pub mod state;
 pub mod undo;
 pub mod validate;
 
-pub use command::{Command, Envelope};
+pub use command::{Command, Envelope, LookUp};
 pub use event::Event;
 pub use refusal::{Blocker, Refusal};
 pub use reply::{Accepted, Answer, HoldReply, Refused, Reply};

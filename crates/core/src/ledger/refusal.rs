@@ -165,7 +165,9 @@ pub enum Refusal {
         /// The account.
         account: Name,
     },
-    /// It was forgotten, and its archived record did not come with the command. Returned by refunds.
+    /// It was forgotten, or may have been since it was looked up, and what the archive has did not come with
+    /// the command: it is looked up again. Returned by refunds, and by what creates something under an id
+    /// that was looked up.
     Forgotten {
         /// What was forgotten.
         what: Resource,

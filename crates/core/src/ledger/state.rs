@@ -89,6 +89,8 @@ pub struct Aging {
     pub jobs: VecDeque<(Timestamp, JobNo)>,
     /// The last movement of any hold or charge that was forgotten.
     pub forgotten_until: Option<Timestamp>,
+    /// The last movement of anything with an id that was forgotten: holds, charges, movements, jobs.
+    pub forgotten_through: Option<Timestamp>,
 }
 
 /// The part of a request's hash that is kept with what the request created.

@@ -168,7 +168,6 @@ fn envelope(command: &Command, words: &Words<'_>) -> Envelope {
         actor: Name::const_new("scenario"),
         fingerprint: hash(format!("{command:?}")),
         key: words.value("key").map(|key| hash(key.to_owned())),
-        batch: None,
-        request: 0,
+        ..Envelope::default()
     }
 }

@@ -71,8 +71,7 @@ impl Request {
             actor: "client".into(),
             fingerprint,
             key: Some(fingerprint),
-            batch: None,
-            request: 0,
+            ..Envelope::default()
         }
     }
 }
@@ -114,8 +113,7 @@ pub fn set_up(handle: &Handle<Ledger>) {
             actor: "root".into(),
             fingerprint: key,
             key: Some(key),
-            batch: None,
-            request: 0,
+            ..Envelope::default()
         };
         let ask = || handle.execute(envelope.clone(), command.clone());
         until_answered(ask).expect("the disk works").value.expect("accepted");

@@ -197,7 +197,7 @@ impl World {
         let fingerprint = u128::from(self.random.next_u64()) << 64 | 1;
         let key = self.chance(40).then(|| u128::from(self.random.next_u64()));
         let actor = format!("key_{}", self.below(5)).into();
-        Envelope { actor, fingerprint, key, batch: None, request: 0 }
+        Envelope { actor, fingerprint, key, ..Envelope::default() }
     }
 
     /// Asks for one thing; what it led to is journaled.

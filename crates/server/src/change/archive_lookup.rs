@@ -1,6 +1,7 @@
 //! What a change needs of history, because the ledger may have forgotten it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bursar_api::Code;
 use bursar_core::credits::Credits;
@@ -10,7 +11,7 @@ use bursar_core::ledger::holds::hold::{Hold, HoldKind};
 use bursar_core::ledger::id::{AccountNo, Name};
 use bursar_core::ledger::refusal::{Refusal, Resource};
 use bursar_core::ledger::state::short_fingerprint;
-use bursar_core::ledger::{Envelope, Ledger};
+use bursar_core::ledger::{Envelope, Ledger, LookUp};
 use bursar_core::time::Timestamp;
 use bursar_history::query::Archived;
 use bursar_history::{History, HistoryError, Sqlite};
@@ -27,9 +28,12 @@ use crate::http::extract::Caller;
 use crate::http::problem::Failure;
 use crate::render::{self, Shape, Shown};
 
+/// An id that was not looked up. It can be decided while nothing at all was forgotten.
+pub(super) const NOT_LOOKED_UP: LookUp = LookUp::Absent { through: Timestamp::MIN };
+
 impl Order {
     /// Brings back from history what the change needs and the ledger may have forgotten. What was done before under
-    /// the same id, and only history knows, is answered from there.
+    /// the same id, and only history knows, is answered from there. Nothing, if that is not needed.
     pub fn recall<'a>(
         &self,
         app: &'a App,
@@ -41,7 +45,11 @@ impl Order {
             Target::Named(..) | Target::Account(_) => None,
         };
         let chosen = self.plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
-        let created = chosen.filter(|_| app.may_have_forgotten());
+        let again = self.looks > 0;
+        if again {
+            app.has_forgotten.store(true, Ordering::Relaxed);
+        }
+        let created = chosen.filter(|_| again || app.may_have_forgotten());
         let created = created.map(|(resource, id, _)| (*resource, id.clone()));
         if refunded.is_none() && created.is_none() {
             return None;
@@ -53,6 +61,7 @@ impl Order {
             shape: self.plan.shape.clone(),
             fingerprint: self.fingerprint,
             batch: self.batch,
+            again,
         };
         Some(async move {
             let past = match &refunded {
@@ -62,22 +71,46 @@ impl Order {
             };
             if let Some(failure) = forbidden {
                 // What the ledger still has, it refuses by itself.
-                return if past.is_some() { Err(failure) } else { Ok(Recalled::Nothing) };
+                return match past {
+                    Some(_) => Err(failure),
+                    None => Ok(Recalled::Known { looked_up: None, past: None }),
+                };
             }
             if let Some(past) = &past {
                 asked.target = Target::Account(past.account.clone());
             }
-            if let Some((resource, id)) = created
-                && let Some(done) = asked.repeated(app, resource, id).await?
-            {
-                return Ok(Recalled::Answered(done));
-            }
-            Ok(past.map_or(Recalled::Nothing, Recalled::Refund))
+            let looked_up = match created {
+                Some((resource, id)) => match asked.repeated(app, resource, id).await? {
+                    Repeated::Before(done) => return Ok(Recalled::Answered(done)),
+                    Repeated::LookedUp(looked_up) => looked_up,
+                },
+                None => None,
+            };
+            Ok(Recalled::Known { looked_up, past })
         })
     }
 
+    /// The same after what it needs was forgotten so many times between a look-up and its decision.
+    pub fn after_looks(self, looks: u8) -> Order {
+        Order { looks, ..self }
+    }
+
+    /// Whether its id was looked up, if it has one that may have been used.
+    pub fn is_looked_up(&self) -> bool {
+        self.looked_up != Some(NOT_LOOKED_UP)
+    }
+
+    /// The same with what history said.
+    pub fn knowing(mut self, looked_up: Option<LookUp>, past: Option<Past>) -> Order {
+        self.looked_up = looked_up.or(self.looked_up);
+        match past {
+            Some(past) => self.of_past(past),
+            None => self,
+        }
+    }
+
     /// The same with what history has of the hold, charge or job that is refunded.
-    pub fn of_past(mut self, past: Past) -> Order {
+    fn of_past(mut self, past: Past) -> Order {
         let Past { account, job_holds, records } = past;
         self.plan.target = Target::Account(account);
         let build = self.plan.build;
@@ -104,12 +137,23 @@ fn recalled_hold(archived: Archived) -> Option<RecalledHold> {
 
 /// What came of looking into history.
 pub enum Recalled {
-    /// The ledger has all that it needs.
-    Nothing,
     /// It was done before, and this is the answer.
     Answered(Done),
-    /// What is refunded, or a part of it, is known only to history.
-    Refund(Past),
+    /// It is for the ledger to decide.
+    Known {
+        /// What history said of the id that it creates something under.
+        looked_up: Option<LookUp>,
+        /// What is refunded, if that or a part of it is known only to history.
+        past: Option<Past>,
+    },
+}
+
+/// What history has under the id of a creation.
+enum Repeated {
+    /// It was done before, and only history knows it.
+    Before(Done),
+    /// The ledger knows whether it was done; nothing if it cannot be asked for.
+    LookedUp(Option<LookUp>),
 }
 
 /// What history has of a hold, charge or job that is refunded.
@@ -176,6 +220,8 @@ struct Asked {
     shape: Shape,
     fingerprint: u128,
     batch: Option<u128>,
+    /// Whether the ledger has forgotten more since the last look.
+    again: bool,
 }
 
 /// What history has under an id.
@@ -188,39 +234,36 @@ enum Found {
 
 impl Asked {
     /// The answer to what was done before under this id, if only history knows it.
-    async fn repeated(
-        &self,
-        app: &App,
-        resource: Resource,
-        id: Name,
-    ) -> Result<Option<Done>, Failure> {
-        let Some(tenant) = self.tenant(app).await else { return Ok(None) };
+    async fn repeated(&self, app: &App, resource: Resource, id: Name) -> Result<Repeated, Failure> {
+        let Some(tenant) = self.tenant(app).await else { return Ok(Repeated::LookedUp(None)) };
         let (journal, path, wanted) = (Arc::clone(&app.ledger_journal), tenant.clone(), id.clone());
-        let found = ask_past(app, move |history| {
+        let found = ask_past(app, self.again, move |history| {
             let Some(tenant) = history.account_number(&path)?.map(AccountNo) else {
                 return Ok(None);
             };
             let found = look(history, &*journal, tenant, resource, &wanted)?;
             Ok(found.map(|found| (tenant, found)))
         });
-        let Some((number, found)) = found.await? else { return Ok(None) };
+        let (found, through) = found.await?;
+        let absent = Repeated::LookedUp(Some(LookUp::Absent { through }));
+        let Some((number, found)) = found else { return Ok(absent) };
         let wanted = id.clone();
         let is_known = move |ledger: &Ledger| exists(ledger, &tenant, resource, &wanted);
         if app.ledger.peek(is_known).await? {
-            return Ok(None);
+            return Ok(Repeated::LookedUp(Some(LookUp::Present)));
         }
-        match found {
+        let done = match found {
             Found::Hold(archived) => {
                 let hold = archived.record.hold;
                 self.same_short(hold.fingerprint, resource, &id)?;
                 let seen = app.read(move |ledger| shown_hold(ledger, &hold)).await?;
                 let (body, position) = (Some(seen.value), seen.position);
-                Ok(Some(Done { status: 200, body, replayed: false, position }))
+                Done { status: 200, body, replayed: false, position }
             }
             Found::Job(restored) => {
                 self.same(restored.fingerprint(), resource, &id)?;
                 let seen = past_jobs::shown(app, restored).await?;
-                Ok(Some(done(serde_json::to_value(&seen.value), seen.position)))
+                done(serde_json::to_value(&seen.value), seen.position)
             }
             Found::Movement(told) => {
                 let mut parts: Vec<(Timestamp, NamedMovement)> = told
@@ -229,7 +272,7 @@ impl Asked {
                     .collect();
                 let whole = parts.iter().find(|(_, part)| part.id == id);
                 let Some(print) = whole.map(|(_, whole)| whole.fingerprint) else {
-                    return Ok(None);
+                    return Ok(absent);
                 };
                 // Another request of the same atomic batch may have chosen a name that looks like a part's.
                 parts.retain(|(_, part)| part.fingerprint == print);
@@ -239,9 +282,10 @@ impl Asked {
                     shown_movement(ledger, (resource, number), parts, &shape)
                 };
                 let seen = app.read(show).await?;
-                Ok(Some(done(Ok(seen.value), seen.position)))
+                done(Ok(seen.value), seen.position)
             }
-        }
+        };
+        Ok(Repeated::Before(done))
     }
 
     /// The tenant, if the caller can see what the change is about.
@@ -358,21 +402,28 @@ fn look(
     }
 }
 
-/// Asks history about what the ledger may have forgotten. It nearly always has that much; if not, it is waited for.
+/// Asks history about what the ledger may have forgotten, and says up to which instant the answer is whole. History
+/// nearly always has that much; if not, or if more was forgotten since the last look, it is waited for.
 async fn ask_past<T: Send + 'static>(
     app: &App,
+    again: bool,
     ask: impl Fn(&History<Sqlite>) -> Result<T, HistoryError> + Clone + Send + 'static,
-) -> Result<T, Failure> {
-    let (at_once, kept_from) = (ask.clone(), app.clock.now().plus_millis(-app.retention_ms));
-    let answer = app.history.ask(0, move |history| {
-        let has_come_so_far = history.reached()? >= kept_from;
-        has_come_so_far.then(|| at_once(history)).transpose()
-    });
-    match answer.await?.0 {
-        Some(answer) => Ok(answer),
-        None => {
-            let seen = app.ledger.read(|_| ()).await?;
-            Ok(app.history.ask(seen.position, ask).await?.0)
+) -> Result<(T, Timestamp), Failure> {
+    // What comes in between is in the answer, but is not promised to be.
+    let whole = move |history: &History<Sqlite>| {
+        let reached = history.reached()?;
+        Ok((ask(history)?, reached))
+    };
+    if !again {
+        let (at_once, kept_from) = (whole.clone(), app.clock.now().plus_millis(-app.retention_ms));
+        let answer = app.history.ask(0, move |history| {
+            let has_come_so_far = history.reached()? >= kept_from;
+            has_come_so_far.then(|| at_once(history)).transpose()
+        });
+        if let Some(answer) = answer.await?.0 {
+            return Ok(answer);
         }
     }
+    let seen = app.ledger.read(|_| ()).await?;
+    Ok(app.history.ask(seen.position, whole).await?.0)
 }

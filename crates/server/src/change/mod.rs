@@ -3,10 +3,11 @@
 mod archive_lookup;
 mod find;
 
+use bursar_api::Code;
 use bursar_core::ledger::command::Command;
 use bursar_core::ledger::id::Name;
-use bursar_core::ledger::refusal::Resource;
-use bursar_core::ledger::{Accepted, Envelope, Ledger, Reply};
+use bursar_core::ledger::refusal::{Refusal, Resource};
+use bursar_core::ledger::{Accepted, Envelope, Ledger, LookUp, Reply};
 use bursar_engine::{Attended, Seen, Urgency};
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ use crate::http::problem::Failure;
 use crate::machines::gateway::Posted;
 use crate::net::counting::CountPlace;
 use crate::render::{self, Shape, Shown};
+use archive_lookup::NOT_LOOKED_UP;
 pub use archive_lookup::Recalled;
 use find::exists;
 pub(crate) use find::{ambiguous, find_in};
@@ -99,6 +101,23 @@ pub struct Order {
     batch: Option<u128>,
     /// What must be true besides when it is decided, unless it was answered before.
     check: Option<Check>,
+    /// What the archive said of the id that it creates something under.
+    looked_up: Option<LookUp>,
+    /// How often it has to be looked up again.
+    looks: u8,
+}
+
+/// How often one change is looked up again. Once is enough unless all that is kept is forgotten between a look-up and
+/// its decision.
+pub const MAX_LOOKS: u8 = 3;
+
+/// What the decision of a change comes to.
+pub enum Decision {
+    /// This.
+    Done(Result<Done, Failure>),
+    /// Something that it needs was forgotten since it was looked up: nothing is decided before it is looked up
+    /// again.
+    LookAgain(Box<Order>),
 }
 
 impl Plan {
@@ -110,7 +129,9 @@ impl Plan {
 
     /// Says who asks for it.
     pub fn ordered_by(self, caller: Caller, fingerprint: u128) -> Order {
-        Order { plan: self, caller, fingerprint, batch: None, check: None }
+        let chosen = self.creates.as_ref().is_some_and(|(_, _, chosen)| *chosen);
+        let looked_up = chosen.then_some(NOT_LOOKED_UP);
+        Order { plan: self, caller, fingerprint, batch: None, check: None, looked_up, looks: 0 }
     }
 }
 
@@ -135,7 +156,7 @@ impl Order {
     }
 
     /// Posts it alone: what ends or meters goes first under load.
-    pub fn post(self, app: &App) -> Posted<Seen<Result<Done, Failure>>> {
+    pub fn post(self, app: &App) -> Posted<Seen<Decision>> {
         // Settlements and metering free credits and must not wait behind what takes them.
         let first = ["capture_hold", "settle_hold", "release_hold"].contains(&self.plan.operation);
         let urgency = if first { Urgency::Urgent } else { Urgency::Ordinary };
@@ -157,7 +178,7 @@ impl Order {
     pub fn post_uncounted(
         self,
         app: &App,
-    ) -> Posted<Seen<Result<Result<Done, Failure>, Box<Order>>>> {
+    ) -> Posted<Seen<Result<Decision, Box<Order>>>> {
         app.ledger.attend(|ledger| {
             let command = self.to_be_counted();
             if command.is_some_and(|command| ledger.machine().must_count_in_steps(command)) {
@@ -168,7 +189,7 @@ impl Order {
     }
 
     /// Counts and decides it in turns with others, in a place for counts.
-    pub fn post_counted(self, app: &App, place: CountPlace) -> Posted<Seen<Result<Done, Failure>>> {
+    pub fn post_counted(self, app: &App, place: CountPlace) -> Posted<Seen<Decision>> {
         let mut order = Some((self, place));
         app.ledger.attend_in_turns(move |ledger| {
             order.as_ref().is_none_or(|(order, _)| order.prepare(ledger)).then_some(())?;
@@ -193,7 +214,61 @@ impl Order {
     }
 
     /// Decides it and puts the answer into words, all at one instant.
-    pub fn decide(mut self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
+    pub fn decide(mut self, ledger: &mut dyn Attended<Ledger>) -> Decision {
+        if !self.must_look_again(ledger.machine(), &[]) {
+            return Decision::Done(self.decide_known(ledger));
+        }
+        if self.looks < MAX_LOOKS {
+            self.looks += 1;
+            return Decision::LookAgain(Box::new(self));
+        }
+        Decision::Done(Err(self.not_known()))
+    }
+
+    /// The failure of a change whose id is being forgotten again and again.
+    fn not_known(&self) -> Failure {
+        let (what, name) = match (&self.plan.creates, &self.plan.target) {
+            (Some((what, name, _)), _) => (*what, name.clone()),
+            (None, Target::Named(what, name)) => (*what, name.clone()),
+            (None, Target::Account(path)) => (Resource::Account, path.clone()),
+        };
+        Failure::from(Refusal::Forgotten { what, name })
+    }
+
+    /// Whether something that it needs may have been forgotten since it was looked up.
+    pub fn must_look_again(&self, ledger: &Ledger, promised: &Promised) -> bool {
+        let Order { plan, caller, .. } = self;
+        let refunds = plan.operation == "create_refund";
+        let outdated = self.looked_up.filter(|looked_up| ledger.is_outdated(*looked_up));
+        if (!refunds && outdated.is_none()) || plan.permit(&caller.principal).is_err() {
+            return false;
+        }
+        let account = match &plan.target {
+            Target::Account(path) => Some(path.clone()).filter(|path| caller.principal.sees(path)),
+            Target::Named(what, id) => {
+                let mut promised = promised.iter();
+                let created = promised.find(|(its, name, _)| (its, name) == (what, id));
+                let account = created.map(|(_, _, account)| account.clone());
+                match account.map_or_else(|| find_in(ledger, caller, *what, id), Ok) {
+                    Ok(account) => Some(account),
+                    // What is refunded was there at the first look, or never.
+                    Err(failure) => {
+                        return refunds
+                            && failure.problem.code == Code::NotFound
+                            && self.looks == 0;
+                    }
+                }
+            }
+        };
+        let chosen = plan.creates.as_ref().filter(|(_, _, chosen)| *chosen);
+        let (Some(looked_up), Some(account), Some((what, id, _))) = (outdated, account, chosen)
+        else {
+            return false;
+        };
+        ledger.must_look_up(looked_up, *what, &account, id)
+    }
+
+    fn decide_known(mut self, ledger: &mut dyn Attended<Ledger>) -> Result<Done, Failure> {
         let check = self.check.take();
         let ready = self.ready(ledger.machine(), &[])?;
         if let Some(check) = check.filter(|_| !ready.was_answered(ledger.machine())) {
@@ -208,7 +283,7 @@ impl Order {
 
     /// Checks scope and role, and finds the tenant.
     pub fn ready(self, ledger: &Ledger, promised: &Promised) -> Result<Ready, Failure> {
-        let Order { plan, caller, fingerprint, batch, check: _ } = self;
+        let Order { plan, caller, fingerprint, batch, looked_up, check: _, looks: _ } = self;
         let tenant = match &plan.target {
             Target::Account(path) => {
                 let foreign = caller.tenant.as_deref().is_some_and(|t| t != tenant_of(path));
@@ -240,6 +315,7 @@ impl Order {
                 key,
                 batch,
                 request: caller.request,
+                looked_up,
             },
             command,
             tenant,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::extract::Caller;
 use crate::app::App;
-use crate::change::{Done, Plan, Recalled};
+use crate::change::{Decision, Done, Order, Plan, Recalled};
 use crate::http::problem::Failure;
 
 /// Most bodies are smaller.
@@ -37,33 +37,63 @@ pub(super) fn change(
     let posted = match order.recall(app) {
         None if !order.must_count() => Either::Left(order.post(app)),
         recall => Either::Right(Box::pin(async move {
-            let recalled = match recall {
-                Some(recall) => recall.await?,
-                None => Recalled::Nothing,
-            };
-            let order = match recalled {
-                Recalled::Answered(done) => return Ok(done),
-                Recalled::Nothing => order,
-                Recalled::Refund(past) => order.of_past(past),
-            };
-            if order.must_count() {
-                let order = match order.post_uncounted(app).answer().await?.value {
-                    Ok(done) => return done,
-                    Err(order) => order,
-                };
-                let place = app.counting.enter(order.tenant(), 1).await?;
-                return order.post_counted(app, place).answer().await?.value;
+            let Some(recall) = recall else { return decide(app, order).await };
+            match recall.await? {
+                Recalled::Answered(done) => Ok(Decision::Done(Ok(done))),
+                Recalled::Known { looked_up, past } => {
+                    decide(app, order.knowing(looked_up, past)).await
+                }
             }
-            order.post(app).answer().await?.value
         })),
     };
     async move {
-        let done = match posted {
-            Either::Left(posted) => posted.answer().await?.value?,
+        let decision = match posted {
+            Either::Left(posted) => posted.answer().await?.value,
             Either::Right(recalling) => recalling.await?,
+        };
+        let done = match decision {
+            Decision::Done(done) => done?,
+            Decision::LookAgain(order) => Box::pin(look_again(app, *order)).await?,
         };
         Ok(respond(done))
     }
+}
+
+/// Decides a change of which everything is known that history has.
+async fn decide(app: &App, order: Order) -> Result<Decision, Failure> {
+    if !order.must_count() {
+        return Ok(order.post(app).answer().await?.value);
+    }
+    let order = match order.post_uncounted(app).answer().await?.value {
+        Ok(decision) => return Ok(decision),
+        Err(order) => order,
+    };
+    let place = app.counting.enter(order.tenant(), 1).await?;
+    Ok(order.post_counted(app, place).answer().await?.value)
+}
+
+/// Looks up what was forgotten since the last look, and decides, until nothing more was.
+async fn look_again(app: &App, order: Order) -> Result<Done, Failure> {
+    let mut order = order;
+    loop {
+        order = match known(app, order).await? {
+            Ok(order) => order,
+            Err(done) => return Ok(done),
+        };
+        match decide(app, order).await? {
+            Decision::Done(done) => return done,
+            Decision::LookAgain(again) => order = *again,
+        }
+    }
+}
+
+/// The same change with what history says, or the answer that history has.
+pub(super) async fn known(app: &App, order: Order) -> Result<Result<Order, Done>, Failure> {
+    let Some(recall) = order.recall(app) else { return Ok(Ok(order)) };
+    Ok(match recall.await? {
+        Recalled::Answered(done) => Err(done),
+        Recalled::Known { looked_up, past } => Ok(order.knowing(looked_up, past)),
+    })
 }
 
 /// The response to a finished change.

@@ -121,8 +121,7 @@ impl Generator {
         let mut hasher = DefaultHasher::new();
         format!("{command:?}").hash(&mut hasher);
         let fingerprint = u128::from(hasher.finish());
-        let envelope =
-            Envelope { actor: "tester".into(), fingerprint, key, batch: None, request: 0 };
+        let envelope = Envelope { actor: "tester".into(), fingerprint, key, ..Envelope::default() };
         Step { now: Timestamp::from_millis(self.now), envelope, command }
     }
 

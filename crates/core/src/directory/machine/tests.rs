@@ -11,7 +11,7 @@ fn at(millis: i64) -> Timestamp {
 }
 
 fn envelope(fingerprint: u128, key: Option<u128>) -> Envelope {
-    Envelope { actor: "test".into(), fingerprint, key, batch: None, request: 0 }
+    Envelope { actor: "test".into(), fingerprint, key, ..Envelope::default() }
 }
 
 fn run(

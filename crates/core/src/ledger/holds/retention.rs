@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
-use crate::ledger::command::Policy;
+use crate::ledger::command::{Command, Envelope, LookUp, Policy};
 use crate::ledger::event::Event;
+use crate::ledger::holds::hold::HoldKind;
 use crate::ledger::id::HoldNo;
 use crate::ledger::index::aside::Aside;
+use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::state::{Aging, Ledger};
 use crate::time::Timestamp;
 
@@ -36,7 +38,7 @@ impl Ledger {
             return None;
         }
         let Policy { idempotency_ttl_ms, retention_ms, lateness_ms, .. } = self.policy;
-        let Aging { holds, movements, buckets, jobs, forgotten_until: _ } = &self.aging;
+        let Aging { holds, movements, buckets, jobs, .. } = &self.aging;
         // The end of time stands for never: there is no later instant to have kept it until.
         let due = earliest(self.answers.oldest(), idempotency_ttl_ms)
             .min(earliest(first(holds), retention_ms))
@@ -79,7 +81,8 @@ impl Ledger {
         for (number, moved_at) in looked_at {
             self.forget_hold(at, number, moved_at);
         }
-        for (_, number) in self.aging.movements.drain(..movements as usize) {
+        for (made_at, number) in self.aging.movements.drain(..movements as usize) {
+            self.aging.forgotten_through = self.aging.forgotten_through.max(Some(made_at));
             let Some(made) = self.movements.remove(number) else { continue };
             let name = (made.tenant, made.what as u8, made.movement.id.as_str());
             self.movement_names.remove(name, number);
@@ -90,8 +93,62 @@ impl Ledger {
             self.rare_account(account).expired.remove(&(rank, number));
         }
         let over: Vec<_> = self.aging.jobs.drain(..jobs as usize).collect();
-        for (_, job) in over {
+        for (ended_at, job) in over {
+            self.aging.forgotten_through = self.aging.forgotten_through.max(Some(ended_at));
             self.remove_job(job);
+        }
+    }
+
+    /// Refuses a creation whose id may have been forgotten since it was looked up in the archive: it would
+    /// happen a second time.
+    pub(in crate::ledger) fn require_looked_up(
+        &self,
+        envelope: &Envelope,
+        command: &Command,
+    ) -> Result<(), Refusal> {
+        let (Some(looked_up), Some((what, account, id))) =
+            (envelope.looked_up, command.creates_for_a_while())
+        else {
+            return Ok(());
+        };
+        if self.must_look_up(looked_up, what, account, id) {
+            return Err(Refusal::Forgotten { what, name: id.clone() });
+        }
+        Ok(())
+    }
+
+    /// Whether the ledger can no longer say that an id is new, by what the archive said of it. The account may be
+    /// any of the tenant's.
+    pub fn must_look_up(&self, looked_up: LookUp, what: Resource, account: &str, id: &str) -> bool {
+        self.is_outdated(looked_up) && !self.has(what, account, id)
+    }
+
+    /// Whether more may have been forgotten than a look-up knew.
+    pub fn is_outdated(&self, looked_up: LookUp) -> bool {
+        match looked_up {
+            LookUp::Absent { through } => {
+                self.aging.forgotten_through.is_some_and(|forgotten| forgotten >= through)
+            }
+            LookUp::Present => true,
+        }
+    }
+
+    /// Whether there is a thing with this id that will be forgotten.
+    fn has(&self, what: Resource, account: &str, id: &str) -> bool {
+        let tenant = account.split_once(':').map_or(account, |(tenant, _)| tenant);
+        let Some(tenant) = self.find_account(tenant) else { return false };
+        match what {
+            Resource::Hold => self.find_hold(tenant, HoldKind::Hold, id).is_some(),
+            Resource::Charge => self.find_hold(tenant, HoldKind::Charge, id).is_some(),
+            Resource::Refund | Resource::Transfer | Resource::Collection => {
+                self.find_movement(tenant, what, id).is_some()
+            }
+            Resource::Job => self.find_job_or_array(tenant, id).is_some(),
+            Resource::Account
+            | Resource::Grant
+            | Resource::Budget
+            | Resource::Region
+            | Resource::Quota => false,
         }
     }
 
@@ -102,6 +159,7 @@ impl Ledger {
             return;
         }
         self.aging.forgotten_until = self.aging.forgotten_until.max(Some(moved_at));
+        self.aging.forgotten_through = self.aging.forgotten_through.max(Some(moved_at));
         self.touch_tallies(number);
         self.holds.discard(number.0);
         self.hold_names.remove(number.0);

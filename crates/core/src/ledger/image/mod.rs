@@ -68,6 +68,8 @@ pub struct Image {
     pub aging_jobs: Vec<(Timestamp, JobNo)>,
     /// The last movement of any hold or charge that was forgotten.
     pub forgotten_until: Option<Timestamp>,
+    /// The last movement of anything with an id that was forgotten. Earlier releases did not write it.
+    pub forgotten_through: Option<Timestamp>,
     /// What failed again and again and is skipped.
     pub aside: Vec<Aside>,
     /// Cells that are still to hear the policies of accounts, from this one on.
@@ -226,6 +228,7 @@ impl Ledger {
             reviews: self.jobs.reviews.iter().map(|(tenant, next)| (*tenant, *next)).collect(),
             aging_jobs: self.aging.jobs.iter().copied().collect(),
             forgotten_until: self.aging.forgotten_until,
+            forgotten_through: self.aging.forgotten_through,
             aside: self.aside.iter().copied().collect(),
             briefings: self.briefings.iter().map(|(cell, from)| (*cell, *from)).collect(),
         }

@@ -22,6 +22,15 @@ fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), ImageError>
     if holds { Ok(()) } else { Err(ImageError(what())) }
 }
 
+/// When anything with an id was forgotten last. What an image of an earlier release does not say is taken as late as
+/// it can have been: then more is looked up.
+fn forgotten_through(image: &Image) -> Option<Timestamp> {
+    let forgot = image.forgotten_until.is_some()
+        || !image.free_movements.is_empty()
+        || image.next_job > image.jobs.len() as u64;
+    image.forgotten_through.or(forgot.then_some(image.now))
+}
+
 impl Ledger {
     /// The ledger that has this image.
     ///
@@ -29,6 +38,7 @@ impl Ledger {
     /// If the parts do not fit together. Whether the numbers obey the laws is for
     /// [`crate::ledger::invariant::check`] to say.
     pub fn from_image(image: Image) -> Result<Ledger, ImageError> {
+        let forgotten_through = forgotten_through(&image);
         let mut ledger = Ledger { now: image.now, policy: image.policy, ..Ledger::default() };
         for account in image.accounts {
             ledger.restore_account(account)?;
@@ -59,6 +69,7 @@ impl Ledger {
         }
         ledger.aging.jobs = image.aging_jobs.into();
         ledger.aging.forgotten_until = image.forgotten_until;
+        ledger.aging.forgotten_through = forgotten_through;
         ledger.aside = image.aside.into_iter().collect();
         ledger.briefings = image.briefings.into_iter().collect();
         Ok(ledger)

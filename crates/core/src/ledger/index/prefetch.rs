@@ -258,8 +258,7 @@ mod tests {
                         actor: "me".into(),
                         fingerprint: number,
                         key,
-                        batch: None,
-                        request: 0,
+                        ..Envelope::default()
                     },
                     command,
                 )
@@ -295,7 +294,7 @@ mod tests {
     fn an_empty_ledger_can_be_asked_to_look_at_anything() {
         let ledger = Ledger::new();
         let envelope =
-            Envelope { actor: "me".into(), fingerprint: 1, key: Some(1), batch: None, request: 0 };
+            Envelope { actor: "me".into(), fingerprint: 1, key: Some(1), ..Envelope::default() };
         let commands = commands();
         let coming: Vec<_> = commands.iter().map(|command| (&envelope, command)).collect();
         ledger.foresee(&coming);

@@ -41,6 +41,7 @@ stored_struct!(Image {
     18 forgotten_until = None,
     19 aside = Vec::new(),
     20 briefings = Vec::new(),
+    21 forgotten_through = None,
 });
 
 stored_struct!(AccountImage {

@@ -29,8 +29,8 @@ pub(in crate::http) fn envelope(caller: &Caller, namespace: &str, body: &Value) 
         actor: caller.principal.id.clone(),
         fingerprint: fingerprint(caller.method.as_str(), &caller.path, body),
         key: caller.idempotency_key.as_deref().map(|key| key_hash(namespace, key)),
-        batch: None,
         request: caller.request,
+        ..Envelope::default()
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::{Body, Promises, failed, outcome, prepare, promise, rendered};
 use crate::app::App;
-use crate::change::{Finish, Ready, Recalled, key_hash};
+use crate::change::{Finish, MAX_LOOKS, Ready, Recalled, key_hash};
 use crate::http::extract::Caller;
 use crate::http::problem::Failure;
 use crate::http::respond::Answer;
@@ -50,6 +50,8 @@ enum Stopped {
     By(usize, Failure),
     /// It is no batch that could be tried.
     Whole(Failure),
+    /// Something that it needs was forgotten since it was looked up.
+    LookAgain,
 }
 
 pub(super) async fn run(
@@ -58,34 +60,38 @@ pub(super) async fn run(
     operations: &[Operation],
     print: Option<u128>,
 ) -> Answer {
-    for _ in 0..2 {
-        if let Some(answer) = attempt(app, caller, operations, print).await {
+    for looks in 0..MAX_LOOKS {
+        if let Some(answer) = attempt(app, caller, operations, (print, looks)).await {
             return answer;
         }
-        // Between our failure and the keeping of it the same batch happened: its answer is ours.
+        // Between our failure and the keeping of it the same batch happened: its answer is ours. Or something
+        // was forgotten since it was looked up.
     }
-    Err(Failure::new(Code::Unavailable, "the same batch is being decided; try again"))
+    let detail =
+        "the same batch is being decided, or what it names is just being archived; try again";
+    Err(Failure::new(Code::Unavailable, detail))
 }
 
 async fn attempt(
     app: &App,
     caller: &Caller,
     operations: &[Operation],
-    print: Option<u128>,
+    (print, looks): (Option<u128>, u8),
 ) -> Option<Answer> {
     let count = operations.len();
     let mut tenant = None;
-    let prepared = gather(app, caller, operations, print, &mut tenant).await;
+    let prepared = gather(app, caller, operations, (print, looks), &mut tenant).await;
     let lead = match (&caller.idempotency_key, print, tenant) {
         (Some(key), Some(fingerprint), Some(tenant)) => {
             let key = Some(key_hash(&tenant, key));
             let (actor, request) = (caller.principal.id.clone(), caller.request);
-            Some(Envelope { actor, fingerprint, key, batch: None, request })
+            Some(Envelope { actor, fingerprint, key, request, ..Envelope::default() })
         }
         _ => None,
     };
     let prepared = match prepared {
         Ok(prepared) => prepared,
+        Err(Stopped::LookAgain) => return None,
         Err(Stopped::Whole(failure)) => return Some(Err(failure)),
         Err(Stopped::By(place, failure)) => {
             return keep(app, lead, count, place, failure).await.map(Err);
@@ -111,6 +117,7 @@ async fn attempt(
             let accepted = accepted.into_iter().skip(leading).collect();
             Some(finish(app, accepted, finishes, seen.position).await)
         }
+        Err(Aborted { refusal: Refused { refusal: Refusal::Forgotten { .. }, .. }, .. }) => None,
         Err(stopped) => match stopped.index.checked_sub(leading) {
             Some(place) => {
                 let failure = Failure::from(stopped.refusal);
@@ -165,7 +172,7 @@ async fn gather(
     app: &App,
     caller: &Caller,
     operations: &[Operation],
-    print: Option<u128>,
+    (print, looks): (Option<u128>, u8),
     tenant: &mut Option<Name>,
 ) -> Result<Prepared, Stopped> {
     let mut orders = Vec::with_capacity(operations.len());
@@ -173,11 +180,13 @@ async fn gather(
     for (place, operation) in operations.iter().enumerate() {
         let body = operation.body.clone().map_or_else(Body::none, Body::Tree);
         match prepare(app, caller, place, operation.into(), body, print) {
-            Ok(mut order) => {
+            Ok(order) => {
+                let mut order = order.after_looks(looks);
                 if let Some(recall) = order.recall(app) {
                     match recall.await {
-                        Ok(Recalled::Nothing) => {}
-                        Ok(Recalled::Refund(past)) => order = order.of_past(past),
+                        Ok(Recalled::Known { looked_up, past }) => {
+                            order = order.knowing(looked_up, past);
+                        }
                         Ok(Recalled::Answered(_)) => failure = Some((place, long_ago())),
                         Err(error) => failure = Some((place, error)),
                     }
@@ -193,16 +202,23 @@ async fn gather(
     let seen = app.ledger.read(move |ledger| {
         let mut promises = Promises::new();
         let ready = orders.into_iter().map(|order| {
-            let ready = order.ready(ledger, &promises)?;
+            if order.must_look_again(ledger, &promises) {
+                return Err(None);
+            }
+            let ready = order.ready(ledger, &promises).map_err(Some)?;
             promise(&ready.command, &mut promises);
             let existed = ready.existed(ledger);
             Ok((ready, existed))
         });
-        ready.collect::<Vec<Result<(Ready, bool), Failure>>>()
+        ready.collect::<Vec<Result<(Ready, bool), Option<Failure>>>>()
     });
     let mut prepared = Prepared { items: Vec::new(), finishes: Vec::new() };
     for (place, ready) in seen.await.map_err(Stopped::Whole)?.value.into_iter().enumerate() {
-        let (ready, existed) = ready.map_err(|failure| Stopped::By(place, failure))?;
+        let stopped = |failure| match failure {
+            Some(failure) => Stopped::By(place, failure),
+            None => Stopped::LookAgain,
+        };
+        let (ready, existed) = ready.map_err(stopped)?;
         let own = ready.tenant().clone();
         if tenant.get_or_insert_with(|| own.clone()) != &own {
             let reason = "an atomic batch stays inside one tenant";

@@ -24,12 +24,12 @@ use smallvec::SmallVec;
 
 use super::{charges, grants, holds};
 use crate::app::App;
-use crate::change::{Done, Order, Plan, Probe, Recalled, fingerprint, fingerprint_of, key_hash};
+use crate::change::{Decision, Done, Order, Plan, Probe, fingerprint, fingerprint_of, key_hash};
 use crate::http::extract::{Arrived, Caller, is_idempotency_key};
 use crate::http::handlers::accounts::{self, budgets};
 use crate::http::handlers::jobs;
 use crate::http::problem::{Failure, reused};
-use crate::http::respond::{Answer, USUAL_BODY, json_bytes};
+use crate::http::respond::{Answer, USUAL_BODY, json_bytes, known};
 use crate::render::Shown;
 
 /// What an operation asks for, without its body.
@@ -349,8 +349,13 @@ impl BatchKey {
                 continue;
             }
             let (actor, request) = (self.caller.principal.id.clone(), self.caller.request);
-            let envelope =
-                Envelope { actor, fingerprint: self.print, key: Some(key), batch: None, request };
+            let envelope = Envelope {
+                actor,
+                fingerprint: self.print,
+                key: Some(key),
+                request,
+                ..Envelope::default()
+            };
             // It keeps an answer and does nothing else: there is no reason to refuse it.
             let _kept = ledger.execute(&envelope, &Command::KeepBatch { aborted: None });
         }
@@ -360,20 +365,21 @@ impl BatchKey {
 /// What is to be decided, or what it came to before.
 type Known = Result<Order, Result<Done, Failure>>;
 
-/// Brings back what the orders need of history.
+/// Brings back what an order needs of history.
+async fn recall_one(app: &App, order: Order) -> Known {
+    match known(app, order).await {
+        Ok(Ok(order)) => Ok(order),
+        Ok(Err(done)) => Err(Ok(done)),
+        Err(failure) => Err(Err(failure)),
+    }
+}
+
+/// The same for all of them.
 async fn recall_all(app: &App, orders: Vec<Ordered>) -> Vec<Known> {
     let mut ready = Vec::with_capacity(orders.len());
     for order in orders {
         ready.push(match order {
-            Ok(order) => match order.recall(app) {
-                Some(recall) => match recall.await {
-                    Ok(Recalled::Nothing) => Ok(order),
-                    Ok(Recalled::Refund(past)) => Ok(order.of_past(past)),
-                    Ok(Recalled::Answered(done)) => Err(Ok(done)),
-                    Err(failure) => Err(Err(failure)),
-                },
-                None => Ok(order),
-            },
+            Ok(order) => recall_one(app, order).await,
             Err(failure) => Err(Err(failure)),
         });
     }
@@ -386,20 +392,24 @@ fn decide_one(
     known: Known,
     key: Option<&BatchKey>,
     changed: &mut BTreeSet<Name>,
-) -> Result<Done, Failure> {
+) -> Decision {
     let order = match known {
         Ok(order) => order,
-        Err(known) => return known,
+        Err(known) => return Decision::Done(known),
     };
     let probe = key.and_then(|_| order.probe());
     let decided = attempt(ledger, |ledger| order.decide(ledger));
-    let done = decided.unwrap_or_else(|error| Err(error.into()));
+    let done = match decided {
+        Ok(Decision::Done(done)) => done,
+        Ok(again @ Decision::LookAgain(_)) => return again,
+        Err(error) => Err(error.into()),
+    };
     // What is kept uses the key up: a change, and a refusal that is told again.
     let is_kept = done.as_ref().map_or_else(|no| matches!(no.problem.status, 402 | 409), |_| true);
     if let (Some(key), Some(probe), true) = (key, probe, is_kept) {
         changed.extend(probe.namespace(ledger.machine(), &key.caller));
     }
-    done
+    Decision::Done(done)
 }
 
 /// Decides orders one after the other, in their order. None is decided if the key of the batch was used for something
@@ -410,13 +420,52 @@ async fn decide_all(
     orders: Vec<Ordered>,
     key: Option<BatchKey>,
 ) -> Result<Vec<Result<Done, Failure>>, Failure> {
-    let ready = recall_all(app, orders).await;
+    let mut left = recall_all(app, orders).await;
     let probe = |known: &Known| known.as_ref().ok().and_then(Order::probe);
     // All keys are looked at before the first operation.
     let mut probes: Vec<Probe> = match &key {
-        Some(_) => ready.iter().filter_map(probe).collect(),
+        Some(_) => left.iter().filter_map(probe).collect(),
         None => Vec::new(),
     };
+    let mut all = Vec::with_capacity(left.len());
+    loop {
+        let count = left.len();
+        let probes = std::mem::take(&mut probes);
+        match decide_some(app, tenant, left, key.clone(), probes).await? {
+            Ok((decided, None)) => {
+                all.extend(decided);
+                return Ok(all);
+            }
+            Ok((decided, Some((order, rest)))) => {
+                all.extend(decided);
+                left = Vec::with_capacity(rest.len() + 1);
+                left.push(recall_one(app, order).await);
+                for known in rest {
+                    left.push(match known {
+                        Ok(order) if !order.is_looked_up() => recall_one(app, order).await,
+                        known => known,
+                    });
+                }
+            }
+            Err(failure) => {
+                all.extend((0..count).map(|_| Err(failure.clone())));
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// What orders came to, and from the first on that must be looked up again, what is left.
+type Partly = (Vec<Result<Done, Failure>>, Option<(Order, Vec<Known>)>);
+
+/// Decides orders up to the first that must be looked up again. Nothing is known of any of them if that fails.
+async fn decide_some(
+    app: &App,
+    tenant: Option<&str>,
+    ready: Vec<Known>,
+    key: Option<BatchKey>,
+    mut probes: Vec<Probe>,
+) -> Result<Result<Partly, Failure>, Failure> {
     let counts = ready.iter().any(|known| known.as_ref().is_ok_and(Order::must_count))
         && app.ledger.peek(Ledger::counts_in_steps).await?;
     // One operation is counted and decided after the other: they need one place.
@@ -431,14 +480,20 @@ async fn decide_all(
         {
             return Some(Err(failure));
         }
-        let (begun, mut changed) = (ledger.written(), BTreeSet::new());
+        let (begun, mut changed, mut again) = (ledger.written(), BTreeSet::new(), None);
         for _ in 0..AT_ONCE {
             let next = left.as_slice().first().and_then(|known| known.as_ref().ok());
             if next.is_some_and(|order| !order.prepare(ledger)) {
                 break;
             }
             let Some(known) = left.next() else { break };
-            decided.push(decide_one(ledger, known, key.as_ref(), &mut changed));
+            match decide_one(ledger, known, key.as_ref(), &mut changed) {
+                Decision::Done(done) => decided.push(done),
+                Decision::LookAgain(order) => {
+                    again = Some((*order, left.by_ref().collect()));
+                    break;
+                }
+            }
             let written = ledger.written();
             if written < begun || written - begun >= MAX_TURN_BYTES {
                 break;
@@ -447,11 +502,11 @@ async fn decide_all(
         if let Some(key) = &key {
             key.note(ledger, changed);
         }
-        left.as_slice().is_empty().then(|| Ok(std::mem::take(&mut decided)))
+        left.as_slice().is_empty().then(|| Ok((std::mem::take(&mut decided), again)))
     });
     match posted.answer().await {
-        Ok(seen) => seen.value,
-        Err(failure) => Ok((0..count).map(|_| Err(failure.clone())).collect()),
+        Ok(seen) => seen.value.map(Ok),
+        Err(failure) => Ok(Err(failure)),
     }
 }
 
