@@ -445,8 +445,12 @@ fn is_pushed(events: &[Event], number: AccountNo, name: &Name, threshold: u16) -
 }
 
 impl Hold {
-    /// What it spent and holds of what it drew at or after `start`.
+    /// What it spent and holds of what it drew at or after `start`. Nothing if it was forgotten and came back for a
+    /// refund: its refunds relieve no budget, so none counts it.
     pub(super) fn usage_since(&self, start: Timestamp, unit: BudgetUnit) -> (i128, i128) {
+        if self.is_revived() {
+            return (0, 0);
+        }
         match unit {
             BudgetUnit::Credits => self.credits_since(start),
             BudgetUnit::GpuHours => self.gpu_time_since(start),
@@ -496,8 +500,9 @@ pub(in crate::ledger) mod tests {
     use crate::ledger::accounts::tally::COUNT_STEP;
     use crate::ledger::command::{
         AccountKind, AccountSettings, Cause, Command, Context, Envelope, GrantKind, IssueGrant,
-        OnExpiry, PlaceHold, Policy, Usage,
+        OnExpiry, PlaceHold, Policy, RecalledHold, Refund, RefundOf, Usage,
     };
+    use crate::ledger::hold::HoldKind;
     use crate::ledger::invariant;
     use crate::machine::{Machine, Preparation, execute};
 
@@ -763,6 +768,50 @@ pub(in crate::ledger) mod tests {
         let account = ledger.find_account("acme").expect("it is there");
         let counted = ledger.counted(later, account, &terms);
         assert_eq!(counted, Some(ledger.count_usage(later, account, &terms)));
+    }
+
+    #[test]
+    fn a_budget_that_is_set_after_a_hold_came_back_does_not_count_it() {
+        for in_steps in [false, true] {
+            let mut ledger = Ledger::new();
+            let policy =
+                Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
+            run(&mut ledger, &Command::SetPolicy(policy));
+            tenant_with_holds(&mut ledger, "acme", 1);
+            let now = ledger.now;
+            let (tenant, hold): (Name, Name) = ("acme".into(), "h0".into());
+            let (usage, cause) = (Usage::Total(credits(10)), Cause::Holder);
+            run(&mut ledger, &Command::SettleHold { tenant, hold, usage, cause });
+            let tenant = ledger.find_account("acme").expect("it is there");
+            let spent = ledger.find_hold(tenant, HoldKind::Hold, "h0").expect("it is there");
+            let record = ledger.archive(spent).expect("it is closed");
+            let later = now.plus_millis(600_000);
+            crate::machine::advance(&mut ledger, later, |_, _| {});
+            assert_eq!(ledger.find_hold(tenant, HoldKind::Hold, "h0"), None, "it is forgotten");
+            let refund = |ledger: &mut Ledger, id: &str, amount| {
+                let digest = record.digest();
+                let refund = Command::Refund(Refund {
+                    id: id.into(),
+                    tenant: "acme".into(),
+                    of: RefundOf::Hold("h0".into()),
+                    amount: Some(credits(amount)),
+                    compensate: false,
+                    recalled: vec![RecalledHold { record: Box::new(record.clone()), digest }],
+                });
+                let events = &mut Vec::new();
+                execute(ledger, later, &Envelope::default(), &refund, events).expect("accepted");
+            };
+            refund(&mut ledger, "r1", 1);
+            let (set, _) = budget_of("acme", BudgetUnit::Credits, BudgetPeriod::Total);
+            while in_steps && !ledger.prepare(later, &set) {}
+            let events = &mut Vec::new();
+            execute(&mut ledger, later, &Envelope::default(), &set, events).expect("accepted");
+            let used = |ledger: &Ledger| ledger.account(tenant).budgets()[0].numbers(ledger.now);
+            assert_eq!(used(&ledger), (0, 0), "as if it was set a moment earlier");
+            refund(&mut ledger, "r2", 9);
+            assert_eq!(used(&ledger), (0, 0), "nothing is spent, and nothing is said to be");
+            invariant::check(&ledger).expect("all laws hold");
+        }
     }
 
     #[test]

@@ -149,6 +149,11 @@ pub struct HoldRare {
 }
 
 impl Hold {
+    /// Whether it was forgotten and came back for a refund.
+    pub(in crate::ledger) fn is_revived(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.revived)
+    }
+
     /// Whether credits are still set aside.
     pub fn is_open(&self) -> bool {
         self.state == HoldState::Open

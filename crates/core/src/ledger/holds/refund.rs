@@ -289,7 +289,7 @@ impl Ledger {
         let drawn = hold.apply_refunded(at, &movement.pieces);
         // A budget that was set while this was forgotten never counted it, and must not be relieved
         // of what others spent: then hard limits would not hold.
-        let counted = !hold.rare.as_ref().is_some_and(|rare| rare.revived);
+        let counted = !hold.is_revived();
         for (piece, drawn_at) in drawn {
             self.retag(piece, Part::Spent, Part::Free);
             if !counted {
