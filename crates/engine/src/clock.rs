@@ -18,8 +18,10 @@ use bursar_core::time::Timestamp;
 const DIVERGENCE_MS: i64 = 2_000;
 /// How long one comparison of the clocks lasts; slow drift is forgiven after that.
 const ANCHOR_MS: i64 = 60_000;
-/// How far answers may be ahead of the last record once the wall clock was found wrong.
-const MARK_MS: i64 = 2_000;
+/// How far answers may be ahead of the last record: the clock may be wrong though nothing shows it.
+const MARK_MS: i64 = 60_000;
+/// The same once the wall clock was found wrong.
+const WRONG_MARK_MS: i64 = 2_000;
 /// How fast time goes on while the wall clock is behind, as a fraction of the monotonic clock.
 const SLOW: (i64, i64) = (9, 10);
 
@@ -39,7 +41,7 @@ pub trait Clock: Send + Sync + 'static {
 
     /// How many milliseconds what was answered may be ahead of the last record before the time is
     /// journaled, so that a restart does not answer as of an earlier instant. At a clean stop it always
-    /// is. `None`: never, since this clock goes on from the last record by contract.
+    /// is. `None`: never, since only requests move this clock.
     fn mark_after(&self) -> Option<i64> {
         None
     }
@@ -245,7 +247,7 @@ impl Clock for WallClock {
     }
 
     fn mark_after(&self) -> Option<i64> {
-        Some(if self.watch().was_wrong { MARK_MS } else { i64::MAX })
+        Some(if self.watch().was_wrong { WRONG_MARK_MS } else { MARK_MS })
     }
 
     fn accept(&self) -> Result<(), i64> {

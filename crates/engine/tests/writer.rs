@@ -307,6 +307,57 @@ fn answers_never_run_back_over_a_restart_when_the_clock_was_set_back_meanwhile()
     replayed(&journal);
 }
 
+#[test]
+fn answers_run_back_by_a_minute_at_most_after_a_kill_though_the_clock_was_never_seen_to_be_wrong() {
+    const HOUR: i64 = 3_600_000;
+    let journal = memory(1);
+    // It is an hour ahead from the start on: nothing shows it.
+    let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000 + HOUR, monotonic: 0 }));
+    let tick = |wall: i64, monotonic: i64| {
+        let mut readings = readings.lock().expect("no panic");
+        readings.wall += wall;
+        readings.monotonic += monotonic;
+    };
+    let (engine, clock) = rigged_till(&journal, &readings);
+    engine.handle().execute((), add(1)).expect("it serves").value.expect("accepted");
+    let records = || replay_times(&journal).len();
+    let written = records();
+    for _ in 0..600 {
+        tick(1_000, 1_000);
+        let shown = as_of(&engine);
+        let last = replay_times(&journal).last().copied().expect("there are records");
+        // A start goes on from the last record, however early its clock is.
+        assert!(shown - last <= 60_000, "{shown} was answered, a kill leaves {last}");
+    }
+    let marks = records() - written;
+    assert!((1..=10).contains(&marks), "{marks} marks in ten minutes");
+    assert_eq!(clock.alarm(), None);
+    engine.stop();
+}
+
+#[test]
+fn a_look_that_tells_no_instant_and_an_idle_till_leave_no_mark() {
+    let journal = memory(1);
+    let readings = Arc::new(Mutex::new(Readings { wall: 1_000_000, monotonic: 0 }));
+    let (engine, _) = rigged_till(&journal, &readings);
+    as_of(&engine);
+    let before = replay_times(&journal);
+    for _ in 0..10 {
+        {
+            let mut readings = readings.lock().expect("no panic");
+            readings.wall += 120_000;
+            readings.monotonic += 120_000;
+        }
+        let (sender, receiver) = std::sync::mpsc::channel();
+        engine.handle().peek(move |till: &Till| drop(sender.send(till.total)));
+        receiver.recv().expect("it looks");
+    }
+    // Whatever it wrote would be before this.
+    assert_eq!(replay_times(&journal), before);
+    as_of(&engine);
+    assert_eq!(replay_times(&journal).len(), before.len() + 1, "an answer is marked");
+}
+
 /// The times of all records.
 fn replay_times(journal: &MemoryJournal) -> Vec<i64> {
     let batches = journal.read(Head::genesis(journal.id())).expect("it can be read");

@@ -271,6 +271,19 @@ impl<M: Hosted> Handle<M> {
         })));
     }
 
+    /// Looks at the state and tells no instant: nothing waits for what it saw to be durable, and no time is
+    /// journaled for it.
+    pub fn peek(&self, look: impl FnOnce(&M) + Send + 'static) {
+        self.post(Message::Query(Box::new(move |view| {
+            if let Ok(view) = view
+                && catch_unwind(AssertUnwindSafe(|| look(view.machine))).is_err()
+            {
+                view.panics.fetch_add(1, Ordering::Relaxed);
+            }
+            None
+        })));
+    }
+
     /// Lets `work` look at the state and decide commands, all at one instant. `respond` gets what it
     /// returned once everything that it saw and decided is durable.
     pub fn attend<T: Send + 'static>(

@@ -453,6 +453,7 @@ impl<C: Codec> Writer<C> {
             patience: 0,
             flushes: 0,
             number: self.counters.rebuilds.load(Ordering::Relaxed),
+            answered: false,
         };
         let end = std::thread::scope(|scope| {
             let appending = self.beside(scope, "bursar-append", || appender.run());

@@ -95,6 +95,8 @@ pub(crate) struct Session<'a, C: Codec> {
     pub(crate) flushes: u64,
     /// How often the state was built before.
     pub(crate) number: u64,
+    /// Whether this round gives answers as of its instant.
+    pub(crate) answered: bool,
 }
 
 /// What one turn of messages may cost before senders that came meanwhile have theirs.
@@ -206,6 +208,7 @@ impl<C: Codec> Session<'_, C> {
     ) -> bool {
         let now = self.now();
         self.doubt_clock(load);
+        self.answered = false;
         self.patience = PATIENT_STEPS;
         self.advance(now, load);
         let mut next = first;
@@ -245,7 +248,7 @@ impl<C: Codec> Session<'_, C> {
         // What the messages made due at once belongs to the same durable write as they do.
         self.advance(now, load);
         self.use_quiet(now, load);
-        if handled > 0 {
+        if self.answered {
             self.mark_time(now, i64::MAX, load);
         }
         false
@@ -318,6 +321,7 @@ impl<C: Codec> Session<'_, C> {
             Message::Command { envelope, command, respond } => {
                 match self.decide(&envelope, &command, now, load) {
                     Ok((value, wrote)) => {
+                        self.answered = true;
                         let answer = Ok(Seen { value, position: self.position, at: now });
                         load.waiting.push(Waiting::Command { respond, answer, wrote });
                     }
@@ -331,6 +335,7 @@ impl<C: Codec> Session<'_, C> {
             Message::Group { items, respond } => {
                 let (answer, wrote) = match self.decide_group(&items, now, load) {
                     Ok((value, wrote)) => {
+                        self.answered = true;
                         (Ok(Seen { value, position: self.position, at: now }), wrote)
                     }
                     Err(error) => (Err(error), false),
@@ -344,7 +349,9 @@ impl<C: Codec> Session<'_, C> {
                 let view = View { machine, position, at: now, panics };
                 let view = if self.broken { Err(rebuilding()) } else { Ok(view) };
                 let read = |release| Waiting::Read { release, wrote: false };
-                load.waiting.extend(query(view).map(read));
+                let waiting = query(view).map(read);
+                self.answered |= waiting.is_some();
+                load.waiting.extend(waiting);
             }
             Message::Work(work) => {
                 self.advance(now, load);
@@ -356,6 +363,7 @@ impl<C: Codec> Session<'_, C> {
                 let mut desk = Desk { session: self, load: &mut *load, now, wrote: false };
                 let release = work(Ok(&mut desk));
                 let wrote = desk.wrote;
+                self.answered |= release.is_some();
                 load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
             }
             Message::Turns(turns) => self.take_turn(turns, now, load),
@@ -381,6 +389,7 @@ impl<C: Codec> Session<'_, C> {
             // Earlier turns may have written: those who lost the lease must not take it for a read.
             Turn::Done(release) => {
                 let wrote = true;
+                self.answered |= release.is_some();
                 load.waiting.extend(release.map(|release| Waiting::Read { release, wrote }));
             }
         }

@@ -172,21 +172,18 @@ impl<M: Hosted> Gateway<M> {
         read: impl FnOnce(&M) -> T + Send + 'static,
     ) -> Peeked<T> {
         let (sender, receiver) = oneshot::channel();
-        self.in_turn().query(
-            move |machine| {
-                // Caught here to be told; the engine would catch it as well.
-                let seen = catch_unwind(AssertUnwindSafe(|| read(machine)));
-                let (seen, panic) = match seen {
-                    Ok(seen) => (Ok(seen), None),
-                    Err(panic) => (Err(EngineError::Internal), Some(panic)),
-                };
-                let _ = sender.send(seen);
-                if let Some(panic) = panic {
-                    resume_unwind(panic);
-                }
-            },
-            |_| {},
-        );
+        self.in_turn().peek(move |machine| {
+            // Caught here to be told; the engine would catch it as well.
+            let seen = catch_unwind(AssertUnwindSafe(|| read(machine)));
+            let (seen, panic) = match seen {
+                Ok(seen) => (Ok(seen), None),
+                Err(panic) => (Err(EngineError::Internal), Some(panic)),
+            };
+            let _ = sender.send(seen);
+            if let Some(panic) = panic {
+                resume_unwind(panic);
+            }
+        });
         Peeked(receiver)
     }
 
