@@ -108,15 +108,17 @@ impl Watch {
     fn read(&mut self, read: Readings) -> Timestamp {
         let elapsed = read.monotonic - self.anchor.monotonic;
         let jump = read.wall - self.anchor.wall - elapsed;
-        let jumped = jump > DIVERGENCE_MS;
-        // One that was set back is believed: nothing happens early while it catches up.
-        if !jumped && (elapsed >= ANCHOR_MS || jump < -DIVERGENCE_MS) {
-            self.anchor = read;
-        }
         let behind = match self.alone {
             Some(slow) if slow.slowly => slow.at(read.monotonic),
             _ => self.told,
         } - read.wall;
+        // A step of one that is behind brings it nearer: it is not ahead, and nothing can be accepted.
+        let is_behind = behind > DIVERGENCE_MS;
+        let jumped = jump > DIVERGENCE_MS && !is_behind;
+        // One that was set back is believed: nothing happens early while it catches up.
+        if is_behind || (!jumped && (elapsed >= ANCHOR_MS || jump < -DIVERGENCE_MS)) {
+            self.anchor = read;
+        }
         if behind > 0 || jumped {
             self.go_alone(read.monotonic, behind > 0);
             let behind = self.told - read.wall;
@@ -314,6 +316,10 @@ mod tests {
         readings.monotonic += monotonic;
     }
 
+    fn wall(readings: &Mutex<Readings>) -> i64 {
+        readings.lock().expect("no panic").wall
+    }
+
     #[test]
     fn time_goes_with_the_wall_clock_while_both_agree() {
         let (readings, clock) = rigged();
@@ -411,12 +417,33 @@ mod tests {
         assert_eq!(clock.now().millis(), 700_000);
         tick(&readings, 310_000, 10_000);
         assert_eq!(clock.now().millis(), 709_000, "slowly: it is behind");
-        assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: 300_000 }));
+        assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: -299_000 }), "nor is it ahead");
+        assert_eq!(clock.accept(), Err(299_000), "as the alarm says");
         tick(&readings, 1_010_000, 10_000);
         assert_eq!(clock.now().millis(), 719_000, "in full: it is not behind any more");
         tick(&readings, 10_000, 10_000);
         assert_eq!(clock.now().millis(), 729_000);
-        assert!(clock.alarm().is_some(), "it jumped");
+        assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms: 1_000_000 }), "it jumped");
+    }
+
+    #[test]
+    fn a_clock_that_steps_forward_while_it_is_behind_is_followed_when_it_has_caught_up() {
+        let (readings, clock) = rigged();
+        clock.at_least(Timestamp::from_millis(700_000));
+        for _ in 0..10 {
+            // Five seconds at a time: each step is more than the clocks may part.
+            tick(&readings, 55_000, 50_000);
+            let now = clock.now().millis();
+            let ahead_ms = wall(&readings) - now;
+            assert_eq!(clock.alarm(), Some(ClockAlarm { ahead_ms }), "it is behind");
+            assert_eq!(clock.accept(), Err(-ahead_ms));
+        }
+        for _ in 0..600 {
+            tick(&readings, 10_000, 10_000);
+            clock.now();
+        }
+        assert_eq!(clock.alarm(), None, "it has caught up, and never was ahead");
+        assert_eq!(clock.now().millis(), wall(&readings));
     }
 
     #[test]
