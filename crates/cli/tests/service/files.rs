@@ -222,6 +222,33 @@ async fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
 
 #[tokio::test]
 async fn deleting_lock_files_lets_no_second_server_in() {
+#[tokio::test]
+async fn a_cell_of_which_every_file_is_gone_with_the_manifest_is_refused_by_name() {
+    for in_order in [true, false] {
+        let mut server = store(in_order).await;
+        let data = server.data().to_owned();
+        let kept = content(&data);
+        // Also what SQLite and locks leave beside it.
+        for entry in std::fs::read_dir(&data).expect("it is there") {
+            let file = entry.expect("it can be listed");
+            if file.file_name().to_string_lossy().starts_with("cell-default.db") {
+                std::fs::remove_file(file.path()).expect("it is ours");
+            }
+        }
+        std::fs::remove_file(data.join("manifest.json")).expect("it is ours");
+        let before = content(&data);
+        let said = refused(&data, &MANUAL);
+        assert!(said.contains("cell-default.db: the file is missing"), "{said}");
+        assert!(said.contains("admin restore"), "{said}");
+        assert!(content(&data) == before, "something was written");
+        for (name, bytes) in &kept {
+            std::fs::write(data.join(name), bytes).expect("it is ours");
+        }
+        server.restart(&MANUAL);
+        assert_eq!(server.get("/v1/accounts/acme/balance").await["available"], "10");
+    }
+}
+
     let server = Server::start();
     for name in ["ledger-0.db.lock", "directory.db.lock", "cell-default.db.lock"] {
         std::fs::remove_file(server.data().join(name)).expect(name);

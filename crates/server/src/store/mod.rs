@@ -11,9 +11,14 @@ use std::sync::{Mutex, PoisonError};
 
 use bursar_core::digest::Digest;
 use bursar_core::time::Timestamp;
-use bursar_journal::sqlite::{Expected, inspect, is_begun, written_tail};
+use bursar_engine::replay_from_genesis;
+use bursar_journal::sqlite::{
+    Expected, SqliteJournal, SqliteOptions, inspect, is_begun, written_tail,
+};
 use bursar_journal::{Head, JournalError, JournalId};
 use serde::{Deserialize, Serialize};
+
+use crate::codec::DirectoryCodec;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "manifest.json";
@@ -396,6 +401,7 @@ fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
     }
     let mut names = found;
     names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
+    names.extend(known_cells(folder)?);
     names.sort();
     names.dedup();
     for name in names {
@@ -404,6 +410,27 @@ fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
         manifest.note(&name, inspected.id, inspected.head, None);
     }
     Ok(manifest)
+}
+
+/// The cells of which the directory knows: a cell has its file before the directory knows it. It is read
+/// in a copy, because opening a journal writes.
+fn known_cells(folder: &Path) -> Result<Vec<String>, JournalError> {
+    let file = Manifest::file(folder, DIRECTORY);
+    inspect(&file, None).map_err(|error| named(&file, error))?;
+    let failed = |error: std::io::Error| JournalError::storage("reading the directory", error);
+    let copy = tempfile::tempdir().map_err(failed)?;
+    for end in ["", "-wal", "-tail"] {
+        let name = format!("{DIRECTORY}.db{end}");
+        match fs::copy(folder.join(&name), copy.path().join(&name)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            copied => drop(copied.map_err(failed)?),
+        }
+    }
+    let journal =
+        SqliteJournal::open(&Manifest::file(copy.path(), DIRECTORY), SqliteOptions::default())?;
+    let replayed = replay_from_genesis(&journal, &DirectoryCodec);
+    let known = replayed.or_else(|error| refuse(&file, &error.to_string()))?.machine;
+    Ok(known.regions().map(|region| format!("cell-{region}")).collect())
 }
 
 #[cfg(test)]
