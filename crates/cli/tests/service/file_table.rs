@@ -249,7 +249,7 @@ async fn nothing_is_lost_in_silence_with_a_file_of_a_store_that_was_stopped() {
 
 #[tokio::test]
 async fn nothing_is_lost_in_silence_with_a_file_of_a_store_that_was_killed() {
-    let harms = [Harm::Removed, Harm::Emptied, Harm::Halved, Harm::Foreign];
+    let harms = [Harm::Removed, Harm::Emptied, Harm::Halved, Harm::Foreign, Harm::Older];
     let refused = harm_all(false, &harms).await;
     check_needed(&refused, &[Harm::Removed, Harm::Emptied, Harm::Foreign]);
 }
