@@ -7,7 +7,7 @@
 # want of a network say, it says so and is skipped.
 set -euo pipefail
 
-bursar=${1:-${CARGO_TARGET_DIR:-target}/debug/bursar}
+bursar=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/debug/bursar}")
 examples=${2:-25}
 folder=$(mktemp -d)
 # In memory where there is such a thing: what is checked here does not depend on the disk.
@@ -72,3 +72,26 @@ PYTHONPATH=$packages python3 -m schemathesis.cli --config-file "$folder/schemath
     --exclude-operation-id follow_events --exclude-operation-id move_clock \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance \
     --max-examples "$examples" --seed 1 --workers 1 --no-color
+
+# Whatever was asked of it, what it leaves is good: its audit holds, and so does what a backup of it becomes.
+kill "$server"
+wait "$server"
+server=
+key_before=$(sha256sum <"$data/checkpoint.key")
+"$bursar" audit verify --data "$data"
+"$bursar" admin backup --data "$data" "$folder/backup"
+"$bursar" admin restore "$folder/backup" --data "$folder/restored"
+"$bursar" admin check --data "$folder/restored"
+[ "$(sha256sum <"$folder/restored/checkpoint.key")" = "$key_before" ]
+BURSAR_LOG=error "$bursar" serve --dev --listen 127.0.0.1:0 --data "$folder/restored" \
+    --clock manual >"$folder/again" &
+server=$!
+until grep -q '^listening on ' "$folder/again"; do
+    kill -0 "$server"
+    sleep 0.1
+done
+curl --silent --fail --output /dev/null "$(sed -n 's/^listening on //p' "$folder/again")/readyz"
+kill "$server"
+wait "$server"
+server=
+"$bursar" audit verify --data "$folder/restored"

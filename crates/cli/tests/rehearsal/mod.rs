@@ -9,11 +9,12 @@ use std::process::{Child, Command, Stdio};
 use bursar_api::Time;
 use bursar_api::amount::Sum;
 use bursar_audit::LiveNumbers;
+use bursar_core::digest::Digest;
 use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
-use bursar_engine::{LedgerCodec, replay_from_genesis};
-use bursar_journal::backup;
+use bursar_engine::{DirectoryCodec, LedgerCodec, replay_from_genesis};
+use bursar_journal::{Journal, backup};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -61,7 +62,7 @@ pub(crate) fn rehearse(data: &Path) {
     let folder = temporary();
     let backup = folder.path().join("backup");
     tool(&["admin", "backup", plain(&backup)], data);
-    let known = ledger_of(data, &folder.path().join("known.db"));
+    let known = Known::of(data, &folder.path().join("known"));
     restored(&folder, &backup, known);
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn rehearse_running(data: &Path) {
     let folder = temporary();
     let backup = folder.path().join("backup");
     tool(&["admin", "backup", plain(&backup)], data);
-    let known = ledger_of(&backup, &folder.path().join("known.db"));
+    let known = Known::of(&backup, &folder.path().join("known"));
     restored(&folder, &backup, known);
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn rehearse_inside(process: u32, data: &Path) {
         command.args(["--mount", "--", BURSAR]);
         said(command.args(arguments).args(["--data", plain(data)]));
     }
-    let known = ledger_of(&backup, &folder.path().join("known.db"));
+    let known = Known::of(&backup, &folder.path().join("known"));
     restored(&folder, &backup, known);
 }
 
@@ -100,25 +101,79 @@ pub(crate) fn rehearse_postgres(store: &str) {
     run(&["audit", "verify", "--store", store]);
     let folder = temporary();
     let backup = folder.path().join("backup");
-    run(&["admin", "backup", "--store", store, plain(&backup)]);
-    let known = ledger_of(&backup, &folder.path().join("known.db"));
+    run(&["admin", "backup", "--store", store, "--without-key", plain(&backup)]);
+    let known = Known::of(&backup, &folder.path().join("known"));
     restored(&folder, &backup, known);
 }
 
-/// The ledger of a folder as its journal says it is. Nothing in the folder is changed.
-fn ledger_of(data: &Path, copy: &Path) -> Ledger {
-    backup::copy(&data.join("ledger-0.db"), copy, |_| {}).expect("it can be copied");
-    let journal = SqliteJournal::open(copy, SqliteOptions::default()).expect("it is ours");
-    replay_from_genesis(&journal, &LedgerCodec).expect("the journal is whole").machine
+/// What a store is, as its journals say it.
+struct Known {
+    ledger: Ledger,
+    /// Keys, prices and classes.
+    directory: Digest,
+    /// The journal of each cell, by the name of its file.
+    cells: Vec<(String, SqliteJournal)>,
+}
+
+impl Known {
+    /// What a folder holds. It is looked at in a copy, so that nothing in the folder is changed.
+    fn of(data: &Path, copy: &Path) -> Known {
+        std::fs::create_dir(copy).expect("it is new");
+        let open = |name: &str| {
+            backup::copy(&data.join(name), &copy.join(name), |_| {}).expect("it can be copied");
+            SqliteJournal::open(&copy.join(name), SqliteOptions::default()).expect("it is ours")
+        };
+        let whole = "the journal is whole";
+        let ledger = replay_from_genesis(&open("ledger-0.db"), &LedgerCodec).expect(whole).machine;
+        let directory = replay_from_genesis(&open("directory.db"), &DirectoryCodec).expect(whole);
+        let mut cells: Vec<String> = std::fs::read_dir(data)
+            .expect("it is there")
+            .map(|entry| {
+                entry.expect("it can be listed").file_name().to_string_lossy().into_owned()
+            })
+            .filter(|name| name.starts_with("cell-") && name.ends_with(".db"))
+            .collect();
+        cells.sort();
+        let cells = cells.into_iter().map(|name| {
+            let journal = open(&name);
+            (name, journal)
+        });
+        Known { ledger, directory: directory.machine.digest(), cells: cells.collect() }
+    }
+
+    /// Whether another store is this one and then was set back: a restore journals that in each cell and
+    /// changes nothing else.
+    #[track_caller]
+    fn expect_in(&self, restored: &Known) {
+        assert_eq!(
+            restored.ledger.digest(),
+            self.ledger.digest(),
+            "the restored ledger is another"
+        );
+        assert_eq!(restored.directory, self.directory, "the restored directory is another");
+        let names = |known: &Known| -> Vec<String> {
+            known.cells.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(names(restored), names(self), "there are other cells");
+        for ((name, was), (_, is)) in self.cells.iter().zip(&restored.cells) {
+            let head = was.head().expect("it is whole");
+            let found = is.head_at(head.sequence).expect("it is whole");
+            assert_eq!(found, head, "the restored {name} is another");
+            assert!(
+                is.head().expect("it is whole").sequence > head.sequence,
+                "{name}: not set back"
+            );
+        }
+    }
 }
 
 /// Unpacks a backup and compares what a server on it answers with what is known.
 #[track_caller]
-fn restored(folder: &TempDir, backup: &Path, known: Ledger) {
+fn restored(folder: &TempDir, backup: &Path, known: Known) {
     let data: PathBuf = folder.path().join("restored");
     tool(&["admin", "restore", plain(backup)], &data);
-    let again = ledger_of(&data, &folder.path().join("again.db"));
-    assert_eq!(again.digest(), known.digest(), "the restored ledger is another");
+    known.expect_in(&Known::of(&data, &folder.path().join("again")));
+    let known = known.ledger;
     let server = Restored::start(&data);
     let ready = server.get("/readyz");
     assert_eq!(ready["ready"], true, "{ready}");

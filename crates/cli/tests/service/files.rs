@@ -121,6 +121,7 @@ async fn a_root_key_that_may_be_guessed_begins_no_store_and_stops_none_that_is_t
 async fn a_missing_ledger_is_named_by_those_who_look_at_the_folder() {
     let server = store(true).await;
     let file = server.data().join("ledger-0.db");
+    let kept = std::fs::read(&file).expect("it is there");
     std::fs::remove_file(&file).expect("it is ours");
     for arguments in [["audit", "verify"], ["admin", "check"]] {
         let said = Command::new(env!("CARGO_BIN_EXE_bursar"))
@@ -134,6 +135,7 @@ async fn a_missing_ledger_is_named_by_those_who_look_at_the_folder() {
         assert!(words.contains("ledger-0.db: the file is missing"), "{words}");
         assert!(words.contains("admin restore"), "{words}");
     }
+    std::fs::write(&file, kept).expect("it is ours");
 }
 
 #[tokio::test]
@@ -221,8 +223,6 @@ async fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
 }
 
 #[tokio::test]
-async fn deleting_lock_files_lets_no_second_server_in() {
-#[tokio::test]
 async fn a_cell_of_which_every_file_is_gone_with_the_manifest_is_refused_by_name() {
     for in_order in [true, false] {
         let mut server = store(in_order).await;
@@ -249,6 +249,8 @@ async fn a_cell_of_which_every_file_is_gone_with_the_manifest_is_refused_by_name
     }
 }
 
+#[tokio::test]
+async fn deleting_lock_files_lets_no_second_server_in() {
     let server = Server::start();
     for name in ["ledger-0.db.lock", "directory.db.lock", "cell-default.db.lock"] {
         std::fs::remove_file(server.data().join(name)).expect(name);

@@ -201,8 +201,9 @@ impl Server {
 
     /// Rehearses the loss of a store that only this server sees, while it runs.
     #[track_caller]
-    pub(crate) fn rehearse_inside(&self) {
+    pub(crate) fn rehearse_inside(&mut self) {
         rehearse_inside(self.child.id(), &self.data);
+        self.spoil("its disk is gone with the process, and its loss was rehearsed before");
     }
 
     /// A server whose set-up has these lines, in a folder of its own.
@@ -406,9 +407,7 @@ impl Drop for Server {
         }
         match &self.store {
             Some(store) => rehearse_postgres(store),
-            None if self.data.join("ledger-0.db").exists() => rehearse(&self.data),
-            // It lay on a disk that is gone with the process.
-            None => {}
+            None => rehearse(&self.data),
         }
     }
 }

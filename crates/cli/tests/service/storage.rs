@@ -44,7 +44,7 @@ async fn until<F: Future<Output = Answer>>(
 async fn a_full_disk_refuses_writes_goes_on_reading_and_recovers_by_itself() {
     let mut wrapper = SMALL_DISK.to_vec();
     wrapper.push("{}");
-    let server = Server::under(&wrapper);
+    let mut server = Server::under(&wrapper);
     server.open("acme", "org").await;
     server.grant("grant", "acme", "1000000").await;
     let filler = server.data_inside().join("filler");

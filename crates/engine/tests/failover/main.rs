@@ -14,13 +14,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use bursar_audit::{JournalSource, LiveNumbers, verify};
+use bursar_audit::{JournalSource, LiveNumbers, SqliteSource, verify};
+use bursar_core::digest::Digest;
 use bursar_core::ledger::invariant;
 use bursar_core::machine::Machine;
 use bursar_engine::{
     Engine, EngineOptions, LedgerCodec, Status, WallClock, replay, replay_from_genesis,
 };
+use bursar_journal::backup::import;
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions};
+use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Epoch, Head, Journal, RecordKind};
 use journal_support::postgres::TestPostgres;
 use support::children;
@@ -196,6 +199,20 @@ fn compare(postgres: &TestPostgres, log: &mut Log) {
     let report = verify(&source, Some(&LiveNumbers::of(&whole.machine)), |_| {});
     assert!(report.holds() && report.compared, "{report}");
     compare_holds(&whole.machine, log);
+    rehearse(&*journal, whole.machine.digest());
+}
+
+/// A copy of the journal in a file verifies, and says what the journal says.
+fn rehearse(journal: &dyn Journal, digest: Digest) {
+    let folder = support::TempDir::new();
+    let file = folder.path().join("copy.db");
+    let batches = journal.read(Head::genesis(journal.id())).expect("the server is up");
+    import(&file, journal.id(), batches).expect("there is space");
+    let report = verify(&SqliteSource::open(&file).expect("it is a journal"), None, |_| {});
+    assert!(report.holds(), "{report}");
+    let copy = SqliteJournal::open(&file, SqliteOptions::default()).expect("it is a journal");
+    let copied = replay_from_genesis(&copy, &LedgerCodec).expect("the copy is whole");
+    assert_eq!(copied.machine.digest(), digest, "what was copied is another ledger");
 }
 
 fn owners_that_began_with_a_barrier(journal: &dyn Journal) -> u64 {

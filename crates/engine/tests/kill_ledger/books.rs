@@ -7,10 +7,11 @@ use bursar_audit::{LiveNumbers, SqliteSource, verify};
 use bursar_core::ledger::{Ledger, invariant};
 use bursar_core::machine::Machine;
 use bursar_engine::{Engine, LedgerCodec, WallClock, replay, replay_from_genesis};
+use bursar_journal::backup;
 
 use crate::child::open;
 use crate::support::ledger_log::{Log, compare_holds};
-use crate::support::options;
+use crate::support::{TempDir, options};
 
 /// Opens the journal as a new process would and compares it with itself, with the auditor's books and
 /// with what the clients know.
@@ -34,4 +35,18 @@ pub(crate) fn compare(directory: &Path, log: &mut Log) {
     assert!(report.holds() && report.compared, "{report}");
     assert_eq!(invariant::check(&whole.machine), Ok(()));
     compare_holds(&whole.machine, log);
+}
+
+/// A copy of the journal verifies, and says what the journal says.
+pub(crate) fn rehearse(directory: &Path) {
+    let folder = TempDir::new();
+    let copy = folder.path().join("journal.db");
+    backup::copy(&directory.join("journal.db"), &copy, |_| {}).expect("it is whole");
+    let report = verify(&SqliteSource::open(&copy).expect("it is a journal"), None, |_| {});
+    assert!(report.holds(), "{report}");
+    let [was, is] = [directory, folder.path()].map(|directory| {
+        let whole = replay_from_genesis(&*open(directory), &LedgerCodec).expect("it is whole");
+        whole.machine.digest()
+    });
+    assert_eq!(is, was, "what was copied is another ledger");
 }

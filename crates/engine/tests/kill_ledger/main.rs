@@ -46,6 +46,7 @@ fn main() {
         kill_one(directory.path(), acknowledged, point, &mut log);
         books::compare(directory.path(), &mut log);
     }
+    books::rehearse(directory.path());
     println!("{ROUNDS} kills: {log}");
     assert!(log.acknowledged() > 1_000, "hardly any load");
     assert!(log.repeated() > 0, "no outcome was ever unknown");

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use bursar_core::machine::Machine;
 use bursar_engine::follower::Follower;
 use bursar_engine::{Engine, EngineError, Snapshotter, WallClock, replay, replay_from_genesis};
-use bursar_journal::Journal;
+use bursar_journal::{Journal, backup};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -56,6 +56,7 @@ fn main() {
         kill_one(directory.path(), acknowledged, point, &mut log);
         log.compare(directory.path());
     }
+    rehearse(directory.path());
     println!(
         "{ROUNDS} kills, {} commands acknowledged, {} with unknown outcome of which {} had happened; \
          none lost, none twice",
@@ -64,6 +65,18 @@ fn main() {
         log.unknown_happened
     );
     assert!(log.acknowledged.len() > 1_000, "hardly any load");
+}
+
+/// A copy of the journal says what the journal says.
+fn rehearse(directory: &Path) {
+    let folder = TempDir::new();
+    let (journal, copy) = (directory.join("journal.db"), folder.path().join("journal.db"));
+    backup::copy(&journal, &copy, |_| {}).expect("it is whole");
+    let [was, is] = [directory, folder.path()].map(|directory| {
+        let whole = replay_from_genesis(&*open(directory), &TillCodec).expect("it is whole");
+        whole.machine.digest()
+    });
+    assert_eq!(is, was, "what was copied is another till");
 }
 
 /// Some hundred writes in a row find no space. Clients are told, reads go on, and the same process
