@@ -60,6 +60,10 @@ pub(crate) struct ServeArguments {
     /// The file with the root key; written on the first start.
     #[arg(long, value_name = "FILE")]
     root_key_file: Option<PathBuf>,
+    /// With --store: make a new key that signs checkpoints if the file of the known one is gone.
+    /// Outsiders must be given its public key, and other servers of the store the file.
+    #[arg(long)]
+    new_checkpoint_key: bool,
     /// The certificate chain, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -100,6 +104,7 @@ impl ServeArguments {
         config.accept_clock |= self.accept_clock;
         config.dev |= self.dev;
         config.root_key_file = self.root_key_file.or(config.root_key_file);
+        config.new_checkpoint_key |= self.new_checkpoint_key;
         config.tls_cert = self.tls_cert.or(config.tls_cert);
         config.tls_key = self.tls_key.or(config.tls_key);
         config.unsafe_plaintext |= self.unsafe_plaintext;

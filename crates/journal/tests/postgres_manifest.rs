@@ -186,8 +186,8 @@ fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
     fill(&server, "ledger-0", 3, true);
     let earlier = "DROP TABLE bursar_machine;
         ALTER TABLE bursar_store DROP COLUMN store, DROP COLUMN format,
-          DROP COLUMN incarnation_base, DROP COLUMN clean;
-        DELETE FROM bursar_schema WHERE version = 3";
+          DROP COLUMN incarnation_base, DROP COLUMN clean, DROP COLUMN signer;
+        DELETE FROM bursar_schema WHERE version >= 3";
     server.sql(earlier);
     server.sql("CREATE TABLE batches AS TABLE bursar_batch; DELETE FROM bursar_batch");
     let before = content(&server);
@@ -199,12 +199,43 @@ fn a_store_of_an_earlier_build_is_adopted_if_it_is_whole() {
     // Those who only look leave it as it is.
     let store = PostgresStore::open(options(&server, "store")).expect("it is whole");
     assert!(!store.was_clean());
+    assert_eq!(store.signer(), None);
     PostgresJournal::open_to_read(options(&server, "ledger-0")).expect("it is whole");
     assert_eq!(server.sql("SELECT max(version) FROM bursar_schema"), "2");
 
     PostgresLeader::open(options(&server, "leader")).expect("it is whole");
     assert_eq!(server.sql("SELECT machine, sequence FROM bursar_machine"), "ledger-0|3");
     assert_eq!(server.sql("SELECT length(store), format FROM bursar_store"), "16|1");
+}
+
+#[test]
+fn a_manifest_that_knows_no_signing_key_yet_is_read_and_kept() {
+    let server = TestPostgres::start();
+    fill(&server, "ledger-0", 3, true);
+    server.sql(
+        "ALTER TABLE bursar_store DROP COLUMN signer; DELETE FROM bursar_schema WHERE version = 4;
+         UPDATE bursar_store SET incarnation_base = 9",
+    );
+    let target = options(&server, "store");
+    assert_eq!(PostgresStore::signer_at(&target).expect("the server is up"), None);
+    let store = PostgresStore::open(target.clone()).expect("it is whole");
+    assert_eq!((store.incarnation_base(), store.signer()), (9, None));
+    // Its journals are still checked by those who only look.
+    server.sql("CREATE TABLE batches AS TABLE bursar_batch; DELETE FROM bursar_batch");
+    assert!(PostgresStore::open(target.clone()).is_err());
+    assert!(PostgresJournal::open_to_read(options(&server, "ledger-0")).is_err());
+    server.sql("INSERT INTO bursar_batch TABLE batches");
+
+    PostgresLeader::open(options(&server, "leader")).expect("it is whole");
+    let store = PostgresStore::open(target.clone()).expect("it is whole");
+    assert_eq!((store.incarnation_base(), store.signer()), (9, None));
+    let key = "ab".repeat(32);
+    store.note_signer("another", &key).expect("the server is up");
+    let noted = PostgresStore::signer_at(&target).expect("the server is up");
+    assert_eq!(noted, None, "only the leader notes it");
+    server.sql("UPDATE bursar_store SET holder = 'leader'");
+    store.note_signer("leader", &key).expect("the server is up");
+    assert_eq!(PostgresStore::signer_at(&target).expect("the server is up"), Some(key));
 }
 
 #[test]
@@ -240,7 +271,7 @@ fn journals_are_restored_into_an_empty_database_or_not_at_all() {
     let pairs: Vec<(&str, &dyn Journal)> =
         machines.iter().zip(&journals).map(|(name, journal)| (*name, journal as _)).collect();
     let before = content(&server);
-    let refused = PostgresStore::restore(&options(&server, "store"), &pairs, 7);
+    let refused = PostgresStore::restore(&options(&server, "store"), &pairs, 7, None);
     let reason = refused.expect_err("it is not empty").to_string();
     assert!(reason.contains("the database bursar is not empty"), "{reason}");
     assert_eq!(content(&server), before);
@@ -248,22 +279,25 @@ fn journals_are_restored_into_an_empty_database_or_not_at_all() {
     let url = server.database("restored");
     server.sql_in("restored", "CREATE TABLE public.notes (text text)");
     let mut target = PostgresOptions { url: url.clone(), ..options(&server, "store") };
-    let refused = PostgresStore::restore(&target, &pairs, 7);
+    let refused = PostgresStore::restore(&target, &pairs, 7, None);
     assert!(refused.expect_err("it is not empty").to_string().contains("the table notes"));
     server.sql_in("restored", "DROP TABLE public.notes");
     // The same machine twice fails half way: then there is nothing.
     let twice = [&pairs[..], &pairs[..1]].concat();
-    PostgresStore::restore(&target, &twice, 7).expect_err("one machine has one journal");
+    PostgresStore::restore(&target, &twice, 7, None).expect_err("one machine has one journal");
     let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'bursar_%'";
     assert_eq!(server.sql_in("restored", tables), "0");
     target.unsafe_single = false;
-    let refused = PostgresStore::restore(&target, &pairs, 7).expect_err("there is no standby");
+    let refused =
+        PostgresStore::restore(&target, &pairs, 7, None).expect_err("there is no standby");
     assert!(refused.to_string().contains("--unsafe-single-postgres"), "{refused}");
     target.unsafe_single = true;
-    PostgresStore::restore(&target, &pairs, 7).expect("it is empty");
+    let signer = "ab".repeat(32);
+    PostgresStore::restore(&target, &pairs, 7, Some(&signer)).expect("it is empty");
 
     let store = PostgresStore::open(target.clone()).expect("it is whole");
     assert_eq!((store.incarnation_base(), store.was_clean()), (7, true));
+    assert_eq!(store.signer(), Some(signer.as_str()));
     for (machine, journal) in &pairs {
         let copy = read(&url, machine).expect("it was restored");
         let genesis = Head::genesis(journal.id());

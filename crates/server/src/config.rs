@@ -72,6 +72,8 @@ pub struct Config {
     pub dev: bool,
     /// The file with the root key; written on the first start.
     pub root_key_file: Option<PathBuf>,
+    /// With `store`: make a new key that signs checkpoints if the file of the known one is gone.
+    pub new_checkpoint_key: bool,
     /// The certificate chain, in PEM.
     pub tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
@@ -114,6 +116,7 @@ impl Default for Config {
             clock: ClockKind::Wall,
             dev: false,
             root_key_file: None,
+            new_checkpoint_key: false,
             tls_cert: None,
             tls_key: None,
             unsafe_plaintext: false,

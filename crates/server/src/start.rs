@@ -48,7 +48,7 @@ use crate::net::limits::{Limits, Load};
 use crate::net::serve;
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
-use crate::store::database::Database;
+use crate::store::database::{Database, check_signer_at};
 use crate::store::{self, Manifest, Store};
 use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
@@ -240,6 +240,7 @@ impl Storage {
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
             let journal = PostgresJournal::open(postgres(url, machine, config))
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
+        database.check_signer(config)?;
             Ok(Arc::new(journal))
         };
         let (ledger, directory) = (open("ledger-0")?, open("directory")?);
@@ -514,6 +515,9 @@ pub fn run(
         .map_err(io("the runtime"))?;
     let listening = runtime.block_on(Listening::bind(&config, tls.is_some()))?;
     let holder = holder();
+    if let Some(url) = &config.store {
+        check_signer_at(&config, &postgres(url, "store", &config))?;
+    }
     let metrics = Arc::new(Metrics::new());
     let leader = campaign(&config, &holder, &listening.base_url, &metrics)?;
     let gap = Duration::from_secs(config.max_clock_gap_seconds);
@@ -645,6 +649,9 @@ impl Started {
                 move || directory.tenure()
             };
             let gateway = Gateway::new(directory.handle());
+        if let Some(database) = &storage.database {
+            database.note_signer(&checkpoint::public_key(&signing))?;
+        }
             let new = || DirectoryService::new(gateway.clone(), Box::new(tenure.clone()));
             let service = until_ready(new, &directory, &stopped).await?;
             add_regions(&service, config).await?;

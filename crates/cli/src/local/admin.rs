@@ -141,11 +141,17 @@ pub(crate) struct BackupArguments {
     #[arg(long, requires = "store")]
     unsafe_plaintext_postgres: bool,
     /// With --store: the key that signs checkpoints, a file beside the root key.
-    #[arg(long, value_name = "FILE", requires = "store")]
+    #[arg(long, value_name = "FILE", requires = "store", conflicts_with = "without_key")]
     checkpoint_key: Option<PathBuf>,
+    /// With --store: leave out the key that signs checkpoints. It is kept elsewhere.
+    #[arg(long, requires = "store")]
+    without_key: bool,
     /// Also copy what jobs printed.
     #[arg(long, conflicts_with = "store")]
     logs: bool,
+    /// With --store: also copy what jobs printed, from the folder of `bursar serve --state`.
+    #[arg(long, value_name = "DIR", requires = "store")]
+    state: Option<PathBuf>,
     /// The new folder.
     target: PathBuf,
 }
@@ -155,6 +161,13 @@ impl BackupArguments {
         if let Some(data) = &self.data {
             return backup(data, &self.target, self.logs, bar).map_err(failed);
         }
+        if self.checkpoint_key.is_none() && !self.without_key {
+            let reason = "the key that signs checkpoints would not be in this backup";
+            return Err(Failure::because(Exit::Usage, reason).with_next(
+                "give --checkpoint-key FILE, the file beside the root key, or --without-key if it is \
+                 kept elsewhere",
+            ));
+        }
         let url = self.store.clone().unwrap_or_default();
         let options = |machine: &str| {
             let mut options = PostgresOptions::new(url.clone(), machine);
@@ -163,8 +176,8 @@ impl BackupArguments {
             options.unsafe_plaintext = self.unsafe_plaintext_postgres;
             options
         };
-        postgres::backup(&options, self.checkpoint_key.as_deref(), &self.target, bar)
-            .map_err(failed)
+        let (key, state) = (self.checkpoint_key.as_deref(), self.state.as_deref());
+        postgres::backup(&options, &Beside { key, state }, &self.target, bar).map_err(failed)
     }
 }
 

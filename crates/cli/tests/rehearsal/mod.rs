@@ -175,6 +175,9 @@ fn restored(folder: &TempDir, backup: &Path, known: Known) {
     known.expect_in(&Known::of(&data, &folder.path().join("again")));
     let known = known.ledger;
     let server = Restored::start(&data);
+    for of_other_machines in ["/v1/keys", "/v1/prices", "/v1/nodes"] {
+        server.get(of_other_machines);
+    }
     let ready = server.get("/readyz");
     assert_eq!(ready["ready"], true, "{ready}");
     let now = server.get("/v1/clock")["now"].clone();

@@ -12,7 +12,7 @@ use crate::server::{Server, tool};
 
 /// Starts a server that must not start; says why it did not.
 #[track_caller]
-fn refused(store: &str, root: &Path) -> String {
+pub(crate) fn refused(store: &str, root: &Path) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
         .args(["serve", "--listen", "127.0.0.1:0", "--unsafe-single-postgres", "--clock", "manual"])
         .args(["--store", store, "--root-key-file"])
@@ -34,7 +34,7 @@ fn refused(store: &str, root: &Path) -> String {
 }
 
 /// Every batch, head, lease and line of the manifest, as one number.
-fn content(database: &TestPostgres) -> String {
+pub(crate) fn content(database: &TestPostgres) -> String {
     let rows = |table: &str| {
         database
             .sql(&format!("SELECT md5(string_agg(t::text, '|' ORDER BY t::text)) FROM {table} t"))

@@ -189,6 +189,13 @@ pub(super) async fn check(session: &Session, only: Option<&str>) -> Result<Known
     Ok(Known { incarnation_base, clean })
 }
 
+/// The public key of what signs the checkpoints of the store, in hex, once it is known.
+pub(super) async fn signer(session: &Session) -> Result<Option<String>, JournalError> {
+    let rows =
+        session.query("reading the manifest", "SELECT signer FROM bursar_store", &[]).await?;
+    rows.first().map(|row| row.get(0)).ok_or_else(storeless)
+}
+
 /// Refuses a database that had more journals than are left.
 pub(super) async fn check_count(session: &Session) -> Result<(), JournalError> {
     let rows = session

@@ -101,7 +101,7 @@ impl PostgresJournal {
         let shared = Shared::new(options)?;
         let id = shared.connect(async |session| {
             let machine = &shared.options.machine;
-            if schema::look(session, &shared.options).await? {
+            if schema::look(session, &shared.options).await?.manifest {
                 manifest::check(session, Some(machine)).await?;
             }
             let missing = || manifest::refused(machine, "it has no journal in this database");

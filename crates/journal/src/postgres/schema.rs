@@ -59,7 +59,22 @@ INSERT INTO bursar_machine
          coalesce(sequence, 0), coalesce(position, 0), coalesce(hash, '')
   FROM bursar_store, bursar_journal LEFT JOIN bursar_head USING (machine);
 ",
+    "
+ALTER TABLE bursar_store ADD COLUMN signer text;
+",
 ];
+
+/// The version since which there is a manifest.
+const MANIFEST_SINCE: usize = 3;
+/// The version since which the manifest says which key signs checkpoints.
+const SIGNER_SINCE: usize = 4;
+
+/// What the tables of a store have. Those of earlier builds have less.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) manifest: bool,
+    pub(super) signer: bool,
+}
 
 /// The tables that there are once all migrations were applied.
 const TABLES: &str = "(VALUES ('bursar_journal'), ('bursar_head'), ('bursar_lease'), \
@@ -82,12 +97,11 @@ pub(super) async fn prepare_store(
     manifest::check(session, None).await.map(drop)
 }
 
-/// Checks a store that is only looked at; says whether it has a manifest, which those of earlier builds
-/// have not.
+/// Checks a store that is only looked at; says what its tables have.
 pub(super) async fn look(
     session: &Session,
     options: &PostgresOptions,
-) -> Result<bool, JournalError> {
+) -> Result<Parts, JournalError> {
     check_server(session, options).await?;
     match version(session).await? {
         None | Some(0) => {
@@ -99,7 +113,17 @@ pub(super) async fn look(
             ))
         }
         Some(known) if known > MIGRATIONS.len() => Err(too_new(known)),
-        Some(known) => Ok(known == MIGRATIONS.len()),
+        Some(known) => {
+            Ok(Parts { manifest: known >= MANIFEST_SINCE, signer: known >= SIGNER_SINCE })
+        }
+    }
+}
+
+/// Which key signs the checkpoints of a store, if there is one that knows. Nothing else is checked.
+pub(super) async fn known_signer(session: &Session) -> Result<Option<String>, JournalError> {
+    match version(session).await? {
+        Some(known) if known >= SIGNER_SINCE => manifest::signer(session).await,
+        Some(_) | None => Ok(None),
     }
 }
 

@@ -23,6 +23,7 @@ const BYTES: usize = 4 << 20;
 pub struct PostgresStore {
     options: PostgresOptions,
     known: Option<Known>,
+    signer: Option<String>,
 }
 
 impl PostgresStore {
@@ -34,13 +35,44 @@ impl PostgresStore {
     /// # Errors
     /// Says which machine or table is missing, emptied, truncated, foreign or older than it was.
     pub fn open(options: PostgresOptions) -> Result<PostgresStore, JournalError> {
-        let known = ask(&options, async |session| {
-            if !schema::look(session, &options).await? {
-                return Ok(None);
-            }
-            manifest::check(session, None).await.map(Some)
+        let (known, signer) = ask(&options, async |session| {
+            let parts = schema::look(session, &options).await?;
+            let known = match parts.manifest {
+                true => Some(manifest::check(session, None).await?),
+                false => None,
+            };
+            let signer = match parts.signer {
+                true => manifest::signer(session).await?,
+                false => None,
+            };
+            Ok((known, signer))
         })?;
-        Ok(PostgresStore { options, known })
+        Ok(PostgresStore { options, known, signer })
+    }
+
+    /// The public key of what signs the checkpoints of the store at this address, in hex, if there is a
+    /// store and it knows it. Nothing else of it is looked at.
+    ///
+    /// # Errors
+    /// If the database does not answer.
+    pub fn signer_at(options: &PostgresOptions) -> Result<Option<String>, JournalError> {
+        ask(options, async |session| schema::known_signer(session).await)
+    }
+
+    /// The public key of what signs its checkpoints, in hex, as it was known when it was looked at.
+    pub fn signer(&self) -> Option<&str> {
+        self.signer.as_deref()
+    }
+
+    /// Notes the public key of what signs its checkpoints. Changes nothing if `holder` does not lead.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub fn note_signer(&self, holder: &str, public_key: &str) -> Result<(), JournalError> {
+        ask(&self.options, async |session| {
+            let sql = "UPDATE bursar_store SET signer = $2 WHERE holder = $1";
+            session.query("noting the signing key", sql, &[&holder, &public_key]).await.map(drop)
+        })
     }
 
     /// Whether the last server ended in order, so that the journals are known to fit together.
@@ -66,7 +98,7 @@ impl PostgresStore {
     }
 
     /// Makes a store of journals, each under its machine's name, in an empty database: all of it or
-    /// nothing.
+    /// nothing. `signer`: the public key of what signs its checkpoints, if that is known.
     ///
     /// # Errors
     /// Refuses a database that has tables already.
@@ -74,6 +106,7 @@ impl PostgresStore {
         options: &PostgresOptions,
         journals: &[(&str, &dyn Journal)],
         incarnation_base: u32,
+        signer: Option<&str>,
     ) -> Result<(), JournalError> {
         let runtime = runtime()?;
         let session = open_session(&runtime, options)?;
@@ -83,9 +116,9 @@ impl PostgresStore {
             schema::begin_alone(&session).await?;
             check_empty(&session).await?;
             schema::apply_missing(&session).await?;
-            let sql = "UPDATE bursar_store SET incarnation_base = $1, clean = true";
+            let sql = "UPDATE bursar_store SET incarnation_base = $1, clean = true, signer = $2";
             let base = i64::from(incarnation_base);
-            session.query("writing the manifest", sql, &[&base]).await.map(drop)
+            session.query("writing the manifest", sql, &[&base, &signer]).await.map(drop)
         })?;
         for (machine, journal) in journals {
             restoring.copy(machine, *journal)?;

@@ -21,6 +21,7 @@ use bursar_engine::{
 use bursar_journal::sqlite::{self, SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalId, backup as copies};
 
+use crate::followers::checkpoint;
 use crate::logs::is_lost;
 use crate::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make_folder};
 use cells::cell_files;
@@ -133,15 +134,17 @@ pub fn backup(
     let making = Making::begin(target)?;
     // First, so that none is of an attempt behind the cut.
     if logs && data.join(LOGS).is_dir() {
-        copy_folder(&data.join(LOGS), &making.path().join(LOGS), &|_| true)?;
+        copy_all_logs(&data.join(LOGS), making.path())?;
     }
     for machine in machines(data)? {
         let copy = Manifest::file(making.path(), &machine);
         copies::copy(&Manifest::file(data, &machine), &copy, |_| {})?;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
     }
-    copy_key(&data.join(KEY), making.path())?;
-    conclude(making, Manifest::read(data)?, watch)
+    let manifest = Manifest::read(data)?;
+    let signer = manifest.as_ref().and_then(|manifest| manifest.signer.as_deref());
+    copy_key(&data.join(KEY), signer, making.path())?;
+    conclude(making, manifest, watch)
 }
 
 /// Trims the copies to the largest cut, checks them and gives them their name.
@@ -163,6 +166,9 @@ fn conclude(
         Some(manifest) => manifest,
         None => Manifest::new()?,
     };
+    if let Some(found) = signer_of(&folder.join(KEY))? {
+        manifest.signer = Some(found);
+    }
     manifest.machines.clear();
     manifest.clean = true;
     manifest.backup = true;
@@ -186,9 +192,11 @@ pub fn restore(
     let making = Making::begin(data)?;
     let mut restored = Manifest::new()?;
     copy_machines(backup, &known, making.path())?;
+    // Also without the key: a server then says that it made a new one, and takes no other.
+    restored.signer.clone_from(&manifest.signer);
     if backup.join(KEY).is_file() {
-        copy_key(&backup.join(KEY), making.path())?;
-        restored.signer.clone_from(&manifest.signer);
+        copy_key(&backup.join(KEY), manifest.signer.as_deref(), making.path())?;
+        restored.signer = signer_of(&backup.join(KEY))?;
     }
     let SetBack { report, generation, heads, books } =
         set_back(making.path(), until, manifest.incarnation_base, watch)?;
@@ -279,10 +287,16 @@ fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), Backup
 
 /// The machines of a folder: the cells, the ledger, the directory, in the order in which they are copied.
 fn machines(folder: &Path) -> Result<Vec<String>, BackupError> {
-    let mut names: Vec<String> =
-        cell_files(folder)?.into_iter().map(|(region, _)| format!("cell-{region}")).collect();
+    Ok(in_order(cell_files(folder)?.into_iter().map(|(region, _)| region)))
+}
+
+/// The machines of a store in the order in which they are copied. The directory is the last: what the
+/// others did by then they did under a directory that is no newer, and no key that was revoked before
+/// comes back beside them.
+fn in_order(regions: impl Iterator<Item = String>) -> Vec<String> {
+    let mut names: Vec<String> = regions.map(|region| format!("cell-{region}")).collect();
     names.extend([LEDGER.to_owned(), DIRECTORY.to_owned()]);
-    Ok(names)
+    names
 }
 
 fn open(folder: &Path, machine: &str) -> Result<SqliteJournal, BackupError> {
@@ -469,7 +483,22 @@ fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupError> {
     Ok(Checked { report, heads, cells: checked, books })
 }
 
-fn copy_key(from: &Path, folder: &Path) -> Result<(), BackupError> {
+/// The public key of what signs checkpoints with a key file, if there is one.
+fn signer_of(file: &Path) -> Result<Option<String>, BackupError> {
+    let key = checkpoint::read_key(file).map_err(|error| BackupError::new(file.display(), error))?;
+    Ok(key.as_ref().map(checkpoint::public_key))
+}
+
+/// Copies the key that signs checkpoints, if it is the one that is known.
+fn copy_key(from: &Path, known: Option<&str>, folder: &Path) -> Result<(), BackupError> {
+    if let (Some(found), Some(known)) = (signer_of(from)?, known)
+        && found != known
+    {
+        let reason = format!(
+            "its public key is {found}, and the checkpoints of this store were signed under {known}"
+        );
+        return Err(BackupError::new(from.display(), reason).with_next("put back the file as it was"));
+    }
     match fs::copy(from, folder.join(KEY)) {
         Ok(_) => {
             fs::set_permissions(folder.join(KEY), fs::Permissions::from_mode(0o600))?;
@@ -483,6 +512,11 @@ fn copy_key(from: &Path, folder: &Path) -> Result<(), BackupError> {
 /// Copies what jobs of a backup printed, without attempts behind the cut: their ids will be others'.
 fn copy_logs(backup: &Path, to: &Path, books: &Ledger) -> Result<(), BackupError> {
     copy_folder(&backup.join(LOGS), to, &|name| !is_lost(books, name))
+}
+
+/// Copies all that jobs printed.
+fn copy_all_logs(from: &Path, folder: &Path) -> Result<(), BackupError> {
+    copy_folder(from, &folder.join(LOGS), &|_| true)
 }
 
 /// Copies what jobs printed, where the name of the file is wanted. What is shed meanwhile is left out.
@@ -534,4 +568,16 @@ fn seconds_since_2020() -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seconds = since.map_or(0, |since| since.as_secs()).saturating_sub(GENERATIONS_FROM);
     u32::try_from(seconds).unwrap_or(u32::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_copied_last() {
+        let regions = ["east", "west"].map(str::to_owned);
+        let names = in_order(regions.into_iter());
+        assert_eq!(names, ["cell-east", "cell-west", "ledger-0", "directory"]);
+    }
 }

@@ -13,7 +13,6 @@ use bursar_engine::cut::check_marks;
 use bursar_engine::{DirectoryCodec, replay_from_genesis};
 use bursar_journal::backup::import;
 use bursar_journal::postgres::{PostgresJournal, PostgresOptions, PostgresStore};
-use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
 use bursar_journal::{Head, Journal, JournalError};
 
 use super::{BackupError, Heads, KEY, LOGS, Making, SetBack, Watch};
@@ -25,39 +24,52 @@ pub type OptionsOf<'a> = &'a dyn Fn(&str) -> PostgresOptions;
 /// Copies the journals of a PostgreSQL store into the form of every backup.
 pub fn backup(
     options: OptionsOf<'_>,
-    key: Option<&Path>,
+    beside: &Beside<'_>,
     target: &Path,
     watch: &dyn Watch,
 ) -> Result<Report, BackupError> {
     let store = PostgresStore::open(options("store"))?;
     let making = Making::begin(target)?;
-    let copy = |machine: &str| -> Result<PathBuf, BackupError> {
+    if let Some(key) = beside.key {
+        super::copy_key(key, store.signer(), making.path())?;
+    }
+    // Before the journals, so that none is of an attempt behind the cut.
+    if let Some(state) = beside.state {
+        let logs = state.join(LOGS);
+        if !logs.is_dir() {
+            let next = "give the folder of `bursar serve --state`";
+            return Err(BackupError::new(logs.display(), "there is no such folder").with_next(next));
+        }
+        super::copy_all_logs(&logs, making.path())?;
+    }
+    let copy = |machine: &str| -> Result<(), BackupError> {
         let journal = PostgresJournal::open_to_read(options(machine))?;
         let file = Manifest::file(making.path(), machine);
         let batches = journal.read(Head::genesis(journal.id()))?;
         import(&file, journal.id(), batches)?;
-        Ok(file)
+        Ok(())
     };
-    let directory = SqliteJournal::open(&copy(DIRECTORY)?, SqliteOptions::default())?;
-    let known = replay_from_genesis(&directory, &DirectoryCodec)?.machine;
-    drop(directory);
-    for region in known.regions() {
-        copy(&format!("cell-{region}"))?;
+    let regions = |directory: &dyn Journal| -> Result<Vec<String>, BackupError> {
+        let known = replay_from_genesis(directory, &DirectoryCodec)?.machine;
+        Ok(known.regions().map(ToString::to_string).collect())
+    };
+    let known = regions(&PostgresJournal::open_to_read(options(DIRECTORY))?)?;
+    for machine in super::in_order(known.iter().cloned()) {
+        copy(&machine)?;
     }
-    copy(LEDGER)?;
-    match key {
-        Some(key) => super::copy_key(key, making.path())?,
-        None => watch.note(
-            "the key that signs checkpoints is not in this backup: give --checkpoint-key FILE, the \
-             file beside the root key",
-        ),
+    // Those that were opened meanwhile. What they know of later records is trimmed like any other's.
+    for region in regions(&super::open(making.path(), DIRECTORY)?)? {
+        if !known.contains(&region) {
+            copy(&format!("cell-{region}"))?;
+        }
     }
     let mut manifest = Manifest::new()?;
     manifest.incarnation_base = store.incarnation_base();
+    manifest.signer = store.signer().map(str::to_owned);
     super::conclude(making, Some(manifest), watch)
 }
 
-/// Where the parts of a backup go that a database does not keep.
+/// Where the parts of a store are that a database does not keep.
 pub struct Beside<'a> {
     /// The key that signs checkpoints.
     pub key: Option<&'a Path>,
@@ -92,10 +104,15 @@ pub fn restore(
     if let Some((key, bytes)) = key {
         placed.write_key(key, &bytes)?;
     }
+    let signer = match beside.key {
+        Some(_) => super::signer_of(&backup.join(KEY))?,
+        None => None,
+    };
     if let Some(logs) = &logs {
         placed.copy_logs(backup, logs, &books)?;
     }
-    if let Err(error) = PostgresStore::restore(&options("store"), &journals, generation) {
+    let store = options("store");
+    if let Err(error) = PostgresStore::restore(&store, &journals, generation, signer.as_deref()) {
         let failure = BackupError::from(error.clone());
         return Err(if is_unknown(&error) { placed.leave(failure) } else { failure });
     }

@@ -1,12 +1,15 @@
 //! What a database is known to hold, as a data folder's manifest says it of files: see
 //! [`crate::store`]. It is looked at before anything is written.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bursar_engine::cut::{CutError, check_marks};
-use bursar_journal::Journal;
 use bursar_journal::postgres::{PostgresOptions, PostgresStore};
+use bursar_journal::{Journal, JournalError};
 
+use crate::config::Config;
+use crate::followers::checkpoint;
 use crate::start::{CellJournals, StartError};
 
 /// How often journals are looked at that seem to be mixed: an owner of before may still have had
@@ -14,6 +17,41 @@ use crate::start::{CellJournals, StartError};
 const LOOKS: u32 = 3;
 /// How long to wait between looks: those appends end meanwhile.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// Refuses a key that is not the one which signs the checkpoints of a database, also if there is none:
+/// servers of one database have one key, and a new one would make outsiders doubt what the others sign.
+pub(crate) fn check_signer(config: &Config, known: Option<&str>) -> Result<(), StartError> {
+    let Some(known) = known else { return Ok(()) };
+    // With a database it lies beside the root key.
+    let file = checkpoint::key_file(config, Path::new(""));
+    let read = checkpoint::read_key(&file);
+    let key = read.map_err(|error| StartError::Io { what: file.display().to_string(), error })?;
+    let found = match key.as_ref().map(checkpoint::public_key) {
+        Some(found) if found == known => return Ok(()),
+        None if config.new_checkpoint_key => return Ok(()),
+        Some(found) => format!("its public key is {found}, and"),
+        None => "the file is missing, and".to_owned(),
+    };
+    Err(StartError::Store(JournalError::Refused(format!(
+        "{}: {found} the checkpoints of this store were signed under {known}. Nothing was changed. Put \
+         back the file as it was, or copy it from another server of this store. If it is lost, see that \
+         there is no such file and start once with --new-checkpoint-key: outsiders must be given the new \
+         public key, and other servers the new file",
+        file.display()
+    ))))
+}
+
+/// The same before a server asks for the lead, so that one which could not lead does not stand by either.
+/// A database that holds no store knows no key; what is wrong with it is said by those who open it.
+pub(crate) fn check_signer_at(
+    config: &Config,
+    options: &PostgresOptions,
+) -> Result<(), StartError> {
+    match PostgresStore::signer_at(options) {
+        Ok(known) => check_signer(config, known.as_deref()),
+        Err(_) => Ok(()),
+    }
+}
 
 /// A database that this server leads.
 pub(crate) struct Database {
@@ -63,6 +101,28 @@ impl Database {
         if let Err(error) = self.store.note(&self.holder, clean) {
             tracing::warn!(%error, clean, "the manifest could not be written");
         }
+    }
+
+    /// Refuses a key that is not the one which signs its checkpoints.
+    pub(crate) fn check_signer(&self, config: &Config) -> Result<(), StartError> {
+        check_signer(config, self.store.signer())
+    }
+
+    /// Notes who signs checkpoints. One that cannot be noted is not used: the next server would make its
+    /// own.
+    pub(crate) fn note_signer(&self, public_key: &str) -> Result<(), StartError> {
+        if self.store.signer() == Some(public_key) {
+            return Ok(());
+        }
+        if let Some(before) = self.store.signer() {
+            tracing::error!(
+                before,
+                public_key,
+                "a new key that signs checkpoints was made, as --new-checkpoint-key says: give \
+                 outsiders its public key, and other servers of this store the file"
+            );
+        }
+        self.store.note_signer(&self.holder, public_key).map_err(StartError::Store)
     }
 
     /// What the numbers of agents' starts are counted from.
