@@ -35,8 +35,8 @@ pub(crate) struct ServeArguments {
     /// certificate checked (sslmode, sslrootcert).
     #[arg(long, value_name = "URL", env = "BURSAR_STORE", conflicts_with = "data")]
     store: Option<String>,
-    /// With --store: the folder for what jobs print, which the database does not keep. `state` beside
-    /// the root key if not given. Servers that share a store share the folder.
+    /// With --store: the folder for what jobs print, which the database does not keep, and for history.
+    /// `state` beside the root key if not given. Servers that share a store share the folder.
     #[arg(long, value_name = "DIR", requires = "store")]
     state: Option<PathBuf>,
     /// Accept a PostgreSQL without a synchronous standby: its loss loses acknowledged changes.

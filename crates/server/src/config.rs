@@ -57,8 +57,8 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// The address of a PostgreSQL that keeps the journals instead.
     pub store: Option<String>,
-    /// With `store`: the folder for what the database does not keep, the output of jobs. `state`
-    /// beside the root key if absent.
+    /// With `store`: the folder for what the database does not keep, the output of jobs and history.
+    /// `state` beside the root key if absent.
     pub state: Option<PathBuf>,
     /// Accept a PostgreSQL without a synchronous standby.
     pub unsafe_single_postgres: bool,

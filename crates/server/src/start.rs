@@ -48,7 +48,7 @@ use crate::net::limits::{Limits, Load};
 use crate::net::serve;
 use crate::net::shed::Shed;
 use crate::net::waits::Waits;
-use crate::store::database::{Database, check_signer_at};
+use crate::store::database::{Database, HistoryFile, check_signer_at, warn_of_cut_off_restore};
 use crate::store::{self, Manifest, Store};
 use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
@@ -137,6 +137,8 @@ struct Storage {
     /// One for each region, by name.
     cells: CellJournals,
     folder: PathBuf,
+    /// Where history is.
+    history: HistoryFile,
     /// The output of jobs.
     logs: PathBuf,
     /// What the folder is known to hold.
@@ -190,11 +192,13 @@ impl Storage {
         let logs = folder.join("logs");
         store::make_folder(&logs).map_err(refused)?;
         let (store, database) = (Some(Arc::new(store)), None);
+        let history = HistoryFile::in_folder(&folder);
         let storage = Storage {
             ledger,
             directory,
             cells,
             folder,
+            history,
             logs,
             store,
             database,
@@ -233,14 +237,13 @@ impl Storage {
         machines
     }
 
-    /// History stays in files of this machine: it can be dropped and built again. What jobs print
-    /// cannot, so it lies where it outlives the process.
+    /// History is in a file beside what jobs print, where both outlive the process.
     fn open_postgres(url: &str, config: &Config, holder: &str) -> Result<Storage, StartError> {
         let database = Database::look(postgres(url, "store", config), holder)?;
+        database.check_signer(config)?;
         let open = |machine: &str| -> Result<Arc<dyn Journal>, StartError> {
             let journal = PostgresJournal::open(postgres(url, machine, config))
                 .map_err(|error| StartError::Journal { what: machine.to_owned(), error })?;
-        database.check_signer(config)?;
             Ok(Arc::new(journal))
         };
         let (ledger, directory) = (open("ledger-0")?, open("directory")?);
@@ -251,13 +254,17 @@ impl Storage {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).map_err(io(folder.display().to_string()))?;
         let temporary = Some(Temporary(folder.clone()));
-        let logs = config.state_folder().unwrap_or_else(|| folder.clone()).join("logs");
+        let state = config.state_folder().unwrap_or_else(|| folder.clone());
+        let logs = state.join("logs");
+        warn_of_cut_off_restore(&logs);
         std::fs::create_dir_all(&logs).map_err(io(logs.display().to_string()))?;
+        let history = HistoryFile::in_state(&state, &folder);
         Ok(Storage {
             ledger,
             directory,
             cells,
             folder,
+            history,
             logs,
             store: None,
             database: Some(database),
@@ -508,6 +515,9 @@ pub fn run(
 ) -> Result<(), StartError> {
     config.check()?;
     root_key::check(&config).map_err(io("the root key"))?;
+    if let Some(url) = &config.store {
+        check_signer_at(&config, &postgres(url, "store", &config))?;
+    }
     let tls = serve::tls(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -515,9 +525,6 @@ pub fn run(
         .map_err(io("the runtime"))?;
     let listening = runtime.block_on(Listening::bind(&config, tls.is_some()))?;
     let holder = holder();
-    if let Some(url) = &config.store {
-        check_signer_at(&config, &postgres(url, "store", &config))?;
-    }
     let metrics = Arc::new(Metrics::new());
     let leader = campaign(&config, &holder, &listening.base_url, &metrics)?;
     let gap = Duration::from_secs(config.max_clock_gap_seconds);
@@ -629,7 +636,7 @@ impl Started {
         let history = HistoryService::start(
             (Arc::clone(&storage.ledger), Arc::clone(&followed)),
             ledger.durable(),
-            &storage.folder.join("history.db"),
+            storage.history.path(),
         )
         .map_err(StartError::Other)?;
         let observer = identity.observer(LEDGER);
@@ -642,6 +649,9 @@ impl Started {
         if let Some(store) = &storage.store {
             note_signer(store, &key_file, &checkpoint::public_key(&signing));
         }
+        if let Some(database) = &storage.database {
+            database.note_signer(&checkpoint::public_key(&signing))?;
+        }
         let root_key = root.show.then(|| root.key.clone());
         let app = runtime.block_on(async {
             let tenure = {
@@ -649,9 +659,6 @@ impl Started {
                 move || directory.tenure()
             };
             let gateway = Gateway::new(directory.handle());
-        if let Some(database) = &storage.database {
-            database.note_signer(&checkpoint::public_key(&signing))?;
-        }
             let new = || DirectoryService::new(gateway.clone(), Box::new(tenure.clone()));
             let service = until_ready(new, &directory, &stopped).await?;
             add_regions(&service, config).await?;

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::journal_support::postgres::TestPostgres;
-use crate::postgres_store::{content, refused};
+use crate::postgres_store::{content, refused, start_logged};
 use crate::server::{Server, tool};
 
 /// The address of a database whose socket lies in a folder.
@@ -205,6 +205,48 @@ async fn a_backup_of_a_postgresql_store_has_the_key_that_signs_or_says_aloud_tha
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
     let known = database.sql_in("restored", "SELECT signer FROM bursar_store");
     assert_eq!(Value::from(known), signed_by);
+}
+
+#[tokio::test]
+async fn history_of_a_postgresql_store_goes_on_where_it_was_after_a_restart() {
+    let database = TestPostgres::start();
+    let (store, folder) = (address(&database), tempfile::tempdir().expect("a temporary folder"));
+    let (root, state) = (folder.path().join("root.key"), folder.path().join("state"));
+    let log = folder.path().join("log");
+    let place = state.display().to_string();
+    let flags = ["--state", place.as_str()];
+    let begins_at = |said: &str| -> u64 {
+        let line = said.lines().find(|line| line.contains("history goes on")).expect(said);
+        let number = line.rsplit_once("position").expect(line).1;
+        let digits: String = number
+            .chars()
+            .skip_while(|sign| !sign.is_ascii_digit())
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse().expect(line)
+    };
+    let said = start_logged(&store, &root, &flags, &log);
+    assert_eq!(begins_at(&said), 0, "it is new: {said}");
+    let root_key = root.display().to_string();
+    let more = ["--clock", "manual", "--unsafe-single-postgres", "--root-key-file", &root_key];
+    let server = Server::on_store(&[&["--store", store.as_str()], &flags[..], &more].concat());
+    server.open("acme", "org").await;
+    // What was asked for is kept.
+    server.get("/v1/accounts/acme/entries").await;
+    assert_eq!(server.terminate().code(), Some(0));
+    assert!(state.join("history.db").is_file(), "it outlives the process");
+    let said = start_logged(&store, &root, &flags, &log);
+    assert!(begins_at(&said) > 0, "it was built again: {said}");
+
+    // One that another process has is left to it.
+    let lock = std::fs::File::open(state.join("history.lock")).expect("it is there");
+    lock.lock().expect("no server runs");
+    let said = start_logged(&store, &root, &flags, &log);
+    assert_eq!(begins_at(&said), 0, "another process has it: {said}");
+    assert!(said.contains("history.lock"), "{said}");
+    drop(lock);
+    let said = start_logged(&store, &root, &flags, &log);
+    assert!(begins_at(&said) > 0, "it was built again: {said}");
 }
 
 #[tokio::test]

@@ -248,3 +248,27 @@ async fn nothing_that_is_there_is_overwritten_by_a_restore() {
     assert!(key.is_file() && state.join("logs").is_dir());
     assert_eq!(std::fs::read_dir(&state).expect("it is there").count(), 1);
 }
+
+/// Starts a server and ends it once it is ready; says what it logged by then.
+pub(crate) fn start_logged(store: &str, root: &Path, flags: &[&str], log: &Path) -> String {
+    let file = std::fs::File::create(log).expect("the folder is ours");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--unsafe-single-postgres", "--clock", "manual"])
+        .args(["--store", store, "--root-key-file"])
+        .arg(root)
+        .args(flags)
+        .env("BURSAR_LOG", "info")
+        .stdout(Stdio::piped())
+        .stderr(file)
+        .spawn()
+        .expect("the binary is there");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let started = lines.any(|line| line.is_ok_and(|line| line.starts_with("listening on")));
+    let id = child.id().to_string();
+    // It may have ended by itself.
+    let _ = Command::new("kill").args(["-TERM", &id]).status();
+    let ended = child.wait().expect("it ends");
+    let said = std::fs::read_to_string(log).expect("it was written");
+    assert!(started && ended.success(), "{said}");
+    said
+}

@@ -81,6 +81,7 @@ impl HistoryService {
             history = open(path).map_err(words)?;
         }
         let position = history.position().map_err(|error| error.to_string())?;
+        tracing::info!(position, "history goes on from here");
         let (told, fed) = watch::channel(position);
         let waiting = Arc::<AtomicUsize>::default();
         let kept = Head::genesis(followed.id());

@@ -1,7 +1,9 @@
 //! What a database is known to hold, as a data folder's manifest says it of files: see
 //! [`crate::store`]. It is looked at before anything is written.
 
-use std::path::Path;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bursar_engine::cut::{CutError, check_marks};
@@ -128,5 +130,60 @@ impl Database {
     /// What the numbers of agents' starts are counted from.
     pub(crate) fn incarnation_base(&self) -> u32 {
         self.store.incarnation_base()
+    }
+}
+
+/// Where history is. It is made from the journal, so it can be dropped and built again, which takes long.
+pub(crate) struct HistoryFile {
+    path: PathBuf,
+    /// Servers may share a folder; one of them has the file.
+    _lock: Option<File>,
+}
+
+impl HistoryFile {
+    /// History in a folder that only this process uses.
+    pub(crate) fn in_folder(folder: &Path) -> HistoryFile {
+        HistoryFile { path: folder.join("history.db"), _lock: None }
+    }
+
+    /// History in the folder of what outlives the process; in a temporary one if another process has it:
+    /// a server that lost the lead goes on reading.
+    pub(crate) fn in_state(state: &Path, temporary: &Path) -> HistoryFile {
+        let place = state.join("history.lock");
+        let mut options = OpenOptions::new();
+        let opened = options.append(true).create(true).mode(0o600).open(&place);
+        let locked = opened.map_err(TryLockError::Error).and_then(|file| {
+            file.try_lock()?;
+            Ok(file)
+        });
+        match locked {
+            Ok(lock) => HistoryFile { _lock: Some(lock), ..HistoryFile::in_folder(state) },
+            Err(error) => {
+                tracing::warn!(
+                    file = %place.display(), %error,
+                    "history cannot be taken, or another process has it: it is built again in a \
+                     temporary folder"
+                );
+                HistoryFile::in_folder(temporary)
+            }
+        }
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Names what a restore left beside the output of jobs when it was cut off after the database was there.
+pub(crate) fn warn_of_cut_off_restore(logs: &Path) {
+    let left = logs.with_extension("restoring");
+    if left.exists() {
+        tracing::warn!(
+            left = %left.display(), logs = %logs.display(),
+            "a restore was cut off before it gave the output of jobs its place. If this is the store \
+             that it restored, stop the server, move what is in the first folder into the second and \
+             remove the first; if not, remove it"
+        );
     }
 }
