@@ -236,10 +236,10 @@ async fn nothing_that_is_there_is_overwritten_by_a_restore() {
 
     // A database that is not empty takes nothing, and what was placed beside it goes away.
     std::fs::remove_file(&key).expect("it is ours");
-    let full = database.database("full");
-    database.sql_in("full", "CREATE TABLE other (id int)");
+    let crowded = database.database("crowded");
+    database.sql_in("crowded", "CREATE TABLE other (id int)");
     let flags = ["--unsafe-single-postgres", "--checkpoint-key", &key_flag, "--state", &state_flag];
-    let (done, said) = restore(&backup, &full, &flags);
+    let (done, said) = restore(&backup, &crowded, &flags);
     assert!(!done && said.contains("is not empty"), "{said}");
     assert!(!key.exists());
     assert_eq!(std::fs::read_dir(&state).expect("it is there").count(), 0);
@@ -247,6 +247,67 @@ async fn nothing_that_is_there_is_overwritten_by_a_restore() {
     assert!(done, "{said}");
     assert!(key.is_file() && state.join("logs").is_dir());
     assert_eq!(std::fs::read_dir(&state).expect("it is there").count(), 1);
+}
+
+/// Has the database change every batch as it is stored, without a table before there is a store.
+const SPOIL: &str = "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      NEW.payload := set_byte(NEW.payload, 0, get_byte(NEW.payload, 0) # 1); RETURN NEW; END $$;
+    CREATE FUNCTION arm() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF EXISTS (SELECT FROM pg_class WHERE relname = 'bursar_batch')
+         AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'spoil') THEN
+        CREATE TRIGGER spoil BEFORE INSERT ON bursar_batch FOR EACH ROW EXECUTE FUNCTION spoil();
+      END IF; END $$;
+    CREATE EVENT TRIGGER arm ON ddl_command_end WHEN TAG IN ('CREATE TABLE')
+      EXECUTE FUNCTION arm();";
+
+#[tokio::test]
+async fn what_lies_beside_a_restored_database_stays_although_it_cannot_be_read_again() {
+    let database = TestPostgres::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Server::start();
+    let backup = folder.path().join("backup");
+    tool(&["admin", "backup", "--logs", backup.to_str().expect("a plain path")], server.data());
+    let url = database.database("restored");
+    database.sql_in("restored", SPOIL);
+    let (key, state) = (folder.path().join("checkpoint.key"), folder.path().join("state"));
+    let (key_flag, state_flag) = (key.display().to_string(), state.display().to_string());
+    let flags = ["--unsafe-single-postgres", "--checkpoint-key", &key_flag, "--state", &state_flag];
+    let (done, said) = restore(&backup, &url, &flags);
+    assert!(!done && said.contains("does not hold what was restored"), "{said}");
+    assert_eq!(database.sql_in("restored", "SELECT clean FROM bursar_store"), "t", "it is there");
+    assert!(key.is_file(), "the key is gone: {said}");
+    assert!(state.join("logs").is_dir(), "the output is gone: {said}");
+    assert_eq!(std::fs::read_dir(&state).expect("it is there").count(), 1);
+    assert!(said.contains(&state.join("logs").display().to_string()), "{said}");
+}
+
+#[tokio::test]
+async fn what_a_restore_left_that_was_cut_off_is_named_and_kept() {
+    let database = TestPostgres::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Server::start();
+    let backup = folder.path().join("backup");
+    tool(&["admin", "backup", "--logs", backup.to_str().expect("a plain path")], server.data());
+    let (url, state) = (database.database("restored"), folder.path().join("state"));
+    let left = state.join("logs.restoring");
+    std::fs::create_dir_all(&left).expect("the folder is ours");
+    std::fs::write(left.join("printed"), "here").expect("the folder is ours");
+    let (state_flag, left_at) = (state.display().to_string(), left.display().to_string());
+    let flags = ["--unsafe-single-postgres", "--state", &state_flag];
+    let (done, said) = restore(&backup, &url, &flags);
+    assert!(!done && said.contains(&left_at) && said.contains("rename"), "{said}");
+    assert_eq!(std::fs::read_to_string(left.join("printed")).expect("it stays"), "here");
+    let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'bursar_%'";
+    assert_eq!(database.sql_in("restored", tables), "0");
+    // A server that uses the folder names it as well.
+    let log = folder.path().join("log");
+    let root = folder.path().join("root.key");
+    let said = start_logged(&database.url(), &root, &["--state", &state_flag], &log);
+    assert!(said.contains(&left_at), "{said}");
+    std::fs::remove_dir_all(&left).expect("it is ours");
+    std::fs::remove_dir_all(&state).expect("it is ours");
+    let (done, said) = restore(&backup, &url, &flags);
+    assert!(done, "{said}");
 }
 
 /// Starts a server and ends it once it is ready; says what it logged by then.

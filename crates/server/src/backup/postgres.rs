@@ -116,8 +116,15 @@ pub fn restore(
         let failure = BackupError::from(error.clone());
         return Err(if is_unknown(&error) { placed.leave(failure) } else { failure });
     }
-    read_again(options, &heads)?;
+    // From here on the database is restored, whatever is found when it is read again.
     placed.keep()?;
+    read_again(options, &heads).map_err(|failure| match &logs {
+        None => failure,
+        Some(logs) => failure.with_particular(format!(
+            "the output of jobs is in {}: remove it before the backup is restored again",
+            logs.display()
+        )),
+    })?;
     Ok(report)
 }
 
@@ -151,10 +158,6 @@ impl Placed {
         books: &Ledger,
     ) -> Result<(), BackupError> {
         let meanwhile = place.with_extension("restoring");
-        // Of a restore that was cut off.
-        if meanwhile.exists() {
-            fs::remove_dir_all(&meanwhile)?;
-        }
         self.logs = Some((meanwhile.clone(), place.to_owned()));
         super::copy_logs(backup, &meanwhile, books)
     }
@@ -205,12 +208,20 @@ fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> 
         BackupError::because(format!("{machine}: {reason}"))
             .with_next("drop the database, make an empty one and restore again")
     };
+    let unread = |machine: &str, error: JournalError| match error {
+        JournalError::Storage { .. } => {
+            let reason = format!("{machine}: the database is restored and could not be read again");
+            Failure::new(reason, error).with_next("look at it: bursar audit verify --store URL")
+        }
+        other => wrong(machine, other.to_string()),
+    };
     let (mut ledger, mut cells) = (None, Vec::new());
     for (machine, id, head) in heads {
-        let journal = PostgresJournal::open_to_read(options(machine))?;
-        let mut batches = journal.read(Head::genesis(*id))?;
+        let failed = |error| unread(machine, error);
+        let journal = PostgresJournal::open_to_read(options(machine)).map_err(failed)?;
+        let mut batches = journal.read(Head::genesis(*id)).map_err(failed)?;
         for batch in batches.by_ref() {
-            batch.map_err(|error| wrong(machine, error.to_string()))?;
+            batch.map_err(failed)?;
         }
         if batches.head() != *head {
             return Err(wrong(machine, "it ends elsewhere".into()));
@@ -281,6 +292,15 @@ impl Beside<'_> {
                         return Err(
                             BackupError::new(place.display(), "it is there already").with_next(next)
                         );
+                    }
+                    let left = place.with_extension("restoring");
+                    if left.exists() {
+                        let reason = "it is left of a restore that was cut off";
+                        let next = format!(
+                            "if the database was restored by it, rename it to {}; if not, remove it",
+                            place.display()
+                        );
+                        return Err(Failure::new(left.display(), reason).with_next(next));
                     }
                     make_folder(state)?;
                     logs = Some(place);
