@@ -30,8 +30,7 @@ pub(crate) fn envelope(request: u128, keyed: bool) -> Envelope {
         actor: Name::const_new("bench"),
         fingerprint: request,
         key: keyed.then(|| request.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060)),
-        batch: None,
-        request: 0,
+        ..Envelope::default()
     }
 }
 

@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "the steps before the one under test must succeed")]
 
 use bursar_core::cell::ids::ClassRank;
-use bursar_core::cell::shape::GpuDemand;
+use bursar_core::cell::schedule::shape::GpuDemand;
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
     AccountKind, AccountSettings, Cause, Charge, Context, GrantKind, IssueGrant, OnExpiry,
     PlaceHold, Policy, Refund, RefundOf, SubmitJob, Transfer, Usage,
 };
-use bursar_core::ledger::job::{JobTerms, Offer, OnExhausted, Reserve};
+use bursar_core::ledger::jobs::{JobTerms, Offer, OnExhausted, Reserve};
 use bursar_core::ledger::refusal::Resource;
 use bursar_core::ledger::{Accepted, Command, Envelope, Ledger, LookUp, Refusal, invariant};
 use bursar_core::machine::{Machine, advance, execute};

@@ -349,7 +349,7 @@ fn a_look_that_tells_no_instant_and_an_idle_till_leave_no_mark() {
             readings.monotonic += 120_000;
         }
         let (sender, receiver) = std::sync::mpsc::channel();
-        engine.handle().peek(move |till: &Till| drop(sender.send(till.total)));
+        engine.handle().peek(move |till: &Till| sender.send(till.total).expect("it waits"));
         receiver.recv().expect("it looks");
     }
     // Whatever it wrote would be before this.

@@ -14,8 +14,8 @@ use bursar_core::ledger::Ledger;
 use bursar_core::machine::Machine;
 use bursar_core::time::Timestamp;
 use bursar_engine::{DirectoryCodec, LedgerCodec, replay_from_genesis};
-use bursar_journal::{Journal, backup};
 use bursar_journal::sqlite::{SqliteJournal, SqliteOptions};
+use bursar_journal::{Journal, backup};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -485,7 +485,8 @@ fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupError> {
 
 /// The public key of what signs checkpoints with a key file, if there is one.
 fn signer_of(file: &Path) -> Result<Option<String>, BackupError> {
-    let key = checkpoint::read_key(file).map_err(|error| BackupError::new(file.display(), error))?;
+    let key =
+        checkpoint::read_key(file).map_err(|error| BackupError::new(file.display(), error))?;
     Ok(key.as_ref().map(checkpoint::public_key))
 }
 
@@ -497,7 +498,9 @@ fn copy_key(from: &Path, known: Option<&str>, folder: &Path) -> Result<(), Backu
         let reason = format!(
             "its public key is {found}, and the checkpoints of this store were signed under {known}"
         );
-        return Err(BackupError::new(from.display(), reason).with_next("put back the file as it was"));
+        return Err(
+            BackupError::new(from.display(), reason).with_next("put back the file as it was")
+        );
     }
     match fs::copy(from, folder.join(KEY)) {
         Ok(_) => {

@@ -118,12 +118,11 @@ pub fn restore(
     }
     // From here on the database is restored, whatever is found when it is read again.
     placed.keep()?;
-    read_again(options, &heads).map_err(|failure| match &logs {
-        None => failure,
-        Some(logs) => failure.with_particular(format!(
-            "the output of jobs is in {}: remove it before the backup is restored again",
-            logs.display()
-        )),
+    read_again(options, &heads).map_err(|error| {
+        let (Some(logs), Some(next)) = (&logs, error.next()) else { return error };
+        let place = logs.display();
+        let next = format!("{next}. Remove {place} before the backup is restored again");
+        error.with_next(next)
     })?;
     Ok(report)
 }
@@ -211,7 +210,7 @@ fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> 
     let unread = |machine: &str, error: JournalError| match error {
         JournalError::Storage { .. } => {
             let reason = format!("{machine}: the database is restored and could not be read again");
-            Failure::new(reason, error).with_next("look at it: bursar audit verify --store URL")
+            BackupError::new(reason, error).with_next("look at it: bursar audit verify --store URL")
         }
         other => wrong(machine, other.to_string()),
     };
@@ -300,7 +299,7 @@ impl Beside<'_> {
                             "if the database was restored by it, rename it to {}; if not, remove it",
                             place.display()
                         );
-                        return Err(Failure::new(left.display(), reason).with_next(next));
+                        return Err(BackupError::new(left.display(), reason).with_next(next));
                     }
                     make_folder(state)?;
                     logs = Some(place);

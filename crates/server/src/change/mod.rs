@@ -135,6 +135,14 @@ impl Plan {
     }
 }
 
+/// What comes of an order before anything is counted for it.
+pub enum Uncounted {
+    /// It needed no count in steps.
+    Decided(Decision),
+    /// It has to be counted first.
+    Returned(Box<Order>),
+}
+
 impl Order {
     /// The same as an operation of a batch: its idempotency key is made from the batch's.
     pub fn in_batch(self, batch: Option<u128>) -> Order {
@@ -175,16 +183,13 @@ impl Order {
     }
 
     /// Decides it at once, unless it has to be counted in steps before: then it comes back.
-    pub fn post_uncounted(
-        self,
-        app: &App,
-    ) -> Posted<Seen<Result<Decision, Box<Order>>>> {
+    pub fn post_uncounted(self, app: &App) -> Posted<Seen<Uncounted>> {
         app.ledger.attend(|ledger| {
             let command = self.to_be_counted();
             if command.is_some_and(|command| ledger.machine().must_count_in_steps(command)) {
-                return Err(Box::new(self));
+                return Uncounted::Returned(Box::new(self));
             }
-            Ok(self.decide(ledger))
+            Uncounted::Decided(self.decide(ledger))
         })
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::extract::Caller;
 use crate::app::App;
-use crate::change::{Decision, Done, Order, Plan, Recalled};
+use crate::change::{Decision, Done, Order, Plan, Recalled, Uncounted};
 use crate::http::problem::Failure;
 
 /// Most bodies are smaller.
@@ -65,8 +65,8 @@ async fn decide(app: &App, order: Order) -> Result<Decision, Failure> {
         return Ok(order.post(app).answer().await?.value);
     }
     let order = match order.post_uncounted(app).answer().await?.value {
-        Ok(decision) => return Ok(decision),
-        Err(order) => order,
+        Uncounted::Decided(decision) => return Ok(decision),
+        Uncounted::Returned(order) => order,
     };
     let place = app.counting.enter(order.tenant(), 1).await?;
     Ok(order.post_counted(app, place).answer().await?.value)

@@ -11,14 +11,12 @@ use std::sync::{Mutex, PoisonError};
 
 use bursar_core::digest::Digest;
 use bursar_core::time::Timestamp;
-use bursar_engine::replay_from_genesis;
+use bursar_engine::{DirectoryCodec, replay_from_genesis};
 use bursar_journal::sqlite::{
     Expected, SqliteJournal, SqliteOptions, inspect, is_begun, written_tail,
 };
 use bursar_journal::{Head, JournalError, JournalId};
 use serde::{Deserialize, Serialize};
-
-use crate::codec::DirectoryCodec;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "manifest.json";

@@ -56,8 +56,7 @@ impl World {
             actor: "client".into(),
             fingerprint: self.requests,
             key: None,
-            batch: None,
-            request: 0,
+            ..Envelope::default()
         }
     }
 

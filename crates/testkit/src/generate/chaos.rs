@@ -19,8 +19,7 @@ pub fn chaos(random: &mut Random, now: Timestamp) -> (Envelope, Command) {
         actor: text(random),
         fingerprint: u128::from(random.bits() % 50),
         key: random.chance(30).then(|| u128::from(random.bits() % 20)),
-        batch: None,
-        request: 0,
+        ..Envelope::default()
     };
     let command = match random.index(26) {
         0 => Command::SetPolicy(Policy {

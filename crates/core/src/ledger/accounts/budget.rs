@@ -502,7 +502,7 @@ pub(in crate::ledger) mod tests {
         AccountKind, AccountSettings, Cause, Command, Context, Envelope, GrantKind, IssueGrant,
         OnExpiry, PlaceHold, Policy, RecalledHold, Refund, RefundOf, Usage,
     };
-    use crate::ledger::hold::HoldKind;
+    use crate::ledger::holds::hold::HoldKind;
     use crate::ledger::invariant;
     use crate::machine::{Machine, Preparation, execute};
 
