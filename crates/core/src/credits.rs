@@ -11,7 +11,7 @@ pub const MICROS_PER_CREDIT: i64 = 1_000_000;
 pub struct Credits(i64);
 
 impl Credits {
-    /// Nothing at all.
+    /// No credits.
     pub const ZERO: Credits = Credits(0);
     /// The largest amount that one command may name: 9223372036854.775807 credits.
     pub const MAX: Credits = Credits(i64::MAX);
@@ -44,7 +44,7 @@ impl Credits {
         i64::try_from(length).ok().map(Credits)
     }
 
-    /// Whether this is nothing.
+    /// Whether the amount is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -59,7 +59,7 @@ impl Credits {
         self.0.checked_sub(other.0).and_then(Credits::from_micros)
     }
 
-    /// `self - other`, or nothing if `other` is larger.
+    /// `self - other`, or zero if `other` is larger.
     pub fn saturating_sub(self, other: Credits) -> Credits {
         self.checked_sub(other).unwrap_or(Credits::ZERO)
     }

@@ -43,7 +43,7 @@ impl Digester {
         self
     }
 
-    /// The digest of all that was fed.
+    /// The digest of all values fed so far.
     pub fn finish(&self) -> Digest {
         Digest(*self.0.finalize().as_bytes())
     }

@@ -1,12 +1,12 @@
-//! The pure half of Bursar: machines that decide, and nothing that does.
+//! The pure core of Bursar: deterministic state machines without I/O.
 //!
 //! Nothing in this crate reads a clock, draws a random number, touches a file or a socket, iterates
 //! over a hash map, or computes money in floating point. The same commands in the same order give
-//! the same events on every machine and in every year. Tables over names that callers choose are the
-//! one exception, and none that shows: see `name_hash`.
+//! the same events on every computer and in every year. The one exception are the randomly keyed
+//! tables over names that callers choose. It has no visible effect: see `name_hash`.
 //!
-//! Read in this order: [`credits`] and [`time`] (the units), [`machine`] (the shape every machine
-//! has), [`ledger`] (money), [`cell`] (placement), [`directory`] (keys and prices).
+//! Read in this order: [`credits`] and [`time`] (the units), [`machine`] (the trait of every
+//! machine), [`ledger`] (money), [`cell`] (placement), [`directory`] (keys and prices).
 
 #![cfg_attr(
     not(test),

@@ -1,31 +1,32 @@
-//! The shape that every machine has, and the one way to run it.
+//! The trait of every machine, and the functions that run it.
 //!
-//! `decide` reads the state and says what would happen; `apply` makes it happen. Events, not
-//! commands, are journaled, so replay never depends on yesterday's decision code, and live running
-//! and replay share one `apply`. There are no side effects: what the world outside must do (send a
-//! message to another machine, wake a client) is read off the journaled events after the commit.
+//! `decide` reads the state and returns events; `apply` changes the state. Events are journaled,
+//! not commands, so replay does not depend on the decision code of an earlier release, and live
+//! operation and replay share one `apply`. There are no side effects: the work outside the machine
+//! (sending a message to another machine, waking a client) follows from the journaled events after
+//! the commit.
 
 use crate::digest::Digest;
 use crate::time::Timestamp;
 
 /// A pure, deterministic state machine.
 pub trait Machine {
-    /// What may be asked, named in the imperative: `PlaceHold`.
+    /// A request, named in the imperative: `PlaceHold`.
     type Command;
-    /// What happened, named in the past tense: `HoldPlaced`. All that is ever stored.
+    /// A change, named in the past tense: `HoldPlaced`. Only events are stored.
     type Event;
     /// The answer to a command that was accepted.
     type Reply;
-    /// The answer to a command that was not.
+    /// The answer to a command that was refused.
     type Refusal;
-    /// What comes with a command from outside: who asks, and under which idempotency key.
+    /// What accompanies a command from outside: its author and its idempotency key.
     type Envelope;
 
-    /// Decides one command at `now` and pushes what happens onto `events`.
+    /// Decides one command at `now` and pushes the resulting events onto `events`.
     ///
-    /// A refusal may push events too (the record that this request was refused, for its
-    /// idempotency key); such an event never moves money or capacity. `now` is never earlier than
-    /// [`Machine::now`], and nothing that presses is overdue: see [`execute`].
+    /// A refusal may push events too, such as the record of the refusal for its idempotency key.
+    /// Such an event never moves money or capacity. `now` is never earlier than [`Machine::now`],
+    /// and no pressing deadline is overdue: see [`execute`].
     fn decide(
         &self,
         now: Timestamp,
@@ -34,9 +35,10 @@ pub trait Machine {
         events: &mut Vec<Self::Event>,
     ) -> Result<Self::Reply, Self::Refusal>;
 
-    /// Does a bounded part of what deciding this command at `now` needs, where that is much. Says whether
-    /// there is no more to do: then it is decided, best at once. Whether it is called never matters to
-    /// any decision, and nothing of it is in the digest.
+    /// Does a bounded part of the work that the decision of this command at `now` needs, for
+    /// commands that need much work. Returns whether the preparation is complete; the command
+    /// should then be decided without delay. Calling it or not never changes a decision, and its
+    /// results are not part of the digest.
     fn prepare(&mut self, _now: Timestamp, _command: &Self::Command) -> bool {
         true
     }
@@ -56,73 +58,74 @@ pub trait Machine {
     /// any decision.
     fn foresee(&self, _coming: &[(&Self::Envelope, &Self::Command)]) {}
 
-    /// Makes one event happen. Total: an event that was decided always applies.
+    /// Applies one event to the state. Total: an event that was decided always applies.
     fn apply(&mut self, at: Timestamp, event: &Self::Event);
 
     /// The latest instant at which anything was applied.
     fn now(&self) -> Timestamp;
 
-    /// The earliest instant at which something is due without being asked for.
+    /// The deadline of the earliest timer.
     fn next_deadline(&self) -> Option<Timestamp>;
 
-    /// Pushes the events that are due at `now`, for the earliest deadline only. Never empty while
-    /// `next_deadline() <= now`.
+    /// Pushes the events of the timers that are due at `now`, for the earliest deadline only. Never
+    /// empty while `next_deadline() <= now`.
     fn decide_due(&self, now: Timestamp, events: &mut Vec<Self::Event>);
 
-    /// The earliest instant at which something is due that may wait while others have their turns:
-    /// no decision relies on it, and there may be much of it. [`Machine::next_deadline`] counts it.
+    /// The deadline of the earliest timer that may be postponed in favour of commands: no decision
+    /// relies on it, and such timers may be many. [`Machine::next_deadline`] includes it.
     fn next_patient_deadline(&self) -> Option<Timestamp> {
         None
     }
 
-    /// The earliest instant at which anything else is due.
+    /// The deadline of the earliest timer that may not be postponed.
     fn next_pressing_deadline(&self) -> Option<Timestamp> {
         self.next_deadline()
     }
 
-    /// Like [`Machine::decide_due`], for what cannot wait. Never empty while
+    /// Like [`Machine::decide_due`], for timers that may not be postponed. Never empty while
     /// `next_pressing_deadline() <= now`.
     fn decide_pressing_due(&self, now: Timestamp, events: &mut Vec<Self::Event>) {
         self.decide_due(now, events);
     }
 
-    /// Like [`Machine::decide_due`], for the first thing alone. Asked for after a step failed: what
-    /// fails then is the thing that [`Machine::decide_set_aside`] sets aside.
+    /// Like [`Machine::decide_due`], for the first timer alone. Called after a step failed, so that
+    /// the timer that fails is the one that [`Machine::decide_set_aside`] sets aside.
     fn decide_one_due(&self, now: Timestamp, events: &mut Vec<Self::Event>) {
         self.decide_due(now, events);
     }
 
-    /// Names a command that is sent again until it is taken: a message of another machine. `None` for
-    /// everything else.
+    /// The name of a command that is sent again until it is taken, which is a message of another
+    /// machine. `None` for all other commands.
     fn message_name(_envelope: &Self::Envelope, _command: &Self::Command) -> Option<(u64, u64)> {
         None
     }
 
-    /// Pushes the event after which the machine goes on without a thing that fails again and again.
-    /// Pushes nothing where the machine cannot go on without it.
+    /// Pushes the event that makes the machine skip a timer or message that fails repeatedly.
+    /// Pushes nothing if the machine cannot continue without it.
     fn decide_set_aside(&self, _stuck: Stuck<'_, Self>, _events: &mut Vec<Self::Event>)
     where
         Self: Sized,
     {
     }
 
-    /// How many things were set aside so far.
+    /// The number of timers and messages that were set aside so far.
     fn set_aside_count(&self) -> u64 {
         0
     }
 
-    /// How many parts an event has: what one decision may have in all is bounded.
+    /// The number of parts of an event. The sum over one decision is bounded.
     fn parts(_event: &Self::Event) -> usize {
         1
     }
 
-    /// Starts to remember how to undo, for a group of commands that happens whole or not at all.
+    /// Starts to record undo steps, for a group of commands that is applied completely or not at
+    /// all.
     fn begin_group(&mut self);
 
-    /// Forgets how to undo: the group has happened.
+    /// Drops the undo steps: the group is final.
     fn commit_group(&mut self);
 
-    /// Undoes everything since [`Machine::begin_group`].
+    /// Undoes all changes since [`Machine::begin_group`].
     fn rollback_group(&mut self);
 
     /// One hash over the whole state, equal on replicas and after replay.
@@ -142,28 +145,30 @@ pub enum Preparation {
 
 /// Something that comes again until it is done.
 pub enum Stuck<'a, M: Machine> {
-    /// The first thing that is due.
+    /// The first due timer.
     Due,
     /// A message of another machine: see [`Machine::message_name`].
     Message(&'a M::Envelope, &'a M::Command),
 }
 
-/// The instant at which a machine decides when the clock says `clock`: its time never runs back.
+/// The instant at which a machine decides when the clock reads `clock`. The time of a machine never
+/// runs backwards.
 pub fn machine_time<M: Machine>(machine: &M, clock: Timestamp) -> Timestamp {
     machine.now().max(clock)
 }
 
-/// Which part of what is due a step decides.
+/// Which of the due timers a step decides.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum DuePart {
-    /// Whatever is due first.
+    /// The first due timer.
     First,
-    /// Whatever is due first and cannot wait.
+    /// The first due timer that may not be postponed.
     Pressing,
 }
 
-/// The next step of what is due up to `now`: its deadline and its part. While something is due that can
-/// wait, each step takes one of `patience`; without any left only what presses happens.
+/// The next step of the timers due up to `now`: its deadline and its part. While a timer is due
+/// that may be postponed, each step takes one of `patience`. When none is left, only the other
+/// timers run.
 pub fn next_due<M: Machine>(
     machine: &M,
     now: Timestamp,
@@ -182,8 +187,8 @@ pub fn next_due<M: Machine>(
     Some((pressing, DuePart::Pressing))
 }
 
-/// Applies all that is due up to `now`, in order of deadline, and hands each step's events to
-/// `journal`. Each step happens at its own deadline, not at `now`.
+/// Applies all timers due up to `now`, in order of deadline, and passes the events of each step to
+/// `journal`. Each step is applied at its own deadline, not at `now`.
 pub fn advance<M: Machine>(
     machine: &mut M,
     now: Timestamp,
@@ -192,8 +197,9 @@ pub fn advance<M: Machine>(
     advance_from(machine, Timestamp::MIN, now, journal);
 }
 
-/// The same behind a record of `last`, which the machine need not have applied: what was due before
-/// that happens at `last`, so that no record is earlier than the one before it.
+/// Like [`advance`], after a record of instant `last`, which the machine need not have applied. A
+/// step whose deadline is before `last` is applied at `last`, so that no record is earlier than its
+/// predecessor.
 pub fn advance_from<M: Machine>(
     machine: &mut M,
     last: Timestamp,
@@ -203,7 +209,8 @@ pub fn advance_from<M: Machine>(
     advance_some(machine, last, now, usize::MAX, journal);
 }
 
-/// The same with so much `patience` only: what can wait and is left over happens another time.
+/// Like [`advance_from`], with a limit on the steps taken while a timer is due that may be
+/// postponed. The postponed timers stay due.
 pub fn advance_some<M: Machine>(
     machine: &mut M,
     last: Timestamp,
@@ -219,7 +226,7 @@ pub fn advance_some<M: Machine>(
             DuePart::First => machine.decide_due(at, &mut events),
             DuePart::Pressing => machine.decide_pressing_due(at, &mut events),
         }
-        assert!(!events.is_empty(), "a deadline that nothing meets would be due for ever");
+        assert!(!events.is_empty(), "a due deadline without events would stay due for ever");
         for event in &events {
             machine.apply(at, event);
         }
@@ -227,7 +234,7 @@ pub fn advance_some<M: Machine>(
     }
 }
 
-/// Decides one command and applies what it decided, leaving the events in `events`.
+/// Decides one command, applies its events, and leaves them in `events`.
 ///
 /// The caller has run [`advance`] to `now` first, or [`advance_some`].
 pub fn execute<M: Machine>(

@@ -1,10 +1,10 @@
-//! What the ledger and the cells tell each other.
+//! The messages between the ledger and the cells.
 //!
-//! Between machines there are only messages. A message is an event of its sender's journal, numbered
-//! densely from 1 for each receiver; the courier carries it in order until the receiver has it; the
-//! receiver keeps one mark for each sender, in the same commit as the effect. The ledger is the
-//! linearization point of a job: a cell proposes, the ledger confirms once, and only then is the
-//! start ordered.
+//! Machines communicate only by messages. A message is an event of its sender's journal, numbered
+//! densely from 1 for each receiver. The courier delivers messages in order until the receiver has
+//! them. The receiver keeps one mark for each sender, in the same commit as the effect. The ledger
+//! is the linearization point of a job: a cell proposes, the ledger confirms once, and only then is
+//! the start ordered.
 
 use compact_str::CompactString;
 use smallvec::SmallVec;
@@ -23,12 +23,13 @@ pub struct Mark {
     pub position: u64,
 }
 
-/// What a ledger tells a cell.
+/// A message from a ledger to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToCell {
-    /// An account's weight, freeze or quota is now this.
+    /// The new weight, freeze and quota of an account.
     AccountPolicyChanged(Box<AccountPolicy>),
-    /// A job whose hold is placed may compete; one that waits for funds may compete again.
+    /// A job whose hold is placed may be scheduled. Also sent when a job that waited for funds has
+    /// them again.
     JobAdmitted(Box<JobSpec>),
     /// A proposed placement may start.
     PlacementConfirmed {
@@ -36,21 +37,21 @@ pub enum ToCell {
         attempt: AttemptId,
         /// The pinned price, in micro-credits per GPU-hour.
         price: u64,
-        /// The running time that is paid for. `None`: all of it.
+        /// The running time that is paid for; `None` if all of it is.
         funded_ms: Option<i64>,
     },
     /// A proposed placement may not start.
     PlacementRefused {
         /// The attempt.
         attempt: AttemptId,
-        /// What becomes of the job in this cell.
+        /// What happens to the job in this cell.
         verdict: Verdict,
     },
     /// The running time that is paid for changed.
     FundingChanged {
         /// The attempt.
         attempt: AttemptId,
-        /// The running time that is paid for in all. `None`: all of it.
+        /// The total running time that is paid for; `None` if all of it is.
         funded_ms: Option<i64>,
     },
     /// No more running time can be paid for.
@@ -58,78 +59,78 @@ pub enum ToCell {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// The job is to end, wherever it is.
+    /// The job is cancelled, in whatever state it is.
     CancelRequested {
         /// The job.
         job: JobId,
     },
-    /// The job runs in another region, or has ended: this cell forgets it without a word.
+    /// The job runs in another region or has ended. The cell forgets it and sends no message.
     JobWithdrawn {
         /// The job.
         job: JobId,
     },
 }
 
-/// Where a proposed attempt would run, by the names that people know.
+/// One node of a proposed attempt, by the name that users see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedMember {
     /// The node.
     pub node: CompactString,
-    /// How many devices of it.
+    /// The number of GPUs on it.
     pub gpus: u16,
 }
 
-/// What a cell tells a ledger.
+/// A message from a cell to a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToLedger {
-    /// A place was found; its GPUs are kept until the ledger answers.
+    /// A placement was found. Its GPUs are kept until the ledger answers.
     PlacementProposed {
         /// The attempt that would start.
         attempt: AttemptId,
         /// The GPU model. `None` for a job without GPUs.
         gpu_type: Option<CompactString>,
-        /// Where.
+        /// The nodes.
         members: SmallVec<[ProposedMember; 1]>,
     },
-    /// An attempt was reported running for the first time: its meter has started.
+    /// An attempt was reported running for the first time. Metering has started.
     AttemptStarted {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// Attempts used GPU time: the cumulative GPU-milliseconds that count, one entry for each. What
-    /// one report of a node says to one ledger is one message.
+    /// The cumulative billable GPU-milliseconds of attempts, one entry for each. One report of a
+    /// node makes one message for each ledger.
     UsageMetered(Vec<(AttemptId, u64)>),
-    /// Half of the running time last paid for is left.
+    /// Half of the running time that was paid for last is left.
     FundsNeeded {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// An attempt was asked to stop. Usage counts up to now.
+    /// The stop of an attempt was ordered. Usage counts up to now.
     StopOrdered {
         /// The attempt.
         attempt: AttemptId,
-        /// Why.
+        /// The reason.
         reason: StopReason,
     },
-    /// An attempt is over.
+    /// An attempt has ended.
     AttemptEnded {
         /// The attempt.
         attempt: AttemptId,
-        /// How.
+        /// How it ended.
         outcome: AttemptOutcome,
-        /// GPU-milliseconds in all that count.
+        /// The total of billable GPU-milliseconds.
         gpu_ms: u64,
-        /// What its process ended with, where one was reported.
+        /// The exit code of its process, if one was reported.
         exit_code: Option<i32>,
-        /// When the job may be placed again in this cell. `None`: it is not queued again, and its
-        /// end follows.
+        /// When the job may be placed again in this cell; `None` if it is not requeued, and its end
+        /// follows.
         requeued: Option<Timestamp>,
     },
     /// A job left the cell.
     JobEnded {
         /// The job.
         job: JobId,
-        /// How.
+        /// How it ended.
         outcome: JobOutcome,
     },
 }

@@ -1,9 +1,9 @@
-//! Tables over names that callers choose.
+//! Hash tables over names that callers choose.
 //!
-//! Each table hashes under keys of its own, drawn when it is made. A caller that knows the hash
-//! function but not the keys cannot choose many names that fall into one place. The keys decide where
-//! in a table a name lies and nothing else: such a table is only looked into, never gone through, so
-//! no event, answer, digest or image depends on them.
+//! Each table hashes with its own random keys, drawn when the table is created. A caller that knows
+//! the hash function but not the keys cannot choose many names that collide. The keys determine
+//! only the slot of a name. Such a table is used for look-ups and never iterated, so no event,
+//! answer, digest or image depends on the keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,14 +12,14 @@ use std::sync::OnceLock;
 use foldhash::SharedSeed;
 use foldhash::fast::{FoldHasher, SeedableRandomState};
 
-/// A map by names that callers choose. It must not be iterated.
+/// A map from names that callers choose. It must not be iterated.
 pub(crate) type NameMap<K, V> = HashMap<K, V, NameHasher>;
 
-/// Hashes names under keys of its own.
+/// Hashes names with its own random keys.
 #[derive(Clone, Debug)]
 pub(crate) struct NameHasher(SeedableRandomState);
 
-/// A number that no caller knows: the standard library draws its keys from the operating system.
+/// A random number: the standard library seeds its keys from the operating system.
 fn secret() -> u64 {
     RandomState::new().hash_one(0)
 }
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Names that all fall into one place of a table of 2^16 under a hash without a key.
+    /// Names that all fall into one slot of a table of 2^16 under a hash without a key.
     fn collisions() -> Vec<String> {
         let names = (0..u32::MAX).map(|number| format!("job-{number}"));
         let falls = |name: &String| FxBuildHasher.hash_one(name.as_str()) & 0xffff == 0x1234;
@@ -56,16 +56,16 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_chosen_to_collide_do_not() {
+    fn names_chosen_to_collide_do_not_collide() {
         let hasher = NameHasher::default();
         let names = collisions();
         let places: BTreeSet<u64> =
             names.iter().map(|name| hasher.hash_one(name.as_str()) & 0xffff).collect();
-        assert!(places.len() > 50, "{} places for {} names", places.len(), names.len());
+        assert!(places.len() > 50, "{} slots for {} names", places.len(), names.len());
     }
 
     #[test]
-    fn each_table_has_keys_of_its_own_and_a_copy_has_the_same() {
+    fn each_table_has_its_own_keys_and_a_clone_has_the_same() {
         let (one, other) = (NameHasher::default(), NameHasher::default());
         let hashes = |of: &NameHasher| ["a", "b", "c"].map(|name| of.hash_one(name));
         assert_ne!(hashes(&one), hashes(&other));

@@ -1,14 +1,14 @@
-//! An ordered map whose copies share what they have in common.
+//! A persistent ordered map: clones share their common nodes.
 //!
-//! A copy costs nothing, and a change of one of two copies costs the path to what changed: a balanced
-//! tree whose nodes are counted. So a state that is published again after each change costs what
-//! changed, and not what it holds.
+//! A balanced tree of reference-counted nodes. A clone copies no nodes, and a change of one of two
+//! clones copies the path to the changed node. The cost of publishing a state after each change is
+//! therefore proportional to the change, not to the size of the state.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// An ordered map whose copies share what they have in common.
+/// A persistent ordered map: clones share their common nodes.
 pub(crate) struct SharedMap<K, V> {
     root: Tree<K, V>,
     len: usize,
@@ -20,7 +20,7 @@ type Tree<K, V> = Option<Arc<Node<K, V>>>;
 struct Node<K, V> {
     key: K,
     value: V,
-    /// Of the tree below and including this.
+    /// The height of the subtree with this node as its root.
     height: u8,
     left: Tree<K, V>,
     right: Tree<K, V>,
@@ -57,7 +57,7 @@ impl<K: Ord + Clone, V: Clone> FromIterator<(K, V)> for SharedMap<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -75,12 +75,12 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         None
     }
 
-    /// Whether a key is there.
+    /// Whether the map contains a key.
     pub(crate) fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
 
-    /// The last entry that does not come after a key.
+    /// The last entry whose key is at most `key`.
     pub(crate) fn last_until(&self, key: &K) -> Option<(&K, &V)> {
         let (mut at, mut found) = (self.root.as_deref(), None);
         while let Some(node) = at {
@@ -116,7 +116,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         walk
     }
 
-    /// Sets the value of a key. Says what it was before.
+    /// Sets the value of a key. Returns the previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let mut before = None;
         self.root = Some(insert(self.root.take(), key, value, &mut before));
@@ -124,16 +124,16 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         before
     }
 
-    /// Takes a key out. Says what its value was.
+    /// Removes a key. Returns its value.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        // What is not there copies no path.
+        // An absent key copies no path.
         let value = self.get(key)?.clone();
         self.root = remove(self.root.take(), key);
         self.len -= 1;
         Some(value)
     }
 
-    /// How many nodes of this map another one does not share.
+    /// The number of nodes of this map that another map does not share.
     #[cfg(test)]
     pub(crate) fn unshared(&self, other: &SharedMap<K, V>) -> usize {
         fn nodes<K, V>(tree: &Tree<K, V>, found: &mut Vec<*const Node<K, V>>) {
@@ -151,9 +151,9 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 }
 
-/// Goes through a map in order.
+/// Iterates over a map in order.
 pub(crate) struct Walk<'a, K, V> {
-    /// What comes next is last; what is right of it comes before the rest.
+    /// The next node is last. Its right subtree is visited before the rest of the path.
     path: Vec<&'a Node<K, V>>,
 }
 
@@ -215,7 +215,7 @@ fn rotate_left<K: Clone, V: Clone>(mut root: Arc<Node<K, V>>) -> Arc<Node<K, V>>
     up
 }
 
-/// The same entries with both sides about as high, after one of them grew or shrank by one.
+/// Rebalances a tree after one side grew or shrank by one level.
 fn balance<K: Clone, V: Clone>(mut root: Arc<Node<K, V>>) -> Arc<Node<K, V>> {
     let node = Arc::make_mut(&mut root);
     node.measure();
@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers without a pattern, the same each time.
+    /// Pseudo-random numbers, the same in each run.
     fn numbers(count: u64) -> impl Iterator<Item = u64> {
         let next = |state: &mut u64| {
             *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_what_an_ordinary_map_holds() {
+    fn it_behaves_like_an_ordinary_map() {
         let (mut map, mut model) = (SharedMap::default(), BTreeMap::new());
         for (step, number) in numbers(4000).enumerate() {
             let key = number % 300;
@@ -332,13 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_copies_a_path_and_leaves_the_copy_as_it_was() {
+    fn a_change_copies_one_path_and_leaves_clones_unchanged() {
         let map: SharedMap<u64, u64> = (0..100_000).map(|number| (number, number)).collect();
         for number in numbers(50).map(|number| number % 100_000) {
             let mut added = map.clone();
             assert_eq!(added.unshared(&map), 0);
             added.insert(100_000 + number, 1);
-            // A tree of 100 000 is at most 24 high; turning it touches a neighbour at each level.
+            // A tree of 100 000 nodes is at most 24 levels high; a rotation touches a neighbour at
+            // each level.
             assert!((1..=72).contains(&added.unshared(&map)), "{}", added.unshared(&map));
             let mut removed = map.clone();
             removed.remove(&number);
@@ -346,7 +347,7 @@ mod tests {
             assert_eq!((map.len(), map.get(&number)), (100_000, Some(&number)));
             let mut untouched = map.clone();
             untouched.remove(&(100_000 + number));
-            assert_eq!(untouched.unshared(&map), 0, "what is not there copies nothing");
+            assert_eq!(untouched.unshared(&map), 0, "removing an absent key copies nothing");
         }
     }
 }
