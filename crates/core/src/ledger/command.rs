@@ -1,7 +1,7 @@
-//! Everything that can be asked of a ledger.
+//! The commands of a ledger.
 //!
-//! Amounts, names and times are already parsed; what only the ledger can know (whether a thing
-//! exists, whether credits suffice) is decided in the noun's own file.
+//! Amounts, names and times are already parsed. Conditions that depend on the state, such as
+//! whether an account exists or credits suffice, are checked in the file of the noun.
 
 use smallvec::SmallVec;
 
@@ -15,20 +15,20 @@ use crate::credits::Credits;
 use crate::message::ToLedger;
 use crate::time::Timestamp;
 
-/// Who asks, and under which idempotency key.
+/// The author of a command and its idempotency key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
-    /// The API key or component that asks, for the audit trail.
+    /// The API key or component that sent the command, for the audit trail.
     pub actor: Name,
     /// A hash of the whole request (method, path, body): equal requests have equal ones.
     pub fingerprint: u128,
     /// A hash of tenant and idempotency key, if the request carried one.
     pub key: Option<u128>,
-    /// The hash of the batch that the request is an operation of, if the key is made from the batch's: the key
-    /// then stands for the whole batch.
+    /// The hash of the batch that contains the request, if the key is derived from the key of the
+    /// batch. The key then identifies the whole batch.
     pub batch: Option<u128>,
-    /// The id of the request, zero if it has none. A refusal that is kept names it, so that it is told
-    /// again in the same words.
+    /// The id of the request; zero if it has none. A kept refusal stores it, so that a repeated
+    /// answer is identical.
     pub request: u128,
     /// What the archive said of the id under which the command creates something, if it was asked. It is no
     /// part of the record: what happened is.
@@ -48,20 +48,20 @@ pub enum LookUp {
 }
 
 impl Envelope {
-    /// The hash of what the idempotency key stands for.
+    /// The hash of the request or batch that the idempotency key identifies.
     pub fn keyed_fingerprint(&self) -> u128 {
         self.batch.unwrap_or(self.fingerprint)
     }
 
-    /// Whether a thing that keeps this part of a hash was made by the same request. In journals of earlier
-    /// releases, what a batch with a key made keeps the hash of the batch.
+    /// Whether the same request created the resource that stores this shortened hash. In journals
+    /// of earlier releases, a resource created by a batch with a key stores the hash of the batch.
     pub fn made(&self, kept: u64) -> bool {
         let is_kept = |fingerprint| short_fingerprint(fingerprint) == kept;
         is_kept(self.fingerprint) || self.batch.is_some_and(is_kept)
     }
 }
 
-/// What an account stands for. Ordered from the widest to the narrowest.
+/// What an account represents. Ordered from the widest to the narrowest.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccountKind {
     /// A customer.
@@ -74,40 +74,40 @@ pub enum AccountKind {
     User,
 }
 
-/// What may be set on an account, each if given.
+/// The settings of an account. `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountSettings {
-    /// A name for people.
+    /// The display name.
     pub name: Option<Name>,
     /// The fair-share weight in thousandths; 1000 unless set.
     pub weight_milli: Option<u32>,
-    /// The region where the account's money lives.
+    /// The home region of the account's credits.
     pub home_region: Option<Name>,
-    /// Free-form text, kept as it is.
+    /// Free-form text, stored unchanged.
     pub metadata: Option<Box<str>>,
-    /// How long credits live that are re-issued because the platform failed. Inherited.
+    /// How long credits are valid that are re-issued because the platform failed. Inherited.
     pub compensation_ttl_ms: Option<i64>,
     /// How far uncollected usage may grow before jobs are stopped. Inherited.
     pub overdraft_limit: Option<Credits>,
 }
 
-/// Settings of an account that are taken back, as if they had never been made.
+/// Settings of an account that are reset to their defaults.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClearedSettings {
-    /// The name for people.
+    /// The display name.
     pub name: bool,
     /// The free-form text.
     pub metadata: bool,
-    /// How long re-issued credits live: inherited again.
+    /// The validity of re-issued credits: inherited again.
     pub compensation_ttl_ms: bool,
-    /// How far uncollected usage may grow: only the limits above count.
+    /// The limit on uncollected usage: only those of the ancestors apply.
     pub overdraft_limit: bool,
 }
 
 /// Where credits come from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GrantKind {
-    /// Given for free, under conditions. Spent first among equals.
+    /// Given for free, usually with conditions. Spent first among equals.
     Promotion,
     /// Given because the platform failed.
     Compensation,
@@ -118,25 +118,26 @@ pub enum GrantKind {
 }
 
 impl GrantKind {
-    /// All kinds, in the order in which they are spent among equals.
+    /// All kinds, in spend order among equals.
     pub const ALL: [GrantKind; 4] =
         [GrantKind::Promotion, GrantKind::Compensation, GrantKind::Grant, GrantKind::Purchase];
 }
 
-/// What a grant may be spent on. An absent list admits everything.
+/// What a grant may be spent on. An absent list allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Restriction {
-    /// GPU types, sorted and without repeats.
+    /// GPU types, sorted and without duplicates.
     pub gpu_types: Option<Vec<Name>>,
-    /// Regions, sorted and without repeats.
+    /// Regions, sorted and without duplicates.
     pub regions: Option<Vec<Name>>,
-    /// Priority classes, sorted and without repeats.
+    /// Priority classes, sorted and without duplicates.
     pub classes: Option<Vec<Name>>,
     /// The largest part of one hold that may come from this grant, in millionths.
     pub max_share_micro: Option<u32>,
 }
 
-/// What a hold or charge is for: all that it may still turn out to be. An absent list is "anything".
+/// What a hold or charge is for: every alternative that is still possible. An absent list allows
+/// anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// GPU types that are acceptable.
@@ -157,7 +158,7 @@ pub enum OnExpiry {
     Strict,
 }
 
-/// How much was used so far, in all.
+/// The cumulative usage so far.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Usage {
     /// An amount of credits.
@@ -169,7 +170,7 @@ pub enum Usage {
 /// Who caused the end of a hold.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
-    /// The holder: finished, cancelled, failed by itself.
+    /// The holder: finished, cancelled or failed.
     #[default]
     Holder,
     /// The platform: preemption or a lost node. Returned credits that have expired are re-issued.
@@ -186,7 +187,7 @@ pub enum BudgetUnit {
     GpuHours,
 }
 
-/// When a budget starts anew. Calendar periods, shifted by the budget's UTC offset.
+/// When a new period of a budget begins. Calendar periods, shifted by the budget's UTC offset.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum BudgetPeriod {
     /// Never.
@@ -215,17 +216,17 @@ pub struct BudgetTerms {
     pub limit: Credits,
     /// What is counted.
     pub unit: BudgetUnit,
-    /// When counting starts anew.
+    /// When a new period begins.
     pub period: BudgetPeriod,
     /// What reaching the limit means.
     pub mode: BudgetMode,
     /// Percentages of the limit at which to alert, ascending.
     pub thresholds: SmallVec<[u16; 4]>,
-    /// Minutes to add to UTC before looking at the calendar.
+    /// Minutes added to UTC to find the calendar day.
     pub utc_offset_minutes: i16,
 }
 
-/// How long the ledger remembers, and other platform-wide terms.
+/// Retention times and other platform-wide terms.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// How long an answer is kept for its idempotency key.
@@ -234,14 +235,15 @@ pub struct Policy {
     pub retention_ms: i64,
     /// How late usage may be reported.
     pub lateness_ms: i64,
-    /// How long re-issued credits live where no account says otherwise.
+    /// How long re-issued credits are valid unless an account has its own setting.
     pub compensation_ttl_ms: i64,
-    /// Whether no grant expires, because the clock went further ahead than can be believed: until an
-    /// operator has looked at it.
+    /// Whether expiry is suspended because the clock jumped implausibly far ahead, until an
+    /// operator has checked it.
     pub expiry_waits: bool,
 }
 
-/// As it was before expiry could wait, while it does not: the digest of a state is made from this.
+/// Omits `expiry_waits` unless it is set. The digest of a state is made from this form, so it must
+/// equal the form of earlier releases.
 impl std::fmt::Debug for Policy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut form = f.debug_struct("Policy");
@@ -269,16 +271,16 @@ impl Default for Policy {
     }
 }
 
-/// Everything that can be asked.
+/// A command to a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Sets how long things are remembered.
+    /// Sets retention times and other platform-wide terms.
     SetPolicy(Policy),
     /// Opens an account below its parent.
     OpenAccount {
         /// The full path.
         path: Name,
-        /// What it stands for.
+        /// What it represents.
         kind: AccountKind,
         /// Its settings.
         settings: AccountSettings,
@@ -289,26 +291,26 @@ pub enum Command {
         path: Name,
         /// What to change.
         settings: AccountSettings,
-        /// What to take back.
+        /// The settings to reset.
         cleared: ClearedSettings,
     },
     /// Stops new spending at and below an account.
     FreezeAccount {
         /// The account.
         path: Name,
-        /// Whether the platform asks: then only the platform lifts it.
+        /// Whether the platform sent it. Only the platform can then unfreeze the account.
         by_platform: bool,
     },
     /// Allows spending again.
     UnfreezeAccount {
         /// The account.
         path: Name,
-        /// Whether the platform asks.
+        /// Whether the platform sent it.
         by_platform: bool,
     },
     /// Puts credits into an account.
     IssueGrant(IssueGrant),
-    /// Takes back what is left of a grant, now and whenever a part of it comes back.
+    /// Takes back the free units of a grant, and later its held units when they are returned.
     RevokeGrant {
         /// The tenant in which `grant` is looked up.
         tenant: Name,
@@ -317,7 +319,7 @@ pub enum Command {
     },
     /// Reserves credits.
     PlaceHold(PlaceHold),
-    /// Spends what was used so far.
+    /// Turns usage so far into spent credits.
     CaptureHold {
         /// The tenant in which `hold` is looked up.
         tenant: Name,
@@ -325,7 +327,7 @@ pub enum Command {
         hold: Name,
         /// The cumulative usage.
         usage: Usage,
-        /// The number of this report; a report with a number already seen changes nothing.
+        /// The number of this report. A report with a number already seen has no effect.
         seq: Option<u64>,
     },
     /// Reserves more, for longer, or both.
@@ -338,7 +340,7 @@ pub enum Command {
         amount: Option<Credits>,
         /// How much more GPU time the larger amount stands for, in GPU-milliseconds.
         gpu_ms: u64,
-        /// How long the hold lives from now on; never shortens it.
+        /// How long the lease lasts from now on; never shortens it.
         ttl_ms: Option<i64>,
     },
     /// Spends the final usage and returns the rest.
@@ -367,7 +369,7 @@ pub enum Command {
     Refund(Refund),
     /// Moves credits from one account of a tenant to another.
     Transfer(Transfer),
-    /// Repays uncollected usage from what can be spent.
+    /// Repays uncollected usage from the spendable credits.
     CollectUncollected {
         /// The account.
         path: Name,
@@ -390,65 +392,65 @@ pub enum Command {
         /// The budget's name there.
         budget: Name,
     },
-    /// Brings back a closed hold or charge that was forgotten, from its archived record.
+    /// Restores a forgotten hold or charge from its archived record.
     ReviveHold {
-        /// The record, as history kept it.
+        /// The record from history.
         record: Box<super::holds::archive::ArchivedHold>,
-        /// The digest that history kept with it.
+        /// The digest that history stored with it.
         digest: crate::digest::Digest,
     },
-    /// Keeps what became of an atomic batch for the batch's own idempotency key. Leads a batch that
-    /// is tried, and follows one that came to nothing.
+    /// Keeps the outcome of an atomic batch under the batch's own idempotency key. First in a batch
+    /// that is tried, and alone after one that was rolled back.
     KeepBatch {
-        /// Why nothing of it happened, in the words of the answer.
+        /// The body of the answer if the batch was rolled back.
         aborted: Option<Box<str>>,
     },
-    /// Makes a region's cell known. Again: nothing happens.
+    /// Registers the cell of a region. Has no effect if it is registered already.
     OpenRegion {
         /// The region.
         region: Name,
-        /// The shard that this ledger is: it goes into the job ids that the cell sees.
+        /// The shard number of this ledger. It is part of the job ids that the cell sees.
         shard: u16,
     },
     /// Sets or replaces a quota over an account's subtree.
     SetQuota {
         /// The account.
         path: Name,
-        /// The region; each if absent.
+        /// The region; all regions if absent.
         region: Option<Name>,
-        /// Its numbers.
+        /// Its limits.
         quota: Quota,
     },
     /// Removes a quota.
     RemoveQuota {
         /// The account.
         path: Name,
-        /// The region; the quota for each if absent.
+        /// The region; the quota for all regions if absent.
         region: Option<Name>,
     },
-    /// Submits a job, or an array of them: the holds are placed, and the cells may compete.
+    /// Submits a job or an array of jobs: places the holds and admits the jobs to cells.
     SubmitJob(Box<SubmitJob>),
-    /// Ends a job, wherever it is.
+    /// Ends a job in any state.
     CancelJob {
         /// The tenant in which `job` is looked up.
         tenant: Name,
         /// The job.
         job: Name,
     },
-    /// Reports usage that was measured outside: the cumulative total so far.
+    /// Reports usage that was measured outside Bursar: the cumulative total so far.
     ReportUsage {
         /// The tenant in which `of` is looked up.
         tenant: Name,
         /// What was used.
         of: UsageOf,
-        /// The number of this report; one that was seen changes nothing.
+        /// The number of this report. A report with a number already seen has no effect.
         seq: u64,
         /// The cumulative usage.
         usage: Usage,
-        /// Whether nothing more will be used: the hold is settled, and the job has succeeded.
+        /// Whether this is the final usage: the hold is settled, and the job has succeeded.
         ended: bool,
     },
-    /// A message of a cell, through the courier.
+    /// A message of a cell, delivered by the courier.
     Receive {
         /// The cell.
         cell: CellNo,
@@ -456,43 +458,43 @@ pub enum Command {
         number: u64,
         /// The record of the cell's journal that it comes from.
         position: u64,
-        /// What it says.
+        /// The message.
         message: Box<ToLedger>,
     },
 }
 
-/// What usage that was measured outside belongs to.
+/// What usage measured outside Bursar belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UsageOf {
-    /// A job that runs elsewhere.
+    /// A job that runs outside Bursar.
     Job(Name),
     /// A hold.
     Hold(Name),
 }
 
-/// Submits a job or an array of them.
+/// Submits a job or an array of jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmitJob {
     /// The job's name; the jobs of an array are `<id>.0`, `<id>.1`, and so on.
     pub id: Name,
     /// The account that pays.
     pub account: Name,
-    /// What matters to money and placement.
+    /// The terms for credits and placement.
     pub terms: JobTerms,
-    /// What it would cost where: every GPU type and region that will do, at the price of now.
+    /// The current price of every acceptable GPU type and region.
     pub offers: Vec<Offer>,
-    /// What the agent must know to start it, kept as it is.
+    /// What the agent needs to start it, stored unchanged.
     pub payload: Box<str>,
-    /// The job as it was submitted, kept as it is.
+    /// The job as submitted, stored unchanged.
     pub shown: Box<str>,
     /// The name of its first hold; later ones are `<hold>.2`, `<hold>.3`, and so on. For an array
     /// `<hold>.0`, `<hold>.1`, and so on are the first ones.
     pub hold: Name,
-    /// How many jobs, for an array.
+    /// The number of jobs of an array.
     pub array: Option<u32>,
-    /// Jobs of the tenant that must have succeeded before.
+    /// Jobs of the tenant that must succeed first.
     pub after: Vec<Name>,
-    /// The account at or below which the caller knows of jobs; all of the tenant if absent.
+    /// The account at or below which the caller may see jobs; the whole tenant if absent.
     pub scope: Option<Name>,
 }
 
@@ -517,7 +519,7 @@ pub struct IssueGrant {
     pub restriction: Option<Restriction>,
     /// The caller's own reference.
     pub reference: Option<Box<str>>,
-    /// Free-form text, kept as it is.
+    /// Free-form text, stored unchanged.
     pub metadata: Option<Box<str>>,
 }
 
@@ -530,7 +532,7 @@ pub struct PlaceHold {
     pub account: Name,
     /// How much.
     pub amount: Credits,
-    /// How long without renewal; for ever if absent (a queued job).
+    /// The lease without renewal; unlimited if absent (a queued job).
     pub ttl_ms: Option<i64>,
     /// What it is for.
     pub context: Context,
@@ -553,7 +555,7 @@ pub struct Charge {
     pub account: Name,
     /// How much.
     pub amount: Credits,
-    /// Take what there is if that is less.
+    /// Whether to charge what is spendable if that is less.
     pub allow_partial: bool,
     /// What it is for.
     pub context: Context,
@@ -570,15 +572,16 @@ pub struct Refund {
     pub tenant: Name,
     /// The closed hold or the charge.
     pub of: RefundOf,
-    /// How much; all that is still spent if absent.
+    /// How much; everything not yet refunded if absent.
     pub amount: Option<Credits>,
-    /// Re-issue what has expired in the meantime.
+    /// Whether to re-issue returned credits that have expired.
     pub compensate: bool,
-    /// Records of what the ledger may have forgotten. Those that are needed come back with the refund.
+    /// Records of holds that the ledger may have forgotten. Those that are needed are restored with
+    /// the refund.
     pub recalled: Vec<RecalledHold>,
 }
 
-/// The archived record of a closed hold or charge, with the digest that history kept with it.
+/// The archived record of a closed hold or charge, with the digest that history stored with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecalledHold {
     /// The record.
@@ -594,9 +597,10 @@ pub enum RefundOf {
     Hold(Name),
     /// A charge.
     Charge(Name),
-    /// A job: over its holds, the newest first.
+    /// A job: its holds are refunded, the newest first.
     Job(Name),
-    /// A job that the ledger has forgotten, with the names of its holds as history has them, the newest first.
+    /// A job that the ledger has forgotten, with the names of its holds from history, the newest
+    /// first.
     PastJob(Name, Vec<Name>),
 }
 

@@ -1,7 +1,7 @@
 //! One hash over a whole ledger: equal on replicas, after replay, and after a group was undone.
 //!
-//! Everything that decisions read is fed, in an order that does not depend on hashing. Indexes that
-//! can be derived from the rest are not: the laws check those.
+//! Everything that decisions read is fed, in an order that does not depend on hashing. Derived
+//! indexes are not fed; the invariant checks cover them.
 
 use fefo::Span;
 
@@ -15,7 +15,7 @@ use super::state::{Ledger, Movement};
 use crate::digest::{Digest, Digester};
 use crate::time::Timestamp;
 
-/// Feeds the debug form of what has no amounts of its own: settings, terms, answers.
+/// Feeds the debug form of a value without amounts of its own: settings, terms, answers.
 fn feed_form(digester: &mut Digester, form: &impl std::fmt::Debug) {
     digester.bytes(format!("{form:?}").as_bytes());
 }
@@ -48,7 +48,7 @@ impl Ledger {
             feed_form(&mut digester, &Some(kept));
         }
         feed_form(&mut digester, &(&self.aging.holds, &self.aging.movements, &self.aging.buckets));
-        // A ledger that never heard of a cell has the digest that it always had.
+        // A ledger without cells keeps the digest of earlier releases.
         if !self.cells.is_empty() {
             feed_form(&mut digester, &(&self.cells, self.jobs.next, &self.jobs.reviews));
             for (number, job) in &self.jobs.all {
@@ -80,7 +80,7 @@ impl Account {
         if !rare.quotas.is_empty() {
             feed_form(digester, &rare.quotas);
         }
-        // Accounts that the platform did not freeze keep the digest that they had in earlier releases.
+        // Accounts that the platform did not freeze keep the digest of earlier releases.
         if rare.frozen_by_platform {
             digester.bytes(b"frozen by the platform");
         }

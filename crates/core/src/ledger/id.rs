@@ -1,7 +1,7 @@
 //! Numbers and names.
 //!
-//! Inside the ledger everything is addressed by a small number, assigned in order and written into
-//! the event that creates the thing, so that replay assigns the same ones. Outsiders use names.
+//! Inside the ledger every resource has a small number, assigned in order and written into the
+//! event that creates it, so that replay assigns the same numbers. Clients use names.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use compact_str::CompactString;
 
 use crate::cell::ids::JobId;
 
-/// An id as outsiders write it: of a grant, a hold, a charge, a refund, a transfer.
+/// An id chosen by a client: of a grant, a hold, a charge, a refund or a transfer.
 pub type Name = CompactString;
 
 macro_rules! number {
@@ -19,7 +19,7 @@ macro_rules! number {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The place of this thing in its table.
+            /// The index in its table.
             pub fn index(self) -> usize {
                 // Every supported platform has at least 32-bit addresses.
                 self.0 as usize
@@ -47,7 +47,7 @@ number!(
     BucketNo
 );
 number!(
-    /// A hold or a charge. Free for reuse once the thing is forgotten (see retention).
+    /// A hold or a charge. Reused after it is forgotten (see retention).
     HoldNo
 );
 
@@ -56,10 +56,11 @@ number!(
 pub struct JobNo(pub u64);
 
 impl JobNo {
-    /// How many bits of a cell's job id are the ledger's number; the shard's are above.
+    /// The number of bits of a cell's job id that are the ledger's number. The shard is in the bits
+    /// above.
     const BITS: u32 = 48;
 
-    /// The number under which cells know the job of a shard.
+    /// The id of the job in cells.
     pub fn in_cell(self, shard: u16) -> JobId {
         JobId(u64::from(shard) << JobNo::BITS | self.0)
     }
@@ -76,12 +77,12 @@ impl fmt::Display for JobNo {
     }
 }
 
-/// A cell that this ledger talks to. Never reused.
+/// A cell of this ledger. Never reused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellNo(pub u16);
 
 impl CellNo {
-    /// The place of this cell in its table.
+    /// The index in its table.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -93,8 +94,8 @@ impl fmt::Display for CellNo {
     }
 }
 
-/// What a byte may be in a name or path. Every command's names are looked through, so this is a
-/// table.
+/// Where a byte may occur in names and paths. A table, because the names of every command are
+/// checked.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Letter {
     /// Nowhere.
@@ -134,10 +135,10 @@ pub fn is_valid_name(text: &str) -> bool {
 /// The most jobs of one array.
 pub const MOST_JOBS: u32 = 1000;
 
-/// What the id of an array's job has behind that of the array: a point and at most three digits.
+/// The longest suffix of the id of an array's job: a dot and at most three digits.
 const MEMBER_SUFFIX: usize = 4;
 
-/// Whether a text may be the id of a job: a name, or that of an array with a number behind it.
+/// Whether a text may be the id of a job: a name, or the name of an array with an index.
 pub fn is_valid_job_name(text: &str) -> bool {
     is_valid_name(text)
         || text.rsplit_once('.').is_some_and(|(array, index)| {
@@ -147,10 +148,10 @@ pub fn is_valid_job_name(text: &str) -> bool {
         })
 }
 
-/// The deepest an account path may be.
+/// The most segments of an account path.
 pub const MAX_DEPTH: usize = 8;
 
-/// The longest that one segment of an account path may be.
+/// The longest segment of an account path.
 const MAX_SEGMENT: usize = 63;
 
 /// Whether a text is an account path: one to eight segments joined by colons.
@@ -169,7 +170,7 @@ pub fn is_valid_path(text: &str) -> bool {
     length > 0
 }
 
-/// Whether a text is one segment of an account path; regions and classes are named alike.
+/// Whether a text is one segment of an account path. Regions and classes follow the same rules.
 pub fn is_valid_segment(text: &str) -> bool {
     !text.contains(':') && is_valid_path(text)
 }

@@ -1,5 +1,4 @@
-//! What must always be true, checked from the outside in: the laws, and that every index says
-//! what the things themselves say.
+//! Invariant checks: the laws L1 to L13, and the consistency of every index with the state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +10,12 @@ use super::holds::hold::HoldState;
 use super::id::{AccountNo, BucketNo, GrantNo, HoldNo};
 use super::state::Ledger;
 
-/// A law that does not hold, and where.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The law: `L1`…`L13`, or `index` for the ledger's own bookkeeping.
+    /// The law: `L1`…`L13`, or `index` for a derived index.
     pub law: &'static str,
-    /// The tenant that is concerned, if one is.
+    /// The tenant concerned, if known.
     pub tenant: Option<AccountNo>,
     /// What was found.
     pub detail: String,
@@ -78,7 +77,7 @@ pub fn check_account(ledger: &Ledger, account: AccountNo) -> Check {
     })
 }
 
-/// L1 of one grant: every unit of it is somewhere, in the bucket of its own account.
+/// L1 of one grant: all of its units are in a bucket of its own account.
 pub fn check_grant(ledger: &Ledger, number: GrantNo) -> Check {
     let grant = ledger.grant(number);
     let tenant = Some(ledger.account(grant.account).tenant);
@@ -92,10 +91,12 @@ pub fn check_grant(ledger: &Ledger, number: GrantNo) -> Check {
         format!("grant {} does not own its units of bucket {bucket}", grant.id)
     })?;
     let of_account = ledger.bucket(bucket).account == grant.account;
-    holds(of_account, "L13", tenant, || format!("grant {} lies elsewhere", grant.id))
+    holds(of_account, "L13", tenant, || {
+        format!("grant {} is in a bucket of another account", grant.id)
+    })
 }
 
-/// L1: what was granted is on the line, every unit of it exactly once.
+/// L1: every granted unit is on a line exactly once.
 fn check_grants(ledger: &Ledger) -> Check {
     let mut ends: BTreeMap<BucketNo, u64> = BTreeMap::new();
     for (number, grant) in (0..).map(GrantNo).zip(&ledger.grants) {
@@ -113,7 +114,7 @@ fn check_grants(ledger: &Ledger) -> Check {
         let free = ledger.bucket_sum(number, Part::Free);
         let none_free = !bucket.expired || free == 0;
         holds(none_free && free == bucket.line.free(), "L2", tenant, || {
-            format!("bucket {number} has {free} free units and says {}", bucket.line.free())
+            format!("bucket {number} has {free} free units and records {}", bucket.line.free())
         })?;
         let listed = ledger.account(bucket.account).open.get(&(bucket.rank, number)).is_some();
         holds(listed == bucket.is_open(), "index", tenant, || {
@@ -138,7 +139,7 @@ fn check_accounts(ledger: &Ledger) -> Check {
         let sum = owed.get(&number).copied().unwrap_or(0);
         let kept = account.rare.as_ref().map_or(0, |rare| rare.owed_below);
         holds(sum == kept, "index", Some(account.tenant), || {
-            format!("{} says that {kept} is owed below it, not {sum}", account.path)
+            format!("{} records {kept} owed at and below it, not {sum}", account.path)
         })?;
     }
     let mut held: BTreeMap<AccountNo, i128> = BTreeMap::new();
@@ -164,7 +165,7 @@ pub fn check_hold(ledger: &Ledger, number: HoldNo) -> Check {
     for slice in &hold.slices {
         let owner = ledger.bucket(slice.bucket).account;
         holds(path.contains(&owner), "L13", Some(tenant), || {
-            format!("hold {} draws on an account that is not above it", hold.id)
+            format!("hold {} draws on an account that is not an ancestor", hold.id)
         })?;
         kept += slice.kept();
         captured += slice.captured;
@@ -185,7 +186,7 @@ pub fn check_hold(ledger: &Ledger, number: HoldNo) -> Check {
     })?;
     let late: u64 = hold.rare.iter().flat_map(|r| &r.uncollected).map(|(_, amount)| amount).sum();
     holds(late == hold.uncollected(), "L7", Some(tenant), || {
-        format!("hold {}: {late} is not what was not collected", hold.id)
+        format!("hold {}: {late} is not the uncollected amount", hold.id)
     })?;
     let found = ledger.find_hold(tenant, hold.kind, &hold.id);
     holds(found == Some(number), "index", Some(tenant), || {
@@ -193,7 +194,7 @@ pub fn check_hold(ledger: &Ledger, number: HoldNo) -> Check {
     })
 }
 
-/// L3, L6, L7 and L13: held units are those of open holds, and each hold adds up.
+/// L3, L6, L7 and L13: held units belong to open holds, and the amounts of each hold add up.
 fn check_holds(ledger: &Ledger) -> Check {
     let mut held: BTreeMap<BucketNo, u64> = BTreeMap::new();
     for (number, hold) in ledger.holds.iter() {
@@ -212,25 +213,25 @@ fn check_holds(ledger: &Ledger) -> Check {
     Ok(())
 }
 
-/// L4: a budget's numbers are what its subtree's holds say, and no draw has broken a hard limit.
+/// L4: the numbers of a budget equal the sums over the holds of its subtree.
 fn check_budgets(ledger: &Ledger) -> Check {
     (0..ledger.account_count()).try_for_each(|number| check_budgets_of(ledger, AccountNo(number)))
 }
 
-/// L4 of the budgets of one account. Walks all holds of its tenant for each of them.
+/// L4 of the budgets of one account. Walks all holds for each of them.
 pub fn check_budgets_of(ledger: &Ledger, number: AccountNo) -> Check {
     let account = ledger.account(number);
     for budget in account.budgets() {
         let numbers = budget.numbers(ledger.now);
         let (period_start, _) = budget.terms.period_of(ledger.now);
         let oldest = ledger.now.plus_millis(-ledger.policy.retention_ms);
-        // What is kept for longer since a while may have been forgotten before.
+        // Holds may have been forgotten under an earlier, shorter retention.
         let nothing_forgotten = period_start >= oldest
             && ledger.aging.forgotten_until.is_none_or(|until| until < period_start);
         let counted = ledger.count_usage(ledger.now, number, &budget.terms);
         holds(!nothing_forgotten || counted == numbers, "L4", Some(account.tenant), || {
             let name = &budget.name;
-            format!("budget {name} of {} says {numbers:?}, not {counted:?}", account.path)
+            format!("budget {name} of {} records {numbers:?}, not {counted:?}", account.path)
         })?;
         let sane = numbers.0 >= 0 && numbers.1 >= 0;
         holds(sane, "L4", Some(account.tenant), || {

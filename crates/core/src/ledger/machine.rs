@@ -1,4 +1,4 @@
-//! The ledger as a machine: two exhaustive matches and nothing else.
+//! The ledger as a machine: the dispatch of commands, timers and events.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::digest::Digest;
 use crate::machine::{DuePart, Machine, Preparation, Stuck};
 use crate::time::Timestamp;
 
-/// How many things of one kind that are due at one instant become one step.
+/// The most timers of one kind that one step decides.
 const STEP: usize = 256;
 
 impl Ledger {
@@ -64,14 +64,14 @@ impl Machine for Ledger {
         let first = events.len();
         let answer = self.decide_command(now, envelope, command, events);
         if let Err(refusal) = &answer {
-            debug_assert_eq!(events.len(), first, "a refused command does nothing");
+            debug_assert_eq!(events.len(), first, "a refused command pushes no events");
             self.push_denial(command, refusal, events);
         }
         let unchanged = answer.is_ok() && events.len() == first;
         let kept = answer.as_ref().map_or_else(Refusal::is_remembered, |_| true);
         if let Some(key) = envelope.key.filter(|_| kept) {
             let fingerprint = envelope.keyed_fingerprint();
-            // What was refused, or found as it was, is told again as such.
+            // A repeated answer must show that the request was refused or changed nothing.
             let request = if answer.is_err() || unchanged { envelope.request } else { 0 };
             let answer = Arc::new(answer.clone());
             events.push(Event::Answered { key, fingerprint, answer, request });
@@ -132,7 +132,7 @@ impl Machine for Ledger {
     }
 
     fn next_patient_deadline(&self) -> Option<Timestamp> {
-        // What a group makes due waits until the group is whole.
+        // Timers of jobs that become due within a group run after the group.
         if self.undo.is_none() { self.patient_deadline() } else { None }
     }
 
@@ -197,19 +197,19 @@ impl Machine for Ledger {
 }
 
 impl Ledger {
-    /// When something of this part is due.
+    /// The deadline of the earliest timer of this part.
     fn deadline(&self, part: DuePart) -> Option<Timestamp> {
         if !(self.aside.is_empty() && self.cuts.is_empty() && self.briefings.is_empty()) {
             return self.deadline_in_full(part);
         }
         let timers = self.timers.next_deadline(self.policy.expiry_waits);
         let timers = earlier(timers, self.next_forgetting());
-        // What a group makes due waits until the group is whole.
+        // Timers of jobs that become due within a group run after the group.
         let jobs = if self.undo.is_none() { self.jobs.deadline(self.now, part) } else { None };
         earlier(timers, jobs)
     }
 
-    /// Pushes what is due first, and up to `most` things of its kind.
+    /// Pushes the first due timer, and up to `most` of its kind.
     fn push_due(&self, now: Timestamp, part: DuePart, most: usize, events: &mut Vec<Event>) {
         let Some(deadline) = self.deadline(part) else { return };
         if self.first_cut().is_some() {
@@ -247,7 +247,8 @@ impl Ledger {
         });
         for (_, hold) in leases.take(most) {
             self.push_lapse(now, *hold, events);
-            // What a lapse says to a cell is numbered behind what was said before.
+            // A lapse of a job sends a message to a cell. The next message must be numbered after
+            // it is applied.
             if self.live_hold(*hold).job().is_some() {
                 return;
             }
@@ -344,7 +345,7 @@ impl Ledger {
         }
     }
 
-    /// Pushes the record that credits were asked for and denied.
+    /// Pushes the record of a denied request for credits.
     fn push_denial(&self, command: &Command, refusal: &Refusal, events: &mut Vec<Event>) {
         if !refusal.denies_credits() {
             return;
@@ -494,13 +495,13 @@ impl Ledger {
         }
     }
 
-    /// The account for which an event may let held-up jobs go on.
+    /// The account whose blocked jobs may continue after an event.
     fn stirred_by(&self, event: &Event) -> Option<AccountNo> {
         match event {
             Event::AccountUnfrozen { account }
             | Event::BudgetSet { account, .. }
             | Event::BudgetRemoved { account, .. } => Some(*account),
-            // A higher limit, or less that is owed, lets those run on that may owe.
+            // A higher overdraft limit or a repayment lets short jobs continue.
             Event::AccountChanged { account, .. } | Event::UncollectedCollected { account, .. } => {
                 Some(*account).filter(|account| self.has_short(self.account(*account).tenant))
             }

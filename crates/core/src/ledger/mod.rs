@@ -1,14 +1,13 @@
-//! The ledger: accounts, grants, holds, charges, budgets of the tenants that live on one shard.
+//! The ledger: accounts, grants, holds, charges, budgets and jobs of the tenants of one shard.
 //!
-//! Read in this order: [`command`], [`event`], [`refusal`] and [`reply`] (what can be asked, what
-//! can happen, what can be answered); [`machine`] (dispatch); [`accounts`] (the tree, budgets,
-//! quotas, regions); [`credits`] (where credits are and in which order they are spent); [`holds`]
-//! (how they move, and what is forgotten); [`jobs`] (what runs); [`index`] (how things are found);
-//! [`invariant`] (what must always hold).
+//! Read in this order: [`command`], [`event`], [`refusal`] and [`reply`] (the interface);
+//! [`machine`] (dispatch); [`accounts`] (the tree, budgets, quotas, regions); [`credits`] (grants,
+//! buckets and the spend order); [`holds`] (movements of credits, and retention); [`jobs`];
+//! [`index`] (look-ups and timers); [`invariant`] (the laws).
 //!
-//! Every credit is a unit on the [`fefo::Line`] of its bucket, and is at every instant exactly one
-//! of free, held, spent, expired, revoked or moved. `Ledger::retag` in [`state`] is the only
-//! function that changes that.
+//! Every micro-credit is a unit on the [`fefo::Line`] of its bucket. At every instant it is exactly
+//! one of free, held, spent, expired, revoked or moved. Only `Ledger::retag` in [`state`] changes
+//! that.
 
 pub mod accounts;
 pub mod command;

@@ -1,4 +1,4 @@
-//! Why a command was not carried out, in the order in which the checks are made.
+//! The refusals of a ledger, in the order of the checks.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::jobs::JobState;
 use crate::credits::Credits;
 use crate::time::Timestamp;
 
-/// A kind of thing that has a name.
+/// A kind of resource with a name.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// An account, named by its path.
@@ -36,7 +36,7 @@ pub enum Resource {
     Quota,
 }
 
-/// One reason why credits could not be drawn. A refusal lists all of them.
+/// One reason why a command is refused or a job waits. All of them are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
     /// An account on the path is frozen.
@@ -46,98 +46,98 @@ pub enum Blocker {
     },
     /// There are not enough credits.
     Credits {
-        /// The account that wanted to spend.
+        /// The account that spends.
         account: Name,
-        /// How much it wanted.
+        /// The requested amount.
         requested: Credits,
-        /// How much it could have drawn.
+        /// The amount that it could have drawn.
         spendable: i128,
     },
-    /// A hard budget has no room.
+    /// A hard budget would be exceeded.
     Budget {
-        /// The account that carries the budget.
+        /// The account of the budget.
         account: Name,
         /// The budget's name there.
         budget: Name,
-        /// What the numbers below count: micro-credits, or for GPU-hours thousandths of
-        /// GPU-milliseconds.
+        /// The unit of the numbers below: micro-credits, or thousandths of GPU-milliseconds for
+        /// GPU-hours.
         unit: BudgetUnit,
         /// Its limit.
         limit: i128,
-        /// What is spent in this period.
+        /// The amount spent in this period.
         spent: i128,
-        /// What is held in this period.
+        /// The amount held in this period.
         held: i128,
-        /// What this command would have added.
+        /// The amount that this command would have added.
         requested: i128,
-        /// When the period ends; `None` for a budget that never starts anew.
+        /// When the period ends; `None` for a budget without periods.
         period_end: Option<Timestamp>,
     },
-    /// As many jobs wait as may.
+    /// The quota of waiting jobs is used up.
     WaitingJobs {
-        /// The account that carries the quota.
+        /// The account of the quota.
         account: Name,
-        /// The region that it counts in.
+        /// The region in which it applies.
         region: Name,
-        /// The most that may wait.
+        /// The limit.
         limit: u32,
-        /// How many wait now.
+        /// The number of waiting jobs.
         waiting: u32,
-        /// How many more were to wait.
+        /// The number of jobs in the submission.
         requested: u32,
     },
-    /// A job that it must come after has not succeeded yet.
+    /// A dependency has not succeeded yet.
     Dependency {
         /// That job.
         job: Name,
-        /// What it does now.
+        /// Its state.
         state: JobState,
     },
 }
 
-/// Why the state of things forbids a command.
+/// Why a command is not allowed in the current state.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Conflict {
     /// The final total is below what was already captured.
     SettleBelowCaptured {
-        /// What was captured.
+        /// The captured amount.
         captured: Credits,
     },
-    /// The refund is larger than what is still spent.
+    /// The refund is larger than the amount that is not refunded yet.
     RefundAboveSpent {
-        /// What is still spent.
+        /// The amount that is not refunded yet.
         spent: Credits,
     },
-    /// Only what is closed can be refunded.
+    /// The hold or job has not ended, so it cannot be refunded.
     StillOpen,
     /// GPU time was reported to a hold without a pinned rate.
     NoRate,
     /// Nothing is uncollected.
     NothingUncollected,
-    /// The archived record does not match its digest or what the ledger knows.
+    /// The archived record does not match its digest or the state of the ledger.
     RecordMismatch,
-    /// The hold belongs to a job: only what happens to the job moves it.
+    /// The hold belongs to a job, and only the job changes it.
     HeldByJob,
     /// The job has ended.
     JobEnded {
-        /// How.
+        /// Its final state.
         state: JobState,
     },
-    /// The job is measured by the agents of its region, or waits for something.
+    /// The job is metered by the agents of its region, or waits for credits or other jobs.
     NotMeasuredByOthers,
-    /// A job that it must come after has ended without success.
+    /// A dependency has ended without success.
     DependencyFailed,
-    /// Messages are taken one by one: this one comes too early.
+    /// The message is not the next one in order.
     MessageSkipped {
-        /// The number that is due.
+        /// The next expected number.
         expected: u64,
     },
 }
 
-/// Why a command was not carried out. In order of precedence: the first that applies is given.
+/// Why a command was refused. In order of precedence: the first that applies is returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A field can never be right. Returned by every command that carries it.
+    /// A field is invalid in every state. Returned by every command that carries it.
     InvalidField {
         /// The field, as the API names it.
         field: &'static str,
@@ -146,21 +146,22 @@ pub enum Refusal {
     },
     /// The idempotency key was used for another request. Returned by every command.
     IdempotencyKeyReused,
-    /// There is no such thing. Returned by every command that names one.
+    /// The resource does not exist. Returned by every command that names one.
     NotFound {
-        /// What was looked for.
+        /// The kind of the resource.
         what: Resource,
         /// Its name.
         name: Name,
     },
-    /// The name is taken by a thing that was created differently. Returned by every creation.
+    /// The name is taken by a resource that another request created. Returned by every creation.
     AlreadyExists {
-        /// What was to be created.
+        /// The kind of the resource.
         what: Resource,
         /// Its name.
         name: Name,
     },
-    /// Only a key of the platform lifts a freeze that the platform made. Returned by unfreezing.
+    /// Only a key of the platform can unfreeze an account that the platform froze. Returned by
+    /// unfreezing.
     FrozenByPlatform {
         /// The account.
         account: Name,
@@ -169,7 +170,7 @@ pub enum Refusal {
     /// the command: it is looked up again. Returned by refunds, and by what creates something under an id
     /// that was looked up.
     Forgotten {
-        /// What was forgotten.
+        /// The kind of the resource.
         what: Resource,
         /// Its name.
         name: Name,
@@ -179,47 +180,47 @@ pub enum Refusal {
         /// The earliest instant that is still accepted.
         earliest: Timestamp,
     },
-    /// An account on the path is frozen. Returned by what draws credits.
+    /// An account on the path is frozen. Returned by commands that draw credits.
     AccountFrozen {
         /// Every frozen account on the path, nearest first.
         blockers: Vec<Blocker>,
     },
-    /// The hold was closed before, in another way. Returned by all that changes a hold.
+    /// The hold was closed before, in another way. Returned by commands that change a hold.
     HoldClosed {
         /// How it was closed.
         state: HoldState,
     },
     /// The sequence number was seen with another total. Returned by captures.
     SequenceConflict {
-        /// The total that came with that number first.
+        /// The total that was first reported with that number.
         seen: Credits,
     },
-    /// The state of the thing forbids it.
+    /// Not allowed in the current state.
     Conflict(Conflict),
-    /// As many jobs wait as may. Returned by submissions.
+    /// The quota of waiting jobs is used up. Returned by submissions.
     QuotaExceeded {
         /// Every quota that blocks, nearest account first.
         blockers: Vec<Blocker>,
     },
-    /// Too few credits can be drawn. Budgets that block too are listed.
+    /// Too few credits can be drawn. Blocking budgets are listed too.
     InsufficientCredits {
-        /// Everything that blocks.
+        /// All blockers.
         blockers: Vec<Blocker>,
     },
-    /// A hard budget has no room.
+    /// A hard budget would be exceeded.
     BudgetExceeded {
         /// Every budget that blocks, nearest first.
         blockers: Vec<Blocker>,
     },
-    /// An atomic batch came to nothing. Returned under the batch's own idempotency key.
+    /// An atomic batch was rolled back. Returned under the batch's own idempotency key.
     BatchAborted {
-        /// Why, in the words of the answer.
+        /// The body of the answer.
         told: Box<str>,
     },
 }
 
 impl Refusal {
-    /// The pinned code, as the API gives it.
+    /// The stable code of the API.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::InvalidField { .. } => "invalid_field",
@@ -239,7 +240,7 @@ impl Refusal {
         }
     }
 
-    /// Everything that blocks, where that is the reason.
+    /// All blockers, if the refusal has any.
     pub fn blockers(&self) -> &[Blocker] {
         match self {
             Refusal::AccountFrozen { blockers }
@@ -260,7 +261,7 @@ impl Refusal {
         }
     }
 
-    /// The pinned HTTP status.
+    /// The stable HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             Refusal::InvalidField { .. } | Refusal::TooLate { .. } => 422,
@@ -305,7 +306,7 @@ impl Refusal {
         matches!(self.status(), 402 | 409) && *self != Refusal::IdempotencyKeyReused
     }
 
-    /// Whether credits were asked for and denied: such a refusal is part of the audit trail.
+    /// Whether a request for credits was denied. Such a refusal is part of the audit trail.
     pub fn denies_credits(&self) -> bool {
         matches!(
             self,

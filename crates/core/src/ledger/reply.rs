@@ -1,5 +1,5 @@
-//! What a ledger answers. Small, because answers are kept for their idempotency keys: whatever can
-//! be read off the things themselves is not repeated here.
+//! The replies of a ledger. They are small, because answers are kept for their idempotency keys:
+//! data that can be read from the state is not repeated here.
 
 use super::command::{AccountSettings, BudgetTerms};
 use super::holds::hold::HoldState;
@@ -9,18 +9,18 @@ use super::refusal::Refusal;
 use crate::credits::Credits;
 use crate::time::Timestamp;
 
-/// An accepted command's answer.
+/// The reply to an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing more to say.
+    /// The command was accepted, without further data.
     Done,
     /// An account as it was when the command was answered.
     Account(Box<AccountReply>),
-    /// A grant and what became of its units, indexed by the number of [`fefo::Part`].
+    /// A grant and its units by state, indexed by the number of [`fefo::Part`].
     Grant {
         /// The grant.
         grant: GrantNo,
-        /// Units by part.
+        /// The number of units in each state.
         parts: [u64; 6],
     },
     /// A hold as it was when the command was answered.
@@ -29,7 +29,7 @@ pub enum Reply {
     Charge {
         /// The charge.
         hold: HoldNo,
-        /// How much was asked for.
+        /// The requested amount.
         requested: Credits,
         /// How much was spent.
         charged: Credits,
@@ -45,11 +45,11 @@ pub enum Reply {
     },
     /// A budget as it was when the command was answered.
     Budget(Box<BudgetReply>),
-    /// Jobs that were submitted together, numbered one after the other.
+    /// Jobs that were submitted together, with consecutive numbers.
     Jobs {
         /// The first of them.
         first: JobNo,
-        /// How many: more than one for an array.
+        /// The number of jobs; more than one for an array.
         count: u32,
     },
     /// A job as it was when the command was answered.
@@ -63,12 +63,12 @@ pub enum Reply {
     Region(CellNo),
     /// A message from a cell.
     Received {
-        /// Whether it was the one that was due; false if it was taken before.
+        /// Whether it was taken now; false if it was taken before.
         taken: bool,
     },
 }
 
-/// An account as it was when a command was answered: what may change later.
+/// The fields of an account that may change later, as they were when a command was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountReply {
     /// The account.
@@ -77,7 +77,7 @@ pub struct AccountReply {
     pub settings: AccountSettings,
     /// Whether spending was stopped at this account.
     pub frozen: bool,
-    /// Usage that nothing could be found for.
+    /// Usage for which no credits were found.
     pub uncollected: i128,
 }
 
@@ -90,11 +90,11 @@ pub struct BudgetReply {
     pub budget: Name,
     /// Its terms.
     pub terms: BudgetTerms,
-    /// The instant; the numbers are those of the period that contains it.
+    /// The instant of the answer. The numbers are those of the period that contains it.
     pub at: Timestamp,
-    /// What was captured, and usage that could not be collected.
+    /// Captured credits and uncollected usage.
     pub spent: i128,
-    /// What was held.
+    /// Held credits.
     pub held: i128,
 }
 
@@ -109,35 +109,35 @@ pub struct HoldReply {
     pub amount: Credits,
     /// How much of that was captured.
     pub captured: Credits,
-    /// Usage that nothing could be found for.
+    /// Usage for which no credits were found.
     pub uncollected: Credits,
     /// When it lapses.
     pub expires_at: Option<Timestamp>,
-    /// How many of its slices were there.
+    /// The number of its slices.
     pub slices: u32,
 }
 
 /// The answer kept for an idempotency key.
 pub type Answer = Result<Reply, Refusal>;
 
-/// An accepted command's answer, and whether it was given before.
+/// The reply to an accepted command, and whether it was given before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The answer.
     pub reply: Reply,
-    /// Whether it was kept from the first time this request was made.
+    /// Whether it is the kept answer to an earlier execution of this request.
     pub replayed: bool,
-    /// Whether all was as it is already: what was to be created was there.
+    /// Whether the command changed nothing, because the resource existed already.
     pub unchanged: bool,
 }
 
-/// A refused command's answer, and whether it was given before.
+/// The refusal of a command, and whether it was given before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The reason.
     pub refusal: Refusal,
-    /// Whether it was kept from the first time this request was made.
+    /// Whether it is the kept answer to an earlier execution of this request.
     pub replayed: bool,
-    /// The id of the request that was refused first, zero if it is not known.
+    /// The id of the request that was refused first; zero if it is not known.
     pub request: u128,
 }

@@ -1,4 +1,4 @@
-//! The state of a ledger and the one function that moves credits.
+//! The state of a ledger, and the one function that changes the state of credits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -39,7 +39,7 @@ pub struct Ledger {
     pub(super) bucket_keys: NameIndex,
     pub(super) holds: Slab<Hold>,
     pub(super) hold_names: HashedIndex,
-    /// What is being counted for new budgets. No part of the state.
+    /// Counts for new budgets. Not part of the state.
     pub(super) tallies: Tallies,
     pub(super) movements: Slab<Movement>,
     pub(super) movement_names: NameIndex,
@@ -47,39 +47,40 @@ pub struct Ledger {
     pub(super) timers: Timers,
     /// Strict open holds, by the buckets they have drawn from.
     pub(super) strict: BTreeSet<(BucketNo, HoldNo)>,
-    /// Strict holds that an expired bucket is still to be cut off from: a large expiry takes turns.
+    /// Strict holds that an expired bucket must still be cut off from. A large expiry takes several
+    /// steps.
     pub(super) cuts: BTreeSet<(BucketNo, HoldNo)>,
-    /// Cells that are still to hear the policies of accounts, from this one on.
+    /// Cells that have not received all policies, with the first account that remains.
     pub(super) briefings: BTreeMap<CellNo, AccountNo>,
-    /// What failed again and again and is skipped.
+    /// Timers and messages that were set aside.
     pub(super) aside: BTreeSet<Aside>,
     pub(super) aging: Aging,
-    /// The cells that it talks to.
+    /// The cells.
     pub(super) cells: Vec<CellBook>,
     pub(super) jobs: Jobs,
-    /// How to undo what the current group has done.
+    /// The undo steps of the current group; `None` outside a group.
     pub(super) undo: Option<Vec<Undo>>,
 }
 
 /// A refund, transfer or collection that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Movement {
-    /// What it is.
+    /// Its kind.
     pub what: Resource,
     /// The tenant in which its name is unique.
     pub tenant: AccountNo,
     /// Its name, and the units that moved.
     pub movement: NamedMovement,
-    /// Which pieces had expired by then, as a bit per piece for a refund.
+    /// Whether each piece had expired when the movement was made.
     pub expired: Vec<bool>,
     /// The hold or charge that a refund returned from.
     pub hold: Option<HoldNo>,
 }
 
-/// What will be forgotten besides answers, oldest first.
+/// Entries with a retention besides answers, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aging {
-    /// Closed holds and charges, by the instant of closing or of the last look at them.
+    /// Closed holds and charges, by the instant of closing or of the last change.
     pub holds: VecDeque<(Timestamp, HoldNo)>,
     /// Named movements, by the instant at which they were made.
     pub movements: VecDeque<(Timestamp, u32)>,
@@ -87,15 +88,15 @@ pub struct Aging {
     pub buckets: VecDeque<(Timestamp, BucketNo)>,
     /// Ended jobs, by the instant at which they ended.
     pub jobs: VecDeque<(Timestamp, JobNo)>,
-    /// The last movement of any hold or charge that was forgotten.
+    /// The latest change of any hold or charge that was forgotten.
     pub forgotten_until: Option<Timestamp>,
     /// The last movement of anything with an id that was forgotten: holds, charges, movements, jobs.
     pub forgotten_through: Option<Timestamp>,
 }
 
-/// The part of a request's hash that is kept with what the request created.
+/// The shortened hash of a request that is stored with the resources that it created.
 pub fn short_fingerprint(fingerprint: u128) -> u64 {
-    // Both halves count; the cast keeps the lower one.
+    // Combines both halves; the cast keeps the lower 64 bits.
     (fingerprint ^ (fingerprint >> 64)) as u64
 }
 
@@ -105,13 +106,13 @@ impl Ledger {
         Ledger::default()
     }
 
-    /// How long things are remembered.
+    /// The retention times and other platform-wide terms.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What happens when the clock has gone further ahead of the last record than can be believed:
-    /// grants do not expire until an operator has looked at it. Everything else goes on.
+    /// Suspends expiry, for a clock that is implausibly far ahead of the last record: grants do not
+    /// expire until an operator has checked the clock. Everything else continues.
     pub fn doubt_clock(&self, events: &mut Vec<Event>) {
         let begins = self.timers.activations.iter().any(|(_, grant)| {
             let terms = self.grant(*grant).pending.as_ref();
@@ -122,8 +123,7 @@ impl Ledger {
         }
     }
 
-    /// Whether units of a rank have expired by an instant, as far as is known now: while expiry
-    /// waits, none have.
+    /// Whether units of a rank have expired by an instant. While expiry is suspended, none have.
     pub fn expires_by(&self, rank: &Rank, at: Timestamp) -> bool {
         !self.policy.expiry_waits && !rank.is_unexpired_at(at)
     }
@@ -148,12 +148,12 @@ impl Ledger {
         self.movements.get(movement)
     }
 
-    /// A hold that events speak of: those are there by construction.
+    /// A hold that an event names. It exists by construction.
     pub(super) fn live_hold(&self, hold: HoldNo) -> &Hold {
-        self.holds.get(hold.0).expect("events speak only of holds that are there")
+        self.holds.get(hold.0).expect("events name only existing holds")
     }
 
-    /// Turns units from one part into another. Every movement of credits goes through here.
+    /// Changes the state of units. Every movement of credits goes through this function.
     pub(super) fn retag(&mut self, piece: Piece, from: Part, to: Part) {
         let bucket = &mut self.buckets[piece.bucket.index()];
         let was_open = bucket.is_open();
@@ -179,7 +179,7 @@ impl Ledger {
         self.remember(|| Undo::Retagged { piece, from, to });
     }
 
-    /// Puts a bucket into its account's order of spending, or takes it out.
+    /// Adds a bucket to the spend order of its account, or removes it.
     pub(super) fn index_open(&mut self, key: (Rank, BucketNo), restricted: bool, open: bool) {
         let account = self.buckets[key.1.index()].account;
         let account = &mut self.accounts[account.index()];
@@ -193,7 +193,7 @@ impl Ledger {
         account.front = Front::of(&account.open, &self.buckets);
     }
 
-    /// Lays a grant on the line of its bucket; its units are free from now on.
+    /// Lays a grant on the line of its bucket. Its units are free from now on.
     pub(super) fn lay_grant(&mut self, grant: GrantNo) {
         let terms = self.grants[grant.index()].pending.take().expect("a grant is laid once");
         let (account, amount) = {
@@ -215,7 +215,7 @@ impl Ledger {
                 self.remember(|| Undo::GrantLaid { grant, bucket: None });
                 (bucket, start)
             }
-            // A new rank, a grant that stands alone, or a line that is full: another line.
+            // A new rank, a grant with a share limit, or a full line needs a new bucket.
             None => {
                 let bucket = BucketNo(u32::try_from(self.buckets.len()).unwrap_or(u32::MAX));
                 self.open_bucket(bucket, account, &terms.rank, terms.restriction.clone(), grant);
@@ -261,7 +261,7 @@ impl Ledger {
         }
     }
 
-    /// The bucket that takes further grants of this kind.
+    /// The bucket that takes further grants with these terms.
     pub(super) fn find_bucket(
         &self,
         account: AccountNo,
@@ -274,7 +274,7 @@ impl Ledger {
             .map(BucketNo)
     }
 
-    /// Makes `bucket` the one that takes further grants of its kind, instead of `before`.
+    /// Makes `bucket` the one that takes further grants with its terms, instead of `before`.
     pub(super) fn index_bucket(&mut self, bucket: BucketNo, before: Option<BucketNo>) {
         let buckets = &self.buckets;
         let key = bucket_key(&buckets[bucket.index()]);
@@ -284,7 +284,7 @@ impl Ledger {
         self.bucket_keys.insert(key, bucket.0, |number| bucket_key(&buckets[number as usize]));
     }
 
-    /// Takes `bucket` out again in favour of `before`.
+    /// Undoes [`Ledger::index_bucket`].
     pub(super) fn unindex_bucket(&mut self, bucket: BucketNo, before: Option<BucketNo>) {
         let buckets = &self.buckets;
         let key = bucket_key(&buckets[bucket.index()]);

@@ -1,7 +1,7 @@
-//! How a group of commands is undone.
+//! The undo log of a group of commands.
 //!
-//! While a group is open, whatever changes the state notes down how to change it back. Rolling back
-//! takes the notes from the last to the first. Nothing is noted outside a group.
+//! While a group is open, every change of the state records an undo step. A rollback applies the
+//! steps from the last to the first. Nothing is recorded outside a group.
 
 use fefo::Part;
 
@@ -16,10 +16,10 @@ use super::state::Ledger;
 use crate::message::Mark;
 use crate::time::Timestamp;
 
-/// One step back.
+/// One undo step, named after the change that it reverts.
 #[derive(Clone, Debug)]
 pub enum Undo {
-    /// Time moved on.
+    /// The time advanced.
     Time(Timestamp),
     /// The policy was set.
     Policy(Policy),
@@ -29,11 +29,11 @@ pub enum Undo {
     Account(AccountNo, bool, Option<Box<AccountRare>>),
     /// The last grant was issued.
     GrantIssued,
-    /// A grant was laid, into an old bucket or into a new one that replaced another.
+    /// A grant was laid in an existing bucket, or in a new one that replaced another.
     GrantLaid {
         /// The grant.
         grant: GrantNo,
-        /// The new bucket, and the one whose place it took.
+        /// The new bucket, and the one that it replaced.
         bucket: Option<(BucketNo, Option<BucketNo>)>,
     },
     /// A grant was revoked.
@@ -41,27 +41,27 @@ pub enum Undo {
         /// The grant.
         grant: GrantNo,
     },
-    /// A grant no longer waits for its instant.
+    /// The activation timer of a grant was removed.
     ActivationRemoved {
-        /// What it waited for.
+        /// The timer.
         timer: (Timestamp, GrantNo),
     },
-    /// Units changed their part.
+    /// Units changed their state.
     Retagged {
         /// The units.
         piece: Piece,
-        /// What they were.
+        /// The previous state.
         from: Part,
-        /// What they became.
+        /// The new state.
         to: Part,
     },
-    /// A hold was placed or a charge made, in a fresh place or in one used before.
+    /// A hold or charge was created, and whether its slot was new.
     HoldPlaced(HoldNo, bool),
     /// A hold was changed.
     Hold(HoldNo, Box<Hold>),
     /// A closed hold was queued for forgetting.
     HoldAged,
-    /// A movement was made, in a fresh place or in one used before.
+    /// A movement was made, and whether its slot was new.
     MovementMade(u32, bool),
     /// An answer was kept.
     Answered,
@@ -71,23 +71,23 @@ pub enum Undo {
     Job(JobNo, Box<Job>),
     /// An ended job was queued for forgetting.
     JobAged,
-    /// When a tenant's held-up jobs are looked at was set.
+    /// The next review of a tenant was set.
     Review(AccountNo, Option<Review>),
-    /// The last cell became known.
+    /// The last cell was registered.
     CellOpened,
-    /// Something was said to a cell, or heard from it.
+    /// A message was sent to a cell or received from it.
     Cell(CellNo, u64, Mark),
 }
 
 impl Ledger {
-    /// Notes a step back, if a group is open.
+    /// Records an undo step if a group is open.
     pub(super) fn remember(&mut self, step: impl FnOnce() -> Undo) {
         if let Some(steps) = &mut self.undo {
             steps.push(step());
         }
     }
 
-    /// Notes what an account is before it changes.
+    /// Records the state of an account before it changes.
     pub(super) fn remember_account(&mut self, account: AccountNo) {
         if self.undo.is_some() {
             let present = self.account(account);
@@ -96,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// Notes what a hold is before it changes.
+    /// Records the state of a hold before it changes.
     pub(super) fn remember_hold(&mut self, hold: HoldNo) {
         self.touch_tallies(hold);
         if self.undo.is_some() {
@@ -117,7 +117,7 @@ impl Ledger {
             Undo::Time(now) => self.now = now,
             Undo::Policy(policy) => self.policy = policy,
             Undo::AccountOpened => {
-                let account = self.accounts.pop().expect("it was opened in this group");
+                let account = self.accounts.pop().expect("the account was opened in this group");
                 let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
                 let hash = self.account_names.hash_of(&account.path.as_str());
                 self.account_names.remove(hash, number);
@@ -147,7 +147,7 @@ impl Ledger {
             Undo::Hold(number, before) => {
                 self.touch_tallies(number);
                 self.forget_hold_indexes(number);
-                *self.holds.get_mut(number.0).expect("it was there before") = *before;
+                *self.holds.get_mut(number.0).expect("the hold existed before") = *before;
                 self.note_hold_indexes(number);
             }
             Undo::HoldAged => {
@@ -155,7 +155,7 @@ impl Ledger {
             }
             Undo::MovementMade(movement, fresh) => {
                 let made = self.movements.undo_insert(movement, fresh);
-                let made = made.expect("it was made in this group");
+                let made = made.expect("the movement was made in this group");
                 let name = (made.tenant, made.what as u8, made.movement.id.as_str());
                 self.movement_names.remove(name, movement);
                 self.aging.movements.pop_back();
@@ -181,7 +181,7 @@ impl Ledger {
     }
 
     fn undo_grant_issued(&mut self) {
-        let grant = self.grants.pop().expect("it was issued in this group");
+        let grant = self.grants.pop().expect("the grant was issued in this group");
         let number = GrantNo(u32::try_from(self.grants.len()).unwrap_or(u32::MAX));
         let tenant = self.account(grant.account).tenant;
         self.grant_names.remove((tenant, grant.id.as_str()), number.0);
@@ -194,7 +194,7 @@ impl Ledger {
         new_bucket: Option<(BucketNo, Option<BucketNo>)>,
     ) {
         let granted = &mut self.grants[grant.index()];
-        let bucket = granted.bucket.take().expect("it was laid in this group");
+        let bucket = granted.bucket.take().expect("the grant was laid in this group");
         let length = i128::from(granted.amount.length());
         granted.start = 0;
         let laid = &mut self.buckets[bucket.index()];

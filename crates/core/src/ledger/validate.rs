@@ -1,4 +1,4 @@
-//! Fields that can never be right, whatever the state.
+//! Validation of fields, independent of the state.
 
 use super::command::{
     AccountSettings, BudgetTerms, Charge, Command, Context, GrantKind, IssueGrant, PlaceHold,
@@ -15,9 +15,9 @@ use crate::credits::Credits;
 
 const MILLIONTHS: u32 = 1_000_000;
 const MOST_GPU_TYPES: usize = 64;
-/// The most places that one job may run in.
+/// The most pairs of GPU type and region of one job.
 const MOST_OFFERS: usize = 1024;
-/// The most text that is kept with a job, in bytes.
+/// The most text that is stored with a job, in bytes.
 const MOST_TEXT: usize = 1 << 20;
 const TTL_MS: std::ops::RangeInclusive<i64> = 1_000..=315_360_000_000;
 
@@ -58,7 +58,7 @@ fn ttl(ttl_ms: Option<i64>) -> Result<(), Refusal> {
 }
 
 impl Command {
-    /// Refuses what no state could accept.
+    /// Refuses fields that are invalid in every state.
     pub(super) fn validate(&self) -> Result<(), Refusal> {
         match self {
             Command::SetPolicy(policy) => validate_policy(policy),
@@ -82,7 +82,7 @@ impl Command {
             Command::ExtendHold { tenant: _, hold: id, amount, gpu_ms, ttl_ms } => {
                 name(id)?;
                 let stands_for = amount.is_some() || *gpu_ms == 0;
-                require(stands_for, "gpu_ms", "stands for the larger amount: give that too")?;
+                require(stands_for, "gpu_ms", "requires amount")?;
                 let given = amount.is_some() || ttl_ms.is_some();
                 require(given, "amount", "give amount, ttl_seconds or both")?;
                 amount.map_or(Ok(()), |amount| positive(amount, "amount"))?;
@@ -134,11 +134,11 @@ fn validate_policy(policy: &Policy) -> Result<(), Refusal> {
         .iter()
         .all(|ttl| (1..=TTL_MS.end().saturating_mul(10)).contains(ttl));
     require(all_positive, "policy", "every duration must be more than zero, at most a century")?;
-    // Kept answers point at the things they speak of.
+    // Kept answers refer to holds and movements by number.
     require(
         retention_ms >= idempotency_ttl_ms,
         "retention",
-        "must not be shorter than the life of idempotency keys",
+        "must not be shorter than the retention of idempotency keys",
     )
 }
 
@@ -156,21 +156,21 @@ fn validate_grant(command: &IssueGrant) -> Result<(), Refusal> {
     let Some(restriction) = &command.restriction else { return Ok(()) };
     let sorted = |list: &[Name]| !list.is_empty() && list.is_sorted_by(|a, b| a < b);
     let lists = restriction.lists().into_iter().flatten().all(sorted);
-    require(lists, "restrict", "a list must have a value and name each once")?;
+    require(lists, "restrict", "a list must not be empty or contain a value twice")?;
     validate_share(command.kind, restriction)
 }
 
 fn validate_share(kind: GrantKind, restriction: &Restriction) -> Result<(), Refusal> {
     let Some(share) = restriction.max_share_micro else { return Ok(()) };
     let field = "restrict.max_share";
-    require(kind == GrantKind::Promotion, field, "only promotions have one")?;
+    require(kind == GrantKind::Promotion, field, "is allowed only for promotions")?;
     require((1..=MILLIONTHS).contains(&share), field, "must be more than 0 and at most 1")
 }
 
 fn validate_context(context: &Context) -> Result<(), Refusal> {
     let lists = [&context.gpu_types, &context.regions];
     let given = lists.into_iter().flatten().all(|list| !list.is_empty());
-    require(given, "context", "a list must have a value: leave it out to allow everything")
+    require(given, "context", "a list must not be empty; leave it out to allow everything")
 }
 
 fn validate_place(command: &PlaceHold) -> Result<(), Refusal> {
@@ -211,7 +211,7 @@ fn validate_transfer(command: &Transfer) -> Result<(), Refusal> {
     let tenant = |path: &Name| path.split(':').next().map(Name::from);
     require(command.from != command.to, "to", "must be another account")?;
     let same = tenant(&command.from) == tenant(&command.to);
-    require(same, "to", "must be in the same tenant: credits never leave it")
+    require(same, "to", "must be in the same tenant")
 }
 
 fn validate_budget(budget: &Name, terms: &BudgetTerms) -> Result<(), Refusal> {
@@ -252,7 +252,11 @@ fn validate_terms(terms: &JobTerms) -> Result<(), Refusal> {
         GpuDemand::Share(share) => (1..WHOLE_GPU).contains(&share),
         GpuDemand::Whole(count) => count > 0,
     };
-    require(share, "gpus", "must be a share of one GPU between 0 and 1, or a count of whole ones")?;
+    require(
+        share,
+        "gpus",
+        "must be a share of one GPU between 0 and 1, or a number of whole GPUs",
+    )?;
     let runtime = terms.max_runtime_ms.is_none_or(|runtime| TTL_MS.contains(&runtime));
     require(runtime, "max_runtime_seconds", "must be between 1 and 315360000")?;
     match terms.reserve {
@@ -274,10 +278,10 @@ fn validate_terms(terms: &JobTerms) -> Result<(), Refusal> {
 
 fn validate_offers(terms: &JobTerms, offers: &[Offer]) -> Result<(), Refusal> {
     let some = (1..=MOST_OFFERS).contains(&offers.len());
-    require(some, "gpus", "must have a price in some region that is allowed")?;
+    require(some, "gpus", "must have a price in an allowed region")?;
     let longest = terms.gpu_ms_limit();
     let payable = offers
         .iter()
         .all(|offer| terms.rate(offer.per_gpu_hour).charge(longest, Rounding::Ceil).is_some());
-    require(payable, "max_runtime_seconds", "would cost more than an amount can be")
+    require(payable, "max_runtime_seconds", "would cost more than the largest amount")
 }

@@ -18,11 +18,11 @@ use crate::ledger::undo::Undo;
 pub struct Account {
     /// Its full path.
     pub path: Name,
-    /// The account above it; `None` for a tenant.
+    /// The parent account; `None` for a tenant.
     pub parent: Option<AccountNo>,
     /// The first account of its path.
     pub tenant: AccountNo,
-    /// What it stands for.
+    /// What it represents.
     pub kind: AccountKind,
     /// Whether new spending at and below it is stopped.
     pub frozen: bool,
@@ -30,44 +30,44 @@ pub struct Account {
     pub fingerprint: u64,
     /// Free units of its own grants.
     pub available: i128,
-    /// Free units of its own grants that are restricted in no way.
+    /// Free units of its own grants without a restriction.
     pub plain: i128,
     /// Held units of its own grants.
     pub held: i128,
     /// Its own buckets that can be drawn from.
     pub open: BucketOrder,
-    /// How many of the open ones are restricted in some way.
+    /// The number of open buckets with a restriction.
     pub restricted_open: u32,
-    /// The first of the open ones.
+    /// The open bucket that is spent first, if known.
     pub front: Front,
-    /// What few accounts have.
+    /// Fields that most accounts do not need.
     pub rare: Option<Box<AccountRare>>,
 }
 
-/// What few accounts have.
+/// Fields that most accounts do not need.
 #[derive(Clone, Debug, Default)]
 pub struct AccountRare {
     /// Settings that differ from the defaults.
     pub settings: AccountSettings,
-    /// Usage of its holds that no credits could be found for.
+    /// Usage of its holds for which no credits were found.
     pub uncollected: i128,
-    /// The same at and below it, worked out from the accounts themselves.
+    /// The sum of `uncollected` over the account and its descendants. Derived from those accounts.
     pub owed_below: i128,
     /// Budgets over its subtree, by name.
     pub budgets: Vec<Budget>,
     /// Its own buckets that have expired and that late usage can still reach.
     pub expired: BucketOrder,
-    /// Its quotas: the one for each region first, then by region.
+    /// Its quotas: the one for all regions first, then by region.
     pub quotas: Vec<(Option<Name>, Quota)>,
-    /// Whether the platform froze it: then only the platform lifts that.
+    /// Whether the platform froze it. Only the platform can then unfreeze it.
     pub frozen_by_platform: bool,
 }
 
-/// An account and those above it, nearest first.
+/// An account and its ancestors, nearest first.
 pub type Path = SmallVec<[AccountNo; MAX_DEPTH]>;
 
 impl AccountRare {
-    /// Whether it says nothing that a plain account does not. What is owed below it, others say.
+    /// Whether all fields have their default values. `owed_below` is ignored because it is derived.
     pub(in crate::ledger) fn is_idle(&self) -> bool {
         self.settings == AccountSettings::default()
             && self.uncollected == 0
@@ -79,7 +79,7 @@ impl AccountRare {
 }
 
 impl Account {
-    /// Usage that no credits could be found for.
+    /// Usage for which no credits were found.
     pub fn uncollected(&self) -> i128 {
         self.rare.as_ref().map_or(0, |rare| rare.uncollected)
     }
@@ -96,7 +96,7 @@ impl Account {
 }
 
 impl AccountSettings {
-    /// Takes over what a change gives; the rest stays.
+    /// Resets the settings that are cleared.
     fn clear(&mut self, cleared: ClearedSettings) {
         let ClearedSettings { name, metadata, compensation_ttl_ms, overdraft_limit } = cleared;
         self.name = self.name.take().filter(|_| !name);
@@ -105,6 +105,7 @@ impl AccountSettings {
         self.overdraft_limit = self.overdraft_limit.filter(|_| !overdraft_limit);
     }
 
+    /// Takes the settings that a change contains and keeps the others.
     fn merge(&mut self, change: &AccountSettings) {
         let AccountSettings {
             name,
@@ -123,7 +124,7 @@ impl AccountSettings {
     }
 }
 
-/// A change of an account's settings that changes nothing.
+/// An empty change of settings.
 pub(super) const UNCHANGED: (&AccountSettings, ClearedSettings) = (
     &AccountSettings {
         name: None,
@@ -158,7 +159,7 @@ impl Ledger {
         &self.accounts[account.index()]
     }
 
-    /// An account and those above it, nearest first.
+    /// An account and its ancestors, nearest first.
     pub fn path(&self, account: AccountNo) -> Path {
         let mut path = Path::new();
         let mut next = Some(account);
@@ -174,7 +175,7 @@ impl Ledger {
         self.path(account).contains(&ancestor)
     }
 
-    /// The settings nearest to an account that `pick` finds.
+    /// The setting of the nearest account on the path for which `pick` returns one.
     pub fn inherited<T>(
         &self,
         account: AccountNo,
@@ -185,7 +186,7 @@ impl Ledger {
             .find_map(|account| self.account(account).rare.as_ref().and_then(|r| pick(&r.settings)))
     }
 
-    /// Refuses if any account on the path is frozen, naming all that are.
+    /// Refuses if any account on the path is frozen, and names all frozen ones.
     pub(in crate::ledger) fn require_thawed(&self, path: &Path) -> Result<(), Refusal> {
         if !path.iter().any(|account| self.account(*account).frozen) {
             return Ok(());
@@ -214,12 +215,12 @@ impl Ledger {
         if let Some((parent, _)) = path.rsplit_once(':') {
             let parent = self.find_account(parent).ok_or(Refusal::InvalidField {
                 field: "id",
-                reason: "the account above it does not exist: open that one first",
+                reason: "the parent account does not exist; open it first",
             })?;
             if !may_contain(self.account(parent).kind, kind) {
                 return Err(Refusal::InvalidField {
                     field: "kind",
-                    reason: "an account stands below one of a wider kind; only teams and projects \
+                    reason: "the parent must be of a wider kind; only teams and projects may \
                              nest in their own kind",
                 });
             }
@@ -244,7 +245,7 @@ impl Ledger {
         })))
     }
 
-    /// What a change of an account answers: the account as the change leaves it.
+    /// The reply to a change of an account: the account after the change.
     pub(super) fn account_reply(
         &self,
         number: AccountNo,
@@ -384,7 +385,7 @@ impl Ledger {
         }
     }
 
-    /// Usage of an account's holds that no credits could be found for changes.
+    /// Changes the uncollected usage of an account.
     pub(in crate::ledger) fn change_owed(&mut self, account: AccountNo, by: i128) {
         for above in self.path(account) {
             self.remember_account(above);
@@ -398,7 +399,7 @@ impl Ledger {
     }
 }
 
-/// Whether an account of one kind may stand directly below one of another.
+/// Whether an account of kind `parent` may have a direct child of kind `child`.
 fn may_contain(parent: AccountKind, child: AccountKind) -> bool {
     match (parent, child) {
         (AccountKind::Team, AccountKind::Team) | (AccountKind::Project, AccountKind::Project) => {

@@ -1,8 +1,8 @@
 //! Budgets: limits on what a subtree draws in a calendar period.
 //!
-//! What a hold draws counts in the period in which it was drawn; captures move it from held to
-//! spent there, returns and refunds take it away there. A budget keeps numbers for its current
-//! period only, and periods follow from time: nothing has to be reset.
+//! A draw counts in the period in which it was made. Captures move it from held to spent in that
+//! period; returns and refunds subtract it there. A budget keeps numbers for its current period
+//! only. Periods follow from time, so no timer resets a budget.
 
 use super::account::Path;
 use crate::ledger::command::{BudgetMode, BudgetPeriod, BudgetTerms, BudgetUnit};
@@ -16,7 +16,7 @@ use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
 use crate::time::{DAY_MS, Timestamp, days_from_civil};
 
-/// The most budgets of one account. A draw looks at all of them on its path, and a refusal may name
+/// The most budgets of one account. A draw checks all of them on its path, and a refusal may name
 /// each.
 pub const MAX_BUDGETS: usize = 16;
 
@@ -27,17 +27,17 @@ pub struct Budget {
     pub name: Name,
     /// Its terms.
     pub terms: BudgetTerms,
-    /// The beginning of the period that the numbers below are for.
+    /// The start of the period that the numbers below are for.
     pub period_start: Timestamp,
-    /// What was captured, and usage that could not be collected.
+    /// Captured credits and uncollected usage.
     pub spent: i128,
-    /// What is held.
+    /// Held credits.
     pub held: i128,
-    /// The thresholds that were reached in this period, in percent.
+    /// The thresholds reached in this period, in percent.
     pub alerted: Vec<u16>,
 }
 
-/// What changes in budgets. Credits in micro-credits, GPU time in thousandths of GPU-milliseconds.
+/// A change of budgets. Credits in micro-credits, GPU time in thousandths of GPU-milliseconds.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::ledger) struct Change {
     pub(in crate::ledger) spent: i128,
@@ -54,7 +54,7 @@ impl Change {
 }
 
 impl BudgetTerms {
-    /// The period that contains `at`: its beginning, and the beginning of the next one.
+    /// The period that contains `at`: its start and the start of the next one.
     pub fn period_of(&self, at: Timestamp) -> (Timestamp, Option<Timestamp>) {
         let offset = i64::from(self.utc_offset_minutes) * 60_000;
         let local = Timestamp::from_millis(at.millis() + offset);
@@ -88,7 +88,7 @@ impl BudgetTerms {
         }
     }
 
-    /// What a draw adds, in the unit of the numbers.
+    /// The amount that a draw adds, in the unit of the numbers.
     fn requested(&self, credits: i128, gpu: i128) -> i128 {
         match self.unit {
             BudgetUnit::Credits => credits,
@@ -104,7 +104,7 @@ impl BudgetTerms {
 }
 
 impl Budget {
-    /// What is spent and held in the period that contains `now`.
+    /// The spent and held amounts in the period that contains `now`.
     pub fn numbers(&self, now: Timestamp) -> (i128, i128) {
         if self.terms.period_of(now).0 == self.period_start {
             (self.spent, self.held)
@@ -113,13 +113,13 @@ impl Budget {
         }
     }
 
-    /// What is used in the period that contains `now`.
+    /// The used amount in the period that contains `now`.
     pub fn used(&self, now: Timestamp) -> i128 {
         let (spent, held) = self.numbers(now);
         spent + held
     }
 
-    /// How much of what comes back was drawn in the period that contains `now`.
+    /// How much of the returned amounts was drawn in the period that contains `now`.
     fn relief(&self, now: Timestamp, relief: &[(Timestamp, i128, i128)]) -> i128 {
         if relief.is_empty() {
             return 0;
@@ -145,7 +145,7 @@ impl Budget {
 }
 
 impl Ledger {
-    /// The hard budgets on a path that a draw would break, nearest first.
+    /// The hard budgets on a path that a draw would exceed, nearest first.
     pub(in crate::ledger) fn blocking_budgets(
         &self,
         now: Timestamp,
@@ -156,7 +156,8 @@ impl Ledger {
         self.blocking_after(now, path, credits, gpu, &[])
     }
 
-    /// The same once budgets are relieved of what comes back: when it was drawn, credits, GPU time.
+    /// Like [`Ledger::blocking_budgets`], after returned amounts are subtracted. `relief` lists the
+    /// instant of each draw, its credits and its GPU time.
     pub(in crate::ledger) fn blocking_after(
         &self,
         now: Timestamp,
@@ -201,7 +202,7 @@ impl Ledger {
             .unwrap_or(u128::MAX)
     }
 
-    /// Pushes the thresholds that are reached when a draw is added.
+    /// Pushes the thresholds that a draw reaches.
     pub(in crate::ledger) fn push_thresholds(
         &self,
         now: Timestamp,
@@ -213,7 +214,8 @@ impl Ledger {
         self.thresholds_after(now, path, credits, gpu, &[], events);
     }
 
-    /// The same once budgets are relieved of what comes back. None is pushed twice.
+    /// Like [`Ledger::push_thresholds`], after returned amounts are subtracted. No threshold is
+    /// pushed twice.
     pub(in crate::ledger) fn thresholds_after(
         &self,
         now: Timestamp,
@@ -247,7 +249,7 @@ impl Ledger {
         }
     }
 
-    /// Brings a change into all budgets on the path whose current period has `drawn_at` in it.
+    /// Adds a change to all budgets on the path whose current period contains `drawn_at`.
     pub(in crate::ledger) fn change_budgets(
         &mut self,
         account: AccountNo,
@@ -271,8 +273,8 @@ impl Ledger {
                     BudgetUnit::Credits => (change.spent, change.held),
                     BudgetUnit::GpuHours => (change.gpu_spent, change.gpu_held),
                 };
-                // A budget that was counted anew does not know what had been forgotten by then, and
-                // what it never counted cannot be taken off it.
+                // A recounted budget does not include holds that were forgotten by then, so their
+                // changes must not make it negative.
                 budget.spent = (budget.spent + spent).max(0);
                 budget.held = (budget.held + held).max(0);
             }
@@ -293,7 +295,7 @@ impl Ledger {
         if present.is_none() && budgets.len() >= MAX_BUDGETS {
             return Err(Refusal::InvalidField {
                 field: "name",
-                reason: "an account has at most 16 budgets: change or remove one of them",
+                reason: "an account has at most 16 budgets; change or remove one of them",
             });
         }
         let (spent, held) = match present {
@@ -330,21 +332,22 @@ impl Ledger {
         Ok(Reply::Done)
     }
 
-    /// Whether a budget cannot be set without counting what its subtree uses.
+    /// Whether the usage of the subtree must be counted to set a budget.
     pub(super) fn must_count(&self, account: AccountNo, name: &Name, terms: &BudgetTerms) -> bool {
         let budgets = self.account(account).budgets();
         match budgets.iter().find(|budget| budget.name == *name) {
             Some(present) => !present.terms.counts_like(terms),
-            // One too many is refused without a count.
+            // A budget above the limit is refused without a count.
             None => budgets.len() < MAX_BUDGETS,
         }
     }
 
-    /// What the holds and charges of a subtree spend and hold in the period that contains `now`.
+    /// The amounts that the holds and charges of a subtree have spent and hold in the period that
+    /// contains `now`.
     ///
-    /// Walks all that is not forgotten: for a budget that is new or counts differently, and for
-    /// checking the numbers of one that is not. Where there is much, [`Ledger::count_some`] has counted
-    /// before, and this is not asked.
+    /// Walks all holds that are not forgotten: for a budget that is new or counts differently, and
+    /// to check the numbers of an existing one. If there are many holds, [`Ledger::count_some`] has
+    /// counted them before, and this function is not called.
     pub(in crate::ledger) fn count_usage(
         &self,
         now: Timestamp,
@@ -433,7 +436,7 @@ impl Ledger {
     }
 }
 
-/// Whether a decision has pushed a threshold already.
+/// Whether the decision has already pushed a threshold.
 fn is_pushed(events: &[Event], number: AccountNo, name: &Name, threshold: u16) -> bool {
     events.iter().any(|event| {
         if let Event::BudgetThresholdReached { account, budget, percent, used: _ } = event {
@@ -457,7 +460,7 @@ impl Hold {
         }
     }
 
-    /// What it spent and holds of what it drew at or after `start`, in micro-credits.
+    /// The spent and held parts of what it drew at or after `start`, in micro-credits.
     fn credits_since(&self, start: Timestamp) -> (i128, i128) {
         let (mut spent, mut held) = (0, 0);
         let mut refunded = self.refunded;
@@ -474,7 +477,7 @@ impl Hold {
         (spent + i128::from(late), held)
     }
 
-    /// The same for GPU time, in thousandths of GPU-milliseconds.
+    /// Like [`Hold::credits_since`] for GPU time, in thousandths of GPU-milliseconds.
     fn gpu_time_since(&self, start: Timestamp) -> (i128, i128) {
         let Some(rare) = &self.rare else { return (0, 0) };
         let (mut spent, mut held) = (0, 0);
@@ -507,7 +510,7 @@ pub(in crate::ledger) mod tests {
     use crate::machine::{Machine, Preparation, execute};
 
     thread_local! {
-        /// How many holds counts of usage looked at.
+        /// The number of holds that counts of usage have read.
         pub(in crate::ledger) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -518,7 +521,7 @@ pub(in crate::ledger) mod tests {
     fn run(ledger: &mut Ledger, command: &Command) -> Reply {
         let now = Timestamp::from_millis(1_577_836_800_000);
         let answer = execute(ledger, now, &Envelope::default(), command, &mut Vec::new());
-        answer.expect("it is accepted").reply
+        answer.expect("the command is accepted").reply
     }
 
     fn tenant_with_holds(ledger: &mut Ledger, tenant: &str, count: u32) {
@@ -541,7 +544,7 @@ pub(in crate::ledger) mod tests {
         };
         run(ledger, &Command::IssueGrant(grant));
         for number in 0..count {
-            // Every other one in the team.
+            // Every second hold is in the team.
             let account = if number % 2 == 0 { tenant.into() } else { team.as_str().into() };
             let hold = PlaceHold {
                 id: format!("h{number}").as_str().into(),
@@ -582,8 +585,8 @@ pub(in crate::ledger) mod tests {
         }
         let refused = set("acme", MAX_BUDGETS, 10);
         assert!(matches!(refused, Err(Refusal::InvalidField { field: "name", .. })), "{refused:?}");
-        assert_eq!(set("acme", 3, 20), Ok(()), "one that is there can be changed");
-        assert_eq!(set("acme:nlp", 0, 10), Ok(()), "each account has its own");
+        assert_eq!(set("acme", 3, 20), Ok(()), "an existing budget can be changed");
+        assert_eq!(set("acme:nlp", 0, 10), Ok(()), "the limit applies to each account");
     }
 
     #[test]
@@ -621,8 +624,8 @@ pub(in crate::ledger) mod tests {
             LOOKED_AT.set(0);
             let Reply::Budget(budget) = run(&mut ledger, &set) else { panic!("a budget") };
             assert_eq!((budget.spent, budget.held), (0, 30), "three holds of ten");
-            assert_eq!(LOOKED_AT.get(), 0, "the decision itself looks at none");
-            invariant::check(&ledger).expect("all laws hold");
+            assert_eq!(LOOKED_AT.get(), 0, "the decision itself reads no hold");
+            invariant::check(&ledger).expect("all invariants hold");
         }
     }
 
@@ -660,13 +663,14 @@ pub(in crate::ledger) mod tests {
             2 => Command::ReleaseHold { tenant, hold, cause },
             _ => Command::PlaceHold(new),
         };
-        // Every third one is taken back.
+        // Every third command is rolled back.
         let undone = number.is_multiple_of(3);
         if undone {
             ledger.begin_group();
         }
         let events = &mut Vec::new();
-        execute(ledger, now, &Envelope::default(), &command, events).expect("it is accepted");
+        execute(ledger, now, &Envelope::default(), &command, events)
+            .expect("the command is accepted");
         if undone {
             ledger.rollback_group();
         }
@@ -697,24 +701,24 @@ pub(in crate::ledger) mod tests {
                 }
                 for _ in 0..50 {
                     change(&mut ledger, now, changed);
-                    // Some that were counted, and some that were not.
+                    // Some holds that were counted, and some that were not.
                     changed = (changed + 397) % HOLDS;
                 }
             }
             assert!(steps >= HOLDS as usize / COUNT_STEP, "{steps} steps");
-            let account = ledger.find_account("acme:nlp").expect("it is there");
+            let account = ledger.find_account("acme:nlp").expect("the account exists");
             let counted = ledger.count_usage(now, account, &terms);
             LOOKED_AT.set(0);
             let Reply::Budget(budget) = run(&mut ledger, &set) else { panic!("a budget") };
-            assert_eq!(LOOKED_AT.get(), 0, "the decision itself looks at none");
+            assert_eq!(LOOKED_AT.get(), 0, "the decision itself reads no hold");
             assert_eq!((budget.spent, budget.held), counted);
-            assert!(ledger.tallies.is_empty(), "it is not needed any more");
-            invariant::check(&ledger).expect("all laws hold");
+            assert!(ledger.tallies.is_empty(), "the count is dropped after use");
+            invariant::check(&ledger).expect("all invariants hold");
         }
     }
 
     #[test]
-    fn a_count_follows_what_is_forgotten_and_what_changes_before_it_is_used() {
+    fn a_count_follows_holds_that_are_forgotten_or_changed_before_it_is_used() {
         let mut ledger = Ledger::new();
         let policy =
             Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
@@ -728,7 +732,7 @@ pub(in crate::ledger) mod tests {
         let later = ledger.now.plus_millis(600_000);
         crate::machine::advance(&mut ledger, later, |_, _| {});
         assert!(ledger.aging.forgotten_until.is_some(), "settled holds were forgotten");
-        let account = ledger.find_account("acme").expect("it is there");
+        let account = ledger.find_account("acme").expect("the account exists");
         for number in (5_001..5_400).step_by(4) {
             while !ledger.prepare(later, &set) {}
             change(&mut ledger, later, number);
@@ -738,7 +742,7 @@ pub(in crate::ledger) mod tests {
     }
 
     #[test]
-    fn a_hold_in_a_place_that_was_looked_at_while_it_was_free_counts() {
+    fn a_hold_in_a_slot_that_was_visited_while_free_is_counted() {
         let mut ledger = Ledger::new();
         let policy =
             Policy { retention_ms: 60_000, idempotency_ttl_ms: 60_000, ..Policy::default() };
@@ -752,20 +756,20 @@ pub(in crate::ledger) mod tests {
         crate::machine::advance(&mut ledger, later, |_, _| {});
         assert!(!ledger.prepare(later, &set), "there is more to count");
         let free = ledger.holds.next();
-        assert!((free as usize) < COUNT_STEP, "place {free} was looked at while it was free");
+        assert!((free as usize) < COUNT_STEP, "slot {free} was visited while it was free");
         for number in (3..300).step_by(4) {
             change(&mut ledger, later, number);
             let (tenant, hold) = ("acme".into(), format!("new-{number}").as_str().into());
             let (usage, cause) = (Usage::Total(credits(2)), Cause::Holder);
             let settle = Command::SettleHold { tenant, hold, usage, cause };
-            // Every third one was taken back.
+            // Every third command was rolled back.
             let placed = !number.is_multiple_of(3);
             let settled =
                 execute(&mut ledger, later, &Envelope::default(), &settle, &mut Vec::new());
             assert_eq!(settled.is_ok(), placed, "{number}");
         }
         while !ledger.prepare(later, &set) {}
-        let account = ledger.find_account("acme").expect("it is there");
+        let account = ledger.find_account("acme").expect("the account exists");
         let counted = ledger.counted(later, account, &terms);
         assert_eq!(counted, Some(ledger.count_usage(later, account, &terms)));
     }
@@ -828,9 +832,9 @@ pub(in crate::ledger) mod tests {
             assert_eq!((budget.spent, budget.held), (0, 50_000));
         }
         ledger.commit_group();
-        assert_eq!(LOOKED_AT.get(), 0, "none is looked at again");
-        assert!(ledger.tallies.is_empty(), "it is not needed any more");
-        invariant::check(&ledger).expect("all laws hold");
+        assert_eq!(LOOKED_AT.get(), 0, "no hold is read again");
+        assert!(ledger.tallies.is_empty(), "the count is dropped after use");
+        invariant::check(&ledger).expect("all invariants hold");
     }
 
     /// Prepares a group and decides it as the engine does. Says how many of its commands were decided.
@@ -914,7 +918,7 @@ pub(in crate::ledger) mod tests {
     }
 
     #[test]
-    fn a_budget_of_an_account_that_the_same_group_opens_looks_at_no_older_hold() {
+    fn a_budget_of_an_account_opened_by_the_same_group_reads_no_older_hold() {
         let mut ledger = Ledger::new();
         tenant_with_holds(&mut ledger, "acme", 5_000);
         let (set, _) = budget_of("acme:new", BudgetUnit::Credits, BudgetPeriod::Total);
@@ -927,8 +931,8 @@ pub(in crate::ledger) mod tests {
         LOOKED_AT.set(0);
         let Reply::Budget(budget) = run(&mut ledger, &set) else { panic!("a budget") };
         assert_eq!((budget.spent, budget.held), (0, 0));
-        assert!(LOOKED_AT.get() <= 1, "only what this group has placed");
+        assert!(LOOKED_AT.get() <= 1, "only holds that this group placed");
         ledger.commit_group();
-        invariant::check(&ledger).expect("all laws hold");
+        invariant::check(&ledger).expect("all invariants hold");
     }
 }

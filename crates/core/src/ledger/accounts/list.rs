@@ -1,4 +1,4 @@
-//! Walking through what there is, a bounded step at a time, so that no command waits long.
+//! Lists of accounts, grants and holds, read in bounded steps so that no command waits long.
 
 use super::account::Account;
 use crate::ledger::credits::grant::Grant;
@@ -7,7 +7,7 @@ use crate::ledger::id::{AccountNo, GrantNo, HoldNo};
 use crate::ledger::state::Ledger;
 
 impl Ledger {
-    /// How many accounts there are; they are numbered from 0.
+    /// The number of accounts; they are numbered from 0.
     pub fn account_count(&self) -> u32 {
         u32::try_from(self.accounts.len()).unwrap_or(u32::MAX)
     }
@@ -24,7 +24,7 @@ impl Ledger {
         all.filter(|(_, account)| account.parent.is_none()).map(|(number, _)| number)
     }
 
-    /// How many grants there are; they are numbered from 0.
+    /// The number of grants; they are numbered from 0.
     pub fn grant_count(&self) -> u32 {
         u32::try_from(self.grants.len()).unwrap_or(u32::MAX)
     }
@@ -36,14 +36,14 @@ impl Ledger {
     }
 
     /// Holds and charges that are not forgotten, among `count` numbers from `first` on. Numbers are
-    /// used again, so their order says nothing about time.
+    /// reused, so their order is not chronological.
     pub fn holds_from(&self, first: u32, count: u32) -> impl Iterator<Item = (HoldNo, &Hold)> {
         let end = self.hold_places().min(first.saturating_add(count));
         let numbers = (first..end).map(HoldNo);
         numbers.filter_map(|number| Some((number, self.hold(number)?)))
     }
 
-    /// How many numbers of holds and charges were ever used at once.
+    /// The number of slots for holds and charges, which is the most that ever existed at once.
     pub fn hold_places(&self) -> u32 {
         self.holds.places()
     }

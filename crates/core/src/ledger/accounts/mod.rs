@@ -1,4 +1,4 @@
-//! Accounts and what is kept for each: budgets, quotas, regions. Balances and lists are read here.
+//! Accounts with their budgets, quotas and regions. Balances and lists are read here.
 
 pub mod account;
 pub mod budget;

@@ -1,7 +1,8 @@
-//! Quotas: how much of the machines an account's subtree may use at once, for one region or each.
+//! Quotas: limits on the GPUs and jobs of an account's subtree, for one region or for all.
 //!
-//! Cells enforce them where placement is decided, with the policy that they were told last. How many
-//! jobs wait is enforced here, at submission: the only place where the submitter can be told.
+//! Cells enforce GPU and running-job limits at placement, with the last policy that they received.
+//! The limit on waiting jobs is enforced here at submission, because only a submission can be
+//! refused.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::ledger::reply::Reply;
 use crate::ledger::state::Ledger;
 use crate::message::ToCell;
 
-/// How much of the machines an account may use at once.
+/// Limits on what an account uses at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// GPUs by type; `*` is the total.
@@ -26,17 +27,17 @@ pub struct Quota {
     pub waiting_jobs: Option<u32>,
 }
 
-/// What is about to change of an account's policy.
+/// A pending change of an account's policy.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ledger) struct PolicyChange<'a> {
     pub(in crate::ledger) weight_milli: Option<u32>,
     pub(in crate::ledger) frozen: Option<bool>,
-    /// The region of a quota, and the quota unless it is removed.
+    /// The region of a quota, and the quota; `None` if it is removed.
     pub(in crate::ledger) quota: Option<(Option<&'a Name>, Option<&'a Quota>)>,
 }
 
 impl Quota {
-    /// What a cell enforces of it. Waiting jobs were counted here, at submission.
+    /// The part that a cell enforces. Waiting jobs are limited by the ledger, at submission.
     fn in_cell(&self) -> QuotaSpec {
         let thousandths = |count: u32| count.saturating_mul(1000);
         let types = self.gpus.iter().filter(|(name, _)| *name != "*");
@@ -50,12 +51,13 @@ impl Quota {
 }
 
 impl Ledger {
-    /// The quotas of an account: the one for each region first, then by region.
+    /// The quotas of an account: the one for all regions first, then by region.
     pub fn quotas(&self, account: AccountNo) -> &[(Option<Name>, Quota)] {
         self.account(account).rare.as_ref().map_or(&[], |rare| &rare.quotas)
     }
 
-    /// The quota of an account that counts in a region: its own for it, or the one for each.
+    /// The quota of an account that applies in a region: its own for that region, or the one for
+    /// all regions.
     pub fn quota_in(&self, account: AccountNo, region: &str) -> Option<&Quota> {
         let quotas = self.quotas(account);
         let of = |wanted: Option<&str>| {
@@ -99,7 +101,7 @@ impl Ledger {
         Ok(Reply::Done)
     }
 
-    /// Tells the cells concerned what an account's policy will be.
+    /// Sends the new policy of an account to the cells concerned.
     pub(super) fn push_policy(
         &self,
         account: AccountNo,
@@ -117,7 +119,7 @@ impl Ledger {
         }
     }
 
-    /// Tells every cell the weight of an account that is being opened.
+    /// Sends the weight of a new account to every cell.
     pub(super) fn push_new_policy(&self, path: &Name, weight: u32, events: &mut Vec<Event>) {
         for (cell, _) in self.cells() {
             let policy = AccountPolicy { weight, ..AccountPolicy::new(path.clone()) };
@@ -125,7 +127,7 @@ impl Ledger {
         }
     }
 
-    /// What the cell of a region must know of an account.
+    /// The policy of an account in the cell of a region.
     pub(in crate::ledger) fn policy_in(
         &self,
         account: AccountNo,
@@ -152,7 +154,7 @@ impl Ledger {
         }
     }
 
-    /// Accounts from one on whose policy is not the one that cells assume.
+    /// Accounts from `from` on whose policy differs from the default that cells assume.
     pub(in crate::ledger) fn accounts_with_policy(
         &self,
         from: AccountNo,
@@ -169,7 +171,7 @@ impl Ledger {
         special.map(|(number, _)| number)
     }
 
-    /// Every quota that leaves no room for `more` waiting jobs in some cells, nearest first.
+    /// Every quota that does not allow `more` waiting jobs in one of the cells, nearest first.
     pub(in crate::ledger) fn blocking_quotas(
         &self,
         path: &Path,

@@ -1,8 +1,8 @@
-//! Cells: the regions that this ledger talks to, what they were told and what was heard from them.
+//! Cells: the regions of this ledger, and the last messages sent to and received from each.
 //!
-//! Messages are numbered densely from 1 in each direction. What is said is an event; what is heard
-//! moves the mark in the same commit as its effect. The number that is due is taken, an older one
-//! changes nothing, a later one is refused.
+//! Messages are numbered densely from 1 in each direction. A sent message is an event. A received
+//! message moves the mark in the same commit as its effect. The next expected number is taken, a
+//! lower one has no effect, and a higher one is refused.
 
 use crate::ledger::event::Event;
 use crate::ledger::id::{AccountNo, CellNo, JobNo, Name};
@@ -14,12 +14,12 @@ use crate::ledger::undo::Undo;
 use crate::message::{Mark, ToCell, ToLedger};
 use crate::time::Timestamp;
 
-/// A cell as the ledger knows it.
+/// The ledger's record of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellBook {
     /// Its region.
     pub region: Name,
-    /// The shard that this ledger is to it.
+    /// The shard number of this ledger, as it appears in the job ids of the cell.
     pub shard: u16,
     /// The number of the last message to it.
     pub told: u64,
@@ -34,7 +34,7 @@ impl Ledger {
         cells.into_iter().find(|(_, book)| book.region == region).map(|(cell, _)| cell)
     }
 
-    /// What is known of a cell.
+    /// The record of a cell.
     pub fn cell(&self, cell: CellNo) -> Option<&CellBook> {
         self.cells.get(cell.index())
     }
@@ -60,7 +60,7 @@ impl Ledger {
         let cell = u16::try_from(self.cells.len()).map(CellNo);
         let cell = cell.map_err(|_| Refusal::InvalidField {
             field: "region",
-            reason: "there are as many regions as one ledger can know",
+            reason: "the ledger has the maximum number of regions",
         })?;
         events.push(Event::RegionOpened { cell, region: region.clone(), shard });
         let mut special = self.accounts_with_policy(AccountNo(0));
@@ -68,14 +68,15 @@ impl Ledger {
             let policy = self.policy_in(account, region, None);
             self.tell(cell, ToCell::AccountPolicyChanged(Box::new(policy)), events);
         }
-        // The rest is due at once, in further steps.
+        // The rest follows at once, in further steps.
         if let Some(next) = special.next() {
             events.push(Event::RegionBriefed { cell, next: Some(next) });
         }
         Ok(Reply::Region(cell))
     }
 
-    /// Says something to a cell, behind what this decision has said to it before.
+    /// Pushes a message to a cell, numbered after the messages that this decision has already
+    /// pushed.
     pub(in crate::ledger) fn tell(&self, cell: CellNo, message: ToCell, events: &mut Vec<Event>) {
         let said = events.iter().rev().find_map(|event| {
             let Event::CellTold { cell: to, number, message: _ } = event else { return None };
@@ -111,7 +112,8 @@ impl Ledger {
         Ok(Reply::Received { taken: true })
     }
 
-    /// Pushes what a message of a cell causes. Nothing, if it speaks of what is over.
+    /// Pushes the effects of a message of a cell. A message about an attempt or job that is over
+    /// has none.
     fn push_heard(
         &self,
         now: Timestamp,

@@ -1,8 +1,8 @@
-//! Counting what a subtree uses, a bounded step at a time, for a budget of a tenant with many holds.
+//! Counts the usage of a subtree in bounded steps, for a budget in a ledger with many holds.
 //!
-//! A count follows what happens between its steps: a hold that was counted and changes is taken off and
-//! counted again later. So a finished count is what one look at all holds comes to. It is no part of
-//! the state: no image and no digest has it, and whether there is one never matters to a decision.
+//! A count follows changes between its steps: a counted hold that changes is subtracted and counted
+//! again later. A finished count therefore equals one pass over all holds. Counts are not part of
+//! the state: no image and no digest contains them, and their presence never changes a decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,63 +11,64 @@ use crate::ledger::id::{AccountNo, HoldNo, Name};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
-/// Holds that one decision may look at. In a ledger with more, they are counted in steps.
+/// The most holds that one decision reads. In a ledger with more, they are counted in steps.
 pub const MAX_COUNTED_AT_ONCE: usize = 1024;
 /// Budgets that one group may have counted in steps.
 pub const MAX_COUNTED_IN_GROUP: usize = 16;
 /// Places of holds that one step looks at, besides those that changed since the step before.
 pub const COUNT_STEP: usize = 4096;
-/// Counts that are under way or wait to be used.
+/// The most counts that are in progress or waiting to be used.
 const MAX_TALLIES: usize = 64;
-/// A count that was not continued while so many others were is forgotten when its place is needed.
+/// A count that was not continued during this many requests for counts is dropped when its place is
+/// needed.
 const STALE_AFTER: u64 = 256;
-/// Changes that a count keeps up with between two steps. One that is not continued is forgotten.
+/// The most changes that a count follows between two steps. A count with more is dropped.
 const MAX_TOUCHED: usize = 65_536;
 
-/// What a count is of.
+/// The subject of a count.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Counted {
     account: AccountNo,
     unit: BudgetUnit,
-    /// Draws count from here on.
+    /// Draws at or after this instant count.
     start: Timestamp,
 }
 
-/// A count under way.
+/// A count in progress.
 #[derive(Clone, Debug)]
 struct Tally {
     of: Counted,
     tenant: AccountNo,
-    /// The place of holds to be looked at next; none when all were.
+    /// The next slot to visit; `None` when all were visited.
     next: Option<u32>,
-    /// Which holds the sums contain, by number.
+    /// A bitmap of the holds that the sums contain, by number.
     counted: Vec<u64>,
     spent: i128,
     held: i128,
-    /// Holds that are new or have changed: the sums do not contain them.
+    /// Holds that are new or have changed. The sums do not contain them.
     touched: BTreeSet<HoldNo>,
-    /// When it was continued last, in requests for counts.
+    /// When it was last continued, in the unit of [`Tallies::asked`].
     continued: u64,
 }
 
-/// The counts under way.
+/// The counts in progress.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ledger) struct Tallies {
     all: Vec<Tally>,
-    /// How often a count was asked for.
+    /// The number of requests for counts.
     asked: u64,
     /// Accounts whose budgets the current group has set.
     set: Vec<AccountNo>,
 }
 
 impl Tallies {
-    /// Whether nothing has to be followed.
+    /// Whether no count has to follow changes.
     pub(in crate::ledger) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// A budget of an account was set. What was counted for it is not needed any more, or only by the
-    /// rest of a group.
+    /// Drops the counts of an account after its budget was set. Within a group they are kept until
+    /// the group ends, because later commands of the group may use them.
     pub(super) fn note_set(&mut self, account: AccountNo, in_group: bool) {
         if in_group {
             self.set.push(account);
@@ -76,7 +77,7 @@ impl Tallies {
         }
     }
 
-    /// A group has happened, or was taken back.
+    /// Ends a group, which was committed or rolled back.
     pub(in crate::ledger) fn end_group(&mut self, happened: bool) {
         for account in std::mem::take(&mut self.set) {
             if happened {
@@ -85,7 +86,7 @@ impl Tallies {
         }
     }
 
-    /// Makes room for one more. Says whether there is any.
+    /// Makes room for one more count. Returns whether there is room.
     fn make_room(&mut self) -> bool {
         if self.all.len() >= MAX_TALLIES {
             let asked = self.asked;
@@ -118,7 +119,7 @@ impl Tally {
         }
     }
 
-    /// What a hold adds.
+    /// The amounts that a hold contributes.
     fn share_of(&self, ledger: &Ledger, hold: HoldNo) -> Option<(i128, i128)> {
         #[cfg(test)]
         super::budget::tests::LOOKED_AT.set(super::budget::tests::LOOKED_AT.get() + 1);
@@ -127,21 +128,21 @@ impl Tally {
         below.then(|| hold.usage_since(self.of.start, self.of.unit))
     }
 
-    /// Adds a hold to the sums, or takes it off.
+    /// Adds a hold to the sums, or subtracts it.
     fn count(&mut self, ledger: &Ledger, hold: HoldNo, sign: i128) {
         let share = self.share_of(ledger, hold);
         if let Some((spent, held)) = share {
             self.spent += sign * spent;
             self.held += sign * held;
         }
-        // A free place may get a hold that counts: it is not contained before it is counted.
+        // A free slot may receive a hold later, so it must not be marked as counted.
         self.note(hold, sign > 0 && share.is_some());
     }
 
-    /// Counts what has changed, and some of what was never looked at.
+    /// Counts the changed holds and the next unvisited slots.
     fn go_on(&mut self, ledger: &Ledger) {
         for hold in std::mem::take(&mut self.touched) {
-            // A number may have become another tenant's, or be free.
+            // The number may be free by now or belong to a hold of another tenant.
             let own = ledger.hold(hold).map(|found| ledger.account(found.account).tenant);
             if own == Some(self.tenant) {
                 self.count(ledger, hold, 1);
@@ -220,7 +221,7 @@ impl Ledger {
         true
     }
 
-    /// Counts some of what a budget needs to be set. Says whether that is all.
+    /// Continues the count that setting a budget needs. Returns whether it is complete.
     pub(in crate::ledger) fn count_some(
         &mut self,
         now: Timestamp,
@@ -253,7 +254,7 @@ impl Ledger {
         done
     }
 
-    /// What a finished count comes to: spent and held.
+    /// The result of a finished count: spent and held.
     pub(in crate::ledger) fn counted(
         &self,
         now: Timestamp,
@@ -268,7 +269,7 @@ impl Ledger {
         Some(changed.fold(sums, |sums, share| (sums.0 + share.0, sums.1 + share.1)))
     }
 
-    /// A hold is about to change: counts that contain it count it again.
+    /// Marks a hold that is about to change: counts that contain it count it again.
     pub(in crate::ledger) fn touch_tallies(&mut self, hold: HoldNo) {
         if self.tallies.is_empty() {
             return;
@@ -284,7 +285,7 @@ impl Ledger {
         self.tallies.all = tallies;
     }
 
-    /// A hold of a tenant is new.
+    /// Adds a new hold of a tenant to the counts of that tenant.
     pub(in crate::ledger) fn enter_tallies(&mut self, tenant: AccountNo, hold: HoldNo) {
         for tally in self.tallies.all.iter_mut().filter(|tally| tally.tenant == tenant) {
             tally.touched.insert(hold);

@@ -1,4 +1,4 @@
-//! Reading: balances, lots, what came back.
+//! Queries: balances, lots, returned credits.
 
 use fefo::{Part, Span};
 
@@ -12,20 +12,20 @@ use crate::ledger::id::{AccountNo, GrantNo};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
-/// What an account has.
+/// The balance of an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
     /// Free credits of its own grants.
     pub available: i128,
-    /// What open holds, whoever placed them, still keep of its own grants.
+    /// Units of its own grants that open holds of any account still hold.
     pub held: i128,
     /// Free credits by kind, in the order of [`GrantKind::ALL`].
     pub by_kind: [i128; 4],
-    /// What a hold of this account could draw.
+    /// The amount that a hold of this account could draw.
     pub spendable: i128,
-    /// What will expire, soonest first, at most twenty entries.
+    /// Credits that will expire, soonest first, at most twenty entries.
     pub expiring: Vec<Expiring>,
-    /// Usage that no credits could be found for.
+    /// Usage for which no credits were found.
     pub uncollected: i128,
 }
 
@@ -34,27 +34,27 @@ pub struct Balance {
 pub struct Expiring {
     /// The last instant at which they can be spent.
     pub expires_at: Timestamp,
-    /// Where they come from.
+    /// The kind of their grants.
     pub kind: GrantKind,
     /// How much.
     pub amount: i128,
 }
 
-/// A part of a draw that one grant gave.
+/// The amount that one grant contributed to a draw.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Lot {
     /// The grant.
     pub grant: GrantNo,
     /// How much.
     pub amount: u64,
-    /// Whether the grant had expired when the credits came back.
+    /// Whether the grant had expired when the credits were returned.
     pub expired: bool,
 }
 
 const MOST_EXPIRING: usize = 20;
 
 impl Ledger {
-    /// What an account has now, and what it could spend in a context.
+    /// The current balance of an account, and the amount that it could spend in a context.
     pub fn balance(&self, account: AccountNo, context: &Context) -> Balance {
         let own = self.account(account);
         let mut by_kind = [0; 4];
@@ -76,7 +76,7 @@ impl Ledger {
         }
     }
 
-    /// What an account will have at a later instant if nothing is spent until then.
+    /// The available credits of an account at a later instant if nothing is spent until then.
     pub fn balance_at(&self, account: AccountNo, at: Timestamp) -> i128 {
         let open = self.account(account).open.iter();
         let kept = open.filter(|((rank, _), ())| !self.expires_by(rank, at));
@@ -90,7 +90,7 @@ impl Ledger {
         kept + started.map(|grant| i128::from(grant.amount.micros())).sum::<i128>()
     }
 
-    /// What a hold of this account could draw.
+    /// The amount that a hold of this account could draw.
     pub fn spendable(&self, account: AccountNo, context: &Context) -> i128 {
         let path: Path = self.path(account);
         let amount = self.largest_draw(Request::new(&path, context), &[], u128::MAX);
@@ -102,7 +102,7 @@ impl Ledger {
         (0..).map(GrantNo).zip(&self.grants)
     }
 
-    /// The grants that pieces came from, in order.
+    /// The amount of each grant in the pieces, in order.
     pub fn lots(&self, pieces: impl IntoIterator<Item = Piece>) -> impl Iterator<Item = Lot> {
         pieces.into_iter().flat_map(|piece| {
             let bucket = self.bucket(piece.bucket);
@@ -115,18 +115,19 @@ impl Ledger {
         })
     }
 
-    /// What the first `slices` slices of a hold were drawn from.
+    /// The grants from which the first `slices` slices of a hold were drawn.
     pub fn hold_lots(&self, hold: &Hold, slices: u32) -> impl Iterator<Item = Lot> {
         let pieces = hold.slices.iter().take(slices as usize);
         self.lots(pieces.map(|slice| Piece { bucket: slice.bucket, span: slice.span }))
     }
 
-    /// What came back when a hold was closed, last drawn first, and whether it expired at once.
+    /// The credits returned when a hold was closed, last drawn first, and whether they expired at
+    /// once.
     pub fn returned_lots(&self, hold: &Hold) -> Vec<Lot> {
         let mut lots = Vec::new();
         for slice in hold.slices.iter().rev().filter(|slice| slice.room() > 0) {
             let bucket = self.bucket(slice.bucket);
-            // While expiry waits, a bucket is there after its time.
+            // While expiry is suspended, a bucket is not marked as expired at its expiry.
             let expired = bucket.expired && !bucket.rank.is_unexpired_at(hold.closed_at);
             let packs: Vec<(Span, GrantNo)> = bucket.line.packs_in(slice.rest().span).collect();
             for (span, grant) in packs.into_iter().rev() {
@@ -136,7 +137,7 @@ impl Ledger {
         lots
     }
 
-    /// How many units of a bucket's line are of a part.
+    /// The number of units of a bucket's line in a state.
     pub(in crate::ledger) fn bucket_sum(
         &self,
         bucket: crate::ledger::id::BucketNo,
@@ -147,7 +148,7 @@ impl Ledger {
     }
 }
 
-/// The entries that expire soonest, those of one instant and kind joined.
+/// The entries that expire soonest. Entries of one instant and kind are joined.
 fn soonest(mut expiring: Vec<Expiring>) -> Vec<Expiring> {
     expiring.sort_by_key(|entry| (entry.expires_at, entry.kind));
     let mut joined: Vec<Expiring> = Vec::new();

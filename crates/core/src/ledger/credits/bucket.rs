@@ -12,12 +12,12 @@ impl Restriction {
         [self.gpu_types.as_deref(), self.regions.as_deref(), self.classes.as_deref()]
     }
 
-    /// Whether it restricts nothing at all.
+    /// Whether it restricts nothing.
     pub fn is_empty(&self) -> bool {
         self.lists().iter().all(Option::is_none) && self.max_share_micro.is_none()
     }
 
-    /// Whether it admits everything that the context still allows.
+    /// Whether it allows everything that the context still allows.
     pub fn admits(&self, context: &Context) -> bool {
         let class = context.class.as_ref().map(std::slice::from_ref);
         let allowed = [context.gpu_types.as_deref(), context.regions.as_deref(), class];
@@ -31,21 +31,21 @@ impl Restriction {
 
 /// Grants of one account with equal rank and restriction, laid on one line.
 ///
-/// Eight words, and nothing besides them while its line is orderly: to look at it, a draw waits for
-/// memory once.
+/// Eight words, without further allocations while its line is orderly, so that a draw usually costs
+/// one cache miss.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     /// The account that has the grants.
     pub account: AccountNo,
     /// Its place in the order of spending.
     pub rank: Rank,
-    /// Whether its time has run out.
+    /// Whether it has expired.
     pub expired: bool,
     /// Whether some grant on it was revoked.
     pub has_revoked: bool,
     /// What its credits may be spent on.
     pub restriction: Option<Box<Restriction>>,
-    /// The grants and what became of their units.
+    /// The grants and the states of their units.
     pub line: Line<GrantNo>,
 }
 
@@ -60,13 +60,13 @@ impl Bucket {
         self.restriction.as_ref().and_then(|restriction| restriction.max_share_micro)
     }
 
-    /// Whether draws should find it.
+    /// Whether draws may take from it.
     pub fn is_open(&self) -> bool {
         !self.expired && self.line.free() > 0
     }
 }
 
-/// The most that `share` millionths of `amount` allow, rounded down.
+/// The most that `share_micro` millionths of `amount` allow, rounded down.
 pub fn share_of(share_micro: u32, amount: u128) -> u128 {
     // Amounts are sums of at most 2^63; the product stays far below 2^127.
     amount * u128::from(share_micro) / 1_000_000
@@ -87,9 +87,9 @@ mod tests {
         assert!(h100.admits(&context(&["H100"])));
         assert!(h100.admits(&context(&["H100", "A100"])));
         assert!(!h100.admits(&context(&["H100", "L40"])), "the job might still get an L40");
-        assert!(!h100.admits(&Context::default()), "no context allows everything");
+        assert!(!h100.admits(&Context::default()), "an empty context allows everything");
         let both = Restriction { regions: names(&["eu"]), ..h100 };
-        assert!(!both.admits(&context(&["H100"])), "the job might still go anywhere");
+        assert!(!both.admits(&context(&["H100"])), "the job might still run in any region");
     }
 
     #[test]

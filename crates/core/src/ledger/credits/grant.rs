@@ -1,4 +1,4 @@
-//! Grants: how credits come in, start, end and are taken back.
+//! Grants: issue, activation, expiry, revocation and re-issue.
 
 use fefo::{Part, Span};
 
@@ -32,11 +32,11 @@ pub struct Grant {
     pub effective_at: Timestamp,
     /// The hash of the request that issued it.
     pub fingerprint: u64,
-    /// Whether it was taken back.
+    /// Whether it was revoked.
     pub revoked: bool,
     /// The terms of its bucket, until it lies in one.
     pub pending: Option<Box<PendingTerms>>,
-    /// What few grants have.
+    /// Fields that most grants do not need.
     pub rare: Option<Box<GrantRare>>,
 }
 
@@ -49,10 +49,10 @@ pub struct PendingTerms {
     pub restriction: Option<Box<Restriction>>,
 }
 
-/// What few grants have.
+/// Fields that most grants do not need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRare {
-    /// What brought it about.
+    /// Its origin.
     pub origin: GrantOrigin,
     /// The caller's own reference.
     pub reference: Option<Box<str>>,
@@ -66,7 +66,7 @@ impl Grant {
         Span::new(self.start, self.start + self.amount.length())
     }
 
-    /// When it became spendable: it takes part in draws in this order.
+    /// When it became spendable. Grants of equal rank are drawn in this order.
     pub fn spendable_from(&self) -> Timestamp {
         self.effective_at.max(self.created_at)
     }
@@ -83,12 +83,12 @@ impl Ledger {
         (self.account(grant.account).tenant, grant.id.as_str())
     }
 
-    /// What became of a grant's units, indexed by the number of [`Part`].
+    /// The units of a grant by state, indexed by the number of [`Part`].
     pub fn grant_parts(&self, grant: GrantNo) -> [u64; 6] {
         let grant = self.grant(grant);
         match grant.bucket {
             Some(bucket) => self.bucket(bucket).line.breakdown(grant.span()),
-            // A grant that cannot be spent yet is whole, and nobody can draw it.
+            // A grant that is not active yet is whole and cannot be drawn.
             None => {
                 let mut parts = [0; 6];
                 parts[Part::Free as usize] = grant.amount.length();
@@ -102,7 +102,7 @@ impl Ledger {
         GrantNo(u32::try_from(self.grants.len() + others).unwrap_or(u32::MAX))
     }
 
-    /// How many grants a decision has issued so far.
+    /// The number of grants that the decision has issued so far.
     fn grants_issued(&self, events: &[Event]) -> usize {
         let last = events.iter().rev().find_map(|event| {
             let Event::GrantIssued(issued) = event else { return None };
@@ -130,7 +130,7 @@ impl Ledger {
         if command.expires_at.is_some_and(|expires_at| expires_at < effective_at.max(now)) {
             return Err(Refusal::InvalidField {
                 field: "expires_at",
-                reason: "must not lie before now or before effective_at",
+                reason: "must not be before now or before effective_at",
             });
         }
         let grant = self.next_grant(0);
@@ -155,7 +155,7 @@ impl Ledger {
         Ok(Reply::Grant { grant, parts })
     }
 
-    /// A grant that continues credits of `bucket` under new terms: compensation or transfer.
+    /// A grant derived from credits of `bucket`, for a compensation or a transfer.
     ///
     /// `others` grants are issued before it in the same decision.
     pub(in crate::ledger) fn derived_grant(
@@ -186,7 +186,7 @@ impl Ledger {
         }
     }
 
-    /// A name that no grant of the tenant has: outsiders may have taken the obvious one.
+    /// A name that no grant of the tenant has. A client may have used the plain name already.
     fn derived_name(&self, tenant: AccountNo, grant: GrantNo) -> Name {
         let mut name = compact_str::format_compact!("grant_auto-{grant}");
         while self.find_grant(tenant, &name).is_some() {
@@ -267,11 +267,11 @@ impl Ledger {
             self.remember(|| Undo::ActivationRemoved { timer });
             self.lay_grant(grant);
         }
-        // Noted behind the laying: on the way back the bucket must still be there.
+        // Recorded after the grant is laid, because the undo needs the bucket.
         self.remember(|| Undo::GrantRevoked { grant });
         let granted = &mut self.grants[grant.index()];
         granted.revoked = true;
-        let (bucket, span) = (granted.bucket.expect("it was just laid"), granted.span());
+        let (bucket, span) = (granted.bucket.expect("the grant was just laid"), granted.span());
         self.buckets[bucket.index()].has_revoked = true;
         let line = &self.bucket(bucket).line;
         let free: Vec<Span> = line
@@ -283,8 +283,8 @@ impl Ledger {
         }
     }
 
-    /// Splits units that come back into those of revoked grants, those that have expired, and, per
-    /// bucket, how much of the expired was not revoked.
+    /// Sorts returned units into those of revoked grants and those that have expired. Also sums the
+    /// expired ones that were not revoked, by bucket.
     pub(in crate::ledger) fn sort_returned(&self, now: Timestamp, pieces: &[Piece]) -> Returned {
         let mut returned = Returned::default();
         for piece in pieces {
@@ -309,8 +309,8 @@ impl Ledger {
         returned
     }
 
-    /// Pushes what follows when units have come back: revoked and expired ones are gone, and the
-    /// expired ones are re-issued if asked.
+    /// Pushes the events that follow a return of units: revoked and expired units are removed, and
+    /// the expired ones are re-issued if `reissue` is set.
     pub(in crate::ledger) fn push_returned(
         &self,
         now: Timestamp,
@@ -338,7 +338,7 @@ impl Ledger {
                 .unwrap_or(self.policy.compensation_ttl_ms);
             grant.kind = crate::ledger::command::GrantKind::Compensation;
             grant.expires_at = Some(now.plus_millis(ttl));
-            // A share belongs to the promotion it came with; lists of what to spend on stay.
+            // The share limit belongs to the promotion; the lists still apply.
             grant.restriction = grant.restriction.and_then(|restriction| {
                 let kept = Restriction { max_share_micro: None, ..restriction };
                 (!kept.is_empty()).then_some(kept)
@@ -348,19 +348,19 @@ impl Ledger {
     }
 }
 
-/// Units that came back and cannot stay.
+/// Returned units that do not become free.
 #[derive(Debug, Default)]
 pub(in crate::ledger) struct Returned {
     /// Units of revoked grants.
     pub(in crate::ledger) revoked: Pieces,
     /// Units that have expired.
     pub(in crate::ledger) expired: Pieces,
-    /// How much expired, by bucket, in the order of coming back.
+    /// The expired amounts by bucket, in the order of their return.
     by_bucket: Vec<(BucketNo, u64)>,
 }
 
 impl Returned {
-    /// Whether everything stays.
+    /// Whether all returned units become free.
     pub(in crate::ledger) fn is_empty(&self) -> bool {
         self.revoked.is_empty() && self.expired.is_empty()
     }
@@ -375,7 +375,7 @@ impl Returned {
     }
 }
 
-/// Adds a piece, joining it to the last one if it continues that.
+/// Appends a piece, or extends the last one if the two are consecutive.
 pub(super) fn push_joined(pieces: &mut Pieces, piece: Piece) {
     match pieces.last_mut() {
         Some(last) if last.bucket == piece.bucket && last.span.end == piece.span.start => {

@@ -1,4 +1,4 @@
-//! Credits: how they come in, where they are kept, in which order they are spent, and prices.
+//! Credits: grants, buckets, spend order and prices.
 
 pub mod bucket;
 pub mod grant;

@@ -1,4 +1,4 @@
-//! Exact charges: cumulative usage times a pinned price, rounded once.
+//! Exact prices: cumulative usage times a pinned price, rounded once.
 
 use crate::credits::Credits;
 
@@ -8,33 +8,33 @@ pub const HOUR_MS: u64 = 3_600_000;
 /// A whole GPU, in thousandths.
 pub const WHOLE_GPU: u16 = 1000;
 
-/// What a hold charges for GPU time. Fixed per attempt; nothing else is used afterwards.
+/// The price of GPU time in a hold. Fixed for each attempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Micro-credits per hour of a whole GPU, class multiplier included.
     pub per_gpu_hour: Credits,
     /// The share of a GPU, in thousandths (1000 for whole GPUs).
     pub share_milli: u16,
-    /// The most GPU time that is ever credited, in GPU-milliseconds.
+    /// The most GPU time that is ever charged, in GPU-milliseconds.
     pub gpu_ms_limit: u64,
 }
 
 /// How a fraction of a micro-credit is treated.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// Down: while usage still grows.
+    /// Down, while usage still grows.
     Floor,
-    /// To the nearest, ties to even: once, at the end.
+    /// To the nearest, ties to even; once, at the end.
     HalfEven,
-    /// Up: for holds, so that a charge never exceeds one.
+    /// Up, for holds, so that a charge never exceeds its hold.
     Ceil,
 }
 
 impl Rate {
-    /// What `gpu_ms` GPU-milliseconds cost; `None` if that is more than an amount can be.
+    /// The cost of `gpu_ms` GPU-milliseconds; `None` if it exceeds [`Credits::MAX`].
     ///
-    /// Always computed on the cumulative usage, so the total never depends on how many reports
-    /// carried it.
+    /// Always computed from the cumulative usage, so the total does not depend on the number of
+    /// reports.
     pub fn charge(&self, gpu_ms: u64, rounding: Rounding) -> Option<Credits> {
         let gpu_ms = gpu_ms.min(self.gpu_ms_limit);
         let product = u128::from(self.per_gpu_hour.length())
@@ -44,13 +44,13 @@ impl Rate {
         u64::try_from(micros).ok().and_then(Credits::from_length)
     }
 
-    /// What a hold over the whole credited time must cover.
+    /// The amount of a hold that covers the whole chargeable time.
     pub fn full_hold(&self) -> Option<Credits> {
         self.charge(self.gpu_ms_limit, Rounding::Ceil)
     }
 }
 
-/// The price of a class: a base price times a decimal multiplier, half-even.
+/// The price of a class: a base price times a decimal multiplier, rounded half to even.
 pub fn pinned_price(base: Credits, multiplier_milli: u32) -> Option<Credits> {
     let product = u128::from(base.length()) * u128::from(multiplier_milli);
     u64::try_from(divide(product, 1000, Rounding::HalfEven)).ok().and_then(Credits::from_length)

@@ -1,7 +1,7 @@
-//! Everything that can happen in a ledger. Only this is ever stored.
+//! The events of a ledger. Only events are stored.
 //!
-//! An event says what moved, not which rule moved it: replay never draws, prices or attributes
-//! anew, so that rules may change while old journals stay true.
+//! An event records what changed, not the rule behind it. Replay never draws, prices or attributes
+//! again, so rules can change while old journals stay valid.
 
 pub mod subject;
 
@@ -40,13 +40,13 @@ pub struct Piece {
 /// Units of one or more buckets, in the order in which they were drawn.
 pub type Pieces = SmallVec<[Piece; 2]>;
 
-/// How many units pieces have together.
+/// The number of units of pieces together.
 pub fn total(pieces: &[Piece]) -> u64 {
     // Pieces of one draw never add up to more than one amount, which fits in 63 bits.
     pieces.iter().map(|piece| piece.span.len()).sum()
 }
 
-/// What a slice of a hold contributes.
+/// An amount of one slice of a hold.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SliceAmount {
     /// The place of the slice in its hold.
@@ -55,14 +55,14 @@ pub struct SliceAmount {
     pub amount: u64,
 }
 
-/// What brought a grant about.
+/// The origin of a grant.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum GrantOrigin {
     /// A command.
     Issued,
     /// Returned credits had expired, and the platform was the cause.
     Compensation {
-        /// The hold or charge they came back from.
+        /// The hold or charge that returned them.
         hold: HoldNo,
     },
     /// A transfer out of this bucket.
@@ -81,7 +81,7 @@ pub struct GrantIssued {
     pub id: Name,
     /// The account that has it.
     pub account: AccountNo,
-    /// Where it comes from.
+    /// Its kind.
     pub kind: GrantKind,
     /// How much.
     pub amount: Credits,
@@ -93,11 +93,11 @@ pub struct GrantIssued {
     pub priority: u8,
     /// What it may be spent on.
     pub restriction: Option<Restriction>,
-    /// What brought it about.
+    /// Its origin.
     pub origin: GrantOrigin,
     /// The caller's own reference.
     pub reference: Option<Box<str>>,
-    /// Free-form text, kept as it is.
+    /// Free-form text, stored unchanged.
     pub metadata: Option<Box<str>>,
     /// The hash of the request that issued it; zero if none did.
     pub fingerprint: u128,
@@ -114,7 +114,7 @@ pub struct HoldPlaced {
     pub account: AccountNo,
     /// What was drawn for it.
     pub pieces: Pieces,
-    /// The last instant before it lapses; `None` if only closing ends it.
+    /// The last instant before it lapses; `None` if it has no lease.
     pub expires_at: Option<Timestamp>,
     /// What it is for.
     pub context: Context,
@@ -137,7 +137,7 @@ pub struct HoldPlaced {
 pub struct AttemptConfirmed {
     /// The job.
     pub job: JobNo,
-    /// The cell that proposed it; `None` if others measure it.
+    /// The cell that proposed it; `None` if it runs outside Bursar.
     pub cell: Option<CellNo>,
     /// Its number there.
     pub number: u32,
@@ -147,7 +147,7 @@ pub struct AttemptConfirmed {
     pub members: SmallVec<[ProposedMember; 1]>,
     /// The pinned price.
     pub per_gpu_hour: Credits,
-    /// The running time that is paid for. `None`: all of it.
+    /// The running time that is paid for; `None` if all of it is.
     pub funded_ms: Option<i64>,
 }
 
@@ -162,7 +162,7 @@ pub struct Charged {
     pub account: AccountNo,
     /// What was spent.
     pub pieces: Pieces,
-    /// How much was asked for.
+    /// The requested amount.
     pub requested: Credits,
     /// When the usage happened, if it was reported late.
     pub late_for: Option<Timestamp>,
@@ -172,7 +172,7 @@ pub struct Charged {
     pub fingerprint: u128,
 }
 
-/// A movement that has a name of its own: refund, transfer or collection.
+/// A named movement: refund, transfer or collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedMovement {
     /// Its number among the movements.
@@ -186,8 +186,8 @@ pub struct NamedMovement {
 }
 
 impl Event {
-    /// How many parts it has: one, and one for each piece of credits that it speaks of. What a
-    /// decision may have in all is bounded.
+    /// The number of its parts: one, and one for each piece of credits that it contains. The sum
+    /// over one decision is bounded.
     pub fn parts(&self) -> usize {
         1 + match self {
             Event::ExpiryReversed { pieces }
@@ -241,10 +241,10 @@ impl Event {
     }
 }
 
-/// Everything that can happen.
+/// An event of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// How long things are remembered was set.
+    /// Retention times and other platform-wide terms were set.
     PolicySet(Policy),
     /// An account was opened.
     AccountOpened {
@@ -252,7 +252,7 @@ pub enum Event {
         account: AccountNo,
         /// Its path.
         path: Name,
-        /// What it stands for.
+        /// What it represents.
         kind: AccountKind,
         /// Its settings.
         settings: AccountSettings,
@@ -265,7 +265,7 @@ pub enum Event {
         account: AccountNo,
         /// What was changed.
         settings: AccountSettings,
-        /// What was taken back.
+        /// The settings that were reset.
         cleared: ClearedSettings,
     },
     /// New spending at and below an account was stopped.
@@ -282,40 +282,40 @@ pub enum Event {
     },
     /// Credits were put into an account.
     GrantIssued(Box<GrantIssued>),
-    /// A grant reached the instant from which on it can be spent.
+    /// A grant became spendable.
     GrantActivated {
         /// The grant.
         grant: GrantNo,
     },
-    /// A grant was revoked; its free units are gone.
+    /// A grant was revoked, with its free units.
     GrantRevoked {
         /// The grant.
         grant: GrantNo,
         /// How much was taken back at once.
         amount: u64,
     },
-    /// The time of a bucket ran out; its free units are gone.
+    /// A bucket expired, with its free units.
     BucketExpired {
         /// The bucket.
         bucket: BucketNo,
         /// How much expired.
         amount: u64,
     },
-    /// Expired units were brought back, because usage was reported that happened before.
+    /// The expiry of units was reversed, because usage from before the expiry was reported.
     ExpiryReversed {
         /// The units.
         pieces: Pieces,
     },
-    /// Units that had just come back turned out to be expired.
+    /// Units that were just returned have expired.
     ReturnExpired {
-        /// The hold or charge they came back from.
+        /// The hold or charge that returned them.
         hold: HoldNo,
         /// The units.
         pieces: Pieces,
     },
-    /// Units that had just come back belong to revoked grants.
+    /// Units that were just returned belong to revoked grants.
     ReturnRevoked {
-        /// The hold or charge they came back from.
+        /// The hold or charge that returned them.
         hold: HoldNo,
         /// The units.
         pieces: Pieces,
@@ -345,7 +345,7 @@ pub enum Event {
         gpu_ms: u64,
         /// What was taken from each slice.
         taken: SmallVec<[SliceAmount; 2]>,
-        /// What nothing could be found for.
+        /// Usage for which no credits were found.
         uncollected: u64,
     },
     /// Held units of a strict hold were cut off because their bucket expired.
@@ -355,7 +355,7 @@ pub enum Event {
         /// What was cut off each slice.
         cut: SmallVec<[SliceAmount; 2]>,
     },
-    /// A hold ended; all that it still held came back.
+    /// A hold ended, and all that it still held was returned.
     HoldClosed {
         /// The hold.
         hold: HoldNo,
@@ -363,19 +363,19 @@ pub enum Event {
         state: HoldState,
         /// Who ended it.
         cause: Cause,
-        /// How much came back.
+        /// How much was returned.
         returned: u64,
     },
-    /// Credits were spent at once.
+    /// Credits were spent in one step.
     Charged(Box<Charged>),
-    /// Spent credits came back.
+    /// Spent credits were returned.
     Refunded {
-        /// The refund: its name and the units that came back, last drawn first.
+        /// The refund: its name and the returned units, last drawn first.
         movement: NamedMovement,
         /// The hold or charge.
         hold: HoldNo,
     },
-    /// Credits left an account for another one; the grants there follow as events of their own.
+    /// Credits were transferred to another account; the new grants follow as separate events.
     CreditsMoved {
         /// The transfer: its name and the units that left.
         movement: NamedMovement,
@@ -435,18 +435,18 @@ pub enum Event {
         /// The id of the request that was refused; zero if it was not.
         request: u128,
     },
-    /// Credits were asked for and denied.
+    /// A request for credits was denied.
     CreditsDenied {
-        /// The account that asked.
+        /// The account of the request.
         account: AccountNo,
         /// Why they were denied.
         refusal: Box<Refusal>,
     },
-    /// Things that were kept long enough were forgotten.
+    /// Entries whose retention has ended were forgotten.
     Forgotten {
         /// How many answers, oldest first.
         answers: u32,
-        /// How many closed holds and charges were looked at, oldest first.
+        /// How many closed holds and charges were examined, oldest first.
         holds: u32,
         /// How many named movements, oldest first.
         movements: u32,
@@ -455,68 +455,68 @@ pub enum Event {
         /// How many ended jobs, oldest first.
         jobs: u32,
     },
-    /// A forgotten hold or charge was brought back.
+    /// A forgotten hold or charge was restored.
     HoldRevived {
         /// Its number from now on.
         hold: HoldNo,
-        /// What it was.
+        /// Its archived record.
         record: Box<ArchivedHold>,
     },
-    /// A region's cell became known.
+    /// The cell of a region was registered.
     RegionOpened {
         /// Its number.
         cell: CellNo,
         /// The region.
         region: Name,
-        /// The shard that this ledger is to the cell.
+        /// The shard number of this ledger, as it appears in the job ids of the cell.
         shard: u16,
     },
-    /// A new cell was told the policies of accounts, up to one or of all.
+    /// Policies of accounts were sent to a new cell, up to one account or all.
     RegionBriefed {
         /// The cell.
         cell: CellNo,
-        /// The first account that is left.
+        /// The first account that remains; `None` if all were sent.
         next: Option<AccountNo>,
     },
-    /// Something failed again and again; it is skipped from now on.
+    /// A timer or message failed repeatedly and is skipped from now on.
     SetAside {
-        /// What.
+        /// The timer or message.
         what: Aside,
-        /// A hash of it.
+        /// A hash of its content.
         digest: u128,
     },
     /// A quota was set or replaced.
     QuotaSet {
         /// The account.
         account: AccountNo,
-        /// The region; each if absent.
+        /// The region; all regions if absent.
         region: Option<Name>,
-        /// Its numbers.
+        /// Its limits.
         quota: Quota,
     },
     /// A quota was removed.
     QuotaRemoved {
         /// The account.
         account: AccountNo,
-        /// The region; each if absent.
+        /// The region; all regions if absent.
         region: Option<Name>,
     },
-    /// A job was submitted. Its hold and what cells are told follow.
+    /// A job was submitted. Its hold and the messages to cells follow.
     JobSubmitted {
         /// Its number.
         job: JobNo,
         /// What was submitted.
         order: Arc<JobOrder>,
-        /// Jobs that have not succeeded yet and must.
+        /// Jobs that must succeed first and have not yet.
         after: Vec<JobNo>,
     },
-    /// A hold got its price: what it held beyond that came back.
+    /// The price of a hold was pinned, and the surplus was returned.
     HoldPinned {
         /// The hold.
         hold: HoldNo,
-        /// The price and the most that is ever credited.
+        /// The price and the most GPU time that is ever charged.
         rate: Rate,
-        /// What came back of each slice, off its end. Slices that gave all are gone.
+        /// The amount returned from the end of each slice. Empty slices are removed.
         returned: SmallVec<[SliceAmount; 2]>,
         /// When it lapses now.
         expires_at: Option<Timestamp>,
@@ -528,38 +528,38 @@ pub enum Event {
         /// The job.
         job: JobNo,
     },
-    /// More running time of an attempt is paid for, or may stay unpaid.
+    /// The paid running time or the overdraft of an attempt changed.
     AttemptFunded {
         /// The job.
         job: JobNo,
-        /// The running time that is paid for in all. `None`: all of it.
+        /// The total running time that is paid for; `None` if all of it is.
         funded_ms: Option<i64>,
-        /// What it may leave unpaid in all.
+        /// The total that it may leave unpaid.
         overdraft: u64,
-        /// Whether that is less than a window more.
+        /// Whether less than a full window was added.
         short: bool,
-        /// The running time that credits pay for, where the rest may stay unpaid.
+        /// The running time that credits pay for, if the rest is an overdraft.
         credits_ms: Option<i64>,
     },
-    /// An attempt was asked to stop.
+    /// The stop of an attempt was ordered.
     AttemptStopping {
         /// The job.
         job: JobNo,
     },
-    /// An attempt is over: its hold was closed just before, and the job waits unless its own end
-    /// follows.
+    /// An attempt has ended. Its hold was closed just before, and the job is queued unless its own
+    /// end follows.
     AttemptEnded {
         /// The job.
         job: JobNo,
         /// How it ended.
         end: AttemptEnd,
     },
-    /// A job's end was asked for.
+    /// The cancellation of a job was requested.
     CancelAsked {
         /// The job.
         job: JobNo,
     },
-    /// Jobs that a job had to wait for have succeeded.
+    /// Dependencies of a job have succeeded.
     DependenciesMet {
         /// The job that waited.
         job: JobNo,
@@ -570,26 +570,26 @@ pub enum Event {
     JobEnded {
         /// The job.
         job: JobNo,
-        /// How.
+        /// Its final state.
         state: JobState,
     },
-    /// Jobs of a tenant that were held up were looked at again, up to one or all of them.
+    /// Blocked jobs of a tenant were reviewed, up to one job or all of them.
     HeldUpReviewed {
         /// The tenant.
         tenant: AccountNo,
-        /// When to look again, and from which job on.
+        /// The time and the first job of the next review.
         next: Option<Review>,
     },
-    /// Something was said to a cell: the courier carries it.
+    /// A message was sent to a cell. The courier delivers it.
     CellTold {
         /// The cell.
         cell: CellNo,
         /// The message's number, dense from 1 for each cell.
         number: u64,
-        /// What was said.
+        /// The message.
         message: Box<ToCell>,
     },
-    /// A message of a cell was taken; what it caused follows.
+    /// A message of a cell was taken. Its effects follow.
     MessageReceived {
         /// The cell.
         cell: CellNo,
@@ -598,13 +598,14 @@ pub enum Event {
         /// The record of the cell's journal that it comes from.
         position: u64,
     },
-    /// What is paid for of a running attempt ends soon. Once, each time that comes near.
+    /// The paid running time of an attempt ends soon. Sent once for each time that the end comes
+    /// near.
     ExhaustionWarned {
         /// The job.
         job: JobNo,
         /// When it ends, if nothing changes.
         ends_at: Timestamp,
-        /// What happens then: it is stopped, or it runs on and owes.
+        /// What happens then: the attempt is stopped, or it continues on overdraft.
         then: OnExhausted,
     },
 }

@@ -3,20 +3,20 @@
 use super::Event;
 use crate::ledger::id::{HoldNo, JobNo};
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A job.
     Job(JobNo),
-    /// A hold or charge that was there before. The ledger gives its number to another one later, so
-    /// the number alone says nothing about the past.
+    /// A hold or charge that existed before the event. Numbers are reused, so the number alone does
+    /// not identify it in the past.
     Hold(HoldNo),
-    /// Neither of them, or a hold or charge that is new and belongs to no job.
+    /// Neither of them, or a new hold or charge that belongs to no job.
     Other,
 }
 
 impl Subject {
-    /// The hold or charge that was there before.
+    /// The hold or charge that existed before the event.
     pub fn hold(self) -> Option<HoldNo> {
         match self {
             Subject::Hold(hold) => Some(hold),
@@ -26,7 +26,7 @@ impl Subject {
 }
 
 impl Event {
-    /// What it is about.
+    /// The subject of the event.
     pub fn subject(&self) -> Subject {
         match self {
             Event::JobSubmitted { job, .. }

@@ -1,5 +1,5 @@
-//! What events do to one hold. The ledger, history and archive look-ups all use these functions: what
-//! a hold becomes does not depend on who reads the journal.
+//! The effects of events on one hold. The ledger, history and archive look-ups all use these
+//! functions, so all readers of a journal compute the same hold.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ use crate::ledger::event::{Charged, HoldPlaced, Piece, SliceAmount, total};
 use crate::ledger::state::short_fingerprint;
 use crate::time::Timestamp;
 
-/// Units and when they were drawn. Most holds are of one piece.
+/// Units and when they were drawn. Most holds have one piece.
 pub type Drawn = SmallVec<[(Piece, Timestamp); 2]>;
 
 /// GPU time by the draw that it belongs to, in thousandths of GPU-milliseconds.
 pub type DrawnGpuTime = SmallVec<[(Timestamp, i128); 1]>;
 
-/// An event does not fit the hold that it speaks of.
+/// The error for an event that does not fit its hold.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum UnfitEvent {
     /// The hold has no such slice.
@@ -43,7 +43,7 @@ impl fmt::Display for UnfitEvent {
 
 impl std::error::Error for UnfitEvent {}
 
-/// What one capture says.
+/// The content of a capture.
 #[derive(Copy, Clone, Debug)]
 pub struct Capture<'a> {
     /// The number of the report.
@@ -54,7 +54,7 @@ pub struct Capture<'a> {
     pub gpu_ms: u64,
     /// What it took from each slice.
     pub taken: &'a [SliceAmount],
-    /// Usage that no credits could be found for.
+    /// Usage for which no credits were found.
     pub uncollected: u64,
 }
 
@@ -65,11 +65,11 @@ pub struct Captured {
     pub spent: Drawn,
     /// GPU time that budgets count as spent.
     pub gpu: DrawnGpuTime,
-    /// By how much GPU time grew, in GPU-milliseconds.
+    /// The increase of GPU time, in GPU-milliseconds.
     pub gpu_ms: u64,
 }
 
-/// What came back at the end of a hold.
+/// What was returned at the end of a hold.
 #[derive(Clone, Debug)]
 pub struct Closed {
     /// Units, last drawn first.
@@ -151,7 +151,7 @@ impl Hold {
         }
     }
 
-    /// A forgotten hold as it comes back.
+    /// A forgotten hold as it is restored.
     pub fn revived(at: Timestamp, record: &ArchivedHold) -> Hold {
         let mut hold = record.hold.clone();
         hold.moved_at = at;
@@ -241,7 +241,7 @@ impl Hold {
         changes
     }
 
-    /// Cuts the hold off from the rest of slices whose bucket expired. Returns that rest.
+    /// Removes the uncaptured rest of slices whose bucket expired. Returns that rest.
     ///
     /// # Errors
     /// If more was cut off than was held.
@@ -261,10 +261,10 @@ impl Hold {
         Ok(gone)
     }
 
-    /// Gives a hold its price. Returns what it held beyond that, last drawn first.
+    /// Pins the price of a hold. Returns the surplus, last drawn first.
     ///
     /// # Errors
-    /// If more came back than was held.
+    /// If more was returned than was held.
     pub fn apply_pinned(
         &mut self,
         rate: Rate,
@@ -304,7 +304,7 @@ impl Hold {
         Closed { rest, gpu: self.unused_gpu_time() }
     }
 
-    /// Notes a refund. Returns its units with the instants at which they were drawn.
+    /// Records a refund. Returns its units with the instants at which they were drawn.
     pub fn apply_refunded(&mut self, at: Timestamp, pieces: &[Piece]) -> Drawn {
         self.refunded += total(pieces);
         self.moved_at = at;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn units_keep_the_instant_of_their_draw_until_they_come_back() {
+    fn units_keep_the_instant_of_their_draw_until_they_are_returned() {
         let mut hold = hold_of(&[piece(0, 10)]);
         hold.apply_extended(at(5), &[piece(10, 15)], 0, None);
         let taken = [SliceAmount { slice: 0, amount: 4 }];

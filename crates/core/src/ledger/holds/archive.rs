@@ -1,4 +1,4 @@
-//! What history keeps of a hold that the ledger forgot, and how it comes back for a late refund.
+//! The archived record of a forgotten hold, and its restoration for a late refund.
 
 use fefo::Part;
 
@@ -12,10 +12,10 @@ use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
 use crate::time::Timestamp;
 
-/// A closed hold or charge as the ledger last had it.
+/// The last state of a closed hold or charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedHold {
-    /// All of it.
+    /// The hold.
     pub hold: Hold,
 }
 
@@ -53,7 +53,7 @@ impl Ledger {
         Ok(reply)
     }
 
-    /// Refuses a record that was changed, or that does not fit what the ledger knows.
+    /// Refuses a record that was altered or does not match the state of the ledger.
     pub(super) fn require_genuine(
         &self,
         record: &ArchivedHold,
@@ -67,8 +67,8 @@ impl Ledger {
         if genuine { Ok(()) } else { Err(Refusal::Conflict(Conflict::RecordMismatch)) }
     }
 
-    /// Whether every unit that a record says is spent really is: a record that is older than the
-    /// last refund would bring the same units back twice.
+    /// Whether every unit that the record has as spent is spent. A record from before the last
+    /// refund would return the same units twice.
     fn still_spent(&self, hold: &Hold) -> bool {
         let mut refunded = hold.refunded;
         hold.slices.iter().rev().all(|slice| {

@@ -1,4 +1,4 @@
-//! Captures: usage so far becomes spent credits.
+//! Captures: usage so far is turned into spent credits.
 
 use fefo::Part;
 use smallvec::SmallVec;
@@ -19,8 +19,8 @@ use crate::ledger::reply::{HoldReply, Reply};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
-/// How many times what a hold drew one holder may report without being able to pay it. What is owed
-/// counts in the budgets above the account: one wrong report must not use them up.
+/// The largest unpaid usage that a report may leave, as a multiple of what the hold drew. Unpaid
+/// usage counts in the budgets of the ancestors, and one wrong report must not exhaust them.
 const MAX_OVERRUN: u64 = 1_000;
 
 /// Cumulative usage, priced.
@@ -32,7 +32,7 @@ pub(in crate::ledger) struct Metered {
     pub(in crate::ledger) gpu_ms: u64,
 }
 
-/// A hold as it will be once the events of a decision are applied.
+/// A hold as it will be after the events of a decision are applied.
 pub(in crate::ledger) struct Projected {
     pub(in crate::ledger) reply: HoldReply,
     pub(in crate::ledger) slices: SmallVec<[Slice; 2]>,
@@ -52,7 +52,7 @@ impl Projected {
 }
 
 impl Ledger {
-    /// Usage in credits, at the hold's pinned rate where it is GPU time.
+    /// Converts usage to credits. GPU time is priced at the pinned rate of the hold.
     pub(in crate::ledger) fn meter(
         &self,
         hold: &Hold,
@@ -67,7 +67,7 @@ impl Ledger {
                 let rate = rate.ok_or(Refusal::Conflict(Conflict::NoRate))?;
                 let total = rate.charge(gpu_ms, rounding).ok_or(Refusal::InvalidField {
                     field: "gpu_ms_total",
-                    reason: "would cost more than an amount can be",
+                    reason: "would cost more than the largest amount",
                 })?;
                 Ok(Metered { total: total.length(), gpu_ms: gpu_ms.min(rate.gpu_ms_limit) })
             }
@@ -103,7 +103,7 @@ impl Ledger {
         Ok(Reply::Hold(projected.reply))
     }
 
-    /// Pushes the capture of usage that a holder reports, unless it is more than can be meant.
+    /// Pushes the capture of reported usage, unless it exceeds the plausible maximum.
     pub(in crate::ledger) fn push_reported(
         &self,
         now: Timestamp,
@@ -123,16 +123,15 @@ impl Ledger {
                 Usage::Total(_) => "total",
                 Usage::GpuMs(_) => "gpu_ms_total",
             };
-            let reason =
-                "must be at most 1000 times what the hold drew where the account cannot pay it";
+            let reason = "must not leave more than 1000 times what the hold drew unpaid";
             return Err(Refusal::InvalidField { field, reason });
         }
         Ok(projected)
     }
 
-    /// Pushes the capture of usage that has grown, topping the hold up where it is too small. What
-    /// the decision has moved before is in the overlay, and what is drawn here is noted there.
-    #[allow(clippy::too_many_arguments, reason = "one function for every capture there is")]
+    /// Pushes the capture of increased usage, and tops the hold up if it is too small. The overlay
+    /// contains the earlier changes of the decision; draws made here are added to it.
+    #[allow(clippy::too_many_arguments, reason = "one function for all captures")]
     pub(in crate::ledger) fn push_capture(
         &self,
         now: Timestamp,
@@ -180,7 +179,7 @@ impl Ledger {
         projected
     }
 
-    /// Draws up to `short` more for a hold, as far as credits and budgets go.
+    /// Draws up to `short` more for a hold, as far as credits and budgets allow.
     fn top_up(&self, now: Timestamp, hold: &Hold, short: u64, overlay: &Overlay) -> Pieces {
         let path = self.path(hold.account);
         if self.require_thawed(&path).is_err() {
@@ -189,7 +188,7 @@ impl Ledger {
         let default = Context::default();
         let context = hold.rare.as_ref().map_or(&default, |rare| &rare.context);
         let request = Request { hold: Some(hold), ..Request::new(&path, context) };
-        // What was drawn before for others may count in the same budgets.
+        // Earlier draws of this decision may count in the same budgets.
         let room = self.budget_room(now, &path).saturating_sub(total_of(&overlay.drawn).into());
         let wanted = u128::from(short).min(room);
         let amount = self.largest_draw(request, &overlay.drawn_on(self, &path), wanted);
@@ -201,7 +200,7 @@ impl Ledger {
         self.draw_after(overlay, request, amount).unwrap_or_default()
     }
 
-    /// Takes `increase` from slices, first drawn first, so that `captured` is captured in all.
+    /// Takes `increase` from slices, first drawn first, so that the captured total is `captured`.
     ///
     /// A slice whose grant limits its share of a hold gives at most that share of what is captured.
     /// Rounding such shares down can leave a few micro-credits; they come from the first slices
@@ -249,10 +248,10 @@ impl Ledger {
         capture: &Capture<'_>,
     ) {
         self.remember_hold(number);
-        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get_mut(number.0).expect("events name only existing holds");
         let account = hold.account;
         let captured = hold.apply_captured(at, capture);
-        let Captured { spent, gpu, gpu_ms: _ } = captured.expect("only what is held is captured");
+        let Captured { spent, gpu, gpu_ms: _ } = captured.expect("only held units are captured");
         let uncollected = capture.uncollected;
         for (piece, drawn_at) in spent {
             self.retag(piece, Part::Held, Part::Spent);
@@ -269,33 +268,33 @@ impl Ledger {
         }
     }
 
-    /// The account's usage that could not be collected.
+    /// The uncollected usage of an account.
     pub fn uncollected(&self, account: AccountNo) -> i128 {
         self.account(account).uncollected()
     }
 }
 
 impl Hold {
-    /// The most that a holder's reports may leave uncollected.
+    /// The most that reports may leave uncollected.
     fn most_owed(&self) -> u64 {
-        // As drawn: a strict hold may be cut off from all that it has.
+        // Includes units that were cut off: a strict hold may have lost all of them.
         let drawn: u64 = self.slices.iter().map(|slice| slice.span.len()).sum();
         drawn.saturating_mul(MAX_OVERRUN)
     }
 
-    /// Whether a report says more than the reports before it.
+    /// Whether a report exceeds the earlier reports.
     pub(in crate::ledger) fn grows_by(&self, metered: Metered) -> bool {
         let seen = self.rare.as_ref().map_or(0, |rare| rare.gpu_ms);
         metered.total > self.metered || metered.gpu_ms > seen
     }
 
-    /// GPU time that was held and never used, by draw.
+    /// GPU time that was held and not used, by draw.
     pub(super) fn unused_gpu_time(&self) -> SmallVec<[(Timestamp, i128); 1]> {
         let spent = self.rare.as_ref().map_or(0, |rare| rare.gpu_spent);
         self.gpu_time_unused_by(spent)
     }
 
-    /// GPU time that was held and will not be used if `gpu_ms` is all that is, by draw.
+    /// GPU time that was held and stays unused if the final usage is `gpu_ms`, by draw.
     pub(in crate::ledger) fn unused_gpu_time_at(
         &self,
         gpu_ms: u64,

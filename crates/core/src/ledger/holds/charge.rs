@@ -1,4 +1,4 @@
-//! Charges: credits spent at once.
+//! Charges: credits spent in one step.
 
 use fefo::Part;
 
@@ -63,7 +63,7 @@ impl Ledger {
         Ok(Reply::Charge { hold, requested: command.amount, charged, spendable_after })
     }
 
-    /// The past instant at which the usage happened, if it did not happen now.
+    /// The instant of the usage if it lies in the past.
     fn lateness(
         &self,
         now: Timestamp,
@@ -73,7 +73,7 @@ impl Ledger {
         if at > now {
             return Err(Refusal::InvalidField {
                 field: "effective_at",
-                reason: "must not lie in the future",
+                reason: "must not be in the future",
             });
         }
         let earliest = now.plus_millis(-self.policy.lateness_ms);
@@ -94,7 +94,7 @@ impl Ledger {
         Ok(self.draw(request, amount).unwrap_or_default())
     }
 
-    /// What a partial charge takes: the largest draw that budgets leave room for.
+    /// The amount of a partial charge: the largest draw that budgets allow.
     pub(in crate::ledger) fn partial_amount(
         &self,
         now: Timestamp,

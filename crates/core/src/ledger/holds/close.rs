@@ -1,4 +1,4 @@
-//! The one way in which a hold ends. Finish, cancel, preemption and lapse all come here.
+//! The end of a hold. Settlement, release, preemption and lapse share this code.
 
 use fefo::Part;
 
@@ -85,7 +85,7 @@ impl Ledger {
         }
     }
 
-    /// Pushes the end of a hold: the rest comes back, last drawn first, to where it came from.
+    /// Pushes the end of a hold: the rest is returned to its grants, last drawn first.
     pub(in crate::ledger) fn push_close(
         &self,
         now: Timestamp,
@@ -112,7 +112,7 @@ impl Ledger {
     ) {
         self.remember_hold(number);
         self.forget_hold_indexes(number);
-        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get_mut(number.0).expect("events name only existing holds");
         let (account, job) = (hold.account, hold.job());
         let Closed { rest, gpu } = hold.apply_closed(at, state, cause);
         for (piece, drawn_at) in rest {
@@ -131,8 +131,8 @@ impl Ledger {
         }
     }
 
-    /// Pushes what the expiry of a bucket does: its free units are gone, strict holds are cut. At most
-    /// `room` of them: what is left is due at once, in further steps.
+    /// Pushes the expiry of a bucket: its free units expire, and strict holds are cut. At most
+    /// `room` holds are cut here; the others follow at once, in further steps.
     pub(in crate::ledger) fn push_expiry(
         &self,
         bucket: BucketNo,
@@ -186,9 +186,9 @@ impl Ledger {
 
     pub(in crate::ledger) fn apply_hold_cut(&mut self, number: HoldNo, cut: &[SliceAmount]) {
         self.touch_tallies(number);
-        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get_mut(number.0).expect("events name only existing holds");
         let account = hold.account;
-        let gone = hold.apply_cut(cut).expect("only what is held is cut off");
+        let gone = hold.apply_cut(cut).expect("only held units are cut off");
         for (piece, drawn_at) in gone {
             self.cuts.remove(&(piece.bucket, number));
             self.retag(piece, Part::Held, Part::Expired);

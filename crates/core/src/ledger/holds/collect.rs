@@ -1,4 +1,4 @@
-//! Collections: uncollected usage is repaid from what can be spent, and only when asked.
+//! Collections: uncollected usage is repaid from spendable credits, only on request.
 
 use fefo::Part;
 

@@ -1,4 +1,4 @@
-//! Holds: credits set aside. `open → settled | released | lapsed`.
+//! Holds: reserved credits. `open → settled | released | lapsed`.
 
 use fefo::{Part, Span};
 use smallvec::SmallVec;
@@ -16,34 +16,34 @@ use crate::ledger::state::Ledger;
 use crate::ledger::undo::Undo;
 use crate::time::Timestamp;
 
-/// Where a hold is in its life.
+/// The state of a hold.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldState {
-    /// Credits are set aside.
+    /// Credits are reserved.
     Open,
-    /// Ended with a final total. Charges are born so.
+    /// Ended with a final total. Charges are created in this state.
     Settled,
-    /// Ended at what was captured.
+    /// Ended at the captured amount.
     Released,
     /// Its lease ran out.
     Lapsed,
 }
 
-/// A hold or a charge: the same slices, the same refunds.
+/// Whether it is a hold or a charge. Both have slices and can be refunded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldKind {
     /// Placed, captured and closed.
     Hold,
-    /// Spent at once.
+    /// Spent in one step.
     Charge,
 }
 
-/// Consecutive units that a hold has drawn. Captures take its units from the front.
+/// Consecutive units that a hold has drawn. Captures take units from the front.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The bucket.
     pub bucket: BucketNo,
-    /// Which draw of the hold it belongs to: 0 is the placing.
+    /// The number of its draw in the hold; 0 is the placement.
     pub draw: u32,
     /// The units, as drawn.
     pub span: Span,
@@ -59,7 +59,7 @@ impl Slice {
         if self.cut { 0 } else { self.span.len() - self.captured }
     }
 
-    /// How many units the hold drew here and was not cut off from.
+    /// The number of units drawn, less those that were cut off.
     pub fn kept(&self) -> u64 {
         if self.cut { self.captured } else { self.span.len() }
     }
@@ -78,9 +78,9 @@ pub struct Hold {
     pub id: Name,
     /// The account that spends.
     pub account: AccountNo,
-    /// Which of the two it is.
+    /// Whether it is a hold or a charge.
     pub kind: HoldKind,
-    /// Where it is in its life.
+    /// Its state.
     pub state: HoldState,
     /// The hash of the request that placed it.
     pub fingerprint: u64,
@@ -90,7 +90,7 @@ pub struct Hold {
     pub captured: u64,
     /// The cumulative usage reported last; above `captured` by what could not be collected.
     pub metered: u64,
-    /// How much of what was captured has been refunded.
+    /// How much of the captured amount has been refunded.
     pub refunded: u64,
     /// When it was placed.
     pub placed_at: Timestamp,
@@ -102,16 +102,16 @@ pub struct Hold {
     pub moved_at: Timestamp,
     /// What it has drawn, in order.
     pub slices: SmallVec<[Slice; 1]>,
-    /// What few holds have.
+    /// Fields that most holds do not need.
     pub rare: Option<Box<HoldRare>>,
-    /// What only charges have.
+    /// Fields that only charges have.
     pub charge: Option<Box<ChargeTerms>>,
 }
 
-/// What only charges have.
+/// Fields that only charges have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargeTerms {
-    /// How much was asked for.
+    /// The requested amount.
     pub requested: Credits,
     /// What the account could still spend in the same context afterwards.
     pub spendable_after: i128,
@@ -119,7 +119,7 @@ pub struct ChargeTerms {
     pub late_for: Option<Timestamp>,
 }
 
-/// What few holds have.
+/// Fields that most holds do not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HoldRare {
     /// What it is for.
@@ -142,7 +142,7 @@ pub struct HoldRare {
     pub uncollected: Vec<(Timestamp, u64)>,
     /// Who closed it.
     pub cause: Cause,
-    /// Whether it was forgotten and came back: budgets may have been counted without it.
+    /// Whether it was forgotten and restored. Budgets may have been counted without it.
     pub revived: bool,
     /// The job that it pays for.
     pub job: Option<JobNo>,
@@ -175,12 +175,12 @@ impl Hold {
         draws.get(slice.draw as usize).map_or(self.placed_at, |(at, _)| *at)
     }
 
-    /// Whether it is cut off from credits that expire.
+    /// Whether it loses credits whose grant expires.
     pub fn is_strict(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.on_expiry == OnExpiry::Strict)
     }
 
-    /// The share of a GPU that its GPU time counts, in thousandths.
+    /// The share of a GPU that its GPU time stands for, in thousandths.
     pub(in crate::ledger) fn share_milli(&self) -> u16 {
         let rate = self.rare.as_ref().and_then(|rare| rare.rate);
         rate.map_or(WHOLE_GPU, |rate| rate.share_milli)
@@ -191,7 +191,7 @@ impl Hold {
         self.rare.as_ref().and_then(|rare| rare.job)
     }
 
-    /// What a command on this hold answers.
+    /// The reply to a command on this hold.
     pub(in crate::ledger) fn reply(&self, hold: HoldNo) -> HoldReply {
         let credits = |length| Credits::from_length(length).unwrap_or(Credits::MAX);
         HoldReply {
@@ -232,7 +232,7 @@ impl Ledger {
             .ok_or_else(|| Refusal::NotFound { what: Resource::Hold, name: id.clone() })
     }
 
-    /// The hold with this name, unless a job has it: then only what happens to the job moves it.
+    /// The hold with this name. Refuses a hold of a job, which only the job changes.
     pub(in crate::ledger) fn movable_hold(
         &self,
         tenant: &Name,
@@ -256,8 +256,7 @@ impl Ledger {
         let tenant = self.account(account).tenant;
         let path = self.path(account);
         let request = Request::new(&path, &command.context);
-        // Drawn before it is known to be needed: then the waits for the bucket's and the name's
-        // memory overlap.
+        // Drawn before the look-up by name, so that the cache misses of both overlap.
         let drawn = self.draw(request, command.amount.length());
         if let Some(hold) = self.find_hold(tenant, HoldKind::Hold, &command.id) {
             let present = self.live_hold(hold);
@@ -325,7 +324,7 @@ impl Ledger {
         if let Some(amount) = amount {
             let grown = reply.amount.checked_add(amount).ok_or(Refusal::InvalidField {
                 field: "amount",
-                reason: "the hold would be larger than an amount can be",
+                reason: "the hold would exceed the largest amount",
             })?;
             let default = Context::default();
             let context = present.rare.as_ref().map_or(&default, |rare| &rare.context);
@@ -341,7 +340,7 @@ impl Ledger {
         Ok(Reply::Hold(reply))
     }
 
-    /// Draws an amount if credits and budgets allow it, or says all that blocks.
+    /// Draws an amount if credits and budgets allow it, or returns all blockers.
     pub(in crate::ledger) fn draw_within_budgets(
         &self,
         now: Timestamp,
@@ -353,7 +352,7 @@ impl Ledger {
         self.within_budgets(now, request, drawn, amount, gpu)
     }
 
-    /// What was drawn, if it was enough and budgets allow it, or all that blocks.
+    /// Returns the draw if it succeeded and budgets allow it, or all blockers.
     fn within_budgets(
         &self,
         now: Timestamp,
@@ -370,7 +369,8 @@ impl Ledger {
         }
     }
 
-    /// Why an amount that no draw finds is refused: too few credits, and every budget in the way.
+    /// The refusal of an amount that cannot be drawn: too few credits, and every budget that
+    /// blocks.
     pub(in crate::ledger) fn denied(
         &self,
         now: Timestamp,
@@ -413,7 +413,7 @@ impl Ledger {
     ) {
         self.remember_hold(number);
         self.forget_hold_indexes(number);
-        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get_mut(number.0).expect("events name only existing holds");
         let (account, drawn) = (hold.account, total(pieces));
         let gpu = hold.apply_extended(at, pieces, gpu_ms, expires_at);
         for piece in pieces {
@@ -437,13 +437,13 @@ impl Ledger {
     pub(in crate::ledger) fn undo_hold_placed(&mut self, number: HoldNo, fresh: bool) {
         self.forget_hold_indexes(number);
         self.touch_tallies(number);
-        self.holds.undo_insert(number.0, fresh).expect("it was placed in this group");
+        self.holds.undo_insert(number.0, fresh).expect("the hold was placed in this group");
         self.hold_names.remove(number.0);
     }
 
-    /// Enters an open hold's lease and strictness.
+    /// Adds an open hold to the indexes of leases and strict holds.
     pub(in crate::ledger) fn note_hold_indexes(&mut self, number: HoldNo) {
-        let hold = self.holds.get(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get(number.0).expect("events name only existing holds");
         if !hold.is_open() {
             return;
         }
@@ -452,7 +452,7 @@ impl Ledger {
         }
         if hold.is_strict() {
             self.strict.extend(hold.slices.iter().map(|slice| (slice.bucket, number)));
-            // Found in an image that was made in the middle of a large expiry.
+            // Needed for an image that was taken in the middle of a large expiry.
             let buckets = &self.buckets;
             let left = hold.slices.iter().filter(|slice| {
                 slice.room() > 0 && buckets.get(slice.bucket.index()).is_some_and(|b| b.expired)
@@ -461,9 +461,9 @@ impl Ledger {
         }
     }
 
-    /// Takes out what [`Ledger::note_hold_indexes`] entered.
+    /// Removes what [`Ledger::note_hold_indexes`] added.
     pub(in crate::ledger) fn forget_hold_indexes(&mut self, number: HoldNo) {
-        let hold = self.holds.get(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get(number.0).expect("events name only existing holds");
         if !hold.is_open() {
             return;
         }
@@ -479,7 +479,7 @@ impl Ledger {
     }
 }
 
-/// Slices of one draw.
+/// The slices of one draw.
 pub(super) fn slices_of(pieces: &[Piece], draw: u32) -> SmallVec<[Slice; 1]> {
     let slice = |piece: &Piece| Slice {
         bucket: piece.bucket,

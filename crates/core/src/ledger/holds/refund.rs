@@ -1,4 +1,4 @@
-//! Refunds: spent credits go back to the grants they came from, last drawn first.
+//! Refunds: spent credits are returned to the grants that they came from, last drawn first.
 
 use fefo::{Part, Span};
 
@@ -77,7 +77,7 @@ impl Ledger {
         let mut sources = Vec::new();
         for name in names {
             let source = self.refund_source(tenant, HoldKind::Hold, name, command)?;
-            // Without it a part would be missing.
+            // A hold that is missing would make the refund incomplete.
             let forgotten = || Refusal::Forgotten { what: Resource::Hold, name: name.clone() };
             sources.push(source.ok_or_else(forgotten)?);
         }
@@ -100,7 +100,7 @@ impl Ledger {
             let movement = NamedMovement {
                 movement: self.movements.next_after(place),
                 id: part_name(&command.id, place),
-                // At most what one hold spent, which fits.
+                // At most the amount that one hold spent, which fits.
                 pieces: source.hold.last_spent(u64::try_from(amount).unwrap_or(0)),
                 fingerprint: envelope.fingerprint,
             };
@@ -110,7 +110,8 @@ impl Ledger {
         Ok(Reply::Movement { movement: first, amount: amount.unwrap_or(Credits::MAX) })
     }
 
-    /// The hold or charge with this name, if it is here or its archived record came with the command.
+    /// The hold or charge with this name, if the ledger has it or its archived record came with the
+    /// command.
     fn refund_source<'a>(
         &'a self,
         tenant: AccountNo,
@@ -132,7 +133,7 @@ impl Ledger {
         Ok(Some(RefundSource { number: None, hold: &record.hold }))
     }
 
-    /// Pushes one refund of one hold, which comes back first if it was forgotten.
+    /// Pushes one refund of one hold. A forgotten hold is restored first.
     fn push_refunded(
         &self,
         now: Timestamp,
@@ -176,10 +177,11 @@ impl Ledger {
         Ok(past.iter().chain(own))
     }
 
-    /// A refund with the other parts of it, if it was a job's.
+    /// A refund with its other parts, if it is a refund of a job.
     pub fn refund_parts(&self, first: u32) -> impl Iterator<Item = &Movement> {
         let whole = self.movements.get(first);
-        // Numbers are used again in another order than they were given: parts are found by their names.
+        // Numbers are reused in another order than they were given, so parts are found by their
+        // names.
         let part = move |place: usize| {
             let whole = whole?;
             if place == 0 {
@@ -190,13 +192,15 @@ impl Ledger {
                 let number = self.find_movement(whole.tenant, whole.what, name)?;
                 self.movements.get(number)
             });
-            // All parts are of one request; another's may have a name that looks like a part's.
+            // All parts come from one request. A refund of another request may have a name that
+            // looks like a part's.
             parts.find(|part| part.movement.fingerprint == whole.movement.fingerprint)
         };
         (0..).map_while(part)
     }
 
-    /// A refund or transfer that was forgotten, as it was made then. Which hold it returned from is told elsewhere.
+    /// A forgotten refund or transfer as it was made. The hold that it returned from is not known
+    /// here.
     pub fn recalled(
         &self,
         what: Resource,
@@ -206,14 +210,14 @@ impl Ledger {
     ) -> Movement {
         let was_expired = |piece: &Piece| {
             let bucket = self.bucket(piece.bucket);
-            // While expiry waits, a bucket is there after its time.
+            // While expiry is suspended, a bucket is not marked as expired at its expiry.
             bucket.expired && !bucket.rank.is_unexpired_at(at)
         };
         let expired = movement.pieces.iter().map(was_expired).collect();
         Movement { what, tenant, movement, expired, hold: None }
     }
 
-    /// The answer to a movement that was made before under this name, if it was the same one.
+    /// The reply to an earlier movement under this name, if the same request made it.
     pub(in crate::ledger) fn repeated(
         &self,
         tenant: AccountNo,
@@ -222,7 +226,7 @@ impl Ledger {
         envelope: &Envelope,
     ) -> Result<Option<Reply>, Refusal> {
         let Some(number) = self.find_movement(tenant, what, id) else { return Ok(None) };
-        let made = self.movements.get(number).expect("the index names only what is there");
+        let made = self.movements.get(number).expect("the index contains only existing movements");
         if envelope.made(short_fingerprint(made.movement.fingerprint)) {
             Ok(Some(self.movement_reply(&made.movement)))
         } else {
@@ -233,7 +237,8 @@ impl Ledger {
     /// The refund, transfer or collection with this name.
     pub fn find_movement(&self, tenant: AccountNo, what: Resource, id: &str) -> Option<u32> {
         self.movement_names.find((tenant, what as u8, id), |number| {
-            let made = self.movements.get(number).expect("the index names only what is there");
+            let made =
+                self.movements.get(number).expect("the index contains only existing movements");
             (made.tenant, made.what as u8, made.movement.id.as_str())
         })
     }
@@ -269,7 +274,7 @@ impl Ledger {
         let fresh = self.movements.insert(number, made);
         let movements = &self.movements;
         let named = |number: u32| {
-            let made = movements.get(number).expect("the index names only what is there");
+            let made = movements.get(number).expect("the index contains only existing movements");
             (made.tenant, made.what as u8, made.movement.id.as_str())
         };
         self.movement_names.insert(named(number), number, named);
@@ -284,7 +289,7 @@ impl Ledger {
         number: HoldNo,
     ) {
         self.remember_hold(number);
-        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get_mut(number.0).expect("events name only existing holds");
         let account = hold.account;
         let drawn = hold.apply_refunded(at, &movement.pieces);
         // A budget that was set while this was forgotten never counted it, and must not be relieved
@@ -302,7 +307,8 @@ impl Ledger {
     }
 }
 
-/// The name of one part of a job's refund: the first has the name of the whole, the others one that nobody can give.
+/// The name of one part of a job's refund. The first part has the name of the whole; the others
+/// have names that no client can choose.
 fn part_name(id: &Name, place: usize) -> Name {
     match place {
         0 => id.clone(),
@@ -310,20 +316,20 @@ fn part_name(id: &Name, place: usize) -> Name {
     }
 }
 
-/// The same in older journals: with a dot, which others could have in a name of their own.
+/// The name of a part in older journals: with a dot, which clients can also use in names.
 fn old_part_name(id: &Name, place: usize) -> Name {
     compact_str::format_compact!("{id}.{}", place + 1)
 }
 
-/// What a refund returns from.
+/// The hold or charge that a refund returns from.
 struct RefundSource<'a> {
-    /// Its number; `None` if it comes back from its archived record.
+    /// Its number; `None` if it is restored from its archived record.
     number: Option<HoldNo>,
     hold: &'a Hold,
 }
 
 impl RefundSource<'_> {
-    /// What it still has spent.
+    /// The amount that was spent and not refunded.
     fn left(&self) -> u64 {
         self.hold.captured - self.hold.refunded
     }

@@ -1,4 +1,5 @@
-//! Forgetting: what is closed stays for a while, then only in history.
+//! Retention: closed holds, movements, answers and ended jobs are forgotten when their retention
+//! ends. History keeps them.
 
 use std::collections::VecDeque;
 
@@ -11,9 +12,9 @@ use crate::ledger::refusal::{Refusal, Resource};
 use crate::ledger::state::{Aging, Ledger};
 use crate::time::Timestamp;
 
-/// Forgetting happens in steps of a minute, so that it costs one record for many things.
+/// Forgetting runs at full minutes, so that one record covers many entries.
 const STEP_MS: i64 = 60_000;
-/// And never more than this much at once, so that no command waits long.
+/// The most entries of each kind that one step forgets, so that no command waits long.
 const MOST_AT_ONCE: usize = 1024;
 
 /// The first full minute at or after an instant.
@@ -22,7 +23,8 @@ fn full_minute(at: Timestamp) -> Timestamp {
     at.plus_millis((STEP_MS - millis.rem_euclid(STEP_MS)) % STEP_MS)
 }
 
-/// When what is kept since `oldest` has been kept for `ttl_ms`; the end of time if nothing is.
+/// When an entry kept since `oldest` has been kept for `ttl_ms`; [`Timestamp::MAX`] if there is
+/// none.
 fn earliest(oldest: Option<Timestamp>, ttl_ms: i64) -> Timestamp {
     oldest.map_or(Timestamp::MAX, |at| at.plus_millis(ttl_ms))
 }
@@ -32,7 +34,7 @@ fn first<T>(ages: &VecDeque<(Timestamp, T)>) -> Option<Timestamp> {
 }
 
 impl Ledger {
-    /// When the oldest thing that is kept has been kept long enough.
+    /// When the retention of the oldest entry ends.
     pub(in crate::ledger) fn next_forgetting(&self) -> Option<Timestamp> {
         if self.is_aside(Aside::Forgetting) {
             return None;
@@ -48,7 +50,7 @@ impl Ledger {
         Some(full_minute(due.plus_millis(1))).filter(|due| *due < Timestamp::MAX)
     }
 
-    /// Pushes the forgetting of what has been kept long enough at `now`.
+    /// Pushes the forgetting of all entries whose retention has ended at `now`.
     pub(in crate::ledger) fn push_forgetting(&self, now: Timestamp, events: &mut Vec<Event>) {
         let kept_from = |ttl: i64| now.plus_millis(-ttl);
         let policy = &self.policy;
@@ -75,7 +77,7 @@ impl Ledger {
             self.answers.forget_oldest();
         }
         let old: Vec<_> = self.aging.holds.drain(..holds as usize).collect();
-        // All are looked at before any is taken out: waiting for memory then overlaps.
+        // All are read before any is removed, so that cache misses overlap.
         let moved_at = |hold| self.live_hold(hold).moved_at;
         let looked_at: Vec<_> = old.iter().map(|(_, hold)| (*hold, moved_at(*hold))).collect();
         for (number, moved_at) in looked_at {

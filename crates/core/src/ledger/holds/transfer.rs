@@ -1,4 +1,4 @@
-//! Transfers: an account's own credits go to another account of the tenant, terms and all.
+//! Transfers: an account's own credits move to another account of the tenant, with the same terms.
 
 use fefo::Part;
 

@@ -1,5 +1,5 @@
-//! A whole ledger as plain data, for snapshots: all that the digest covers, and nothing that can be
-//! derived from it. Names, open buckets, timers and sums are built anew by [`Ledger::from_image`].
+//! A whole ledger as plain data, for snapshots. It contains everything that the digest covers and
+//! nothing derived. [`Ledger::from_image`] rebuilds names, open buckets, timers and sums.
 
 mod restore;
 
@@ -30,9 +30,9 @@ use crate::time::Timestamp;
 /// A whole ledger as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// The latest instant at which anything happened.
+    /// The latest instant at which an event was applied.
     pub now: Timestamp,
-    /// How long things are remembered.
+    /// The retention times and other platform-wide terms.
     pub policy: Policy,
     /// Accounts, in the order of their numbers.
     pub accounts: Vec<AccountImage>,
@@ -50,29 +50,29 @@ pub struct Image {
     pub free_movements: Vec<u32>,
     /// Answers kept for their idempotency keys, oldest first.
     pub answers: Vec<AnswerImage>,
-    /// Closed holds in the order in which they will be looked at.
+    /// Closed holds in the order in which their retention is checked.
     pub aging_holds: Vec<(Timestamp, HoldNo)>,
     /// Named movements in the order in which they will be forgotten.
     pub aging_movements: Vec<(Timestamp, u32)>,
     /// Expired buckets that late usage can still reach, oldest first.
     pub aging_buckets: Vec<(Timestamp, BucketNo)>,
-    /// The cells that it talks to.
+    /// The cells.
     pub cells: Vec<CellBook>,
     /// The number that the next job gets.
     pub next_job: u64,
     /// Jobs that are not forgotten, by number.
     pub jobs: Vec<(JobNo, Job)>,
-    /// When held-up jobs are looked at again, by tenant.
+    /// The next reviews of blocked jobs, by tenant.
     pub reviews: Vec<(AccountNo, Review)>,
     /// Ended jobs in the order in which they will be forgotten.
     pub aging_jobs: Vec<(Timestamp, JobNo)>,
-    /// The last movement of any hold or charge that was forgotten.
+    /// The latest change of any hold or charge that was forgotten.
     pub forgotten_until: Option<Timestamp>,
     /// The last movement of anything with an id that was forgotten. Earlier releases did not write it.
     pub forgotten_through: Option<Timestamp>,
     /// What failed again and again and is skipped.
     pub aside: Vec<Aside>,
-    /// Cells that are still to hear the policies of accounts, from this one on.
+    /// Cells that have not received all policies, with the first account that remains.
     pub briefings: Vec<(CellNo, AccountNo)>,
 }
 
@@ -81,7 +81,7 @@ pub struct Image {
 pub struct AccountImage {
     /// Its full path.
     pub path: Name,
-    /// What it stands for.
+    /// What it represents.
     pub kind: AccountKind,
     /// Whether new spending is stopped.
     pub frozen: bool,
@@ -89,7 +89,7 @@ pub struct AccountImage {
     pub fingerprint: u64,
     /// Its settings.
     pub settings: AccountSettings,
-    /// Usage that no credits could be found for.
+    /// Usage for which no credits were found.
     pub uncollected: i128,
     /// Its budgets, by name.
     pub budgets: Vec<Budget>,
@@ -102,9 +102,9 @@ pub struct AccountImage {
 /// One quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaImage {
-    /// The region; each if absent.
+    /// The region; all regions if absent.
     pub region: Option<Name>,
-    /// Its numbers.
+    /// Its limits.
     pub quota: Quota,
 }
 
@@ -115,7 +115,7 @@ pub struct TermsImage {
     pub priority: u8,
     /// The last instant at which they can be spent.
     pub expires_at: Option<Timestamp>,
-    /// Where they come from.
+    /// Their kind.
     pub kind: GrantKind,
     /// What they may be spent on.
     pub restriction: Option<Box<Restriction>>,
@@ -140,26 +140,26 @@ pub struct GrantImage {
     pub effective_at: Timestamp,
     /// The hash of the request that issued it.
     pub fingerprint: u64,
-    /// Whether it was taken back.
+    /// Whether it was revoked.
     pub revoked: bool,
     /// The terms of its bucket, until it lies in one.
     pub pending: Option<TermsImage>,
-    /// What few grants have.
+    /// Fields that most grants do not need.
     pub rare: Option<Box<GrantRare>>,
 }
 
-/// One bucket. Which grants lie in it is told by the grants.
+/// One bucket. The grants name their buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketImage {
     /// The account that has the grants.
     pub account: AccountNo,
     /// Their terms.
     pub terms: TermsImage,
-    /// Whether its time has run out.
+    /// Whether it has expired.
     pub expired: bool,
     /// Whether some grant on it was revoked.
     pub has_revoked: bool,
-    /// Where each run of equal units starts, and what they are.
+    /// The start of each run of equal units, and their state.
     pub runs: Vec<(u64, Part)>,
 }
 

@@ -1,4 +1,4 @@
-//! From an image back to a ledger: every name, order, timer and sum is built anew.
+//! Restores a ledger from an image: rebuilds every name, order, timer and sum.
 
 use fefo::{Line, Part, Span};
 use smallvec::SmallVec;
@@ -35,8 +35,8 @@ impl Ledger {
     /// The ledger that has this image.
     ///
     /// # Errors
-    /// If the parts do not fit together. Whether the numbers obey the laws is for
-    /// [`crate::ledger::invariant::check`] to say.
+    /// If the parts are inconsistent. The invariants are not checked here: see
+    /// [`crate::ledger::invariant::check`].
     pub fn from_image(image: Image) -> Result<Ledger, ImageError> {
         let forgotten_through = forgotten_through(&image);
         let mut ledger = Ledger { now: image.now, policy: image.policy, ..Ledger::default() };
@@ -65,7 +65,7 @@ impl Ledger {
         }
         for (_, number) in &image.aging_jobs {
             let ended = ledger.job(*number).is_some_and(|job| job.state.is_ended());
-            require(ended, || format!("job {number} ages but has not ended"))?;
+            require(ended, || format!("job {number} is queued for retention but has not ended"))?;
         }
         ledger.aging.jobs = image.aging_jobs.into();
         ledger.aging.forgotten_until = image.forgotten_until;
@@ -86,7 +86,7 @@ impl Ledger {
             let stands = job.standings.iter().map(|standing| Some(standing.cell));
             let mut cells = stands.chain(job.attempts.iter().map(|attempt| attempt.cell)).flatten();
             let known = cells.all(|cell| cell.index() < self.cells.len());
-            require(known, || format!("job {id} is in a cell that is not there"))?;
+            require(known, || format!("job {id} is in an unknown cell"))?;
             let held = job.hold.is_none_or(|hold| {
                 self.hold(hold).is_some_and(|hold| hold.is_open() && hold.job() == Some(number))
             });
@@ -96,7 +96,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Works out what is owed at and below each account.
+    /// Computes the uncollected usage at and below each account.
     fn restore_owed(&mut self) {
         for number in (0..self.account_count()).map(AccountNo) {
             let owed = self.account(number).uncollected();
@@ -121,12 +121,12 @@ impl Ledger {
             quotas,
             frozen_by_platform,
         } = image;
-        require(self.find_account(&path).is_none(), || format!("account {path} is there twice"))?;
+        require(self.find_account(&path).is_none(), || format!("account {path} appears twice"))?;
         let parent = match path.rsplit_once(':') {
             None => None,
             Some((parent, _)) => {
                 let found = self.find_account(parent);
-                require(found.is_some(), || format!("the account above {path} is missing"))?;
+                require(found.is_some(), || format!("the parent of {path} is missing"))?;
                 found
             }
         };
@@ -171,9 +171,9 @@ impl Ledger {
         let id = &image.id;
         self.require_account(image.account)?;
         let tenant = self.account(image.account).tenant;
-        require(self.find_grant(tenant, id).is_none(), || format!("grant {id} is there twice"))?;
+        require(self.find_grant(tenant, id).is_none(), || format!("grant {id} appears twice"))?;
         let placed = image.bucket.is_some() != image.pending.is_some();
-        require(placed && !image.amount.is_zero(), || format!("grant {id} lies nowhere"))?;
+        require(placed && !image.amount.is_zero(), || format!("grant {id} has no valid position"))?;
         let end = image.start.checked_add(image.amount.length());
         require(end.is_some(), || format!("grant {id} reaches beyond its line"))?;
         if image.bucket.is_none() {
@@ -254,7 +254,9 @@ impl Ledger {
                 line.retag(Span::new(*start, end), Part::Free, *part);
             }
         }
-        require(!image.expired || line.free() == 0, || wrong("it has expired and is free").0)?;
+        require(!image.expired || line.free() == 0, || {
+            wrong("it has expired and has free units").0
+        })?;
         Ok(line)
     }
 
@@ -292,7 +294,8 @@ impl Ledger {
             self.timers.expiries.insert((expires_at, number));
         }
         if shared {
-            // Of several with one key the last opened takes further grants: the others are full.
+            // Of several buckets with one key, the last opened takes further grants, because the
+            // others are full.
             let restriction = self.bucket(number).restriction.clone();
             let before = self.find_bucket(image.account, &rank, restriction.as_deref());
             self.index_bucket(number, before);
@@ -308,19 +311,19 @@ impl Ledger {
                 line.is_some_and(|end| slice.span.start < slice.span.end && slice.span.end <= end)
                     && slice.captured <= slice.span.len()
             });
-            require(fits, || format!("hold {number} has drawn what is not there"))?;
+            require(fits, || format!("hold {number} has drawn units that do not exist"))?;
         }
-        self.holds = slab("hold", holds, free, nobody())?;
+        self.holds = slab("hold", holds, free, placeholder_hold())?;
         let numbers: Vec<u32> = self.holds.iter().map(|(number, _)| number).collect();
         for number in numbers {
             let (accounts, holds) = (&self.accounts, &self.holds);
             let named = |number: u32| {
-                let hold = holds.get(number).expect("the index names only what is there");
+                let hold = holds.get(number).expect("the index contains only existing entries");
                 (accounts[hold.account.index()].tenant, hold.kind, hold.id.as_str())
             };
             let (tenant, kind, id) = named(number);
             let twice = self.hold_names.find((tenant, kind, id), named).is_some();
-            require(!twice, || format!("hold {id} is there twice"))?;
+            require(!twice, || format!("hold {id} appears twice"))?;
             self.hold_names.insert((tenant, kind, id), number);
             self.note_hold_indexes(HoldNo(number));
         }
@@ -333,7 +336,7 @@ impl Ledger {
         free: &[u32],
     ) -> Result<(), ImageError> {
         let Some((_, any)) = movements.first().cloned() else {
-            // Without one to stand in for the forgotten, there is nothing to put into their places.
+            // There is no movement to use as a placeholder for the free slots.
             return self.restore_only_free_movements(free);
         };
         self.movements = slab("movement", movements, free, any)?;
@@ -343,7 +346,7 @@ impl Ledger {
     fn name_movements(&mut self) -> Result<(), ImageError> {
         let movements = &self.movements;
         let named = |number: u32| {
-            let made = movements.get(number).expect("the index names only what is there");
+            let made = movements.get(number).expect("the index contains only existing entries");
             (made.tenant, made.what as u8, made.movement.id.as_str())
         };
         for (number, made) in movements.iter() {
@@ -353,7 +356,7 @@ impl Ledger {
             let id = &made.movement.id;
             require(known, || format!("movement {id} does not fit"))?;
             let twice = self.movement_names.find(named(number), named).is_some();
-            require(!twice, || format!("movement {id} is there twice"))?;
+            require(!twice, || format!("movement {id} appears twice"))?;
             self.movement_names.insert(named(number), number, named);
         }
         Ok(())
@@ -384,16 +387,18 @@ impl Ledger {
     ) -> Result<(), ImageError> {
         for (_, number) in &holds {
             let closed = self.hold(*number).is_some_and(|hold| !hold.is_open());
-            require(closed, || format!("hold {number} ages but is not closed"))?;
+            require(closed, || format!("hold {number} is queued for retention but is not closed"))?;
         }
         for (_, number) in &movements {
             let made = self.movement(*number).is_some();
-            require(made, || format!("movement {number} ages but was not made"))?;
+            require(made, || {
+                format!("movement {number} is queued for retention but does not exist")
+            })?;
         }
         for (_, number) in &buckets {
             let bucket = self.buckets.get(number.index()).filter(|bucket| bucket.expired);
             let bucket =
-                bucket.ok_or_else(|| ImageError(format!("bucket {number} is not past")))?;
+                bucket.ok_or_else(|| ImageError(format!("bucket {number} has not expired")))?;
             let (account, rank) = (bucket.account, bucket.rank);
             self.rare_account(account).expired.insert((rank, *number), ());
         }
@@ -404,8 +409,8 @@ impl Ledger {
     }
 }
 
-/// Stands in for forgotten holds while their places are being freed.
-fn nobody() -> Hold {
+/// A placeholder for forgotten holds while their slots are being freed.
+fn placeholder_hold() -> Hold {
     Hold {
         id: Name::default(),
         account: AccountNo(0),
@@ -426,7 +431,7 @@ fn nobody() -> Hold {
     }
 }
 
-/// A table with these things in their places and these places free, in this order.
+/// A slab with these values in their slots, and these slots free in this order.
 fn slab<T: Clone>(
     what: &str,
     things: Vec<(u32, T)>,
@@ -440,9 +445,9 @@ fn slab<T: Clone>(
         let thing = things.next_if(|(number, _)| *number == place).map(|(_, thing)| thing);
         slab.insert(place, thing.unwrap_or_else(|| stand_in.clone()));
     }
-    require(things.next().is_none(), || format!("a {what} has no place"))?;
+    require(things.next().is_none(), || format!("a {what} has no slot"))?;
     for place in free {
-        require(slab.remove(*place).is_some(), || format!("place {place} is not free"))?;
+        require(slab.remove(*place).is_some(), || format!("slot {place} cannot be freed"))?;
     }
     Ok(slab)
 }

@@ -1,7 +1,8 @@
-//! Things that failed again and again and that the ledger goes on without.
+//! Timers and messages that failed repeatedly and are skipped.
 //!
-//! A timer or a message that panics would stop everything behind it. After three failures the engine
-//! journals that it is set aside: it is skipped from then on, by replay too, and an alarm says so.
+//! A timer or message that panics would block everything after it. After three failures the engine
+//! journals that it is set aside. It is skipped from then on, also in replay, and an alarm is
+//! raised.
 
 use smallvec::SmallVec;
 
@@ -15,10 +16,10 @@ use crate::machine::DuePart;
 use crate::message::ToCell;
 use crate::time::Timestamp;
 
-/// The most events of one step of what is due, but for what one thing brings.
+/// The most events of one timer step. A single timer may exceed it.
 pub(in crate::ledger) const STEP_EVENTS: usize = 1024;
 
-/// Something that was set aside.
+/// A timer or message that was set aside.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Aside {
     /// A message of a cell. Its number counts as taken.
@@ -49,39 +50,39 @@ pub enum Aside {
     Lapse {
         /// The hold.
         hold: HoldNo,
-        /// Its last valid instant: a number is used again.
+        /// Its last valid instant. Needed because numbers are reused.
         expires_at: Timestamp,
     },
-    /// A job does not hear that another one has ended.
+    /// A waiting job is not notified of the end of another one.
     Dependant {
         /// The job that waits.
         job: JobNo,
     },
-    /// Held-up jobs of a tenant are not looked at.
+    /// Blocked jobs of a tenant are not reviewed.
     Review {
         /// The tenant.
         tenant: AccountNo,
-        /// When they were to be looked at.
+        /// When the review was due.
         at: Timestamp,
     },
-    /// Nothing warns of the end of what is paid for.
+    /// No warning is sent before the paid running time ends.
     Warning {
         /// The job.
         job: JobNo,
-        /// When it was to be warned of.
+        /// When the warning was due.
         at: Timestamp,
     },
-    /// A cell does not hear the policies of the rest of the accounts.
+    /// A cell does not receive the policies of the remaining accounts.
     Briefing {
         /// The cell.
         cell: CellNo,
     },
-    /// Nothing is forgotten any more.
+    /// Nothing is forgotten.
     Forgetting,
 }
 
 impl Aside {
-    /// What kind of thing it is.
+    /// The name of the kind.
     pub fn kind(&self) -> &'static str {
         match self {
             Aside::Message { .. } => "message",
@@ -99,12 +100,12 @@ impl Aside {
 }
 
 impl Ledger {
-    /// What was set aside so far.
+    /// All timers and messages that were set aside.
     pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {
         self.aside.iter()
     }
 
-    /// Whether a thing was set aside. There is hardly ever one.
+    /// Whether a timer or message was set aside. The set is almost always empty.
     pub(in crate::ledger) fn is_aside(&self, thing: Aside) -> bool {
         !self.aside.is_empty() && self.aside.contains(&thing)
     }
@@ -156,7 +157,7 @@ impl Ledger {
         all.find(|(cell, _)| !self.is_aside(Aside::Briefing { cell: *cell }))
     }
 
-    /// The next deadline when something is set aside or left over from a large step.
+    /// The next deadline if timers are set aside or left over from a large step.
     pub(in crate::ledger) fn deadline_in_full(&self, part: DuePart) -> Option<Timestamp> {
         let activation = self.first_activation().map(|(at, _)| at);
         let expiry = self.first_expiry().and_then(|(last, _)| due_after(last));
@@ -170,7 +171,7 @@ impl Ledger {
         earlier(earlier(timers, left.then_some(self.now)), self.job_deadline(part))
     }
 
-    /// When something of a job is due without being asked for.
+    /// The deadline of the earliest timer of a job.
     pub(in crate::ledger) fn job_deadline(&self, part: DuePart) -> Option<Timestamp> {
         if self.aside.is_empty() {
             return self.jobs.deadline(self.now, part);
@@ -182,13 +183,13 @@ impl Ledger {
         }
     }
 
-    /// When jobs that wait here are due to be looked at. A tenant may have any number of them.
+    /// When waiting jobs are next due for a review. A tenant may have any number of them.
     pub(in crate::ledger) fn patient_deadline(&self) -> Option<Timestamp> {
         let at_once = self.first_dependant().map(|_| self.now);
         earlier(at_once, self.first_review().map(|(at, _)| at))
     }
 
-    /// What is due first, in the order in which it is decided.
+    /// The first due timer, in the order of decision.
     fn first_due(&self, deadline: Timestamp) -> Aside {
         if let Some((bucket, hold)) = self.first_cut() {
             return Aside::Cut { bucket, hold };
@@ -218,14 +219,14 @@ impl Ledger {
         Aside::Forgetting
     }
 
-    /// Pushes that what is due first is set aside.
+    /// Sets the first due timer aside.
     pub(in crate::ledger) fn push_due_aside(&self, deadline: Timestamp, events: &mut Vec<Event>) {
         let what = self.first_due(deadline);
         let digest = digest_of(&what);
         events.push(Event::SetAside { what, digest });
     }
 
-    /// Pushes that a message of a cell is taken and set aside.
+    /// Takes a message of a cell and sets it aside.
     pub(in crate::ledger) fn push_message_aside(&self, command: &Command, events: &mut Vec<Event>) {
         let Command::Receive { cell, number, position, message } = command else { return };
         let expected = self.cell(*cell).is_some_and(|book| book.mark.number + 1 == *number);
@@ -237,7 +238,7 @@ impl Ledger {
         }
     }
 
-    /// What the expiry of a bucket cuts off a strict hold.
+    /// The amounts that the expiry of a bucket cuts off a strict hold.
     pub(in crate::ledger) fn cut_of(
         &self,
         bucket: BucketNo,
@@ -248,7 +249,7 @@ impl Ledger {
         own.map(|(at, slice)| SliceAmount { slice: at, amount: slice.room() }).collect()
     }
 
-    /// Pushes cuts that are left over from the expiry of a bucket with many strict holds.
+    /// Pushes the remaining cuts of the expiry of a bucket with many strict holds.
     pub(in crate::ledger) fn push_left_cuts(&self, most: usize, events: &mut Vec<Event>) {
         let aside = |bucket, hold| self.is_aside(Aside::Cut { bucket, hold });
         let left = self.cuts.iter().filter(|(bucket, hold)| !aside(*bucket, *hold));
@@ -257,7 +258,7 @@ impl Ledger {
         }
     }
 
-    /// Tells a new cell the next policies, and how far it has come.
+    /// Sends the next policies to a new cell and records the progress.
     pub(in crate::ledger) fn push_briefing(
         &self,
         (cell, from): (CellNo, AccountNo),

@@ -1,23 +1,22 @@
-//! Numbers by hash, where a look waits for memory once.
+//! An index of numbers by hash. A look-up usually costs one cache miss.
 
 use std::hash::{BuildHasher, Hash};
 
 use crate::name_hash::NameHasher;
 
-/// A set of numbers, each under the hash of a name that is kept elsewhere.
+/// A set of numbers, each under the hash of a name that is stored elsewhere.
 ///
-/// Hashes lie beside their numbers, so that only a number whose name has the same hash makes one
-/// look at the name, and nothing is looked at when the table grows. A number is where its hash says
-/// or in one of the next places, all without a gap.
+/// An open-addressing table with linear probing. Hashes are stored beside their numbers, so a name
+/// is read only if its hash is equal, and no name is read when the table grows.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// As many as a power of two.
+    /// The length is a power of two.
     slots: Vec<Slot>,
     used: usize,
     hasher: NameHasher,
 }
 
-/// A place of the table: nothing, where the hash is zero.
+/// A slot of the table. It is empty if the hash is zero.
 #[derive(Copy, Clone, Debug, Default)]
 struct Slot {
     hash: u32,
@@ -30,7 +29,7 @@ impl Numbers {
         self.hasher.hash_one(name) as u32 | 1 << 31
     }
 
-    /// The number under `hash` that `is_it` says yes to.
+    /// The number under `hash` for which `is_it` returns true.
     pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         self.place(hash, is_it).map(|at| self.slots[at].number)
     }
@@ -40,11 +39,12 @@ impl Numbers {
         self.find(hash, |_| true)
     }
 
-    /// Reads the places where a look for `hash` begins. What is returned means nothing.
+    /// Reads the slots where a look-up of `hash` begins, to load them into the cache. The returned
+    /// value has no meaning.
     pub fn glimpse(&self, hash: u32) -> u32 {
         let last = self.slots.len().wrapping_sub(1);
         let at = hash as usize;
-        // As many places further on begins the next line of the cache, into which many looks go on.
+        // The second slot is in the next cache line, which many look-ups reach.
         let places = [at, at + 64 / size_of::<Slot>()];
         places
             .iter()
@@ -68,7 +68,7 @@ impl Numbers {
 
     /// Adds a number.
     pub fn insert(&mut self, hash: u32, number: u32) {
-        // At most four of five places are used, so that gaps are near.
+        // At most four of five slots are used, so that probe sequences stay short.
         if (self.used + 1) * 5 > self.slots.len() * 4 {
             let larger = vec![Slot::default(); (self.slots.len() * 2).max(8)];
             for slot in std::mem::replace(&mut self.slots, larger) {
@@ -90,13 +90,14 @@ impl Numbers {
         self.slots[at] = slot;
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub fn remove(&mut self, hash: u32, number: u32) {
         let Some(mut gap) = self.place(hash, |other| other == number) else { return };
         self.used -= 1;
         let last = self.slots.len() - 1;
         let mut at = (gap + 1) & last;
-        // Those behind move up, unless they would come to lie before where their hash says.
+        // Later entries of the probe sequence move up, unless they would then lie before their home
+        // slot.
         while self.slots[at].hash != 0 {
             let slot = self.slots[at];
             let moved = at.wrapping_sub(slot.hash as usize) & last;
@@ -124,7 +125,7 @@ mod tests {
             let mut numbers = Numbers::default();
             let mut list: Vec<(u32, u32)> = Vec::new();
             for (add, hash, number) in steps {
-                // Few hashes, many of them neighbours at the end of a small table.
+                // Few hashes, many of them adjacent at the end of a small table.
                 let hash = (hash * 7) | 1 << 31;
                 let present = list.iter().position(|entry| *entry == (hash, number));
                 match (add, present) {

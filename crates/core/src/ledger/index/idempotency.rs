@@ -18,14 +18,14 @@ pub struct KeptAnswer {
     pub fingerprint: u128,
     /// The answer.
     pub answer: Arc<Answer>,
-    /// The id of the request if it was refused or changed nothing; zero if it changed something, or if that is not
-    /// known.
+    /// The id of the request if it was refused or changed nothing; zero if it changed something or
+    /// if that is not known.
     pub request: u128,
 }
 
 impl fmt::Debug for KeptAnswer {
-    /// Digests are taken of this form: an answer without the id of a request has the one that it
-    /// always had.
+    /// Digests are made from this form. An answer without a request id keeps the form of earlier
+    /// releases.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let KeptAnswer { fingerprint, answer, request } = self;
         let mut form = f.debug_struct("KeptAnswer");
@@ -48,7 +48,7 @@ pub struct Entry {
     pub kept: KeptAnswer,
 }
 
-/// An [`Entry`] as it is kept: a machine has millions of them.
+/// The compact form of an [`Entry`]: a ledger has millions of them.
 #[derive(Clone, Debug)]
 struct Packed {
     key: u128,
@@ -57,7 +57,7 @@ struct Packed {
     answer: PackedAnswer,
 }
 
-/// An answer, in place if it is one of those that nearly all are.
+/// An answer. The most common one is stored inline.
 #[derive(Clone, Debug)]
 enum PackedAnswer {
     /// A hold with a lease, all of whose usage was collected.
@@ -71,7 +71,7 @@ enum PackedAnswer {
     },
     /// The answer to a request that was refused or changed nothing, with its id.
     Refused(Box<(Arc<Answer>, u128)>),
-    /// Any other.
+    /// Any other answer.
     Other(Arc<Answer>),
 }
 
@@ -139,13 +139,13 @@ impl Packed {
 
 /// All kept answers.
 ///
-/// They lie in the order in which they were given, which is that in which they are forgotten, and
-/// are found through a table of small entries: both are cheaper to go through than a table of the
-/// answers themselves.
+/// They are stored in the order in which they were given and will be forgotten, and are found
+/// through a table of small entries. Both take less memory traffic than a table of the answers
+/// themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     entries: VecDeque<Packed>,
-    /// The number of the first entry; the others follow without a gap.
+    /// The number of the first entry; the others follow without gaps.
     first: u32,
     /// By key.
     numbers: Numbers,
@@ -159,7 +159,8 @@ impl Answers {
         Some(self.entry(number).kept())
     }
 
-    /// Reads the place where a look for `key` begins. What is returned means nothing.
+    /// Reads the slot where a look-up of `key` begins, to load it into the cache. The returned
+    /// value has no meaning.
     pub fn glimpse(&self, key: u128) -> u32 {
         self.numbers.glimpse(self.numbers.hash_of(&key))
     }
@@ -168,7 +169,7 @@ impl Answers {
         &self.entries[number.wrapping_sub(self.first) as usize]
     }
 
-    /// Keeps one more, given now, under a key that has none yet.
+    /// Adds an answer given now, under a new key.
     pub fn push(&mut self, entry: Entry) {
         let Entry { at, key, kept: KeptAnswer { fingerprint, answer, request } } = entry;
         let count = u32::try_from(self.entries.len()).expect("fewer than 2^32 answers are kept");
@@ -178,7 +179,7 @@ impl Answers {
         self.entries.push_back(Packed { key, fingerprint, at, answer });
     }
 
-    /// Forgets the oldest one.
+    /// Removes the oldest answer.
     pub fn forget_oldest(&mut self) {
         if let Some(oldest) = self.entries.pop_front() {
             let hash = self.numbers.hash_of(&oldest.key);
@@ -187,17 +188,17 @@ impl Answers {
         }
     }
 
-    /// Takes the last one out, as if it had never been there.
+    /// Undoes the last push.
     pub fn undo_push(&mut self) {
         if let Some(last) = self.entries.pop_back() {
-            // It had the number that comes behind all that are left.
+            // Its number follows those of all remaining entries.
             let number = self.first.wrapping_add(self.entries.len() as u32);
             let hash = self.numbers.hash_of(&last.key);
             self.numbers.remove(hash, number);
         }
     }
 
-    /// All of them, oldest first.
+    /// All answers, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = Entry> {
         self.entries.iter().map(|packed| Entry {
             at: packed.at,
@@ -206,12 +207,12 @@ impl Answers {
         })
     }
 
-    /// When they were given, oldest first.
+    /// The instants at which they were given, oldest first.
     pub fn times(&self) -> impl Iterator<Item = Timestamp> {
         self.entries.iter().map(|packed| packed.at)
     }
 
-    /// When the oldest one was given.
+    /// When the oldest answer was given.
     pub fn oldest(&self) -> Option<Timestamp> {
         self.times().next()
     }
@@ -223,7 +224,7 @@ mod tests {
     use crate::ledger::refusal::Refusal;
 
     #[test]
-    fn every_answer_is_given_again_as_it_was() {
+    fn every_answer_is_returned_unchanged() {
         let hold = HoldReply {
             hold: HoldNo(7),
             state: HoldState::Lapsed,

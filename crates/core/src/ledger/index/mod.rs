@@ -1,4 +1,4 @@
-//! Tables through which the ledger finds things, and what is due when.
+//! The indexes of the ledger: by name, by idempotency key and by time.
 
 pub mod aside;
 pub mod hash_index;

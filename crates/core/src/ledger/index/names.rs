@@ -1,4 +1,4 @@
-//! Finds things by name without keeping the names twice.
+//! Indexes by name that do not store the names.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -7,8 +7,8 @@ use hashbrown::HashTable;
 use super::hash_index::Numbers;
 use crate::name_hash::NameHasher;
 
-/// An index from names to numbers. The names themselves live in the things; the index keeps only
-/// their numbers, so an entry costs about ten bytes.
+/// An index from names to numbers. The names are stored in the named values; the index keeps only
+/// numbers, about ten bytes for each entry.
 #[derive(Clone, Debug, Default)]
 pub struct NameIndex {
     numbers: HashTable<u32>,
@@ -16,19 +16,19 @@ pub struct NameIndex {
 }
 
 impl NameIndex {
-    /// The number under `name`; `named` gives the name that a number stands for.
+    /// The number under `name`; `named` returns the name of a number.
     pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
         self.numbers.find(self.hasher.hash_one(&name), |number| named(*number) == name).copied()
     }
 
-    /// Adds a number under a name that is not there yet.
+    /// Adds a number under a new name.
     pub fn insert<N: Hash + Eq>(&mut self, name: N, number: u32, named: impl Fn(u32) -> N) {
         let NameIndex { numbers, hasher } = self;
         let hash = hasher.hash_one(&name);
         numbers.insert_unique(hash, number, |other| hasher.hash_one(named(*other)));
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub fn remove<N: Hash + Eq>(&mut self, name: N, number: u32) {
         let hash = self.hasher.hash_one(&name);
         if let Ok(entry) = self.numbers.find_entry(hash, |other| *other == number) {
@@ -36,7 +36,7 @@ impl NameIndex {
         }
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
@@ -47,8 +47,8 @@ impl NameIndex {
     }
 }
 
-/// The same for things that come and go all the time: it is quicker, for ten bytes more, and takes
-/// an entry out by its number alone, without a look at the thing.
+/// Like [`NameIndex`], for values that are added and removed often. It is faster, needs ten bytes
+/// more for each entry, and removes an entry by its number, without reading the named value.
 #[derive(Clone, Debug, Default)]
 pub struct HashedIndex {
     numbers: Numbers,
@@ -57,7 +57,7 @@ pub struct HashedIndex {
 }
 
 impl HashedIndex {
-    /// The number under `name`; `named` gives the name that a number stands for.
+    /// The number under `name`; `named` returns the name of a number.
     pub fn find<N: Hash + Eq>(&self, name: N, named: impl Fn(u32) -> N) -> Option<u32> {
         self.numbers.find(self.hash_of(&name), |number| named(number) == name)
     }
@@ -67,17 +67,18 @@ impl HashedIndex {
         self.numbers.hash_of(name)
     }
 
-    /// The first number under the hash of a name, whatever its name.
+    /// The first number under a hash, whatever its name.
     pub fn first(&self, hash: u32) -> Option<u32> {
         self.numbers.first(hash)
     }
 
-    /// Reads the place where a look for a name with this hash begins. What is returned means nothing.
+    /// Reads the slot where a look-up of this hash begins, to load it into the cache. The returned
+    /// value has no meaning.
     pub fn glimpse(&self, hash: u32) -> u32 {
         self.numbers.glimpse(hash)
     }
 
-    /// Adds a number under a name that is not there yet.
+    /// Adds a number under a new name.
     pub fn insert(&mut self, name: impl Hash, number: u32) {
         let hash = self.hash_of(&name);
         let place = number as usize;
@@ -88,7 +89,7 @@ impl HashedIndex {
         self.numbers.insert(hash, number);
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub fn remove(&mut self, number: u32) {
         if let Some(hash) = self.hashes.get(number as usize) {
             self.numbers.remove(*hash, number);
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hashed_index_finds_what_is_there_and_nothing_that_was() {
+    fn a_hashed_index_finds_present_names_and_no_removed_ones() {
         let mut index = HashedIndex::default();
         let named = |number: u32| u64::from(number) * 7;
         for number in 0..5000 {

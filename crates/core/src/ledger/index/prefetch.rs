@@ -1,8 +1,8 @@
-//! Looking ahead: what commands that come next will look at is read before the first of them is
-//! decided, for all of them at once, so that they wait for memory together and not one after the other.
+//! Prefetch: reads the memory that the next commands will read before the first of them is decided.
+//! The cache misses of all commands then overlap.
 //!
-//! It goes in steps: a step looks for every command at what the step before has found, and asks nothing
-//! of it. A question would have to wait for its answer, and everything behind it with it.
+//! It runs in steps. Each step reads, for every command, what the previous step found, and does not
+//! use the values that it reads. A use would wait for memory and delay all later reads.
 
 use std::hint::black_box;
 
@@ -15,23 +15,23 @@ use crate::ledger::holds::hold::{Hold, HoldKind};
 use crate::ledger::id::{AccountNo, Name};
 use crate::ledger::state::Ledger;
 
-/// What a command is about: an account, and a hold or charge of that account's tenant.
+/// The account of a command, and a hold or charge of that account's tenant.
 struct Subject<'a> {
     account: &'a Name,
     hold: Option<(HoldKind, &'a Name)>,
 }
 
-/// What is known of a command so far. A number under the hash of a name most likely is that of the name.
+/// The progress of one command. A number under the hash of a name is assumed to have that name.
 struct Sight<'a> {
     subject: Subject<'a>,
-    /// Of the account's name, then of the hold's.
+    /// The hash of the account's name, later of the hold's.
     hash: u32,
     account: Option<AccountNo>,
     hold: Option<u32>,
 }
 
 impl Ledger {
-    /// Reads what these commands will read.
+    /// Reads the memory that these commands will read.
     pub(in crate::ledger) fn look_ahead(&self, coming: &[(&Envelope, &Command)]) {
         let subjects = coming.iter().filter_map(|(_, command)| subject(command));
         let mut sights: SmallVec<[Sight<'_>; 16]> = subjects
@@ -40,7 +40,7 @@ impl Ledger {
                 Sight { subject, hash, account: None, hold: None }
             })
             .collect();
-        // Whatever takes longer than to look is done before, so that nothing lies between two looks.
+        // Slower work is done beforehand, so that the reads follow each other directly.
         look(coming, |(envelope, _)| envelope.key.map_or(0, |key| self.answers.glimpse(key)));
         look(&sights, |sight| self.account_names.glimpse(sight.hash));
         for sight in &mut sights {
@@ -64,7 +64,7 @@ impl Ledger {
             let hold = sight.hold.and_then(|hold| self.holds.get(hold));
             hold.map_or(0, glimpse_hold)
         });
-        // Few lines keep what became of their units in a place of its own.
+        // Only few lines store the states of their units in a separate allocation.
         look(&sights, |sight| self.front(sight).map_or(0, |bucket| bucket.line.free() as u32));
     }
 
@@ -75,24 +75,24 @@ impl Ledger {
     }
 }
 
-/// Looks for all, one after the other, without waiting for what is seen.
+/// Reads for all commands in turn, without waiting for the values.
 fn look<T>(all: &[T], glimpse: impl Fn(&T) -> u32) {
     let seen = all.iter().fold(0, |seen, one| seen ^ glimpse(one));
-    // Nobody needs what was seen; without this nobody would look.
+    // The value is not needed. `black_box` keeps the compiler from removing the reads.
     black_box(seen);
 }
 
-/// Reads something of every line of the cache that an account takes.
+/// Reads a value from every cache line of an account.
 fn glimpse_account(account: &Account) -> u32 {
     account.available as u32 ^ account.fingerprint as u32 ^ account.tenant.0
 }
 
-/// The same for a bucket.
+/// Reads a value from every cache line of a bucket.
 fn glimpse_bucket(bucket: &Bucket) -> u32 {
     bucket.account.0 ^ u32::from(bucket.rank.priority) ^ u32::from(bucket.restriction.is_some())
 }
 
-/// The same for a hold.
+/// Reads a value from every cache line of a hold.
 fn glimpse_hold(hold: &Hold) -> u32 {
     let [placed, moved] = [hold.placed_at, hold.moved_at].map(|at| at.millis() as u32);
     let numbers = hold.amount as u32 ^ hold.refunded as u32 ^ placed ^ moved;
@@ -213,7 +213,8 @@ mod tests {
         })
     }
 
-    /// Everything that may be said of accounts and holds that are there, are not, were, or are another's.
+    /// Commands on accounts and holds that exist, do not exist, existed, or belong to another
+    /// tenant.
     fn commands() -> Vec<Command> {
         let mut commands = vec![
             Command::SetPolicy(Policy { retention_ms: 1, ..Policy::default() }),
@@ -225,7 +226,7 @@ mod tests {
             grant("acme:ml", "g2"),
             grant("other", "g"),
         ];
-        for account in ["acme", "acme:ml", "other", "poor", "nobody", ""] {
+        for account in ["acme", "acme:ml", "other", "poor", "unknown", ""] {
             let tenant = account.split(':').next().unwrap_or_default();
             for id in ["a", "b", "a", ""] {
                 commands.push(place(account, id, 30));
@@ -243,8 +244,8 @@ mod tests {
         commands
     }
 
-    /// Decides everything twice over, with what comes next looked at before or not. Time passes, so that
-    /// holds lapse, credits expire, and what is closed is forgotten.
+    /// Decides all commands twice, with or without a prefetch. Time passes, so that holds lapse,
+    /// credits expire and closed holds are forgotten.
     fn run(ahead: usize) -> (Ledger, Vec<String>) {
         let mut ledger = Ledger::new();
         let mut told = Vec::new();
@@ -268,7 +269,7 @@ mod tests {
             let coming: Vec<_> = asked[number..].iter().take(ahead).map(|(e, c)| (e, c)).collect();
             let before = ledger.digest();
             ledger.foresee(&coming);
-            assert_eq!(ledger.digest(), before, "looking changes nothing");
+            assert_eq!(ledger.digest(), before, "a prefetch changes nothing");
             let now = start().plus_millis(700 * number as i64);
             advance(&mut ledger, now, |_, _| {});
             let mut events: Vec<Event> = Vec::new();
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_ahead_changes_no_decision_and_no_state() {
+    fn prefetching_changes_no_decision_and_no_state() {
         let (blind, told) = run(0);
         let accepted = told.iter().filter(|told| told.starts_with("Ok")).count();
         assert!((20..told.len() - 20).contains(&accepted), "{accepted} of {}", told.len());
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_ledger_can_be_asked_to_look_at_anything() {
+    fn an_empty_ledger_can_prefetch_any_command() {
         let ledger = Ledger::new();
         let envelope =
             Envelope { actor: "me".into(), fingerprint: 1, key: Some(1), ..Envelope::default() };

@@ -1,7 +1,7 @@
-//! A table whose places are used again.
+//! A table whose slots are reused.
 
-/// Things in numbered places. A freed place is used again, the last freed one first, so that the
-/// same insertions and removals give the same numbers everywhere.
+/// Values in numbered slots. The last freed slot is reused first, so that the same insertions and
+/// removals give the same numbers on every replica.
 #[derive(Clone, Debug)]
 pub struct Slab<T> {
     places: Vec<Option<T>>,
@@ -15,28 +15,28 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// The place that the next insertion gets.
+    /// The slot of the next insertion.
     pub fn next(&self) -> u32 {
         match self.free.last() {
             Some(place) => *place,
-            None => u32::try_from(self.places.len()).expect("fewer than 2^32 live things"),
+            None => u32::try_from(self.places.len()).expect("fewer than 2^32 values"),
         }
     }
 
-    /// The place that the insertion after `skipped` others gets.
+    /// The slot of the insertion after `skipped` others.
     pub fn next_after(&self, skipped: usize) -> u32 {
         match self.free.len().checked_sub(skipped + 1) {
             Some(at) => self.free[at],
             None => {
                 let fresh = self.places.len() + skipped - self.free.len();
-                u32::try_from(fresh).expect("fewer than 2^32 live things")
+                u32::try_from(fresh).expect("fewer than 2^32 values")
             }
         }
     }
 
-    /// Puts a thing into the next place, which must be `place`. Says whether that place is fresh.
+    /// Inserts a value into the next slot, which must be `place`. Returns whether that slot is new.
     pub fn insert(&mut self, place: u32, thing: T) -> bool {
-        assert_eq!(place, self.next(), "places are given in order");
+        assert_eq!(place, self.next(), "slots are assigned in order");
         match self.free.pop() {
             Some(place) => {
                 self.places[place as usize] = Some(thing);
@@ -49,14 +49,14 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes a thing out and frees its place.
+    /// Removes a value and frees its slot.
     pub fn remove(&mut self, place: u32) -> Option<T> {
         let thing = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
         Some(thing)
     }
 
-    /// Drops a thing where it lies and frees its place.
+    /// Drops a value in place and frees its slot.
     pub fn discard(&mut self, place: u32) {
         if let Some(thing) = self.places.get_mut(place as usize)
             && thing.is_some()
@@ -66,7 +66,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes the last inserted thing out, as if it had never been there.
+    /// Undoes the last insertion.
     pub fn undo_insert(&mut self, place: u32, fresh: bool) -> Option<T> {
         let thing = self.places.get_mut(place as usize)?.take()?;
         if fresh {
@@ -77,37 +77,37 @@ impl<T> Slab<T> {
         Some(thing)
     }
 
-    /// The thing in a place.
+    /// The value in a slot.
     pub fn get(&self, place: u32) -> Option<&T> {
         self.places.get(place as usize)?.as_ref()
     }
 
-    /// The thing in a place, to change it.
+    /// The value in a slot, mutable.
     pub fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         self.places.get_mut(place as usize)?.as_mut()
     }
 
-    /// All things with their places, in order of place.
+    /// All values with their slots, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(&self.places).filter_map(|(place, thing)| Some((place, thing.as_ref()?)))
     }
 
-    /// How many places were ever used at once.
+    /// The number of slots, which is the most values that ever existed at once.
     pub fn places(&self) -> u32 {
         u32::try_from(self.places.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many things there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The freed places, in the order in which they will not be used.
+    /// The freed slots, the next to be used last.
     pub fn free_places(&self) -> &[u32] {
         &self.free
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn freed_places_are_used_again_last_freed_first() {
+    fn freed_slots_are_reused_last_freed_first() {
         let mut slab = Slab::default();
         for place in 0..3 {
             slab.insert(place, place);
@@ -138,6 +138,6 @@ mod tests {
         fresh.remove(0);
         assert!(!fresh.insert(0, 'c'));
         assert_eq!(fresh.undo_insert(0, false), Some('c'));
-        assert_eq!(fresh.free_places(), [0], "the place was there before and is free again");
+        assert_eq!(fresh.free_places(), [0], "the slot existed before and is free again");
     }
 }

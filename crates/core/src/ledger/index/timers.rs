@@ -1,11 +1,11 @@
-//! What happens without being asked: activations, expiries, lapses.
+//! Timers: activations, expiries, lapses.
 
 use std::collections::BTreeSet;
 
 use crate::ledger::id::{BucketNo, GrantNo, HoldNo};
 use crate::time::Timestamp;
 
-/// Things by instant, with the first instant at hand: it is asked for before every command.
+/// Entries by instant. The first instant is cached, because it is read before every command.
 #[derive(Clone, Debug)]
 pub struct Queue<T> {
     entries: BTreeSet<(Timestamp, T)>,
@@ -19,13 +19,13 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Copy + Ord> Queue<T> {
-    /// Adds a thing under its instant.
+    /// Adds an entry.
     pub fn insert(&mut self, entry: (Timestamp, T)) {
         self.entries.insert(entry);
         self.first = Some(self.first.map_or(entry.0, |first| first.min(entry.0)));
     }
 
-    /// Takes a thing out.
+    /// Removes an entry.
     pub fn remove(&mut self, entry: &(Timestamp, T)) {
         self.entries.remove(entry);
         if self.first == Some(entry.0) {
@@ -38,33 +38,33 @@ impl<T: Copy + Ord> Queue<T> {
         self.first
     }
 
-    /// All things with their instants, in order.
+    /// All entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = &(Timestamp, T)> {
         self.entries.iter()
     }
 
-    /// Whether a thing is there under its instant.
+    /// Whether the queue contains an entry.
     pub fn contains(&self, entry: &(Timestamp, T)) -> bool {
         self.entries.contains(entry)
     }
 
-    /// How many things there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// The instants at which something is due, each with what is due then.
+/// The timers of a ledger, by instant.
 ///
 /// Expiries and leases are kept under their last valid instant; they are due one millisecond later.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
-    /// Grants that cannot be spent yet, by the instant from which on they can.
+    /// Grants that are not active yet, by their first valid instant.
     pub activations: Queue<GrantNo>,
     /// Buckets that will expire, by their last valid instant.
     pub expiries: Queue<BucketNo>,
@@ -72,18 +72,19 @@ pub struct Timers {
     pub leases: Queue<HoldNo>,
 }
 
-/// The first instant after the last valid one; `None` at the end of time, which never ends.
+/// The first instant after the last valid one; `None` for [`Timestamp::MAX`], which stands for
+/// never.
 pub fn due_after(last_valid: Timestamp) -> Option<Timestamp> {
     (last_valid < Timestamp::MAX).then(|| last_valid.plus_millis(1))
 }
 
-/// Whether what was valid up to `last_valid` is due at `deadline`.
+/// Whether a timer with this last valid instant is due at `deadline`.
 pub fn is_due(last_valid: Timestamp, deadline: Timestamp) -> bool {
     due_after(last_valid).is_some_and(|due| due <= deadline)
 }
 
 impl Timers {
-    /// The earliest instant at which something is due, without expiries if those wait.
+    /// The earliest deadline, without expiries if expiry is suspended.
     pub fn next_deadline(&self, expiry_waits: bool) -> Option<Timestamp> {
         let activation = self.activations.first();
         let expiry = self.expiries.first().filter(|_| !expiry_waits).and_then(due_after);
@@ -92,7 +93,7 @@ impl Timers {
     }
 }
 
-/// The earlier of two instants, where there are any.
+/// The earlier of two optional instants.
 pub fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

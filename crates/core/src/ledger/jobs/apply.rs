@@ -1,4 +1,5 @@
-//! What events do to one job. The ledger and the look-up of forgotten jobs use the same functions.
+//! The effects of events on one job. The ledger and the look-up of forgotten jobs use the same
+//! functions.
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ impl Job {
         }
     }
 
-    /// Applies an event that speaks of this job, or of its hold. Other events change nothing. How it
-    /// stands in its cells is for the ledger to note.
+    /// Applies an event of this job or of its hold. Other events change nothing. The ledger
+    /// maintains the standings in cells.
     pub fn apply(&mut self, at: Timestamp, event: &Event) {
         match event {
             Event::HoldPlaced(placed) => self.held(placed),
@@ -99,7 +100,7 @@ impl Job {
         }
     }
 
-    /// It got a hold.
+    /// Records a new hold.
     pub(in crate::ledger) fn held(&mut self, placed: &HoldPlaced) {
         if self.holds == 0 {
             let amount = Credits::from_length(total(&placed.pieces));
@@ -163,7 +164,7 @@ impl Job {
         }
     }
 
-    /// It has ended, and has no open hold.
+    /// Records the end. The job has no open hold.
     fn ended(&mut self, at: Timestamp, state: JobState) {
         self.state = state;
         self.ended_at = Some(at);

@@ -1,5 +1,5 @@
-//! The end of attempts and jobs. Every hold of a job is closed here, by the one closing function,
-//! and the next one placed in the same commit.
+//! The end of attempts and jobs. The hold of an attempt is closed here, and the next one is placed
+//! in the same commit.
 
 use super::table::Review;
 use super::{AttemptEnd, EndReason, Job, JobState};
@@ -23,7 +23,7 @@ use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
 use crate::time::Timestamp;
 
-/// How an attempt is to end.
+/// The end of an attempt.
 #[derive(Copy, Clone, Debug)]
 pub(in crate::ledger) struct Ending {
     pub(in crate::ledger) reason: EndReason,
@@ -36,9 +36,10 @@ pub(in crate::ledger) struct Ending {
     pub(in crate::ledger) cause: Cause,
 }
 
-/// Who ended an attempt. If the platform took the place away, what expires on return is issued again.
-/// A tenant can empty and silence its own nodes, and preempt its own jobs: that is no reason. `is_own`
-/// says whether a job that took the place is the same tenant's.
+/// Who caused the end of an attempt. If it was the platform, returned credits that have expired are
+/// re-issued. A tenant can drain and disconnect its own nodes and preempt its own jobs; those are
+/// not the platform's doing. `is_own` returns whether the preempting job belongs to the same
+/// tenant.
 fn cause_of(
     outcome: AttemptOutcome,
     members: &[ProposedMember],
@@ -57,12 +58,12 @@ fn cause_of(
     if platform { Cause::Platform } else { Cause::Holder }
 }
 
-/// Whether no node of an attempt is a tenant's.
+/// Whether no node of an attempt belongs to a tenant.
 fn on_platform(members: &[ProposedMember]) -> bool {
     members.iter().all(|member| is_platforms(&member.node))
 }
 
-/// What became of a hold when it was closed.
+/// The totals of a closed hold.
 #[derive(Copy, Clone, Debug, Default)]
 struct Closed {
     gpu_ms: u64,
@@ -72,7 +73,7 @@ struct Closed {
 }
 
 impl Ledger {
-    /// Who ended the live attempt of a job, which a cell speaks of.
+    /// Who caused the end of the live attempt of a job, as reported by a cell.
     pub(in crate::ledger) fn cause_of_end(
         &self,
         cell: CellNo,
@@ -81,7 +82,7 @@ impl Ledger {
     ) -> Cause {
         let job = self.live_job(job);
         let members = job.live_attempt().map_or([].as_slice(), |live| live.members.as_slice());
-        // A tenant lives on one shard, so a job of another one is another tenant's.
+        // A tenant belongs to one shard, so a job of another shard belongs to another tenant.
         let is_own = |by: JobId| {
             let here = by.shard() == self.cells[cell.index()].shard;
             let taker = self.jobs.all.get(&JobNo::of_cell(by)).filter(|_| here);
@@ -92,7 +93,7 @@ impl Ledger {
         cause_of(outcome, members, is_own)
     }
 
-    /// Pushes the end of an attempt: its hold is settled, and the job waits again or ends with it.
+    /// Pushes the end of an attempt: its hold is settled, and the job is requeued or ends with it.
     pub(in crate::ledger) fn push_attempt_end(
         &self,
         now: Timestamp,
@@ -126,13 +127,13 @@ impl Ledger {
             (true, false, false) | (false, _, false) => reason.job_state(),
         };
         if ending.requeue {
-            // The cell thinks that it waits there.
+            // The cell has requeued it.
             self.push_withdrawals(number, job, None, events);
         }
         events.push(Event::JobEnded { job: number, state });
     }
 
-    /// Pushes the final capture of a hold and its end; notes in the overlay what came back.
+    /// Pushes the final capture and the end of a hold. Records the returned units in the overlay.
     fn push_settled(
         &self,
         now: Timestamp,
@@ -164,7 +165,7 @@ impl Ledger {
         Closed { gpu_ms, charged: captured + uncollected, uncollected, returned }
     }
 
-    /// Notes what comes back of a hold and stays, and what budgets are relieved of.
+    /// Records the returned units that become free, and the amounts to subtract from budgets.
     fn note_return(
         &self,
         now: Timestamp,
@@ -191,7 +192,7 @@ impl Ledger {
         }
     }
 
-    /// Pushes the next hold of a job that is queued again, or leaves it waiting without one.
+    /// Pushes the next hold of a requeued job, or leaves it waiting without one.
     fn push_requeue(
         &self,
         now: Timestamp,
@@ -215,8 +216,8 @@ impl Ledger {
             || !self.blocking_after(now, &path, credits, gpu, &overlay.relief).is_empty();
         let pieces = if blocked { None } else { self.draw_after(overlay, request, need.length()) };
         let Some(pieces) = pieces else {
-            // Looked at again at once, with all that came back: credits issued anew count then too.
-            // Everybody is, the earlier ones first: what came back may be theirs.
+            // All blocked jobs of the tenant are reviewed at once, the earlier ones first, because
+            // the returned credits may be theirs. The review also sees re-issued credits.
             let tenant = self.account(job.order.account).tenant;
             let retry_at = self.jobs.reviews.get(&tenant).map(|review| review.at);
             let anew = Review { at: now, from: JobNo(0), retry_at };
@@ -242,7 +243,7 @@ impl Ledger {
         self.draw_thawed(now, &path, job)
     }
 
-    /// The same as if no account were frozen.
+    /// Like [`Ledger::draw_next_hold`], ignoring frozen accounts.
     pub(in crate::ledger) fn draw_thawed(
         &self,
         now: Timestamp,
@@ -261,7 +262,7 @@ impl Ledger {
             placed => compact_str::format_compact!("{}.{}", job.order.hold, placed + 1),
         };
         let tenant = self.account(job.order.account).tenant;
-        // Outsiders may have taken the obvious one.
+        // A client may have used the plain name already.
         while self.find_hold(tenant, HoldKind::Hold, &name).is_some() {
             name.push('x');
         }
@@ -279,7 +280,7 @@ impl Ledger {
             .ok_or_else(|| Refusal::NotFound { what: Resource::Job, name: id.clone() })
     }
 
-    /// Cancels a job, or all of an array that have not ended.
+    /// Cancels a job, or all jobs of an array that have not ended.
     pub(in crate::ledger) fn decide_cancel_named(
         &self,
         now: Timestamp,
@@ -296,7 +297,7 @@ impl Ledger {
             }
         };
         let answer = self.decide_cancel(now, first, events);
-        // One that has ended is in nobody's way, unless all have.
+        // A job that has ended is skipped; if all have ended, the answer is a refusal.
         let cancelled =
             rest.iter().filter(|job| self.decide_cancel(now, **job, events).is_ok()).count();
         match answer {
@@ -343,7 +344,7 @@ impl Ledger {
             }
             return answer(JobState::Stopping);
         }
-        // It never ran: nothing is charged, and only its GPUs stay fenced until the node reports.
+        // It never ran, so nothing is charged. Its GPUs stay fenced until the node reports.
         let (reason, usage) = (EndReason::Cancelled, Usage::GpuMs(0));
         let cause = Cause::Holder;
         let ending = Ending { reason, usage, exit_code: None, requeue: false, cause };
@@ -352,7 +353,8 @@ impl Ledger {
         answer(JobState::Cancelled)
     }
 
-    /// Pushes the end of a job without a live attempt: its hold comes back, the cells forget it.
+    /// Pushes the end of a job without a live attempt: its hold is released, and the cells forget
+    /// it.
     pub(in crate::ledger) fn push_over(
         &self,
         now: Timestamp,
@@ -369,8 +371,8 @@ impl Ledger {
         events.push(Event::JobEnded { job: number, state });
     }
 
-    /// Pushes what follows when the hold of a running job has lapsed: its region is silent, and
-    /// whether it still runs there nobody knows, so it is not started elsewhere.
+    /// Pushes the end of a running job whose hold has lapsed. Its region has not reported for the
+    /// whole lease. It may still run there, so it is not started elsewhere.
     pub(in crate::ledger) fn push_job_lapsed(
         &self,
         now: Timestamp,
@@ -400,10 +402,11 @@ impl Ledger {
         events.push(Event::JobEnded { job: number, state: JobState::Lost });
     }
 
-    /// Pushes what follows when a cell lets a job go that the ledger thinks it has.
+    /// Pushes the effects of the end of a job in a cell that the ledger has not ended.
     ///
-    /// Every end that belongs to an attempt was told with the attempt; a cell withdraws only what it
-    /// was told to. What is left is a cell that has no room for one more waiting job.
+    /// The end of a job that ends with its attempt was reported with the attempt, and a cell
+    /// withdraws jobs only on order. What remains is a cell whose quota has no room for another
+    /// waiting job.
     pub(in crate::ledger) fn push_left_cell(
         &self,
         now: Timestamp,
@@ -451,14 +454,14 @@ impl Ledger {
         self.remember(|| crate::ledger::undo::Undo::JobAged);
     }
 
-    /// A job's hold was closed.
+    /// Records that the hold of a job was closed.
     pub(in crate::ledger) fn apply_job_released(&mut self, job: JobNo) {
         self.change_job(job, |job| job.hold = None);
     }
 }
 
 impl Job {
-    /// The GPU time that its next hold stands for.
+    /// The GPU time that its next hold covers.
     pub(in crate::ledger) fn next_gpu_ms(&self) -> u64 {
         let terms = &self.order.terms;
         terms.funded_gpu_ms(terms.first_window())
@@ -470,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tenant_can_do_itself_is_not_the_platforms_doing() {
+    fn actions_of_a_tenant_are_not_attributed_to_the_platform() {
         let on = |nodes: &[&str]| -> Vec<ProposedMember> {
             nodes.iter().map(|node| ProposedMember { node: (*node).into(), gpus: 1 }).collect()
         };
@@ -487,7 +490,7 @@ mod tests {
             assert_eq!(by_another(&mixed), Cause::Holder, "{outcome:?}");
         }
         let by_itself = cause_of(AttemptOutcome::Stopped(preempted), &ours, |by| by == JobId(1));
-        assert_eq!(by_itself, Cause::Holder, "its own job took the place");
+        assert_eq!(by_itself, Cause::Holder, "a job of the same tenant preempted it");
         for (by_platform, cause) in [(true, Cause::Platform), (false, Cause::Holder)] {
             let outcome = AttemptOutcome::Stopped(StopReason::Operator { by_platform });
             assert_eq!(cause_of(outcome, &ours, |_| true), cause);

@@ -1,4 +1,4 @@
-//! Usage that others measured: cumulative, numbered, idempotent by nature.
+//! Usage measured outside Bursar: cumulative, numbered and therefore idempotent.
 
 use super::end::Ending;
 use super::{EndReason, JobState};
@@ -59,8 +59,8 @@ impl Ledger {
             if !elsewhere || job.state != JobState::Succeeded {
                 return Err(Refusal::Conflict(Conflict::JobEnded { state: job.state }));
             }
-            // The last report again, or one that was overtaken by it. More than was settled is
-            // refused, as it is for a hold: nothing is dropped without a word.
+            // The last report again, or an earlier one. A report of more than was settled is
+            // refused, as for a hold, so that no usage is dropped silently.
             let end = job.attempts.last().and_then(|attempt| attempt.end);
             let settled = end.is_some_and(|end| match report.usage {
                 Usage::GpuMs(gpu_ms) => gpu_ms.min(job.order.terms.gpu_ms_limit()) <= end.gpu_ms,
@@ -97,7 +97,7 @@ impl Ledger {
         Ok(Reply::Job { job: number, state: JobState::Running })
     }
 
-    /// Refuses a report that contradicts an earlier one, before anything is done.
+    /// Refuses a report that contradicts an earlier one, before any event is pushed.
     fn check_report(&self, now: Timestamp, number: JobNo, report: Report) -> Result<(), Refusal> {
         let Some(number) = self.live_job(number).hold else { return Ok(()) };
         let hold = self.live_hold(number);
@@ -122,8 +122,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Pushes the start of a job outside of all cells. Nobody says on what it runs, so it is charged
-    /// as the dearest type that it accepts, which is what its hold was made for.
+    /// Pushes the start of a job outside all cells. Its GPU type is not reported, so it is charged
+    /// at the highest price of its offers, which its hold was made for.
     fn push_begun_elsewhere(&self, number: JobNo, events: &mut Vec<Event>) {
         let job = self.live_job(number);
         let price = job.order.dearest();

@@ -1,7 +1,8 @@
-//! Running time that is paid for in portions: one more window, or as much of it as there is.
+//! Rolling funding: running time is paid for one window at a time, or for as much of a window as
+//! credits allow.
 //!
-//! A window that cannot be filled leaves its attempt short. A short attempt is looked at again
-//! whenever credits, budgets or limits change, like a job that waits, and shortly before its end.
+//! A window that cannot be filled leaves its attempt short. A short attempt is reviewed again
+//! whenever credits, budgets or limits change, like a waiting job, and shortly before its end.
 
 use smallvec::SmallVec;
 
@@ -24,25 +25,25 @@ use crate::ledger::state::Ledger;
 use crate::message::ToCell;
 use crate::time::Timestamp;
 
-/// More running time of an attempt.
+/// Additional running time of an attempt.
 #[derive(Debug, Default)]
 struct Portion {
-    /// The running time that is paid for in all. `None`: all of it.
+    /// The total running time that is paid for; `None` if all of it is.
     funded_ms: Option<i64>,
-    /// What was drawn for it, and the GPU time that this stands for.
+    /// The units drawn for it, and the GPU time that they cover.
     pieces: Pieces,
     gpu_ms: u64,
-    /// What may stay unpaid in all.
+    /// The total that may stay unpaid.
     overdraft: u64,
-    /// The running time that credits pay for, where the rest may stay unpaid.
+    /// The running time that credits pay for, if the rest is an overdraft.
     credits_ms: Option<i64>,
 }
 
-/// What there is of the next window, and why that is not all of it.
+/// The part of the next window that is paid for, and the reason if it is not the whole window.
 type Found = (Option<Portion>, Option<Refusal>);
 
 impl Ledger {
-    /// Pays for one more window or a part of it, and says what nobody pays for.
+    /// Pays for one more window or a part of it, and reports the rest as refused.
     pub(in crate::ledger) fn push_more_funds(
         &self,
         now: Timestamp,
@@ -75,7 +76,8 @@ impl Ledger {
         }
     }
 
-    /// Gives a short attempt what has become available meanwhile. Says whether it was anything.
+    /// Funds a short attempt with credits that have become available. If there are none, returns
+    /// the next time to retry, if known.
     pub(in crate::ledger) fn push_refill(
         &self,
         now: Timestamp,
@@ -98,7 +100,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Pushes a portion; if it is more than nothing, the cell hears of it.
+    /// Pushes a portion. If one was found, the cell is notified.
     fn push_portion(
         &self,
         now: Timestamp,
@@ -128,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// Notes when a budget that was in the way starts anew.
+    /// Schedules a review for the next period of a budget that blocks.
     fn push_retry(
         &self,
         now: Timestamp,
@@ -148,7 +150,7 @@ impl Ledger {
         events.push(Event::HeldUpReviewed { tenant, next: Some(next) });
     }
 
-    /// The next window of an attempt, whole or in part, or why there is none of it.
+    /// The next window of an attempt, whole or in part, and the refusal if it is not whole.
     fn next_portion(
         &self,
         now: Timestamp,
@@ -160,7 +162,7 @@ impl Ledger {
         let terms = &job.order.terms;
         let next = terms.window_after(funded_ms);
         let Some(hold) = job.hold else {
-            // It costs nothing.
+            // The job costs nothing.
             return (Some(Portion { funded_ms: next, ..Portion::default() }), None);
         };
         let present = self.live_hold(hold);
@@ -179,7 +181,7 @@ impl Ledger {
         let gpu = gpu_time(gpu_ms, present.share_milli());
         match self.draw_within_budgets(now, request, wanted, gpu) {
             Ok(pieces) => {
-                // Usage that came late may have filled the hold up already.
+                // Late usage may have extended the hold already.
                 let pieces = if wanted.is_zero() { Pieces::new() } else { pieces };
                 let overdraft = owed;
                 let funded_ms = next;
@@ -194,7 +196,8 @@ impl Ledger {
         }
     }
 
-    /// As much of the next window as credits, budgets and the overdraft pay for, to the millisecond.
+    /// As much of the next window as credits, budgets and the overdraft pay for, to the
+    /// millisecond.
     fn part_of_window(
         &self,
         now: Timestamp,
@@ -213,7 +216,7 @@ impl Ledger {
         let wanted = target.saturating_sub(paid);
         let room = self.budget_room(now, request.path);
         let there = self.largest_draw(request, &[], u128::from(wanted).min(room));
-        // At most what is wanted, which fits.
+        // At most `wanted`, which fits.
         let there = u64::try_from(there).unwrap_or(0);
         let pieces = if there > 0 { self.draw(request, there)? } else { Pieces::new() };
         let owing = match terms.on_exhausted {
@@ -237,7 +240,7 @@ impl Ledger {
         })
     }
 
-    /// How far the hard budgets of GPU time on a path let an attempt run.
+    /// The running time that the hard GPU-hour budgets on a path allow.
     fn reach(&self, now: Timestamp, terms: &JobTerms, path: &Path, funded_ms: i64) -> i64 {
         let share = terms.rate(Credits::ZERO).share_milli;
         let each = gpu_time(terms.gpu_ms(1), share).max(1);
@@ -250,9 +253,10 @@ impl Ledger {
         funded_ms.saturating_add(room)
     }
 
-    /// How much more a job may come to owe: every account on its path that has a limit counts all
-    /// that is owed, or may come to be owed, at and below it. None has one: nothing. What a job may
-    /// owe counts in hard budgets too, beside what is `drawn` now.
+    /// The additional overdraft that a job may use. Every account on its path with a limit counts
+    /// the uncollected usage and the unused overdrafts at and below it. Without a limit on the path
+    /// there is no overdraft. An overdraft also counts in hard budgets, beside the amount `drawn`
+    /// now.
     fn overdraft_room(&self, now: Timestamp, number: JobNo, path: &Path, drawn: u64) -> u64 {
         let rare = |account: &AccountNo| self.account(*account).rare.as_ref();
         let limit = |account: &AccountNo| rare(account).and_then(|r| r.settings.overdraft_limit);
@@ -279,8 +283,9 @@ impl Ledger {
         u64::try_from(room).unwrap_or(0)
     }
 
-    /// What running jobs at and below each account of a path, but one job, may still come to owe. Looks
-    /// once at the tenant's running jobs that live on an overdraft: its GPUs bound them.
+    /// The unused overdrafts of running jobs at and below each account of a path, except one job.
+    /// Reads each running job of the tenant with an overdraft once; their number is bounded by the
+    /// tenant's GPUs.
     fn may_come_to_be_owed(&self, path: &Path, but: JobNo) -> SmallVec<[i128; MAX_DEPTH]> {
         let mut sums: SmallVec<[i128; MAX_DEPTH]> = SmallVec::from_elem(0, path.len());
         let Some(tenant) = path.last() else { return sums };
@@ -290,7 +295,7 @@ impl Ledger {
             let job = self.live_job(*number);
             let unused = i128::from(self.unused_overdraft(job));
             let above = self.path(job.order.account);
-            // Both paths end at the tenant: what they share is their ends.
+            // Both paths end at the tenant, so their common part is at the end.
             let shared = path.iter().rev().zip(above.iter().rev()).take_while(|(a, b)| a == b);
             let shared = shared.count();
             sums.iter_mut().rev().take(shared).for_each(|sum| *sum += unused);
@@ -298,7 +303,7 @@ impl Ledger {
         sums
     }
 
-    /// What a running job may still come to owe.
+    /// The unused overdraft of a running job.
     fn unused_overdraft(&self, job: &Job) -> u64 {
         let owed = job.hold.and_then(|hold| self.hold(hold)).map_or(0, |hold| hold.uncollected());
         job.live_attempt().map_or(0, |live| live.overdraft.saturating_sub(owed))
@@ -357,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_amount_pays_for_every_whole_millisecond_that_it_covers_and_for_no_other(
+        fn an_amount_pays_for_exactly_the_whole_milliseconds_that_it_covers(
             price in 1u64..=100_000_000, devices in 1u16..=16, nodes in 1u16..=8,
             share in prop::option::of(1u16..1000), amount in 0u64..=1_000_000_000_000,
         ) {

@@ -1,5 +1,5 @@
-//! What must always be true of jobs: L7 for each attempt, L10, L14, and that every index says what
-//! the jobs themselves say.
+//! Invariant checks of jobs: L7 for each attempt, L10, L14, and the consistency of every index with
+//! the jobs.
 
 use super::table::JobIndex;
 use super::{Attempt, Job, JobState};
@@ -29,7 +29,8 @@ pub(in crate::ledger) fn check(ledger: &Ledger) -> Check {
     check_index(ledger)
 }
 
-/// L10: the state says whether an attempt lives, and an ended job has nothing left.
+/// L10: the state agrees with the presence of a live attempt, and an ended job has no hold and no
+/// standings.
 fn check_state(number: JobNo, job: &Job, tenant: Option<AccountNo>) -> Check {
     let live = job.live_attempt().is_some();
     let expected = match job.state {
@@ -47,13 +48,15 @@ fn check_state(number: JobNo, job: &Job, tenant: Option<AccountNo>) -> Check {
         format!("job {number} is {:?} with live: {live}", job.state)
     })?;
     let ended = job.state.is_ended() == job.ended_at.is_some();
-    holds(ended, "L10", tenant, || format!("job {number} does not know when it ended"))?;
+    holds(ended, "L10", tenant, || {
+        format!("job {number} has a state that does not match its end time")
+    })?;
     let (_, earlier) = job.attempts.split_last().map_or((None, &[][..]), |(l, e)| (Some(l), e));
     let over = earlier.iter().all(|attempt| attempt.end.is_some());
     holds(over, "L10", tenant, || format!("job {number} has two attempts at once"))
 }
 
-/// An open hold if and only if the job lives, unless it costs nothing or waits for credits.
+/// A job that has not ended has an open hold, unless it costs nothing or waits for credits.
 fn check_hold(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<AccountNo>) -> Check {
     match job.hold {
         Some(hold) => {
@@ -68,7 +71,7 @@ fn check_hold(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<AccountN
     }
 }
 
-/// The running time that is paid for is covered by the hold and what may stay unpaid.
+/// The hold and the overdraft cover the running time that is paid for.
 fn check_funding(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<AccountNo>) -> Check {
     let hold = job.hold.and_then(|hold| ledger.hold(hold));
     let live = job.live_attempt().filter(|live| live.cell.is_some());
@@ -80,12 +83,12 @@ fn check_funding(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<Accou
     })
 }
 
-/// L7: what an attempt was charged is its price times what was credited, rounded once.
+/// L7: the charge of an attempt is its price times its billable usage, rounded once.
 fn check_charge(ledger: &Ledger, job: &Job, attempt: &Attempt, tenant: Option<AccountNo>) -> Check {
     let Some(name) = &attempt.hold else { return Ok(()) };
     let account = ledger.account(job.order.account);
     let hold = ledger.find_hold(account.tenant, crate::ledger::holds::hold::HoldKind::Hold, name);
-    // Forgotten long after it was closed, while the job lived on.
+    // The hold of an early attempt may be forgotten while the job still runs.
     let Some(hold) = hold.and_then(|hold| ledger.hold(hold)) else { return Ok(()) };
     let rare = hold.rare.as_ref();
     let (rate, gpu_ms) = (rare.and_then(|rare| rare.rate), rare.map_or(0, |rare| rare.gpu_ms));
@@ -102,7 +105,7 @@ fn check_charge(ledger: &Ledger, job: &Job, attempt: &Attempt, tenant: Option<Ac
     })
 }
 
-/// Down while usage grows, to the nearest at the end; a hold that lapsed has seen no end.
+/// Down while usage grows, to the nearest at the end. A lapsed hold has no final report.
 fn rounding(hold: &Hold) -> Rounding {
     match hold.state {
         HoldState::Open | HoldState::Lapsed => Rounding::Floor,
@@ -110,7 +113,7 @@ fn rounding(hold: &Hold) -> Rounding {
     }
 }
 
-/// L14: a waiting job competes somewhere, or there is a reason why not.
+/// L14: a queued job is admitted to a cell, or there is a reason why not.
 fn check_reason(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<AccountNo>) -> Check {
     if job.state != JobState::Queued {
         return Ok(());
@@ -125,7 +128,7 @@ fn check_reason(ledger: &Ledger, number: JobNo, job: &Job, tenant: Option<Accoun
     holds(reason, "L14", tenant, || format!("job {number} waits for no reason"))
 }
 
-/// Every index is what it would be if it were made anew.
+/// Every index equals a freshly built one.
 fn check_index(ledger: &Ledger) -> Check {
     let mut index = JobIndex::default();
     for (number, job) in &ledger.jobs.all {

@@ -25,7 +25,7 @@ impl Ledger {
         }
     }
 
-    /// Pushes what one report of a node says about attempts that are not over.
+    /// Pushes the effects of one report of a node on live attempts.
     pub(in crate::ledger) fn push_usages(
         &self,
         now: Timestamp,
@@ -33,7 +33,7 @@ impl Ledger {
         usages: &[(AttemptId, u64)],
         events: &mut Vec<Event>,
     ) {
-        // A report names an attempt once; were it to name one twice, the larger usage counts.
+        // A report should name an attempt once. If it is named twice, the larger usage counts.
         let mut usages = usages.to_vec();
         usages.sort_unstable_by_key(|(attempt, gpu_ms)| (*attempt, std::cmp::Reverse(*gpu_ms)));
         usages.dedup_by_key(|(attempt, _)| *attempt);
@@ -56,7 +56,7 @@ impl Ledger {
         events: &mut Vec<Event>,
     ) {
         let hold = self.live_hold(number);
-        // The limit of its rate makes every usage an amount: checked at submission.
+        // Cannot fail: submission checks that the limit of the rate is within the largest amount.
         if let Ok(metered) = self.meter(hold, Usage::GpuMs(gpu_ms), Rounding::Floor)
             && hold.grows_by(metered)
         {

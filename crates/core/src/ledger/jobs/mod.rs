@@ -1,11 +1,11 @@
-//! Jobs: admitted here, placed by the cells, ended here.
+//! Jobs: admitted and ended by the ledger, placed by the cells.
 //!
 //! The ledger is the linearization point of a job: a cell proposes a placement, the ledger confirms
-//! it once, and what the cells report moves the job's hold. [`submit`] places the first hold,
-//! [`start`] answers proposals, [`meter`] turns usage into captures, [`fund`] pays for more time and
-//! [`warn`] tells ahead when nobody does, [`end`] closes holds and places the next ones, [`wait`]
-//! looks again at jobs that were held up, [`external`] takes usage that others measured, [`table`]
-//! keeps the indexes, [`view`] reads, `invariant` says what must always be true.
+//! it once, and the reports of the cells change the job's hold. [`submit`] places the first hold,
+//! [`start`] answers proposals, [`meter`] turns usage into captures, [`fund`] pays for more time,
+//! [`warn`] warns before the paid time ends, [`end`] closes holds and places the next ones,
+//! [`wait`] reviews blocked jobs, [`external`] takes usage measured outside Bursar, [`table`] keeps
+//! the indexes, [`view`] answers queries, and `invariant` checks the invariants.
 
 pub mod apply;
 pub mod end;
@@ -35,33 +35,33 @@ use crate::credits::Credits;
 use crate::message::ProposedMember;
 use crate::time::Timestamp;
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobState {
-    /// It waits: for a place, for credits, or for another job.
+    /// It waits for a placement, for credits, or for another job.
     Queued,
     /// Its placement is confirmed; no node has reported it yet.
     Starting,
-    /// It runs, and its meter too.
+    /// It runs and is metered.
     Running,
-    /// It was asked to stop; the meter stands still.
+    /// Its stop was ordered; metering has stopped.
     Stopping,
-    /// It ended well.
+    /// Its command succeeded.
     Succeeded,
-    /// It ended badly.
+    /// Its command failed.
     Failed,
     /// It was cancelled.
     Cancelled,
-    /// Its node or its region fell silent, and it may not be queued again.
+    /// Its node or region stopped reporting, and it may not be requeued.
     Lost,
-    /// Nobody paid for more.
+    /// The credits were exhausted.
     OutOfCredits,
-    /// It ran as long as it may.
+    /// It reached its longest runtime.
     TimedOut,
 }
 
 impl JobState {
-    /// Whether nothing more will happen to it.
+    /// Whether the state is final.
     pub fn is_ended(self) -> bool {
         match self {
             JobState::Queued | JobState::Starting | JobState::Running | JobState::Stopping => false,
@@ -80,29 +80,29 @@ impl JobState {
 pub enum Reserve {
     /// The whole run.
     Full,
-    /// The next window, and the one after it when half of it is left.
+    /// The next window, and another one when half of it is left.
     Rolling {
-        /// How long a window is.
+        /// The length of a window.
         window_ms: i64,
     },
 }
 
-/// The usual window of a rolling reserve.
+/// The default window of a rolling reserve.
 pub const ROLLING_WINDOW_MS: i64 = 3_600_000;
 
-/// How long before the end of what is paid for those who follow a job are usually warned.
+/// The default time between the warning and the end of the paid running time.
 pub const WARN_AHEAD_MS: i64 = 300_000;
 
-/// What happens when a rolling reserve cannot be filled up.
+/// What happens when a window of a rolling reserve cannot be filled.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum OnExhausted {
-    /// The job ends with what is paid for.
+    /// The job stops when the paid running time ends.
     Stop,
-    /// It runs on, owing up to the account's overdraft limit.
+    /// The job continues, with usage that is uncollected up to the overdraft limit of the account.
     Overdraft,
 }
 
-/// What it costs to run somewhere. The price of the submission holds for all attempts, so that a
+/// The price of a GPU type in a region. The price at submission applies to all attempts, so that a
 /// charge never exceeds a full hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
@@ -114,7 +114,7 @@ pub struct Offer {
     pub per_gpu_hour: Credits,
 }
 
-/// What matters of a job to money and placement.
+/// The terms of a job for credits and placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobTerms {
     /// The priority class.
@@ -123,11 +123,11 @@ pub struct JobTerms {
     pub rank: ClassRank,
     /// GPUs on each node.
     pub gpu: GpuDemand,
-    /// GPU types that will do, the dearest to the user first.
+    /// Acceptable GPU types, the most preferred first.
     pub gpu_types: Vec<Name>,
-    /// Nodes, all at once or none.
+    /// The number of nodes; all start or none.
     pub nodes: u16,
-    /// Least memory of each GPU, in MiB.
+    /// The least memory of each GPU, in MiB.
     pub gpu_memory_mib: u32,
     /// Thousandths of a core on each node.
     pub cpu_milli: u32,
@@ -135,23 +135,23 @@ pub struct JobTerms {
     pub memory_mib: u32,
     /// Labels that each node must carry, such as `zone=a`.
     pub labels: Vec<Name>,
-    /// The longest it may run; absent only with a rolling reserve.
+    /// The longest runtime; absent only with a rolling reserve.
     pub max_runtime_ms: Option<i64>,
-    /// Whether it may be stopped for others and queued again.
+    /// Whether it may be preempted and requeued.
     pub preemptible: bool,
-    /// Whether it goes on where it was when it is started again.
+    /// Whether its command continues where it stopped.
     pub resumable: bool,
-    /// How long it gets between the request to stop and the kill.
+    /// The time between the request to stop and the kill.
     pub grace_ms: i64,
     /// How much is paid for in advance.
     pub reserve: Reserve,
-    /// What happens when that cannot be filled up.
+    /// What happens when a window cannot be filled.
     pub on_exhausted: OnExhausted,
     /// The concurrency group that it counts in.
     pub group: Option<GroupSpec>,
-    /// How often it is queued again after a node was lost.
+    /// How often it is requeued after a node was lost.
     pub max_requeues: u32,
-    /// How long before the end of what is paid for those who follow it are warned. Zero: never.
+    /// The time between the warning and the end of the paid running time; zero for no warning.
     pub warn_ahead_ms: i64,
 }
 
@@ -162,13 +162,13 @@ pub struct JobOrder {
     pub id: Name,
     /// The account that pays.
     pub account: AccountNo,
-    /// What matters to money and placement.
+    /// Its terms for credits and placement.
     pub terms: JobTerms,
-    /// What it costs where.
+    /// Its price for each GPU type and region.
     pub offers: Vec<Offer>,
-    /// What the agent must know.
+    /// What the agent needs to start it.
     pub payload: Box<str>,
-    /// The job as it was submitted, for those who ask.
+    /// The job as submitted, for queries.
     pub shown: Box<str>,
     /// The name of its first hold.
     pub hold: Name,
@@ -181,48 +181,48 @@ pub struct JobOrder {
 pub struct Job {
     /// What was submitted.
     pub order: Arc<JobOrder>,
-    /// Where it is in its life.
+    /// Its state.
     pub state: JobState,
     /// When it was submitted.
     pub submitted_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// What its first hold set aside.
+    /// The amount of its first hold.
     pub reserved: Credits,
-    /// Its open hold. `None`: it has ended, costs nothing, or waits for credits.
+    /// Its open hold; `None` if it has ended, costs nothing, or waits for credits.
     pub hold: Option<HoldNo>,
     /// The name of its current or last hold.
     pub hold_name: Option<Name>,
     /// How many holds it has had.
     pub holds: u32,
-    /// Jobs that have not succeeded yet and must.
+    /// Jobs that must succeed first and have not yet.
     pub after: Vec<JobNo>,
-    /// Where it competes.
+    /// The cells where it is admitted.
     pub standings: SmallVec<[Standing; 1]>,
-    /// Its starts, in order; the last one may still live.
+    /// Its attempts, in order; the last one may be live.
     pub attempts: Vec<Attempt>,
-    /// The highest number of an attempt that any cell has proposed, or was told to count on from:
-    /// no cell has proposed more than the one after it.
+    /// The highest attempt number that any cell has proposed or was sent as a starting point. No
+    /// cell has proposed more than the next one.
     pub highest: u32,
-    /// Whether its end was asked for.
+    /// Whether its cancellation was requested.
     pub cancel_asked: bool,
 }
 
-/// How a job stands in a cell.
+/// The admission of a job to a cell.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The cell.
     pub cell: CellNo,
-    /// Only attempts with a higher number are of this admission.
+    /// Only attempts with a higher number belong to this admission.
     pub after: u32,
-    /// Whether the cell was told to wait until the job is admitted again.
+    /// Whether the cell must wait until the job is admitted again.
     pub waits: bool,
 }
 
 /// One start of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The cell that placed it; `None` if others measure it.
+    /// The cell that placed it; `None` if it runs outside Bursar.
     pub cell: Option<CellNo>,
     /// Its number there.
     pub number: u32,
@@ -238,17 +238,17 @@ pub struct Attempt {
     pub confirmed_at: Timestamp,
     /// When it was first reported running.
     pub started_at: Option<Timestamp>,
-    /// The running time that is paid for. `None`: all of it.
+    /// The running time that is paid for; `None` if all of it is.
     pub funded_ms: Option<i64>,
-    /// What it may leave unpaid.
+    /// The usage that it may leave unpaid.
     pub overdraft: u64,
     /// Whether the last window could not be filled.
     pub short: bool,
-    /// The running time that credits pay for, where the rest may stay unpaid.
+    /// The running time that credits pay for, if the rest is an overdraft.
     pub credits_ms: Option<i64>,
-    /// What those who follow it were warned of, while that is near.
+    /// The consequence of the last warning, while the end is near.
     pub warned: Option<OnExhausted>,
-    /// How it ended, once it has.
+    /// Its end, if it has ended.
     pub end: Option<AttemptEnd>,
 }
 
@@ -259,43 +259,43 @@ pub struct AttemptEnd {
     pub at: Timestamp,
     /// Why.
     pub reason: EndReason,
-    /// What its process ended with.
+    /// The exit code of its process.
     pub exit_code: Option<i32>,
-    /// GPU time that was credited, in GPU-milliseconds.
+    /// The billable GPU time, in GPU-milliseconds.
     pub gpu_ms: u64,
-    /// What it was charged, collected or not.
+    /// The charge, collected or not.
     pub charged: u64,
-    /// How much of that nothing could be found for.
+    /// The part of the charge for which no credits were found.
     pub uncollected: u64,
-    /// What came back of its hold when it was closed.
+    /// The amount that its hold returned when it was closed.
     pub returned: u64,
 }
 
 /// Why an attempt ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndReason {
-    /// It ended well.
+    /// Its command succeeded.
     Succeeded,
-    /// It ended badly.
+    /// Its command failed.
     Failed,
     /// The job was cancelled.
     Cancelled,
-    /// Others needed its place.
+    /// It was preempted.
     Preempted,
-    /// An operator asked for it.
+    /// An operator stopped it.
     Operator,
-    /// Its node was emptied.
+    /// Its node was drained.
     Drained,
-    /// It ran as long as it may.
+    /// It reached its longest runtime.
     TimedOut,
-    /// Nobody paid for more.
+    /// The credits were exhausted.
     OutOfCredits,
-    /// Its node or its region fell silent.
+    /// Its node or region stopped reporting.
     Lost,
 }
 
 impl EndReason {
-    /// What a cell's verdict means here.
+    /// The reason that corresponds to an outcome in a cell.
     pub(super) fn of(outcome: AttemptOutcome) -> EndReason {
         match outcome {
             AttemptOutcome::Succeeded => EndReason::Succeeded,
@@ -312,7 +312,7 @@ impl EndReason {
         }
     }
 
-    /// How the job ends with its attempt if it is not queued again.
+    /// The final state of the job if it is not requeued.
     pub(super) fn job_state(self) -> JobState {
         match self {
             EndReason::Succeeded => JobState::Succeeded,
@@ -327,17 +327,17 @@ impl EndReason {
     }
 }
 
-/// No usage beyond a century is credited to a job without a longest runtime.
+/// The most running time that is charged to a job without a longest runtime: a century.
 const CENTURY_MS: i64 = 3_153_600_000_000;
 
 impl JobTerms {
-    /// GPU-milliseconds that `runtime_ms` of running is at most.
+    /// The GPU-milliseconds of `runtime_ms` of running time.
     pub(super) fn gpu_ms(&self, runtime_ms: i64) -> u64 {
         let devices = u64::from(self.gpu.devices()) * u64::from(self.nodes);
         devices.saturating_mul(runtime_ms.max(0).unsigned_abs())
     }
 
-    /// The most GPU time that is ever credited to one attempt.
+    /// The most GPU time that is ever charged to one attempt.
     pub(in crate::ledger) fn gpu_ms_limit(&self) -> u64 {
         self.gpu_ms(self.max_runtime_ms.unwrap_or(CENTURY_MS))
     }
@@ -351,12 +351,12 @@ impl JobTerms {
         Rate { per_gpu_hour, share_milli, gpu_ms_limit: self.gpu_ms_limit() }
     }
 
-    /// The running time that the first hold pays for. `None`: all of it.
+    /// The running time that the first hold pays for; `None` if it pays for all.
     pub(super) fn first_window(&self) -> Option<i64> {
         self.window_after(0)
     }
 
-    /// The running time that is paid for with one more window. `None`: all of it.
+    /// The running time that is paid for with one more window; `None` if all of it is.
     pub(super) fn window_after(&self, funded_ms: i64) -> Option<i64> {
         match self.reserve {
             Reserve::Full => None,
@@ -367,48 +367,49 @@ impl JobTerms {
         }
     }
 
-    /// GPU time that a running time stands for, or all that is ever credited.
+    /// The GPU time of a running time; the limit if the running time is `None`.
     pub(super) fn funded_gpu_ms(&self, funded_ms: Option<i64>) -> u64 {
         funded_ms.map_or(self.gpu_ms_limit(), |funded| self.gpu_ms(funded))
     }
 
-    /// What GPU time costs at a price, to the nearest micro-credit; at most what an amount can be.
+    /// The cost of GPU time at a price, to the nearest micro-credit; at most [`Credits::MAX`].
     pub(super) fn hourly(&self, per_gpu_hour: Credits, gpu_ms: u64) -> Credits {
         let rate = Rate { gpu_ms_limit: gpu_ms, ..self.rate(per_gpu_hour) };
         rate.charge(gpu_ms, Rounding::HalfEven).unwrap_or(Credits::MAX)
     }
 
-    /// What a hold at a price must cover for a running time; `None` if no amount is that large.
+    /// The amount of a hold that covers a running time at a price; `None` if it exceeds
+    /// [`Credits::MAX`].
     pub(super) fn hold_at(&self, per_gpu_hour: Credits, funded_ms: Option<i64>) -> Option<Credits> {
         self.rate(per_gpu_hour).charge(self.funded_gpu_ms(funded_ms), Rounding::Ceil)
     }
 }
 
 impl JobOrder {
-    /// The dearest price that it may come to.
+    /// The highest price of its offers.
     pub fn dearest(&self) -> Credits {
         self.offers.iter().map(|offer| offer.per_gpu_hour).max().unwrap_or(Credits::ZERO)
     }
 
-    /// What its first hold, and each after it, must set aside.
+    /// The amount of its first hold and of each later one.
     pub fn need(&self) -> Credits {
         let need = self.terms.hold_at(self.dearest(), self.terms.first_window());
         // Checked at submission.
         need.unwrap_or(Credits::MAX)
     }
 
-    /// What it may be spent on: everything that will do.
+    /// The context of its holds: every acceptable GPU type and region.
     pub fn context(&self) -> Context {
         context(&self.terms, &self.offers)
     }
 
-    /// The price of a GPU type in a region. A job without GPUs takes any.
+    /// The offer for a GPU type in a region. A job without GPUs takes any offer.
     pub(super) fn offer(&self, gpu_type: Option<&str>, region: &str) -> Option<&Offer> {
         let mut here = self.offers.iter().filter(|offer| offer.region == region);
         here.find(|offer| gpu_type.is_none_or(|gpu_type| offer.gpu_type == gpu_type))
     }
 
-    /// The GPU types that have a price in a region, the dearest to the user first.
+    /// The GPU types that have a price in a region, the most preferred first.
     fn models_in(&self, region: &str) -> SmallVec<[Name; 2]> {
         let mut models: SmallVec<[Name; 2]> = SmallVec::new();
         let wanted = self.terms.gpu_types.iter();
@@ -420,7 +421,7 @@ impl JobOrder {
         models
     }
 
-    /// What the cell of a region is told of it.
+    /// The specification that the cell of a region receives.
     pub(super) fn spec(
         &self,
         id: JobId,
@@ -455,7 +456,7 @@ impl JobOrder {
     }
 }
 
-/// Everything that offers allow, without order.
+/// Everything that the offers allow, sorted.
 pub(super) fn context(terms: &JobTerms, offers: &[Offer]) -> Context {
     let sorted = |mut list: Vec<Name>| {
         list.sort_unstable();
@@ -470,12 +471,12 @@ pub(super) fn context(terms: &JobTerms, offers: &[Offer]) -> Context {
 }
 
 impl Job {
-    /// The attempt that is not over.
+    /// The attempt that has not ended.
     pub fn live_attempt(&self) -> Option<&Attempt> {
         self.attempts.last().filter(|attempt| attempt.end.is_none())
     }
 
-    /// The attempt that a cell speaks of, unless it is over.
+    /// The attempt that a cell reports on, unless it has ended.
     pub(super) fn attempt_of(&self, cell: CellNo, attempt: AttemptId) -> Option<&Attempt> {
         self.live_attempt().filter(|live| live.cell == Some(cell) && live.number == attempt.number)
     }
@@ -485,20 +486,20 @@ impl Job {
         !self.state.is_ended() && self.hold.is_none() && !self.order.need().is_zero()
     }
 
-    /// Whether it waits for credits, or a cell waits for its admission, or it runs on less than a
-    /// window.
+    /// Whether it is blocked: it waits for credits, a cell waits for its admission, or it runs on
+    /// less than a full window.
     pub(super) fn is_held_up(&self) -> bool {
         let told = self.standings.iter().any(|standing| standing.waits);
         self.state == JobState::Queued && (self.is_unfunded() || told) || self.is_short()
     }
 
-    /// Whether it runs and its last window could not be filled.
+    /// Whether it runs and its last window was not filled.
     pub(super) fn is_short(&self) -> bool {
         let runs = self.state == JobState::Starting || self.state == JobState::Running;
         runs && self.live_attempt().is_some_and(|live| live.short)
     }
 
-    /// What its attempts were charged.
+    /// The charges of its ended attempts.
     pub fn charged(&self) -> u128 {
         let ends = self.attempts.iter().filter_map(|attempt| attempt.end);
         ends.map(|end| u128::from(end.charged)).sum()

@@ -1,4 +1,4 @@
-//! Proposals: a cell has found a place, and the ledger confirms it once or says why not.
+//! Proposals: a cell has found a placement, and the ledger confirms or refuses it once.
 
 use smallvec::SmallVec;
 
@@ -17,13 +17,13 @@ use crate::ledger::state::Ledger;
 use crate::message::{ProposedMember, ToCell};
 use crate::time::Timestamp;
 
-/// How long the hold of a running job lives without news of its region: two days. Longer than any
-/// node's lease and any grace, so that the cell's own verdict comes first; short enough that a region
-/// that is gone does not keep credits for ever.
+/// The lease of a running job's hold without reports of its region: two days. It is longer than any
+/// lease of a node and any grace, so that the cell decides first, and short enough that a lost
+/// region does not keep credits for ever.
 pub const RUNNING_LEASE_MS: i64 = 48 * 3_600_000;
 
 impl Ledger {
-    /// The attempt that a cell speaks of, unless it is over.
+    /// The attempt that a cell reports on, unless it has ended.
     pub(in crate::ledger) fn live_attempt_of(
         &self,
         cell: CellNo,
@@ -64,7 +64,7 @@ impl Ledger {
         }
     }
 
-    /// Ends a job that its last cell may not place: it offered what nobody has a price for.
+    /// Ends a job whose last cell proposed a GPU type without a price.
     fn push_orphaned(
         &self,
         now: Timestamp,
@@ -85,7 +85,8 @@ impl Ledger {
         }
     }
 
-    /// Whether a proposed attempt may start, and at which price; or what becomes of the job there.
+    /// Decides whether a proposed attempt may start and at which price, or what happens to the job
+    /// in the cell.
     fn judge(
         &self,
         now: Timestamp,
@@ -113,9 +114,9 @@ impl Ledger {
         Ok((job, offer))
     }
 
-    /// What an unfunded job waits for.
+    /// The blocker of an unfunded job.
     fn funds_blocker(&self, now: Timestamp, job: &Job) -> FundsBlocker {
-        // Whoever has the credits and not the budget is told so.
+        // If credits suffice and only a budget blocks, the blocker is the budget.
         match self.draw_next_hold(now, job) {
             Err(Refusal::BudgetExceeded { .. }) => FundsBlocker::Budget,
             Ok(_) | Err(_) => FundsBlocker::Credits,
@@ -135,7 +136,7 @@ impl Ledger {
         let funded_ms = confirmed.funded_ms;
         if let Some(hold) = job.hold {
             let amount = job.order.terms.hold_at(price, funded_ms);
-            // At most the dearest price, which was an amount.
+            // Cannot fail: the cost at the highest price was valid.
             let amount = amount.unwrap_or(Credits::MAX);
             self.push_pinned(now, hold, job.order.terms.rate(price), amount, events);
         }
@@ -146,7 +147,7 @@ impl Ledger {
         self.push_withdrawals(number, job, Some(cell), events);
     }
 
-    /// Tells every cell where a job stands, but one, to forget it.
+    /// Withdraws a job from every cell where it is admitted, except one.
     pub(in crate::ledger) fn push_withdrawals(
         &self,
         number: JobNo,
@@ -160,8 +161,7 @@ impl Ledger {
         }
     }
 
-    /// Pushes the price of a hold from which nothing was captured: what it holds beyond comes back,
-    /// and its lease starts.
+    /// Pins the price of a hold without captures: the surplus is returned, and the lease starts.
     fn push_pinned(
         &self,
         now: Timestamp,
@@ -173,7 +173,7 @@ impl Ledger {
         let hold = self.live_hold(number);
         let kept = amount.length().min(hold.amount);
         let mut slices = Projected::of(number, hold).slices;
-        // What would be captured of the smaller hold is what stays of each slice.
+        // Each slice keeps what a capture of the whole smaller hold would take from it.
         let kept = self.attribute(&mut slices, kept, kept);
         let mut returned: SmallVec<[SliceAmount; 2]> = SmallVec::new();
         for (slice, drawn) in (0u32..).zip(&hold.slices) {
@@ -198,9 +198,9 @@ impl Ledger {
     ) {
         self.remember_hold(number);
         self.forget_hold_indexes(number);
-        let hold = self.holds.get_mut(number.0).expect("events speak only of holds that are there");
+        let hold = self.holds.get_mut(number.0).expect("events name only existing holds");
         let back = hold.apply_pinned(rate, returned, expires_at);
-        let back = back.expect("only what is held comes back");
+        let back = back.expect("only held units are returned");
         let account = hold.account;
         self.note_hold_indexes(number);
         for (piece, drawn_at) in back {
@@ -210,7 +210,7 @@ impl Ledger {
         }
     }
 
-    /// All that keeps a waiting job from being paid for now: nothing, if it is.
+    /// All blockers that keep a queued job from being funded now; empty if it is funded.
     pub(in crate::ledger) fn funds_blockers(&self, now: Timestamp, job: &Job) -> Vec<Blocker> {
         let path = self.path(job.order.account);
         let mut refusals = Vec::from_iter(self.require_thawed(&path).err());
@@ -222,7 +222,7 @@ impl Ledger {
 }
 
 impl Hold {
-    /// Units at the ends of slices, last drawn first.
+    /// The units at the ends of slices, last drawn first.
     fn off_the_end(&self, parts: &[SliceAmount]) -> Pieces {
         let piece = |part: &SliceAmount| {
             let slice = &self.slices[part.slice as usize];

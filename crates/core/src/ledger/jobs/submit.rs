@@ -1,4 +1,5 @@
-//! Submission: names, dependencies, quotas, then one hold for each job, all or nothing.
+//! Submission: checks names, dependencies and quotas, then places one hold for each job, all or
+//! nothing.
 
 use std::sync::Arc;
 
@@ -19,21 +20,21 @@ use crate::ledger::state::{Ledger, short_fingerprint};
 use crate::message::ToCell;
 use crate::time::Timestamp;
 
-/// What a submission would do, before anything is drawn.
+/// The plan of a submission, before credits are drawn.
 pub(in crate::ledger) struct Plan {
     pub(in crate::ledger) account: AccountNo,
     pub(in crate::ledger) path: Path,
     pub(in crate::ledger) count: u32,
-    /// Jobs that have not succeeded yet and must.
+    /// Jobs that must succeed first and have not yet.
     pub(in crate::ledger) after: Vec<JobNo>,
     pub(in crate::ledger) cells: Vec<CellNo>,
-    /// What each job sets aside, and the GPU time that it stands for.
+    /// The hold of each job, and the GPU time that it covers.
     pub(in crate::ledger) need: Credits,
     pub(in crate::ledger) gpu_ms: u64,
 }
 
 impl SubmitJob {
-    /// How many jobs.
+    /// The number of jobs.
     pub(in crate::ledger) fn count(&self) -> u32 {
         self.array.unwrap_or(1)
     }
@@ -80,7 +81,7 @@ impl Ledger {
         Ok(Reply::Jobs { first, count: plan.count })
     }
 
-    /// The refusal of a frozen account, with everything that would be in the way without it.
+    /// The refusal of a frozen account, with all other blockers.
     fn with_all_blockers(
         &self,
         now: Timestamp,
@@ -96,7 +97,7 @@ impl Ledger {
         }
     }
 
-    /// The answer to a submission that was made before under these names, if it was the same one.
+    /// The reply to an earlier submission under these names, if the same request made it.
     fn submitted_before(
         &self,
         account: AccountNo,
@@ -104,7 +105,7 @@ impl Ledger {
         command: &SubmitJob,
     ) -> Result<Option<Reply>, Refusal> {
         let tenant = self.account(account).tenant;
-        // The id of an array is taken by its jobs, and theirs by it.
+        // A job and an array cannot have the same id.
         let other = match command.array {
             Some(_) => self.find_job(tenant, &command.id),
             None => self.find_array(tenant, &command.id),
@@ -140,7 +141,7 @@ impl Ledger {
         })
     }
 
-    /// What a submission asks for, as far as the state of other things allows it.
+    /// Plans a submission, or refuses it because of missing dependencies, regions or limits.
     pub(in crate::ledger) fn plan_submission(
         &self,
         account: AccountNo,
@@ -150,7 +151,7 @@ impl Ledger {
         let mut after = Vec::new();
         for name in &command.after {
             let awaited = self.jobs_named(tenant, name);
-            // What lies outside the caller's scope is as unknown as what does not exist.
+            // A job outside the caller's scope is answered like one that does not exist.
             let is_hidden = |job: &JobNo| !self.is_in_scope(*job, command.scope.as_deref());
             if awaited.is_empty() || awaited.iter().any(is_hidden) {
                 return Err(Refusal::NotFound { what: Resource::Job, name: name.clone() });
@@ -169,7 +170,7 @@ impl Ledger {
         if after.len().saturating_mul(command.count() as usize) > MAX_DEPENDENCIES {
             return Err(Refusal::InvalidField {
                 field: "after",
-                reason: "its jobs would wait for more than 50000 jobs together: let one job wait for \
+                reason: "its jobs would wait for more than 50000 jobs together; let one job wait for \
                          all of them, and the others for that one",
             });
         }
@@ -185,7 +186,7 @@ impl Ledger {
         let dearest = command.offers.iter().map(|offer| offer.per_gpu_hour).max();
         let window = command.terms.first_window();
         let need = command.terms.hold_at(dearest.unwrap_or(Credits::ZERO), window);
-        // Validated: even the whole run is an amount.
+        // Cannot fail: validation checked the cost of the whole run.
         let need = need.unwrap_or(Credits::MAX);
         Ok(Plan {
             account,
@@ -203,7 +204,7 @@ impl Ledger {
         if blockers.is_empty() { Ok(()) } else { Err(Refusal::QuotaExceeded { blockers }) }
     }
 
-    /// Draws for all jobs of a submission, or says all that blocks.
+    /// Draws for all jobs of a submission, or returns all blockers.
     pub(in crate::ledger) fn draw_for_all(
         &self,
         now: Timestamp,
@@ -219,10 +220,10 @@ impl Ledger {
         let all = i64::from(plan.count).checked_mul(plan.need.micros());
         let all = all.and_then(Credits::from_micros).ok_or(Refusal::InvalidField {
             field: "array",
-            reason: "would set aside more than an amount can be",
+            reason: "would reserve more than the largest amount",
         })?;
         let gpu = gpu_time(plan.gpu_ms, share) * i128::from(plan.count);
-        // The first draw checks everything against the sum; the rest divide what it allows.
+        // Budgets are checked against the sum of all jobs.
         if plan.count == 1 {
             return self.draw_within_budgets(now, request, all, gpu).map(|pieces| vec![pieces]);
         }
@@ -237,7 +238,8 @@ impl Ledger {
         if blockers.is_empty() { Ok(draws) } else { Err(Refusal::BudgetExceeded { blockers }) }
     }
 
-    /// Whether several draws take what one draw of their sum takes. Only shares limit a draw by its size.
+    /// Whether several draws take the same units as one draw of their sum. Only share limits depend
+    /// on the size of a draw.
     fn draws_add_up(&self, request: Request<'_>) -> bool {
         request.path.iter().all(|account| {
             let own = self.account(*account);
@@ -249,7 +251,7 @@ impl Ledger {
         })
     }
 
-    /// Refuses an array that would walk too much: each of its jobs looks at all free pieces.
+    /// Refuses an array that would be too expensive: each of its jobs walks all free pieces.
     fn require_few_pieces(&self, request: Request<'_>, count: u32) -> Result<(), Refusal> {
         let open = request.path.iter().flat_map(|account| self.account(*account).open.iter());
         let pieces = open.flat_map(|((_, bucket), ())| self.bucket(*bucket).line.free_spans(0));
@@ -264,8 +266,8 @@ impl Ledger {
         })
     }
 
-    /// Draws the same amount so many times, each after the one before. For grants with a limited share:
-    /// walks the free pieces of all buckets once for each job.
+    /// Draws the same amount `count` times in sequence. Used for grants with a share limit. Walks
+    /// the free pieces of all buckets once for each job.
     fn draw_one_by_one(&self, request: Request<'_>, each: u64, count: u32) -> Option<Vec<Pieces>> {
         let mut overlay = Overlay::default();
         let draws = (0..count).map(|_| {
@@ -276,7 +278,7 @@ impl Ledger {
         draws.collect()
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one place tells the whole story of a submission")]
+    #[allow(clippy::too_many_arguments, reason = "one function pushes all events of a job")]
     fn push_submitted(
         &self,
         now: Timestamp,
@@ -314,7 +316,7 @@ impl Ledger {
         }
     }
 
-    /// Tells a cell that a job submitted now may compete.
+    /// Admits a new job to a cell.
     fn push_admission(
         &self,
         now: Timestamp,
@@ -330,7 +332,7 @@ impl Ledger {
         self.tell(cell, ToCell::JobAdmitted(Box::new(spec)), events);
     }
 
-    /// Tells every cell that a job may run in and where it does not compete that it may, again.
+    /// Admits a job to every cell of its offers where it is not admitted or waits for admission.
     pub(in crate::ledger) fn push_admissions(
         &self,
         number: JobNo,
@@ -343,7 +345,7 @@ impl Ledger {
                 Some(standing) if !standing.waits => continue,
                 Some(standing) => standing.after,
                 None if job.attempts.is_empty() && job.highest == 0 => 0,
-                // A proposal of an earlier admission may still be under way, at most one for each,
+                // A proposal of an earlier admission may still be in transit, at most one for each,
                 // and its number is at most this one.
                 None => job.highest.saturating_add(1),
             };
@@ -357,17 +359,17 @@ impl Ledger {
     }
 }
 
-/// Free pieces of credits that the jobs of one array look at, all together.
+/// The most free pieces that all jobs of one array may walk together.
 const MAX_PIECES_LOOKED_AT: usize = 1_000_000;
 
-/// For how many jobs those of one submission may wait together, each counted by itself.
+/// The most dependencies of all jobs of one submission together.
 const MAX_DEPENDENCIES: usize = 50_000;
 
-/// The most text that the jobs of one submission may have together, in bytes: what is kept of each, and
-/// what each cell is told of it.
+/// The most text of all jobs of one submission together, in bytes: the stored text of each, and the
+/// text sent to each cell.
 const MAX_SUBMISSION_TEXT: u64 = 8 << 20;
 
-/// Divides what was drawn into draws of `each`, in order.
+/// Divides pieces into draws of `each`, in order.
 fn split(pieces: &[Piece], each: u64) -> Vec<Pieces> {
     let (mut draws, mut draw, mut left) = (Vec::new(), Pieces::new(), each);
     for Piece { bucket, mut span } in pieces.iter().copied() {
@@ -385,7 +387,7 @@ fn split(pieces: &[Piece], each: u64) -> Vec<Pieces> {
     draws
 }
 
-/// Refuses an array whose jobs together have more text than one decision should write.
+/// Refuses an array whose jobs together have too much text for one decision.
 fn require_small(command: &SubmitJob, cells: usize) -> Result<(), Refusal> {
     let (payload, shown) = (command.payload.len() as u64, command.shown.len() as u64);
     let cells = u64::try_from(cells).unwrap_or(u64::MAX);
@@ -396,12 +398,12 @@ fn require_small(command: &SubmitJob, cells: usize) -> Result<(), Refusal> {
     }
     Err(Refusal::InvalidField {
         field: "array",
-        reason: "its jobs have more than 8 MiB of command, env, workdir and labels together: submit \
+        reason: "its jobs have more than 8 MiB of command, env, workdir and labels together; submit \
                  smaller arrays, or put what they share into a file",
     })
 }
 
-/// The hold of a job. No lease: that starts when a placement is confirmed.
+/// The hold of a job. It has no lease until a placement is confirmed.
 pub(in crate::ledger) fn hold_for(
     order: &JobOrder,
     job: JobNo,
@@ -440,7 +442,7 @@ mod tests {
     fn run(ledger: &mut Ledger, command: &Command) {
         let now = Timestamp::from_millis(1_577_836_800_000);
         let answer = execute(ledger, now, &Envelope::default(), command, &mut Vec::new());
-        answer.expect("it is accepted");
+        answer.expect("the command is accepted");
     }
 
     fn credits(micros: u64) -> Credits {
@@ -452,7 +454,7 @@ mod tests {
         Context { gpu_types: Some(types), regions: Some(regions), class: None }
     }
 
-    /// Two accounts with grants of equal and of different order, full of holes.
+    /// Two accounts with fragmented grants of equal and of different order.
     fn fragmented(amounts: &[(u8, u64)]) -> Ledger {
         let mut ledger = Ledger::new();
         for (path, kind) in [("acme", AccountKind::Org), ("acme:nlp", AccountKind::Team)] {
@@ -513,9 +515,9 @@ mod tests {
     }
 
     #[test]
-    fn an_array_that_would_look_at_too_many_pieces_is_refused() {
+    fn an_array_that_would_walk_too_many_pieces_is_refused() {
         let ledger = fragmented(&[(0, 12_000)]);
-        let account = ledger.find_account("acme:nlp").expect("it is there");
+        let account = ledger.find_account("acme:nlp").expect("the account exists");
         let (path, context) = (ledger.path(account), context());
         let request = Request::new(&path, &context);
         let refused = ledger.require_few_pieces(request, 1000);
@@ -530,12 +532,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn an_array_draws_what_its_jobs_would_draw_one_after_the_other(
+        fn an_array_draws_what_its_jobs_would_draw_in_sequence(
             amounts in prop::collection::vec((any::<u8>(), 1u64..40), 1..12),
             each in 1u64..30, count in 1u32..12,
         ) {
             let ledger = fragmented(&amounts);
-            let account = ledger.find_account("acme:nlp").expect("it is there");
+            let account = ledger.find_account("acme:nlp").expect("the account exists");
             let (path, context) = (ledger.path(account), context());
             let request = Request::new(&path, &context);
             prop_assert!(ledger.draws_add_up(request));

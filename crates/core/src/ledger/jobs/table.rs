@@ -16,14 +16,14 @@ use crate::machine::DuePart;
 use crate::message::ToCell;
 use crate::time::Timestamp;
 
-/// When a tenant's held-up jobs are looked at again.
+/// The next review of a tenant's blocked jobs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Review {
-    /// When.
+    /// When it is due.
     pub at: Timestamp,
-    /// From which job on: those before were looked at.
+    /// The first job to review; earlier jobs were reviewed already.
     pub from: JobNo,
-    /// When those that were looked at are worth another look: a budget starts anew.
+    /// When to start again from the first job, such as at the next period of a budget.
     pub retry_at: Option<Timestamp>,
 }
 
@@ -33,37 +33,37 @@ pub struct Jobs {
     /// The number that the next job gets.
     pub(in crate::ledger) next: u64,
     pub(in crate::ledger) all: BTreeMap<JobNo, Job>,
-    /// When to look again at held-up jobs, by tenant.
+    /// The next reviews of blocked jobs, by tenant.
     pub(in crate::ledger) reviews: BTreeMap<AccountNo, Review>,
     pub(in crate::ledger) index: JobIndex,
 }
 
-/// What can be derived from the jobs themselves.
+/// Indexes derived from the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobIndex {
     pub(in crate::ledger) names: BTreeMap<(AccountNo, Name), JobNo>,
     pub(in crate::ledger) by_tenant: BTreeSet<(AccountNo, JobNo)>,
-    /// How many jobs of a subtree wait and may run in a cell.
+    /// The number of queued jobs of a subtree that may run in a cell.
     pub(in crate::ledger) waiting: BTreeMap<(AccountNo, CellNo), u32>,
-    /// Jobs without a hold, or that a cell does not let compete, by tenant.
+    /// Blocked jobs by tenant: without a hold, waiting for admission to a cell, or short.
     pub(in crate::ledger) held_up: BTreeSet<(AccountNo, JobNo)>,
-    /// Running jobs among them whose last window could not be filled, by tenant.
+    /// Running jobs whose last window was not filled, by tenant.
     pub(in crate::ledger) short: BTreeSet<(AccountNo, JobNo)>,
-    /// Jobs that wait for others, by tenant.
+    /// Jobs with unmet dependencies, by tenant.
     pub(in crate::ledger) awaiting: BTreeSet<(AccountNo, JobNo)>,
-    /// Which jobs wait for which, the awaited one first.
+    /// Dependencies as pairs of the awaited and the waiting job.
     pub(in crate::ledger) dependants: BTreeSet<(JobNo, JobNo)>,
-    /// Jobs that wait for one that has ended.
+    /// Jobs with a dependency that has ended.
     pub(in crate::ledger) due: BTreeSet<JobNo>,
     pub(in crate::ledger) review_times: BTreeSet<(Timestamp, AccountNo)>,
-    /// Jobs whose live attempt may leave something unpaid, by tenant.
+    /// Jobs whose live attempt has an overdraft, by tenant.
     pub(in crate::ledger) owing: BTreeSet<(AccountNo, JobNo)>,
-    /// When those who follow a job are to be warned that what is paid for ends.
+    /// The due times of warnings before the paid running time ends.
     pub(in crate::ledger) warnings: BTreeSet<(Timestamp, JobNo)>,
 }
 
 impl Jobs {
-    /// When something is due without being asked for. Only warnings press.
+    /// The deadline of the earliest timer. Only warnings may not be postponed.
     pub(in crate::ledger) fn deadline(&self, now: Timestamp, part: DuePart) -> Option<Timestamp> {
         let warning = self.index.warnings.first().map(|(at, _)| *at);
         match part {
@@ -75,9 +75,9 @@ impl Jobs {
 }
 
 impl Ledger {
-    /// A job that events speak of: those are there by construction.
+    /// A job that an event names. It exists by construction.
     pub(in crate::ledger) fn live_job(&self, job: JobNo) -> &Job {
-        self.jobs.all.get(&job).expect("events speak only of jobs that are there")
+        self.jobs.all.get(&job).expect("events name only existing jobs")
     }
 
     /// The cells that a job may run in.
@@ -101,7 +101,7 @@ impl Ledger {
         self.remember(|| Undo::JobSubmitted(number));
     }
 
-    /// Enters a job under its number and name.
+    /// Adds a job under its number and name.
     pub(in crate::ledger) fn add_job(&mut self, number: JobNo, job: Job) {
         let tenant = self.account(job.order.account).tenant;
         self.jobs.index.names.insert((tenant, job.order.id.clone()), number);
@@ -111,7 +111,7 @@ impl Ledger {
         self.refresh_dependants(number);
     }
 
-    /// Takes a job out, as if it had never been there.
+    /// Removes a job from the table and all indexes.
     pub(in crate::ledger) fn remove_job(&mut self, number: JobNo) {
         self.unnote_job(number);
         let Some(job) = self.jobs.all.remove(&number) else { return };
@@ -130,7 +130,7 @@ impl Ledger {
         }
         self.unnote_job(number);
         let job = self.jobs.all.get_mut(&number);
-        let job = job.expect("events speak only of jobs that are there");
+        let job = job.expect("events name only existing jobs");
         let had_ended = job.state.is_ended();
         change(job);
         let has_ended = job.state.is_ended();
@@ -140,7 +140,7 @@ impl Ledger {
         }
     }
 
-    /// Puts a job back as it was.
+    /// Restores the previous state of a job.
     pub(in crate::ledger) fn restore_job(&mut self, number: JobNo, before: Job) {
         self.unnote_job(number);
         let has_ended = before.state.is_ended();
@@ -151,13 +151,13 @@ impl Ledger {
         }
     }
 
-    /// Enters what is derived from a job that may change.
+    /// Adds a job to the indexes that depend on its state.
     fn note_job(&mut self, number: JobNo) {
         self.index_job(number, true);
         self.refresh_due(number);
     }
 
-    /// Takes out what [`Ledger::note_job`] entered.
+    /// Removes what [`Ledger::note_job`] added.
     fn unnote_job(&mut self, number: JobNo) {
         self.index_job(number, false);
     }
@@ -211,8 +211,8 @@ impl Ledger {
         }
     }
 
-    /// Notes which jobs have one less to wait for, now that this one has ended: any number of them may
-    /// wait for it, so they are looked at only then.
+    /// Updates the jobs that wait for this one, after it ended or was removed. There may be any
+    /// number of them, so they are not updated on other changes.
     fn refresh_dependants(&mut self, number: JobNo) {
         let waiting = (number, JobNo(0))..=(number, JobNo(u64::MAX));
         let dependants: SmallVec<[JobNo; 2]> =
@@ -222,7 +222,7 @@ impl Ledger {
         }
     }
 
-    /// Notes whether a job waits for one that has ended.
+    /// Updates whether a job has a dependency that has ended.
     fn refresh_due(&mut self, number: JobNo) {
         let jobs = &self.jobs.all;
         let due = jobs.get(&number).is_some_and(|job| {
@@ -236,7 +236,7 @@ impl Ledger {
         }
     }
 
-    /// Sets when a tenant's held-up jobs are looked at again.
+    /// Sets the next review of a tenant's blocked jobs.
     pub(in crate::ledger) fn set_review(&mut self, tenant: AccountNo, next: Option<Review>) {
         let before = match next {
             Some(review) => self.jobs.reviews.insert(tenant, review),
@@ -251,14 +251,14 @@ impl Ledger {
         self.remember(|| Undo::Review(tenant, before));
     }
 
-    /// Whether a tenant has held-up jobs.
+    /// Whether a tenant has blocked jobs.
     pub(in crate::ledger) fn has_held_up(&self, tenant: AccountNo) -> bool {
         let all = (tenant, JobNo(0))..=(tenant, JobNo(u64::MAX));
         self.jobs.index.held_up.range(all).next().is_some()
     }
 
-    /// Credits, budgets or a freeze changed for an account: held-up jobs of its tenant are worth
-    /// another look.
+    /// Schedules a review of the tenant's blocked jobs after credits, budgets or a freeze of an
+    /// account changed.
     pub(in crate::ledger) fn stir(&mut self, at: Timestamp, account: AccountNo) {
         let tenant = self.account(account).tenant;
         if self.has_held_up(tenant) {
@@ -268,29 +268,29 @@ impl Ledger {
         }
     }
 
-    /// The review that has looked at some of a tenant's held-up jobs, to be made again from the first
-    /// one when it is through. It does not begin anew: changes that follow each other closely would
-    /// keep it from ever reaching the last ones.
+    /// The review in progress of a tenant's blocked jobs, with a retry from the first job scheduled
+    /// for its end. A review does not restart on a change: frequent changes would keep it from
+    /// reaching the last jobs.
     pub(in crate::ledger) fn review_under_way(
         &self,
         now: Timestamp,
         tenant: AccountNo,
     ) -> Option<Review> {
         let review = self.jobs.reviews.get(&tenant)?;
-        // One that was set aside does not go on: the next one begins at the first job.
+        // A review that was set aside is not continued; the next one begins at the first job.
         let aside = self.is_aside(Aside::Review { tenant, at: review.at });
         let under_way = !aside && review.at <= now && review.from > JobNo(0);
         under_way.then(|| Review { retry_at: earlier(review.retry_at, Some(now)), ..*review })
     }
 
-    /// How a job stands in a cell is what that cell was told of it.
+    /// Updates the admission of a job to a cell from a message to that cell.
     pub(in crate::ledger) fn apply_told_of_job(&mut self, cell: CellNo, message: &ToCell) {
         match message {
             ToCell::JobAdmitted(spec) => {
                 let standing = Standing { cell, after: spec.attempts_before, waits: false };
                 self.change_job(JobNo::of_cell(spec.job), |job| {
-                    // The cell may propose the next one at any time, also when it was told to forget
-                    // the job a moment ago.
+                    // The cell may propose the next attempt at any time, even if a withdrawal was
+                    // sent a moment ago.
                     job.highest = job.highest.max(spec.attempts_before);
                     job.standings.retain(|standing| standing.cell != cell);
                     job.standings.push(standing);
@@ -323,7 +323,7 @@ impl Ledger {
         }
     }
 
-    /// Changes a job that a cell was told of, unless it is forgotten.
+    /// Changes a job named in a message to a cell, unless it is forgotten.
     fn change_known_job(&mut self, number: JobNo, change: impl FnOnce(&mut Job)) {
         if self.jobs.all.contains_key(&number) {
             self.change_job(number, change);
@@ -331,7 +331,7 @@ impl Ledger {
     }
 }
 
-/// Counts one up or down; nothing is kept for none.
+/// Increments or decrements a count. Zero counts are removed.
 fn count(counts: &mut BTreeMap<(AccountNo, CellNo), u32>, key: (AccountNo, CellNo), up: bool) {
     let counted = counts.entry(key).or_default();
     *counted = if up { *counted + 1 } else { counted.saturating_sub(1) };
@@ -347,13 +347,13 @@ mod tests {
     use crate::machine::execute;
 
     #[test]
-    fn a_review_that_was_set_aside_half_way_begins_anew_with_the_next_change() {
+    fn a_review_that_was_set_aside_restarts_with_the_next_change() {
         let mut ledger = Ledger::new();
         let (path, kind) = ("acme".into(), AccountKind::Org);
         let open = Command::OpenAccount { path, kind, settings: AccountSettings::default() };
         let at = Timestamp::from_millis(1_577_836_800_000);
         execute(&mut ledger, at, &Envelope::default(), &open, &mut Vec::new()).expect("accepted");
-        let tenant = ledger.find_account("acme").expect("it is there");
+        let tenant = ledger.find_account("acme").expect("the account exists");
         ledger.jobs.index.held_up.insert((tenant, JobNo(9)));
         let half = Review { at, from: JobNo(5), retry_at: None };
         ledger.set_review(tenant, Some(half));

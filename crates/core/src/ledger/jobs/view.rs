@@ -1,4 +1,4 @@
-//! Reading jobs: by name, by number, newest first; and what a submission would be answered.
+//! Queries on jobs: by name, by number, newest first; and quotes.
 
 use super::{Job, Offer};
 use crate::credits::Credits;
@@ -8,16 +8,17 @@ use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
-/// What a submission would be answered.
+/// The result that a submission would have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quote {
-    /// What it would cost where.
+    /// The cost of each offer.
     pub offers: Vec<QuotedOffer>,
-    /// What all its jobs together would set aside: at the dearest offer.
+    /// The holds of all its jobs together, at the highest price.
     pub hold: Credits,
-    /// Everything that blocks. Empty if it would be admitted.
+    /// All blockers; empty if it would be admitted.
     pub blockers: Vec<Blocker>,
-    /// What the account could spend on the same afterwards; before, if it is not admitted.
+    /// The amount that the account could still spend in the same context; the current amount if it
+    /// would not be admitted.
     pub spendable_after: i128,
 }
 
@@ -31,11 +32,11 @@ impl Quote {
 /// One offer of a quote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotedOffer {
-    /// Where, on what, and the price of a whole GPU.
+    /// The region, the GPU type, and the price of a whole GPU.
     pub offer: Offer,
-    /// What an hour of the job costs there.
+    /// The cost of one hour of the job.
     pub per_hour: Credits,
-    /// What one of its jobs sets aside there once it is placed.
+    /// The hold of one of its jobs after it is placed there.
     pub hold: Credits,
 }
 
@@ -45,10 +46,10 @@ impl Ledger {
         self.jobs.index.names.get(&(tenant, id.into())).copied()
     }
 
-    /// The first job of an array, by the id that the array was submitted under.
+    /// The first job of an array, by the id of the array.
     pub fn find_array(&self, tenant: AccountNo, id: &str) -> Option<JobNo> {
         let first = self.find_job(tenant, &compact_str::format_compact!("{id}.0"))?;
-        // A job that somebody called so himself has a hold without a number.
+        // A single job with such an id has a hold without an index.
         self.jobs.all.get(&first).filter(|job| job.order.hold.ends_with(".0"))?;
         Some(first)
     }
@@ -58,8 +59,8 @@ impl Ledger {
         self.find_job(tenant, id).or_else(|| self.find_array(tenant, id))
     }
 
-    /// The job with this id, or all of the array with it that are not forgotten; none if there is no
-    /// such thing.
+    /// The job with this id, or all jobs of the array with this id that are not forgotten; empty if
+    /// there is neither.
     pub(in crate::ledger) fn jobs_named(&self, tenant: AccountNo, id: &str) -> Vec<JobNo> {
         if let Some(job) = self.find_job(tenant, id) {
             return vec![job];
@@ -86,8 +87,8 @@ impl Ledger {
         self.jobs.all.get(&job)
     }
 
-    /// Jobs of a tenant with a number below `before`, newest first; all if absent. Whose they are
-    /// and what they do is for the caller to pick.
+    /// Jobs of a tenant with a number below `before`, newest first; all if absent. The caller
+    /// filters them by account and state.
     pub fn jobs_of(
         &self,
         tenant: AccountNo,
@@ -105,12 +106,12 @@ impl Ledger {
         self.jobs.all.range(..before).rev().map(|(number, job)| (*number, job))
     }
 
-    /// What the job's open hold has captured so far.
+    /// The amount that the job's open hold has captured so far.
     pub fn captured_so_far(&self, job: &Job) -> u64 {
         job.hold.and_then(|hold| self.hold(hold)).map_or(0, |hold| hold.captured)
     }
 
-    /// What submitting this now would be answered, without doing it.
+    /// The result that this submission would have now. Changes nothing.
     ///
     /// # Errors
     /// If it would be refused for another reason than credits, budgets, quotas or a freeze.
@@ -139,7 +140,7 @@ impl Ledger {
         }
         let context = super::context(terms, &command.offers);
         let spendable = self.spendable(account, &context);
-        // Checked above: the sum is an amount.
+        // Cannot fail: the sum was checked above.
         let hold = plan.need.micros().saturating_mul(i64::from(plan.count));
         let hold = Credits::from_micros(hold).unwrap_or(Credits::MAX);
         let taken = if blockers.is_empty() { i128::from(hold.micros()) } else { 0 };

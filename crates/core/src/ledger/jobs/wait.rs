@@ -1,6 +1,6 @@
-//! Jobs that wait here, not in a cell: for credits, for a thaw, or for other jobs; and running ones
-//! that are paid for less than a window. Looked at again as a step of its own whenever something
-//! changed that they wait for.
+//! Jobs that wait in the ledger and not in a cell: for credits, for an account to be unfrozen, or
+//! for other jobs. Also running jobs whose last window was not filled. They are reviewed in
+//! separate steps whenever something they wait for has changed.
 
 use super::table::Review;
 use super::{Job, JobState};
@@ -16,11 +16,11 @@ use crate::ledger::state::Ledger;
 use crate::machine::DuePart;
 use crate::time::Timestamp;
 
-/// How many held-up jobs one step looks at. Others have their turns between the steps of a review.
+/// The most blocked jobs that one step reviews. Commands are decided between the steps of a review.
 pub const REVIEW_STEP: usize = 64;
 
 impl Ledger {
-    /// Pushes what is due for jobs at `now`: a dependant whose turn has come, a review, a warning.
+    /// Pushes the first due timer of jobs: a met dependency, a review or a warning.
     pub(in crate::ledger) fn push_due_job(
         &self,
         now: Timestamp,
@@ -41,7 +41,8 @@ impl Ledger {
         }
     }
 
-    /// A job that another one had to come before has ended: its dependant goes on, or not at all.
+    /// Pushes the effect of an ended dependency: the job that waited is admitted, waits for the
+    /// rest, or is cancelled.
     fn push_dependant(&self, now: Timestamp, number: JobNo, events: &mut Vec<Event>) {
         let job = self.live_job(number);
         let state = |awaited: &JobNo| self.jobs.all.get(awaited).map(|job| job.state);
@@ -60,7 +61,7 @@ impl Ledger {
         }
     }
 
-    /// Looks at so many held-up jobs of a tenant, until one can go on.
+    /// Reviews up to `step` blocked jobs of a tenant, until one can continue.
     fn push_review(&self, now: Timestamp, tenant: AccountNo, step: usize, events: &mut Vec<Event>) {
         let review = self.jobs.reviews.get(&tenant).copied();
         let from = review.map_or(JobNo(0), |review| review.from);
@@ -86,7 +87,7 @@ impl Ledger {
         events.push(Event::HeldUpReviewed { tenant, next });
     }
 
-    /// What follows a step of a review in which no job could go on.
+    /// The next review after a step in which no job could continue.
     fn after_review(
         &self,
         now: Timestamp,
@@ -102,7 +103,7 @@ impl Ledger {
         }
     }
 
-    /// Lets a held-up job go on, or says when it is worth another look.
+    /// Lets a blocked job continue, or returns when to retry, if known.
     fn push_resumed(
         &self,
         now: Timestamp,
@@ -121,7 +122,7 @@ impl Ledger {
             let gpu_ms = job.next_gpu_ms();
             let gpu = gpu_time(gpu_ms, job.order.terms.rate(Credits::ZERO).share_milli);
             let need = i128::from(job.order.need().micros());
-            // Budgets are a few numbers. Nothing is drawn for a job that they hold up.
+            // Budgets are cheap to check, so they are checked before the draw.
             let budgets = self.blocking_budgets(now, &path, need, gpu);
             if !budgets.is_empty() {
                 return Err(next_period(now, &budgets));
@@ -142,8 +143,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Jobs of a tenant, or of all, that may run in a cell and that it has not been told of: they wait for
-    /// credits or for other jobs. In the order of their submission. Looks at no more than the first `most`
+    /// Jobs of one or all tenants that may run in a cell and were not admitted to it, because they
+    /// wait for credits or for other jobs. In order of submission. Examines only the first `most`
     /// that wait for credits and the first `most` that wait for other jobs.
     pub fn held_back_from(
         &self,
@@ -171,8 +172,8 @@ impl Ledger {
         waits
     }
 
-    /// All that a waiting job waits for here. What it waits for in its cells, those know. One that there
-    /// are credits for again waits for them until its turn in the review comes.
+    /// All blockers of a queued job in the ledger; its cells have their own. A job for which there
+    /// are credits again is blocked by credits until its review.
     pub fn job_blockers(&self, job: &Job) -> Vec<Blocker> {
         let mut blockers = self.standing_blockers(job);
         let tenant = self.account(job.order.account).tenant;
@@ -189,7 +190,7 @@ impl Ledger {
         blockers
     }
 
-    /// The same without what a review is to find out.
+    /// Like [`Ledger::job_blockers`], without the pending review.
     pub(in crate::ledger) fn standing_blockers(&self, job: &Job) -> Vec<Blocker> {
         if job.state != JobState::Queued {
             return Vec::new();
@@ -205,7 +206,7 @@ impl Ledger {
     }
 }
 
-/// When a budget that blocks starts anew.
+/// When the next period of a blocking budget begins.
 pub(in crate::ledger) fn next_period(now: Timestamp, blockers: &[Blocker]) -> Option<Timestamp> {
     let ends = blockers.iter().filter_map(|blocker| match blocker {
         Blocker::Budget { period_end, .. } => *period_end,
@@ -234,7 +235,7 @@ mod tests {
     use crate::message::{ProposedMember, ToLedger};
 
     thread_local! {
-        /// How many held-up jobs reviews looked at.
+        /// The number of blocked jobs that reviews have examined.
         pub(in crate::ledger) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -246,12 +247,12 @@ mod tests {
         Credits::from_micros(micros).expect("a small amount")
     }
 
-    /// Carries a command out; what can wait is left where it is.
+    /// Executes a command; timers that may be postponed stay due.
     fn run(ledger: &mut Ledger, command: &Command) -> Vec<Event> {
         advance_some(ledger, Timestamp::MIN, now(), 0, |_, _| {});
         let mut events = Vec::new();
         let answer = execute(ledger, now(), &Envelope::default(), command, &mut events);
-        answer.expect("it is accepted");
+        answer.expect("the command is accepted");
         events
     }
 
@@ -333,7 +334,7 @@ mod tests {
         run(ledger, &Command::SubmitJob(Box::new(submit)));
     }
 
-    /// A cell proposes all jobs while their accounts are frozen: they are held up.
+    /// A cell proposes all jobs while their accounts are frozen, so they become blocked.
     fn hold_up(ledger: &mut Ledger, accounts: &[&str]) {
         for path in accounts {
             let path = (*path).into();
@@ -350,7 +351,8 @@ mod tests {
         }
     }
 
-    /// Two tenants. The first has `jobs` held-up jobs below one account and a last one below another.
+    /// Two tenants. The first has `jobs` blocked jobs below one account and a last one below
+    /// another.
     fn world(jobs: u32) -> Ledger {
         let mut ledger = Ledger::new();
         for tenant in ["acme", "umbra"] {
@@ -372,13 +374,13 @@ mod tests {
     }
 
     #[test]
-    fn one_step_looks_at_a_bounded_number_of_jobs_and_others_are_served_in_between() {
+    fn one_review_step_is_bounded_and_commands_run_in_between() {
         let mut ledger = world(300);
         LOOKED_AT.set(0);
         release(&mut ledger, "acme", "h0");
-        assert_eq!(LOOKED_AT.get(), 0, "the command itself looks at none");
+        assert_eq!(LOOKED_AT.get(), 0, "the command itself reviews no job");
         place(&mut ledger, "umbra", "theirs");
-        assert_eq!(LOOKED_AT.get(), 0, "another tenant's command waits for no review");
+        assert_eq!(LOOKED_AT.get(), 0, "a command of another tenant does not wait for the review");
         let mut steps = 0;
         while ledger.next_deadline().is_some_and(|deadline| deadline <= now()) {
             let before = LOOKED_AT.get();
@@ -387,14 +389,14 @@ mod tests {
             let looked_at = LOOKED_AT.get() - before;
             assert!(looked_at <= REVIEW_STEP, "{looked_at} jobs in one step");
             steps += 1;
-            invariant::check(&ledger).expect("the laws hold between steps");
+            invariant::check(&ledger).expect("the invariants hold between steps");
         }
-        assert_eq!(LOOKED_AT.get(), 301, "each once");
+        assert_eq!(LOOKED_AT.get(), 301, "each job is reviewed once");
         assert_eq!(steps, 301_usize.div_ceil(REVIEW_STEP));
     }
 
     #[test]
-    fn changes_that_follow_each_other_keep_no_job_from_its_turn() {
+    fn frequent_changes_do_not_starve_the_last_blocked_job() {
         let mut ledger = world(300);
         let last = JobNo(300);
         let path = "acme:b".into();
@@ -402,21 +404,21 @@ mod tests {
         let mut steps = 0;
         while ledger.live_job(last).is_held_up() {
             steps += 1;
-            assert!(steps <= 6, "the review begins anew with every change");
+            assert!(steps <= 6, "the review restarts with every change");
             advance_some(&mut ledger, Timestamp::MIN, now(), 1, |_, _| {});
             release(&mut ledger, "acme", &format!("h{steps}"));
-            invariant::check(&ledger).expect("the laws hold between steps");
+            invariant::check(&ledger).expect("the invariants hold between steps");
         }
         LOOKED_AT.set(0);
         advance(&mut ledger, now(), |_, _| {});
-        assert!(LOOKED_AT.get() >= 300, "all are looked at after the last change");
-        assert!(LOOKED_AT.get() <= 2 * 301, "and no more than that");
+        assert!(LOOKED_AT.get() >= 300, "all jobs are reviewed after the last change");
+        assert!(LOOKED_AT.get() <= 2 * 301, "no job is reviewed more than twice");
         let again = Ledger::from_image(ledger.image()).expect("its own image");
         assert_eq!(again.digest(), ledger.digest());
     }
 
     #[test]
-    fn a_job_that_is_to_be_looked_at_has_a_reason_meanwhile() {
+    fn a_job_with_a_pending_review_has_a_blocker() {
         let mut ledger = Ledger::new();
         open(&mut ledger, "acme", AccountKind::Org);
         grant(&mut ledger, "acme");
@@ -441,7 +443,7 @@ mod tests {
         advance(&mut ledger, now(), |_, _| {});
         run(&mut ledger, &Command::UnfreezeAccount { path: "acme".into(), by_platform: false });
         let job = ledger.live_job(JobNo(0));
-        assert!(job.is_unfunded(), "its turn has not come");
+        assert!(job.is_unfunded(), "it was not reviewed yet");
         let blockers = ledger.job_blockers(job);
         assert!(matches!(blockers[..], [Blocker::Credits { .. }]), "{blockers:?}");
         advance(&mut ledger, now(), |_, _| {});

@@ -1,4 +1,4 @@
-//! Warnings ahead of the end of what is paid for: once, each time the runway becomes short.
+//! Warnings before the paid running time ends: one each time the runway becomes short.
 
 use super::{Attempt, Job, JobState, OnExhausted};
 use crate::ledger::credits::spend_order::draw::Request;
@@ -8,7 +8,7 @@ use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
 impl Attempt {
-    /// When those who follow it are to be warned next, and of what.
+    /// When the next warning is due, and its consequence.
     fn next_warning(&self, ahead_ms: i64) -> Option<(Timestamp, OnExhausted)> {
         let credits = self.credits_ms.filter(|_| self.warned.is_none());
         let all = self.funded_ms.filter(|_| self.short && self.warned != Some(OnExhausted::Stop));
@@ -19,12 +19,12 @@ impl Attempt {
         [overdraft, stop].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// When it will have run so long, if nothing stops it before.
+    /// When it will have run for `running_ms`.
     fn ends_at(&self, running_ms: i64) -> Option<Timestamp> {
         self.started_at.map(|started| started.plus_millis(running_ms))
     }
 
-    /// Forgets warnings of ends that are no longer near.
+    /// Clears warnings of ends that are no longer near.
     pub(super) fn settle_warnings(&mut self, at: Timestamp, ahead_ms: i64) {
         let near = |ms: Option<i64>| {
             let end = ms.and_then(|ms| self.ends_at(ms));
@@ -39,7 +39,7 @@ impl Attempt {
 }
 
 impl Job {
-    /// When those who follow it are to be warned that what is paid for ends, and of what.
+    /// When the next warning before the paid running time ends is due, and its consequence.
     pub(in crate::ledger) fn next_warning(&self) -> Option<(Timestamp, OnExhausted)> {
         let ahead_ms = self.order.terms.warn_ahead_ms;
         let runs = self.state == JobState::Running && ahead_ms > 0;
@@ -48,7 +48,7 @@ impl Job {
 }
 
 impl Ledger {
-    /// Pushes a warning that is due, unless more has become available meanwhile.
+    /// Pushes a due warning, unless more credits have become available.
     pub(in crate::ledger) fn push_warning(
         &self,
         now: Timestamp,
@@ -70,8 +70,8 @@ impl Ledger {
         }
     }
 
-    /// Notes that credits last longer than was thought: usage beyond a hold is paid first from what
-    /// the account has by then. Says whether they do.
+    /// Records that credits last longer than computed before: usage beyond a hold is first paid
+    /// from credits that the account has by then. Returns whether they do.
     fn push_more_credits(&self, now: Timestamp, number: JobNo, events: &mut Vec<Event>) -> bool {
         let job = self.live_job(number);
         let (Some(live), Some(hold)) = (job.live_attempt(), job.hold) else { return false };

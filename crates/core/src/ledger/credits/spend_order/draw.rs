@@ -1,6 +1,6 @@
-//! Draws: what they ask for, what they may take, and how much there is to take.
+//! Draws: the request, the limits, and the largest possible amount.
 //!
-//! A draw takes from the buckets of an account and of all accounts above it in the order of spending.
+//! A draw takes from the buckets of an account and its ancestors, in spend order.
 
 use fefo::Span;
 use smallvec::SmallVec;
@@ -15,21 +15,21 @@ use crate::ledger::holds::hold::Hold;
 use crate::ledger::id::BucketNo;
 use crate::ledger::state::Ledger;
 
-/// What is to be drawn.
+/// A request to draw credits.
 #[derive(Copy, Clone, Debug)]
 pub(in crate::ledger) struct Request<'a> {
-    /// The account that spends and those above it, nearest first.
+    /// The account that spends and its ancestors, nearest first.
     pub(in crate::ledger) path: &'a Path,
     /// What it is for.
     pub(in crate::ledger) context: &'a Context,
     /// The hold that it adds to.
     pub(in crate::ledger) hold: Option<&'a Hold>,
-    /// Whether restrictions do not matter, because the credits keep them.
+    /// Whether restrictions are ignored, because the credits keep them (a transfer).
     pub(in crate::ledger) unrestricted: bool,
 }
 
 impl<'a> Request<'a> {
-    /// A draw for something new.
+    /// A draw for a new hold or charge.
     pub(in crate::ledger) fn new(path: &'a Path, context: &'a Context) -> Request<'a> {
         Request { path, context, hold: None, unrestricted: false }
     }
@@ -46,16 +46,16 @@ impl<'a> Request<'a> {
     }
 }
 
-/// How much there is to draw.
+/// The credits that can be drawn.
 #[derive(Debug, Default)]
 pub(super) struct Stock {
     /// Units that a draw may take without limit.
     plain: u128,
-    /// Buckets that give only a share of a hold.
+    /// Buckets with a limit on their share of a hold.
     shared: Vec<Shared>,
 }
 
-/// A bucket with a share limit, as far as a draw is concerned.
+/// A bucket with a share limit.
 #[derive(Debug)]
 struct Shared {
     share_micro: u32,
@@ -78,7 +78,7 @@ impl Stock {
         largest_feasible(wanted.min(all), |amount| self.capacity(drawn + amount))
     }
 
-    /// What plain credits and limited shares of a hold of `total` can give.
+    /// The amount that plain credits and limited shares can contribute to a hold of `total`.
     fn capacity(&self, total: u128) -> u128 {
         let limited = self.shared.iter().map(|bucket| {
             let limit = share_of(bucket.share_micro, total).saturating_sub(bucket.drawn);
@@ -89,12 +89,12 @@ impl Stock {
 }
 
 impl Ledger {
-    /// Draws `amount` of what is free, all or nothing.
+    /// Draws `amount` of the free units, all or nothing.
     pub(in crate::ledger) fn draw(&self, request: Request<'_>, amount: u64) -> Option<Pieces> {
         if let Some(pieces) = self.draw_from_first(request, amount) {
             return Some(pieces);
         }
-        // Where there is too little in all, nothing has to be walked through to know it.
+        // If the total is too small, no bucket has to be read.
         let free: i128 = request.path.iter().map(|account| self.account(*account).available).sum();
         if free < i128::from(amount) {
             return None;
@@ -102,8 +102,8 @@ impl Ledger {
         self.draw_from(&Free, request, amount)
     }
 
-    /// The common case: the first bucket of all is plain, unrivalled, and has enough, mostly in one
-    /// piece.
+    /// The common case: the first bucket in spend order is unrestricted, has no equals and has
+    /// enough, usually in one piece.
     fn draw_from_first(&self, request: Request<'_>, amount: u64) -> Option<Pieces> {
         let bucket = self.first_bucket(request.path)?;
         let line = &self.bucket(bucket).line;
@@ -151,7 +151,7 @@ impl Ledger {
         Some(pieces)
     }
 
-    /// Up to `limit` units of a bucket, along its line.
+    /// Up to `limit` units of a bucket, lowest first.
     fn lowest_units<'a, S: Supply>(
         &'a self,
         supply: &'a S,
@@ -167,7 +167,7 @@ impl Ledger {
         })
     }
 
-    /// The most that one draw of a hold with `total` in all may take from a bucket.
+    /// The most that a draw may take from a bucket for a hold of `total` after the draw.
     fn limit(&self, request: Request<'_>, bucket: BucketNo, total: u128) -> u128 {
         match self.bucket(bucket).max_share().filter(|_| !request.unrestricted) {
             None => u128::MAX,
@@ -175,7 +175,7 @@ impl Ledger {
         }
     }
 
-    /// Draws from buckets of equal order, grant by grant. Returns what is still wanted.
+    /// Draws from buckets of equal order, grant by grant. Returns the amount still missing.
     fn draw_from_equals<S: Supply>(
         &self,
         supply: &S,
@@ -207,8 +207,8 @@ impl Ledger {
         left
     }
 
-    /// The largest amount up to `wanted` that [`Ledger::draw`] would find if the free units
-    /// `without` were gone.
+    /// The largest amount up to `wanted` that [`Ledger::draw`] would find without the free units
+    /// `without`.
     pub(in crate::ledger) fn largest_draw(
         &self,
         request: Request<'_>,
@@ -220,7 +220,7 @@ impl Ledger {
             gone.map(|piece| u128::from(piece.span.len())).sum()
         };
         let free: i128 = request.path.iter().map(|account| self.account(*account).plain).sum();
-        // Free units are never negative (L2), and what is missing was among them.
+        // Free units are never negative (L2), and the missing units are among them.
         let plain =
             free.unsigned_abs() - missing(&|bucket| self.bucket(bucket).restriction.is_none());
         let mut stock = Stock { plain, ..Stock::default() };
@@ -241,15 +241,15 @@ impl Ledger {
     }
 }
 
-/// How often [`largest_feasible`] tries to come down to the answer.
+/// The most iterations of [`largest_feasible`] before it bisects.
 const DESCENTS: u32 = 1000;
 
-/// The largest amount up to `bound` that is covered by the capacity it opens.
+/// The largest amount up to `bound` that its own capacity covers.
 ///
-/// Limited shares make capacity grow with the amount, so that a larger draw can succeed where a
-/// smaller one fails. Coming down from above, from each amount to the capacity it opens, cannot
-/// miss the largest one. Shares that add up to almost one make that slow; then bisection finds a
-/// feasible amount that is close.
+/// Limited shares make the capacity grow with the amount, so a larger draw can succeed where a
+/// smaller one fails. The iteration starts at `bound` and replaces the amount by its capacity; it
+/// cannot miss the largest feasible amount. Shares that add up to almost one make it slow.
+/// Bisection then finds a feasible amount that is close.
 fn largest_feasible(bound: u128, capacity: impl Fn(u128) -> u128) -> u128 {
     let mut amount = bound;
     for _ in 0..DESCENTS {

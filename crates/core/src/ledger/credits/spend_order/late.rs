@@ -1,6 +1,7 @@
-//! Late usage: it spends what was valid when it happened, also what has expired unspent since.
+//! Late usage spends credits that were valid when it happened, including those that have expired
+//! unspent since.
 //!
-//! History is not rewritten: an explicit event brings the expired units back before they are spent.
+//! History is not rewritten: an event reverses the expiry of the units before they are spent.
 
 use fefo::{Part, Span};
 
@@ -14,7 +15,7 @@ use crate::ledger::refusal::{Blocker, Refusal};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
-/// What was valid at a past instant and is free, or expired unspent.
+/// Units that were valid at a past instant and are free or expired unspent.
 #[derive(Copy, Clone, Debug)]
 struct ValidAt(Timestamp);
 
@@ -51,7 +52,8 @@ impl Supply for ValidAt {
 }
 
 impl Ledger {
-    /// Draws for usage that happened at `at`. Returns the units, and those that had expired.
+    /// Draws for usage that happened at `at`. Returns the units, and those of them that had
+    /// expired.
     pub(in crate::ledger) fn draw_late(
         &self,
         now: Timestamp,

@@ -1,11 +1,12 @@
-//! The order of spending: a change of it is a change of this file.
+//! The spend order. It is defined in this file alone.
 //!
-//! Buckets are spent by [`Rank`], then nearest account first. Buckets that are still equal take turns
-//! grant by grant, in the order in which the grants became spendable. The units of one bucket are
-//! spent along its line, where its grants lie in that order.
+//! Buckets are spent by [`Rank`], then nearest account first. Buckets that are still equal are
+//! spent grant by grant, in the order in which the grants became spendable. The units of one bucket
+//! are spent along its line, where its grants lie in that order.
 //!
-//! Every draw walks [`Ledger::spend_order`]: over what is free ([`Free`]), over what will be free once
-//! the decision so far is applied (`overlay`), or over what was valid at a past instant (`late`).
+//! Every draw walks [`Ledger::spend_order`] over one of three supplies: free units ([`Free`]),
+//! units that will be free once the decision so far is applied (`overlay`), or units that were
+//! valid at a past instant (`late`).
 
 pub mod draw;
 pub mod late;
@@ -22,7 +23,7 @@ use crate::ledger::id::{AccountNo, BucketNo, GrantNo};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
-/// What orders buckets before the distance of their account: see [`Rank::cmp`].
+/// The sort key of buckets; the distance of the account comes second.
 ///
 /// Compared field by field, in this order: priority, expiry (never is last), narrowness (more
 /// restricted dimensions first, then fewer listed values), kind.
@@ -30,13 +31,13 @@ use crate::time::Timestamp;
 pub struct Rank {
     /// Lower is spent first.
     pub priority: u8,
-    /// The last instant at which it can be spent, in milliseconds; `i64::MAX` for never.
+    /// The last instant at which it can be spent, in milliseconds; `i64::MAX` if it never expires.
     expires: i64,
     /// Three minus the number of restricted dimensions.
     open_dimensions: u8,
     /// How many values the restriction lists.
     values: u32,
-    /// Where the credits come from.
+    /// The kind of the grants.
     pub kind: GrantKind,
 }
 
@@ -60,31 +61,30 @@ impl Rank {
         }
     }
 
-    /// The last instant at which it can be spent; `None` for never.
+    /// The last instant at which it can be spent; `None` if it never expires.
     pub fn expires_at(&self) -> Option<Timestamp> {
         (self.expires != i64::MAX).then(|| Timestamp::from_millis(self.expires))
     }
 
-    /// Whether it can be spent at `at`, as far as its expiry goes. Both ends count.
+    /// Whether it has not expired at `at`. The expiry instant itself is included.
     pub fn is_unexpired_at(&self, at: Timestamp) -> bool {
         at.millis() <= self.expires
     }
 }
 
-/// Buckets in the order in which they are spent.
+/// Buckets in spend order.
 pub type BucketOrder = SmallMap<(Rank, BucketNo), ()>;
 
-/// The bucket that an account spends first, where nothing has to be looked at to know it: it is
-/// restricted in no way, and no other has its rank. Kept beside the order itself, which is another
-/// place in memory.
+/// The bucket that an account spends first, if it is unrestricted and no other bucket has its rank.
+/// Stored in the account, so that a draw need not read the order, which lies elsewhere in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Front(u32);
 
 impl Front {
-    /// There is none, or it takes a look.
+    /// There is none, or the order must be read.
     pub const UNKNOWN: Front = Front(u32::MAX);
 
-    /// The front of these buckets.
+    /// The first of these buckets.
     pub(in crate::ledger) fn of(open: &BucketOrder, buckets: &[Bucket]) -> Front {
         let mut entries = open.iter().map(|((rank, bucket), ())| (*rank, *bucket));
         let Some((rank, first)) = entries.next() else { return Front::UNKNOWN };
@@ -115,7 +115,7 @@ pub(in crate::ledger) trait Supply {
     -> impl Iterator<Item = Span> + 'a;
 }
 
-/// What is free now.
+/// Units that are free now.
 #[derive(Copy, Clone, Debug)]
 pub(in crate::ledger) struct Free;
 
@@ -137,24 +137,24 @@ impl Supply for Free {
     }
 }
 
-/// A bucket in the order of spending.
+/// A bucket in spend order.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Candidate {
-    /// Its rank, and how far its account is from the one that spends.
+    /// Its rank, and the distance of its account from the one that spends.
     order: (Rank, u8),
     /// The bucket.
     pub(in crate::ledger) bucket: BucketNo,
 }
 
 impl Candidate {
-    /// Whether both take turns, grant by grant.
+    /// Whether both have the same order, so that they are spent grant by grant.
     pub(super) fn is_equal_to(&self, other: &Candidate) -> bool {
         self.order == other.order
     }
 }
 
 impl Ledger {
-    /// The buckets that a draw may take from, in the order of spending.
+    /// The buckets that a draw may take from, in spend order.
     pub(super) fn spend_order<'a, S: Supply>(
         &'a self,
         supply: &'a S,
@@ -183,12 +183,13 @@ impl Ledger {
         })
     }
 
-    /// The place of a grant among those in buckets that are equal.
+    /// The sort key of grants in buckets of equal order.
     pub(super) fn grant_order(&self, grant: GrantNo) -> (Timestamp, GrantNo) {
         (self.grant(grant).spendable_from(), grant)
     }
 
-    /// The first bucket of [`Ledger::spend_order`] over what is free, where it is plain and alone.
+    /// The first bucket of [`Ledger::spend_order`] over free units, if it is unrestricted and has
+    /// no equals.
     pub(super) fn first_bucket(&self, path: &Path) -> Option<BucketNo> {
         let mut accounts =
             path.iter().map(|account| self.account(*account)).filter(|own| !own.open.is_empty());
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_validity_count() {
+    fn the_expiry_instant_is_the_last_valid_one() {
         let rank = Rank::new(0, Some(Timestamp::from_millis(100)), None, GrantKind::Grant);
         assert!(rank.is_unexpired_at(Timestamp::from_millis(99)));
         assert!(rank.is_unexpired_at(Timestamp::from_millis(100)));

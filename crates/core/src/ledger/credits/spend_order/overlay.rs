@@ -1,5 +1,6 @@
-//! Draws that see what the same decision has moved before: credits that come back, and credits that
-//! are already taken. Slower than [`Ledger::draw`], and equal to it once everything is applied.
+//! Draws that take earlier changes of the same decision into account: returned credits and drawn
+//! credits. Slower than [`Ledger::draw`], with the same result as a draw after everything is
+//! applied.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +16,24 @@ use crate::ledger::id::{AccountNo, BucketNo};
 use crate::ledger::state::Ledger;
 use crate::time::Timestamp;
 
-/// What a decision has moved so far.
+/// The changes of a decision so far.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ledger) struct Overlay {
-    /// Units that came back and stay.
+    /// Units that were returned and become free.
     pub(in crate::ledger) returned: Pieces,
     /// Units that were drawn.
     pub(in crate::ledger) drawn: Pieces,
-    /// The same by bucket, joined.
+    /// The drawn units by bucket, joined.
     drawn_of: BTreeMap<BucketNo, Vec<Span>>,
-    /// What budgets are relieved of: when it was drawn, credits, and GPU time.
+    /// Amounts to subtract from budgets: the instant of the draw, credits, and GPU time.
     pub(in crate::ledger) relief: SmallVec<[(Timestamp, i128, i128); 2]>,
-    /// Whether some of what came back has expired and may be issued anew: only a look after this
-    /// decision sees all there is to draw.
+    /// Whether some returned units have expired and may be re-issued. The re-issued credits are
+    /// visible only after this decision.
     pub(in crate::ledger) expired: bool,
 }
 
 impl Overlay {
-    /// Notes a draw.
+    /// Records a draw.
     pub(in crate::ledger) fn take(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             push_joined(&mut self.drawn, *piece);
@@ -44,7 +45,7 @@ impl Overlay {
         }
     }
 
-    /// What was drawn of the accounts on a path.
+    /// The units drawn from accounts on a path.
     pub(in crate::ledger) fn drawn_on(&self, ledger: &Ledger, path: &Path) -> Pieces {
         let on_path = |piece: &&Piece| path.contains(&ledger.bucket(piece.bucket).account);
         self.drawn.iter().filter(on_path).copied().collect()
@@ -100,13 +101,13 @@ impl Ledger {
     }
 }
 
-/// What is left of spans along a line when others, along it too, are gone.
+/// The parts of `spans` that are not in `gone`. Both are sorted.
 fn without(spans: &[Span], gone: &[Span]) -> Vec<Span> {
     let mut left = Vec::with_capacity(spans.len() + gone.len());
     let mut next = 0;
     for span in spans {
         let mut start = span.start;
-        // One that reaches beyond this span may touch the next one too.
+        // A gone span that ends beyond this span may overlap the next one too.
         while next < gone.len() && gone[next].end <= start {
             next += 1;
         }
@@ -131,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Spans along a line of forty units, from which of them are in one.
+    /// The spans of the set units.
     fn spans(units: &[bool]) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         for at in (0..units.len()).filter(|at| units[*at]) {
@@ -150,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_left_is_every_unit_that_is_not_gone(
+        fn the_difference_is_every_unit_that_is_not_gone(
             all in proptest::collection::vec(any::<(bool, bool)>(), 40),
         ) {
             let (there, gone): (Vec<bool>, Vec<bool>) = all.iter().copied().unzip();
