@@ -1,21 +1,21 @@
-//! Who may depend on whom. A line that is missing here is a decision that nobody has made.
+//! The allowed dependencies between the crates of this workspace.
 
-#![allow(clippy::unwrap_used, reason = "without cargo's answer there is nothing to check")]
+#![allow(clippy::unwrap_used, reason = "the checks need the output of cargo metadata")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What each crate of ours may use of ours, tests apart.
+/// The workspace crates that each workspace crate may use, except in tests.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("fefo", &[]),
     ("bursar-core", &["fefo"]),
     ("bursar-journal", &["bursar-core", "fefo"]),
     ("bursar-engine", &["bursar-core", "bursar-journal"]),
     ("bursar-history", &["bursar-core", "bursar-journal", "bursar-engine", "fefo"]),
-    // Of the core only the units, and the numbers of the ledger that it is compared with; its own
-    // parser, chain and books.
+    // Of the core only the units, and the ledger's numbers that it compares with. It has its own
+    // parser, hash chain and books.
     ("bursar-audit", &["bursar-core", "bursar-journal"]),
     ("bursar-api", &[]),
     ("bursar-client", &["bursar-api"]),
@@ -37,13 +37,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bursar-testkit", &["bursar-core", "bursar-api", "bursar-client", "fefo"]),
 ];
 
-/// What the pure crates may use of others'. No clock, no I/O, no runtime, no serialisation.
+/// The external crates that the pure crates may use: no clock, no I/O, no runtime, no
+/// serialisation.
 const PURE: &[(&str, &[&str])] = &[
     ("fefo", &[]),
     ("bursar-core", &["blake3", "compact_str", "foldhash", "hashbrown", "rustc-hash", "smallvec"]),
 ];
 
-/// Each crate of ours with its direct dependencies, tests and build scripts apart.
+/// Each workspace crate with its direct dependencies, except those of tests and build scripts.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
@@ -64,7 +65,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn nobody_reaches_up() {
+fn crates_depend_only_on_allowed_crates() {
     let dependencies = dependencies();
     let ours: BTreeSet<&String> = dependencies.keys().collect();
     for (name, used) in &dependencies {
@@ -73,7 +74,8 @@ fn nobody_reaches_up() {
             continue;
         }
         let rule = MAY_USE.iter().find(|(crate_name, _)| crate_name == name);
-        let (_, allowed) = rule.unwrap_or_else(|| panic!("say in MAY_USE what {name} may use"));
+        let (_, allowed) =
+            rule.unwrap_or_else(|| panic!("add {name} and its allowed dependencies to MAY_USE"));
         for dependency in used.iter().filter(|dependency| ours.contains(dependency)) {
             assert!(allowed.contains(&dependency.as_str()), "{name} must not use {dependency}");
         }

@@ -1,4 +1,4 @@
-//! A refund for what the ledger has forgotten: the record comes back from history, and is checked.
+//! Refunds of forgotten holds: the record is restored from history and checked.
 
 #![allow(clippy::unwrap_used, reason = "the steps before the one under test must succeed")]
 
@@ -26,7 +26,7 @@ fn credits(whole: i64) -> Credits {
 }
 
 impl World {
-    /// A hold of 40 that was settled at 30, with short memory.
+    /// A hold of 40 that was settled at 30, with short retention times.
     fn new() -> World {
         let now = Timestamp::from_millis(1_767_225_600_000);
         let mut world = World { ledger: Ledger::new(), now };
@@ -127,7 +127,7 @@ impl World {
 }
 
 #[test]
-fn a_forgotten_hold_comes_back_for_a_refund() {
+fn a_forgotten_hold_is_restored_for_a_refund() {
     let mut world = World::new();
     let record = world.record();
     world.wait(2);
@@ -135,13 +135,13 @@ fn a_forgotten_hold_comes_back_for_a_refund() {
     world.revive(&record).unwrap();
     world.refund("r1", 10).unwrap();
     assert_eq!(world.available(), 80);
-    // And is forgotten again, once it has not moved for long enough.
+    // It is forgotten again when its retention ends.
     world.wait(2);
     assert!(matches!(world.refund("r2", 10), Err(Refusal::NotFound { .. })));
 }
 
 #[test]
-fn a_record_that_was_changed_is_refused() {
+fn an_altered_record_is_refused() {
     let mut world = World::new();
     let record = world.record();
     world.wait(2);
@@ -151,7 +151,7 @@ fn a_record_that_was_changed_is_refused() {
     let command = Command::ReviveHold { record: Box::new(forged.clone()), digest: record.digest() };
     let mismatch = Err(Refusal::Conflict(Conflict::RecordMismatch));
     assert_eq!(world.run(command), mismatch);
-    // Nor does a digest of the forgery help: the units it claims are not spent.
+    // A matching digest does not help either: the units that the record claims are not spent.
     forged.hold.slices[0].captured += 1;
     assert_eq!(world.revive(&forged), mismatch);
     assert_eq!(world.ledger.digest(), before);
@@ -168,7 +168,7 @@ fn a_record_from_before_a_refund_cannot_return_the_same_credits_twice() {
 }
 
 #[test]
-fn a_record_does_not_replace_what_is_there() {
+fn a_record_does_not_replace_an_existing_hold() {
     let mut world = World::new();
     let record = world.record();
     assert!(matches!(world.revive(&record), Err(Refusal::AlreadyExists { .. })));
@@ -178,7 +178,7 @@ fn a_record_does_not_replace_what_is_there() {
 }
 
 #[test]
-fn a_refund_of_what_was_forgotten_does_not_make_room_under_a_hard_budget() {
+fn a_refund_of_a_forgotten_hold_makes_no_room_under_a_hard_budget() {
     let mut world = World::new();
     let record = world.record();
     world.wait(2);

@@ -1,5 +1,5 @@
-//! What many things cause at one instant happens in steps of bounded size, and what fails again and
-//! again is skipped.
+//! The work of one instant is done in steps of bounded size, and timers and messages that fail
+//! repeatedly are skipped.
 
 use bursar_core::cell::ids::{JobId, MaintenanceId};
 use bursar_core::cell::{self, Cell, Origin};
@@ -28,7 +28,7 @@ fn credits(micros: i64) -> Credits {
 fn run(ledger: &mut Ledger, command: &Command) -> Vec<Event> {
     let mut events = Vec::new();
     let answer = execute(ledger, start(), &Envelope::default(), command, &mut events);
-    answer.expect("it is accepted");
+    answer.expect("the command is accepted");
     events
 }
 
@@ -81,20 +81,20 @@ fn an_expiry_that_cuts_thousands_of_strict_holds_takes_several_steps() {
     let mut middle = None;
     let mut live = ledger.clone();
     advance(&mut live, expires_at.plus_millis(1), |at, events| {
-        assert_eq!(at, expires_at.plus_millis(1), "all of it at its own instant");
+        assert_eq!(at, expires_at.plus_millis(1), "every step is at the expiry instant");
         steps.push(events.len());
         cuts += events.iter().filter(|event| matches!(event, Event::HoldCut { .. })).count();
         for event in events {
             ledger.apply(at, event);
         }
-        // A snapshot made between two steps goes on where it was made.
+        // A ledger restored from a snapshot between two steps continues there.
         if steps.len() == 2 {
-            middle = Some(Ledger::from_image(ledger.image()).expect("a whole image"));
+            middle = Some(Ledger::from_image(ledger.image()).expect("a valid image"));
         }
     });
     assert_eq!(cuts, 5_000);
     assert!(steps.len() >= 5 && steps.iter().all(|step| *step <= 1_025), "{steps:?}");
-    invariant::check(&live).expect("the laws hold");
+    invariant::check(&live).expect("the invariants hold");
     assert_eq!(live.digest(), ledger.digest());
     let mut middle = middle.expect("there were more than two steps");
     advance(&mut middle, expires_at.plus_millis(1), |_, _| {});
@@ -102,7 +102,7 @@ fn an_expiry_that_cuts_thousands_of_strict_holds_takes_several_steps() {
 }
 
 #[test]
-fn a_region_hears_of_thousands_of_policies_in_several_steps() {
+fn a_new_region_receives_thousands_of_policies_in_several_steps() {
     let mut ledger = Ledger::new();
     open(&mut ledger, "acme", AccountKind::Org, AccountSettings::default());
     for number in 0..3_000 {
@@ -123,15 +123,15 @@ fn a_region_hears_of_thousands_of_policies_in_several_steps() {
         assert!(events.len() <= 1_025, "{} events", events.len());
         heard += told(events);
     });
-    assert_eq!(heard, 3_000, "each once");
+    assert_eq!(heard, 3_000, "each policy is sent once");
     assert_eq!(ledger.next_deadline(), None);
-    invariant::check(&ledger).expect("the laws hold");
-    let again = Ledger::from_image(ledger.image()).expect("a whole image");
+    invariant::check(&ledger).expect("the invariants hold");
+    let again = Ledger::from_image(ledger.image()).expect("a valid image");
     assert_eq!(again.digest(), ledger.digest());
 }
 
 #[test]
-fn a_timer_that_is_set_aside_is_skipped_and_the_next_ones_happen() {
+fn a_timer_that_is_set_aside_is_skipped_and_later_ones_run() {
     let mut ledger = with_grant(start().plus_millis(100 * HOUR_MS));
     place(&mut ledger, "a", OnExpiry::HonorHold, HOUR_MS);
     place(&mut ledger, "b", OnExpiry::HonorHold, 2 * HOUR_MS);
@@ -142,17 +142,17 @@ fn a_timer_that_is_set_aside_is_skipped_and_the_next_ones_happen() {
     assert!(matches!(what, Aside::Lapse { hold: HoldNo(0), .. }), "{what:?}");
     events.iter().for_each(|event| ledger.apply(deadline, event));
     assert_eq!(ledger.set_aside_count(), 1);
-    let mut again = Ledger::from_image(ledger.image()).expect("a whole image");
+    let mut again = Ledger::from_image(ledger.image()).expect("a valid image");
     for ledger in [&mut ledger, &mut again] {
         let mut closed = 0;
         advance(ledger, start().plus_millis(3 * HOUR_MS), |_, events| {
             closed +=
                 events.iter().filter(|event| matches!(event, Event::HoldClosed { .. })).count();
         });
-        assert_eq!(closed, 1, "the other one lapsed");
-        invariant::check(ledger).expect("the laws hold");
+        assert_eq!(closed, 1, "the other hold lapsed");
+        invariant::check(ledger).expect("the invariants hold");
     }
-    assert_eq!(again.digest(), ledger.digest(), "a snapshot knows what was set aside");
+    assert_eq!(again.digest(), ledger.digest(), "a snapshot contains what was set aside");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_message_that_is_set_aside_counts_as_taken() {
     assert_eq!(Ledger::message_name(&envelope, &receive(1)), Some((0, 1)));
     let mut events = Vec::new();
     ledger.decide_set_aside(Stuck::Message(&envelope, &receive(2)), &mut events);
-    assert!(events.is_empty(), "only the one that is due");
+    assert!(events.is_empty(), "only the next expected message is set aside");
     ledger.decide_set_aside(Stuck::Message(&envelope, &receive(1)), &mut events);
     events.iter().for_each(|event| ledger.apply(start(), event));
     assert_eq!(ledger.cell(cell).map(|book| book.mark.number), Some(1));
@@ -175,7 +175,7 @@ fn a_message_that_is_set_aside_counts_as_taken() {
 }
 
 #[test]
-fn a_cell_skips_what_is_set_aside_and_so_does_its_snapshot() {
+fn a_cell_and_its_snapshot_skip_what_is_set_aside() {
     let mut cell = Cell::new();
     let window = cell::Command::PlanMaintenance {
         id: MaintenanceId(1),
@@ -185,7 +185,7 @@ fn a_cell_skips_what_is_set_aside_and_so_does_its_snapshot() {
     };
     let mut events = Vec::new();
     let planned = execute(&mut cell, start(), &Origin::component("test"), &window, &mut events);
-    planned.expect("it is accepted");
+    planned.expect("the command is accepted");
     advance(&mut cell, start(), |_, _| {});
     let deadline = cell.next_deadline().expect("the window begins");
     let origin = Origin::Ledger { shard: 0, number: 1, position: 5 };
@@ -199,6 +199,6 @@ fn a_cell_skips_what_is_set_aside_and_so_does_its_snapshot() {
     assert_eq!(cell.mark(0).number, 1, "the message counts as taken");
     advance(&mut cell, deadline, |_, _| {});
     assert!(cell.next_deadline().is_none_or(|next| next > deadline), "the window never begins");
-    let again = Cell::from_image(cell.image()).expect("a whole image");
+    let again = Cell::from_image(cell.image()).expect("a valid image");
     assert_eq!((again.digest(), again.next_deadline()), (cell.digest(), cell.next_deadline()));
 }

@@ -1,4 +1,4 @@
-//! A clock that cannot be believed lets no credits expire, wherever they are.
+//! While the clock is implausible, no credits expire.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
@@ -23,8 +23,8 @@ fn run(ledger: &mut Ledger, at: Timestamp, command: &Command) -> Vec<Event> {
     advance(ledger, at, |_, _| {});
     let mut events = Vec::new();
     let answer = execute(ledger, at, &Envelope::default(), command, &mut events);
-    answer.expect("it is accepted");
-    invariant::check(ledger).expect("the laws hold");
+    answer.expect("the command is accepted");
+    invariant::check(ledger).expect("the invariants hold");
     events
 }
 
@@ -72,7 +72,7 @@ fn doubt(ledger: &mut Ledger, at: Timestamp) {
 }
 
 fn available(ledger: &Ledger) -> i128 {
-    let account = ledger.find_account("acme").expect("it was opened");
+    let account = ledger.find_account("acme").expect("the account was opened");
     ledger.account(account).available
 }
 
@@ -80,11 +80,11 @@ fn accept(ledger: &mut Ledger, at: Timestamp) {
     let policy = Policy { expiry_waits: false, ..*ledger.policy() };
     run(ledger, at, &Command::SetPolicy(policy));
     advance(ledger, at, |_, _| {});
-    invariant::check(ledger).expect("the laws hold");
+    invariant::check(ledger).expect("the invariants hold");
 }
 
 #[test]
-fn what_comes_back_while_expiry_waits_does_not_expire() {
+fn credits_returned_while_expiry_is_suspended_do_not_expire() {
     let mut ledger = with_grant(0, 24);
     place(&mut ledger, "settled", 9_000);
     place(&mut ledger, "released", 9_000);
@@ -125,22 +125,26 @@ fn what_comes_back_while_expiry_waits_does_not_expire() {
         let gone = events.iter().any(|event| matches!(event, Event::ReturnExpired { .. }));
         assert!(!gone, "{events:?}");
     });
-    assert_eq!(available(&ledger), 960, "all but what was spent");
-    let account = ledger.find_account("acme").expect("it was opened");
-    assert_eq!(ledger.balance_at(account, hours(601)), 960, "none expires before it is accepted");
-    invariant::check(&ledger).expect("the laws hold");
+    assert_eq!(available(&ledger), 960, "everything except the spent credits");
+    let account = ledger.find_account("acme").expect("the account was opened");
+    assert_eq!(
+        ledger.balance_at(account, hours(601)),
+        960,
+        "nothing expires before the clock is accepted"
+    );
+    invariant::check(&ledger).expect("the invariants hold");
     accept(&mut ledger, hours(601));
     assert_eq!(available(&ledger), 0, "the clock was right");
 }
 
 #[test]
-fn a_grant_that_is_not_effective_yet_is_reason_to_doubt() {
+fn a_pending_grant_with_an_expiry_is_enough_to_suspend_expiry() {
     let mut ledger = with_grant(10, 24);
     doubt(&mut ledger, hours(1));
     assert!(ledger.policy().expiry_waits);
     advance(&mut ledger, hours(500), |_, _| {});
-    assert_eq!(available(&ledger), 1_000, "it began and did not end");
-    invariant::check(&ledger).expect("the laws hold");
+    assert_eq!(available(&ledger), 1_000, "the grant became active and did not expire");
+    invariant::check(&ledger).expect("the invariants hold");
     accept(&mut ledger, hours(500));
     assert_eq!(available(&ledger), 0);
     doubt(&mut ledger, hours(500));

@@ -1,6 +1,6 @@
-//! Running time paid for in portions, under random money: a job that is given less than a window
-//! leaves nothing behind that would pay for another millisecond, what may be owed stays within every
-//! limit on the path, and whoever runs short is warned once before the end.
+//! Rolling funding with random credits. A short job leaves no credits that would pay for another
+//! millisecond. Overdrafts stay within every limit on the path. A short job is warned once before
+//! its end.
 
 use bursar_core::cell::ids::{AttemptId, ClassRank};
 use bursar_core::cell::schedule::shape::GpuDemand;
@@ -49,10 +49,10 @@ impl World {
         self.settle();
         let mut events = Vec::new();
         let envelope = Envelope::default();
-        // What is refused changes nothing; the checks below hold all the same.
+        // A refused command changes nothing; the checks below apply all the same.
         let _refused = execute(&mut self.ledger, self.now, &envelope, command, &mut events);
         self.settle();
-        invariant::check(&self.ledger).expect("the laws hold");
+        invariant::check(&self.ledger).expect("the invariants hold");
         events
     }
 
@@ -140,7 +140,7 @@ impl World {
         self.hear(ToLedger::AttemptStarted { attempt });
     }
 
-    /// The cell asks for more, as it does when half of what it was given last is left.
+    /// The cell requests more funds, as it does when half of the last window is left.
     fn ask(&mut self, pick: usize) {
         let running: Vec<JobNo> = self.running().map(|(number, ..)| number).collect();
         let Some(job) = running.get(pick % running.len().max(1)) else { return };
@@ -161,7 +161,8 @@ impl World {
         live.filter_map(|(number, job)| Some((number, job, job.live_attempt()?)))
     }
 
-    /// What is owed and may come to be owed at and below an account is within its limit.
+    /// The uncollected usage and the unused overdrafts at and below an account are within its
+    /// limit.
     fn check_limits(&self) {
         for ((path, _), limit) in PATHS.into_iter().zip(self.limits) {
             let Some(limit) = limit else { continue };
@@ -186,7 +187,7 @@ impl World {
         job.hold.and_then(|hold| self.ledger.hold(hold)).map_or(0, |hold| hold.uncollected())
     }
 
-    /// No short job could be given another millisecond.
+    /// The available credits do not pay for another millisecond of any short job.
     fn check_nothing_left(&self) {
         for (number, job, live) in self.running().filter(|(_, _, live)| live.short) {
             let hold =
@@ -202,22 +203,22 @@ impl World {
         }
     }
 
-    /// Whoever is short and near the end was warned of that end or an earlier one, and no end was
-    /// told twice.
+    /// A short job near its end was warned of that end or an earlier one, and no end was warned of
+    /// twice.
     fn check_warnings(&self) {
         for (number, _, live) in self.running().filter(|(_, _, live)| live.short) {
             let end = live.started_at.zip(live.funded_ms).map(|(at, ms)| at.plus_millis(ms));
             let end = end.expect("it runs");
             if end.plus_millis(-WARN_AHEAD_MS) < self.now {
                 let told = self.warned.iter().any(|(_, job, _)| *job == number);
-                assert!(told, "job {number} ends at {end} and nobody was warned");
+                assert!(told, "job {number} ends at {end} and no warning was sent");
             }
         }
         let mut told: Vec<_> = self.warned.iter().map(|(_, job, end)| (job, end)).collect();
         told.sort_unstable();
         let all = told.len();
         told.dedup();
-        assert_eq!(told.len(), all, "an end was told twice: {:?}", self.warned);
+        assert_eq!(told.len(), all, "two warnings of one end: {:?}", self.warned);
     }
 }
 
@@ -231,7 +232,7 @@ fn limits() -> impl Strategy<Value = [Option<u64>; 3]> {
     prop::array::uniform3(prop::option::of(0u64..5_000_000))
 }
 
-/// Does what the steps say, checking after each.
+/// Executes the steps and checks after each.
 fn live(limits: [Option<u64>; 3], steps: Vec<Step>) -> World {
     let mut world = World::new(limits);
     world.grant(0, 8_000_000);
@@ -256,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn all_the_money_there_is_is_run_and_no_more_is_owed_than_may_be(
+    fn all_credits_are_used_and_overdrafts_stay_within_their_limits(
         limits in limits(), steps in steps(),
     ) {
         live(limits, steps);

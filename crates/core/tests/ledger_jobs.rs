@@ -1,6 +1,6 @@
-//! Random job commands and random messages of cells, also repeated, skipped, stale and false ones:
-//! no law breaks, undoing leaves no trace, and every attempt is charged its price times what was
-//! credited, worked out here a second time from what was said alone.
+//! Random job commands and random messages of cells, including repeated, skipped, stale and false
+//! ones. No invariant is violated, a rollback restores the state, and every attempt is charged its
+//! price times its usage, computed here a second time from the messages alone.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ const HOUR: u64 = 3_600_000;
 const REGIONS: [&str; 2] = ["eu", "us"];
 const PATHS: [&str; 3] = ["acme", "acme:nlp", "acme:nlp:alice"];
 
-/// One step: what to do, and numbers to make it of.
+/// One step: its kind, and numbers to derive it from.
 type Step = (u8, u32, u32, u32);
 
-/// What is known of a live attempt from outside: its price, and the usage that was reported.
+/// A live attempt as seen from outside: its price, and the reported usage.
 #[derive(Copy, Clone, Debug)]
 struct Running {
     price: u64,
@@ -61,9 +61,9 @@ struct World {
     sent: Vec<Command>,
     names: u32,
     ended: u32,
-    /// So many steps of reviews happen before the next command; the rest waits.
+    /// The number of review steps before the next command; the rest is postponed.
     patience: usize,
-    /// Whether jobs were forgotten: then what they were charged can no longer be added up.
+    /// Whether jobs were forgotten. Their charges can then no longer be summed.
     forgotten: bool,
 }
 
@@ -116,7 +116,7 @@ impl World {
         }));
     }
 
-    /// Lets what is due happen, then carries a command out: undone first, then for good.
+    /// Runs due timers, then executes a command twice: first with a rollback, then finally.
     fn run(&mut self, command: &Command) {
         self.settle();
         let envelope = Envelope { fingerprint: print(command), ..Envelope::default() };
@@ -125,12 +125,20 @@ impl World {
         let mut rehearsed = Vec::new();
         let first = execute(&mut self.ledger, self.now, &envelope, command, &mut rehearsed);
         self.ledger.rollback_group();
-        assert_eq!(self.ledger.digest(), before, "undone, but not as before: {command:?}");
+        assert_eq!(
+            self.ledger.digest(),
+            before,
+            "the rollback did not restore the state: {command:?}"
+        );
         let mut events = Vec::new();
         let answer = execute(&mut self.ledger, self.now, &envelope, command, &mut events);
-        assert_eq!((&answer, &events), (&first, &rehearsed), "the same twice: {command:?}");
+        assert_eq!(
+            (&answer, &events),
+            (&first, &rehearsed),
+            "both executions must agree: {command:?}"
+        );
         let denied = |event: &Event| matches!(event, Event::CreditsDenied { .. });
-        assert!(answer.is_ok() || events.iter().all(denied), "refused, but did {events:?}");
+        assert!(answer.is_ok() || events.iter().all(denied), "refused, but pushed {events:?}");
         self.note(command, &events);
         self.checked(&format!("{command:?}"), events);
         self.settle();
@@ -159,7 +167,7 @@ impl World {
         }
     }
 
-    /// Follows usage and charges from the outside: messages in, events out.
+    /// Tracks usage and charges from outside: messages in, events out.
     fn note(&mut self, command: &Command, events: &[Event]) {
         let taken = events.iter().any(|event| matches!(event, Event::MessageReceived { .. }));
         if let (true, Command::Receive { cell, message, .. }) = (taken, command) {
@@ -180,8 +188,9 @@ impl World {
         }
     }
 
-    /// Usage counts for the attempt that was confirmed in this cell and is not over. Called before
-    /// the events that end it are looked at, and the ledger knows of no other live one.
+    /// Usage counts for the attempt that was confirmed in this cell and has not ended. Called
+    /// before the events that end it are processed. The ledger has no other live attempt of the
+    /// job.
     fn used(&mut self, cell: CellNo, attempt: AttemptId, gpu_ms: u64) {
         let job = JobNo::of_cell(attempt.job);
         let attempts = self.ledger.job(job).map_or(&[][..], |job| &job.attempts);
@@ -305,7 +314,7 @@ impl World {
 
     fn pick_job(&self, pick: u32) -> Option<JobNo> {
         let jobs: Vec<JobNo> = self.ledger.jobs_before(None).map(|(job, _)| job).collect();
-        // Mostly a live one.
+        // Usually a live job.
         let live: Vec<JobNo> = jobs
             .iter()
             .copied()
@@ -363,7 +372,7 @@ impl World {
         self.run(&Command::SetQuota { path, region, quota });
     }
 
-    /// An old message again, word by word.
+    /// Sends an old message again, unchanged.
     fn resend(&mut self, a: u32) {
         if !self.sent.is_empty() {
             let again = self.sent[a as usize % self.sent.len()].clone();
@@ -374,7 +383,7 @@ impl World {
     fn message(&mut self, kind: u8, a: u32, b: u32, c: u32) {
         let Some(number) = self.pick_job(a) else { return };
         let job = self.ledger.job(number).expect("picked");
-        // Mostly the cell that has it, and the attempt that lives or comes next.
+        // Usually the cell that has the job, and the live or next attempt.
         let live = job.live_attempt().and_then(|attempt| attempt.cell);
         let stands = job.standings.first().map(|standing| standing.cell);
         let cell = live.or(stands).filter(|_| !b.is_multiple_of(7));
@@ -431,7 +440,7 @@ impl World {
         self.run(&command);
     }
 
-    /// Everything that was spent was charged to an attempt, and the other way round.
+    /// The spent credits equal the charges of all attempts.
     fn books_balance(&self) {
         let spent: u128 = self
             .ledger
@@ -457,8 +466,8 @@ impl World {
     }
 }
 
-/// A job, made of the events that are about it or a hold alone. Where it stands in its cells is not
-/// among them.
+/// A job, built only from its own events and those of its holds. They do not include its standings
+/// in cells.
 fn replayed(journal: &[(Timestamp, Event)], number: JobNo) -> Option<Job> {
     let mut replayed: Option<Job> = None;
     for (at, event) in journal {
@@ -487,7 +496,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_cells_say_every_attempt_is_charged_exactly_once(
+    fn every_attempt_is_charged_exactly_once_whatever_cells_send(
         steps in vec(any::<Step>(), 1..160)
     ) {
         let mut world = World::new();
@@ -500,15 +509,15 @@ proptest! {
         world.books_balance();
         let mut again = Ledger::new();
         world.journal.iter().for_each(|(at, event)| again.apply(*at, event));
-        prop_assert_eq!(again.digest(), world.ledger.digest(), "replay ends elsewhere");
+        prop_assert_eq!(again.digest(), world.ledger.digest(), "replay gives another state");
         for (number, job) in world.ledger.jobs_before(None) {
-            let alone = replayed(&world.journal, number).expect("it was submitted");
+            let alone = replayed(&world.journal, number).expect("the job was submitted");
             let (standings, highest) = (job.standings.clone(), job.highest);
             prop_assert_eq!(&Job { standings, highest, ..alone }, job, "{} replayed alone", number);
         }
         let restored = Ledger::from_image(world.ledger.image()).expect("its own image");
         prop_assert_eq!(restored.digest(), world.ledger.digest(), "the image differs");
-        invariant::check(&restored).expect("a restored ledger obeys the laws");
+        invariant::check(&restored).expect("the invariants hold in a restored ledger");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The keys under which tables hash names decide nothing that shows.
+//! The random keys of name tables have no visible effect.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::command::{
@@ -20,7 +20,7 @@ fn account(round: usize) -> String {
     format!("acme:team-{}", round % TEAMS)
 }
 
-/// Accounts, grants, holds, refunds and idempotency keys by the hundred; what is old is forgotten.
+/// Hundreds of accounts, grants, holds, refunds and idempotency keys; old ones are forgotten.
 fn commands() -> Vec<Command> {
     let open = |path: String, kind| {
         let (path, settings) = (path.into(), AccountSettings::default());
@@ -100,7 +100,7 @@ fn run() -> Ran {
 }
 
 #[test]
-fn two_ledgers_with_keys_of_their_own_decide_and_keep_the_same() {
+fn ledgers_with_different_hash_keys_have_equal_answers_events_and_state() {
     let (one, other) = (run(), run());
     assert!(one.events.iter().any(|event| matches!(event, Event::Forgotten { .. })));
     assert_eq!(one.answers, other.answers);

@@ -1,8 +1,8 @@
-//! Stories as text: commands in, events and answers out.
+//! Scenario tests as text: commands in, events and answers out.
 //!
-//! Each file under `tests/scenarios/` is a list of commands; the indented lines below a command say
-//! what happened. `BURSAR_UPDATE=1 cargo test -p bursar-core --test scenarios` writes them anew, to
-//! be read before they are committed.
+//! Each file under `tests/scenarios/` is a list of commands. The indented lines below a command are
+//! its result. `BURSAR_UPDATE=1 cargo test -p bursar-core --test scenarios` rewrites the results;
+//! read the changes before you commit them.
 
 #![allow(clippy::unwrap_used, reason = "a scenario that cannot be read or written fails its test")]
 
@@ -18,7 +18,7 @@ mod run;
 use std::path::Path;
 
 #[test]
-fn every_scenario_happens_as_it_is_written() {
+fn every_scenario_gives_the_recorded_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .unwrap()
@@ -26,7 +26,7 @@ fn every_scenario_happens_as_it_is_written() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
         .collect();
     files.sort();
-    assert!(files.len() >= 10, "the scenarios are there");
+    assert!(files.len() >= 10, "the scenario files were found");
     let update = std::env::var_os("BURSAR_UPDATE").is_some();
     for file in files {
         let written = std::fs::read_to_string(&file).unwrap();

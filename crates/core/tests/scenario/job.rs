@@ -1,4 +1,4 @@
-//! Jobs and cells in scenarios: what a line says, and what happened.
+//! Jobs and cells in scenarios: parsing of lines, and rendering of results.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ use bursar_core::time::Timestamp;
 
 use super::parse::{Words, amount, duration};
 
-/// A line about jobs or cells as a command; `None` if it is about something else.
+/// Parses a line about jobs or cells; `None` if it is about something else.
 pub(crate) fn command(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Option<Command> {
     Some(match words.verb() {
         "region" => Command::OpenRegion {
@@ -122,7 +122,7 @@ pub(crate) fn submit(words: &Words<'_>) -> SubmitJob {
     }
 }
 
-/// A job that no scenario has.
+/// The id of a job that no scenario has.
 const ANOTHERS: JobId = JobId(1 << 40);
 
 fn job_id(ledger: &Ledger, tenant: &Name, name: &str) -> JobId {
@@ -131,7 +131,7 @@ fn job_id(ledger: &Ledger, tenant: &Name, name: &str) -> JobId {
     job.in_cell(0)
 }
 
-/// `cell eu proposes j 1 H100 a:4`, and so on: the next message of a cell unless `number=` is given.
+/// `cell eu proposes j 1 H100 a:4` and so on: the next message of a cell unless `number=` is given.
 fn receive(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Command {
     let region = words.word(1);
     let cell = ledger.find_cell(region).unwrap_or(CellNo(u16::MAX));
@@ -139,7 +139,7 @@ fn receive(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Command {
     let number = words.value("number").map_or(mark + 1, |number| number.parse().unwrap());
     let job = || job_id(ledger, tenant, words.word(3));
     let attempt = || AttemptId { job: job(), number: words.word(4).parse().unwrap() };
-    // Who takes the place: a job of the same tenant if it is named, one of another tenant otherwise.
+    // The preempting job: a named one belongs to the same tenant, otherwise it belongs to another.
     let taker = || words.value("by").map_or(ANOTHERS, |name| job_id(ledger, tenant, name));
     let message = match words.word(2) {
         "proposes" => ToLedger::PlacementProposed {
@@ -171,7 +171,7 @@ fn receive(ledger: &Ledger, tenant: &Name, words: &Words<'_>) -> Command {
                 other => panic!("{other} is no way to leave a cell"),
             },
         },
-        other => panic!("a cell does not say {other}"),
+        other => panic!("unknown message of a cell: {other}"),
     };
     Command::Receive { cell, number, position: number * 10, message: Box::new(message) }
 }
@@ -237,7 +237,7 @@ fn region(ledger: &Ledger, cell: CellNo) -> &str {
     ledger.cell(cell).map_or("(unknown)", |book| &book.region)
 }
 
-/// What happened to jobs and cells.
+/// Renders an event of jobs or cells.
 pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
     match event {
         Event::RegionOpened { cell, region, shard } => {
@@ -321,7 +321,11 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
         }
         Event::SetAside { what, digest: _ } => format!("SetAside {what:?}"),
         Event::CellTold { cell, number, message } => {
-            format!("CellTold {} #{number} {}", region(ledger, *cell), told(ledger, message))
+            format!(
+                "CellTold {} #{number} {}",
+                region(ledger, *cell),
+                message_text(ledger, message)
+            )
         }
         Event::MessageReceived { cell, number, position } => {
             format!("MessageReceived {} #{number} from {position}", region(ledger, *cell))
@@ -330,7 +334,7 @@ pub(crate) fn event(ledger: &Ledger, event: &Event) -> String {
     }
 }
 
-fn told(ledger: &Ledger, message: &ToCell) -> String {
+fn message_text(ledger: &Ledger, message: &ToCell) -> String {
     let job = |job: JobId| name(ledger, JobNo::of_cell(job));
     let attempt = |attempt: &AttemptId| format!("{} {}", job(attempt.job), attempt.number);
     match message {

@@ -1,4 +1,4 @@
-//! One line of a scenario as a command.
+//! Parses one line of a scenario as a command.
 
 use bursar_core::credits::Credits;
 use bursar_core::ledger::Command;
@@ -44,7 +44,7 @@ impl<'a> Words<'a> {
         self.named.iter().find(|(given, _)| *given == name).map(|(_, value)| *value)
     }
 
-    /// All plain words from one on.
+    /// All plain words from index `from` on.
     pub(crate) fn rest(&self, from: usize) -> &[&'a str] {
         self.plain.get(from..).unwrap_or(&[])
     }
@@ -196,7 +196,7 @@ pub(crate) fn command(now: Timestamp, tenant: &Name, words: &Words<'_>) -> Comma
             Command::SetBudget { path: words.name(1), budget: words.name(2), terms: budget(words) }
         }
         "unbudget" => Command::RemoveBudget { path: words.name(1), budget: words.name(2) },
-        verb => panic!("there is no command {verb}"),
+        verb => panic!("unknown command {verb}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What happened, in words.
+//! Renders events, replies and refusals as text.
 
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ fn lots(ledger: &Ledger, pieces: &[Piece]) -> String {
     format!("[{}]", lots.collect::<Vec<_>>().join(" "))
 }
 
-/// What was taken from slices, by grant. `from_end` if the last units of each slice were.
+/// The amounts taken from slices, by grant.
 fn slices(ledger: &Ledger, number: HoldNo, amounts: &[SliceAmount]) -> String {
     let Some(hold) = ledger.hold(number) else { return "[]".into() };
     let of = |amount: &SliceAmount| {

@@ -1,4 +1,4 @@
-//! Plays a scenario and writes down what happened.
+//! Runs a scenario and records the results.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ struct Play {
     out: String,
 }
 
-/// The scenario with what happened below each command.
+/// The scenario with the results below each command.
 pub(crate) fn run(text: &str) -> String {
     let now = Timestamp::from_millis(START);
     let mut play = Play {
@@ -67,13 +67,13 @@ impl Play {
             "rollback" => {
                 self.ledger.rollback_group();
                 let (before, length) = self.group.take().unwrap();
-                assert_eq!(self.ledger.digest(), before, "a group that is undone leaves no trace");
+                assert_eq!(self.ledger.digest(), before, "a rollback restores the state");
                 self.journal.truncate(length);
             }
             _ => self.command(&words, line),
         }
         if self.group.is_none() {
-            // What a command made due at once.
+            // Timers that the command made due at once.
             self.move_to(self.now);
         }
         invariant::check(&self.ledger).unwrap_or_else(|violation| panic!("{line}: {violation}"));
@@ -113,7 +113,8 @@ impl Play {
                 let again = if refused.replayed { " (replayed)" } else { "" };
                 let reason = render::refusal(&refused.refusal);
                 writeln!(self.out, "  ! {reason}{again}").unwrap();
-                // Without a key nothing is kept, and without an event not even time is.
+                // Without a key no answer is kept, and without an event not even the time is
+                // recorded.
                 if envelope.key.is_none() {
                     let expected = if events.is_empty() { unmoved } else { before };
                     assert_eq!(self.ledger.digest(), expected, "{line}: refused, but changed");
@@ -122,7 +123,7 @@ impl Play {
         }
     }
 
-    /// The digest of the ledger if nothing but time had moved.
+    /// The digest of the ledger if only the time had changed.
     fn untouched(&self) -> Digest {
         let mut ledger = self.ledger.clone();
         let (answers, holds, movements, buckets, jobs) = (0, 0, 0, 0, 0);
@@ -131,7 +132,7 @@ impl Play {
         ledger.digest()
     }
 
-    /// A quote changes nothing and says what the submission would be answered.
+    /// Shows a quote, which changes nothing and predicts the answer to the submission.
     fn quote(&mut self, words: &Words<'_>) {
         let before = self.ledger.digest();
         match self.ledger.quote(self.now, &job::submit(words)) {
