@@ -1,8 +1,8 @@
-//! Where a shape fits best, kept up to date by need.
+//! The index of placements: for each requested shape, the states that it fits, best first.
 //!
-//! For each shape that was asked for, the states that it fits, best first. A change of a node
-//! touches two slots; a shape looks only at the slots that were touched since it was last asked
-//! for, at each once. So a decision costs what changed, not what there is.
+//! The index is updated on demand. A change of a node touches two slots, and a shape examines only
+//! the slots that were touched since its last request, each once. The cost of a decision therefore
+//! depends on what changed, not on the size of the cell.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -14,11 +14,11 @@ use crate::cell::index::interner::InternedId;
 use crate::cell::nodes::inventory::Inventory;
 use crate::cell::nodes::node::{NodeId, NodeState};
 
-/// Where a state stands for a shape: the user's preference of models first; within a model the
-/// cost, then the lowest node number, which consolidates.
+/// The rank of a state for a shape: the user's preference of models first; within a model the cost,
+/// then the lowest node number, which consolidates.
 ///
-/// All of it is in two words, the more important the higher: most of what a decision costs is
-/// comparing these.
+/// It is packed into two words, most significant first, because comparing ranks is most of the cost
+/// of a decision.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     /// The preference in 16 bits, the model in 32, the cost in 16.
@@ -28,8 +28,8 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// What is added to a cost, so that all costs are above zero. They are steps of ten thousandths
-    /// of the at most 64 GPUs of a node, twice: far below.
+    /// Added to a cost so that every cost is above zero. Costs are steps of ten thousandths of at
+    /// most 64 GPUs, twice, and so far below this.
     const ZERO_COST: i64 = 1 << 15;
 
     fn new(preference: u16, model: ModelId, cost: Cost, first: NodeId, slot: u32) -> Rank {
@@ -39,12 +39,12 @@ impl Rank {
         Rank { kind, place: u64::from(first.0) << 32 | u64::from(slot) }
     }
 
-    /// The same with another first node.
+    /// The same rank with another first node.
     fn with_first(self, first: NodeId) -> Rank {
         Rank { place: u64::from(first.0) << 32 | u64::from(self.slot()), ..self }
     }
 
-    /// The end of its model's ranks.
+    /// The highest rank of its model.
     pub(crate) fn end_of_model(self) -> Rank {
         Rank { kind: self.kind | u64::from(u16::MAX), place: u64::MAX }
     }
@@ -70,7 +70,7 @@ impl Rank {
     }
 }
 
-/// What is remembered of a slot for a shape.
+/// The cached rank of a slot for a shape.
 #[derive(Copy, Clone, Debug, Default)]
 struct Seen {
     generation: u64,
@@ -82,9 +82,9 @@ struct Seen {
 struct ShapeIndex {
     ranks: BTreeSet<Rank>,
     seen: Vec<Seen>,
-    /// The last touch that was looked at.
+    /// The stamp of the last touch that was examined.
     stamp: u64,
-    /// The demand mix that the costs are for.
+    /// The version of the demand mix that the costs are for.
     mix: u64,
 }
 
@@ -96,11 +96,11 @@ pub(crate) struct Candidates {
     worth: Worth,
 }
 
-/// How much of each slot's state is of no use to typical work: the same for all shapes, and the
-/// costly half of a score.
+/// How much of each slot's state typical work cannot use: the same for all shapes, and the costly
+/// half of a score.
 #[derive(Clone, Debug, Default)]
 struct Worth {
-    /// With the state's generation and the mix that it is for.
+    /// Generation of the state, version of the mix, and the cached value.
     slots: Vec<(u64, u64, u64)>,
 }
 
@@ -119,17 +119,17 @@ impl Worth {
     }
 }
 
-/// Slots in the order in which they were last touched: a list through a table, so that a slot that
-/// is touched again moves to the end and is met once.
+/// Slots in the order in which they were last touched: a linked list through a table. A slot that
+/// is touched again moves to the end, so it occurs once.
 #[derive(Clone, Debug, Default)]
 struct Touches {
     slots: Vec<Touch>,
-    /// One more than the slot that was touched last. Zero: none was.
+    /// One more than the slot touched last. Zero: none.
     last: u32,
     stamps: u64,
 }
 
-/// Neighbours are one more than a slot; zero is the end of the list.
+/// Neighbours are stored as slot plus one; zero is the end of the list.
 #[derive(Copy, Clone, Debug, Default)]
 struct Touch {
     before: u32,
@@ -146,7 +146,7 @@ impl Touches {
         self.stamps += 1;
         let Touch { before, after, stamp } = self.slots[index];
         if stamp > 0 && self.last != slot + 1 {
-            // The last slot has nobody after it, so `after` is a slot.
+            // Only the last slot has no successor, so `after` is a slot.
             self.slots[after as usize - 1].before = before;
             if before > 0 {
                 self.slots[before as usize - 1].after = after;
@@ -176,7 +176,7 @@ impl Touches {
 }
 
 impl Candidates {
-    /// Notes that a slot has another state, or another first node.
+    /// Marks a slot whose state or first node has changed.
     pub(crate) fn touch(&mut self, slot: u32) {
         self.touches.touch(slot);
     }
@@ -206,7 +206,7 @@ impl Candidates {
 }
 
 impl Candidates {
-    /// Whether every index that was kept up to date is what a fresh one would be.
+    /// Compares every index with one that is computed from scratch.
     pub(crate) fn check(
         &self,
         inventory: &Inventory,
@@ -228,7 +228,7 @@ impl Candidates {
 }
 
 impl ShapeIndex {
-    /// Another mix changes what a place costs, but not where the shape fits.
+    /// A new mix changes the cost of a placement, but not where the shape fits.
     fn score_again(
         &mut self,
         inventory: &Inventory,
@@ -277,7 +277,7 @@ impl ShapeIndex {
     }
 }
 
-/// Where the state of a slot stands for a shape, if the shape fits.
+/// The rank of a slot's state for a shape, if the shape fits.
 fn rank(
     inventory: &Inventory,
     slot: u32,
@@ -288,7 +288,7 @@ fn rank(
 ) -> Option<Rank> {
     let state = inventory.state(slot);
     let free = state.free()?;
-    // Most states have no room, and that is seen first.
+    // Most states have no room, so that is checked first.
     if !has_room(free, shape) || !inventory.slot_accepts(slot, shape) {
         return None;
     }
@@ -298,14 +298,14 @@ fn rank(
     Some(Rank::new(preference, free.model, cost, first, slot))
 }
 
-/// Whether there is room for a shape, whatever its other wishes.
+/// Whether there is room for a shape, regardless of model, labels and GPU memory.
 fn has_room(free: &NodeState, shape: &Shape) -> bool {
     let gpus = &free.free_gpus;
     let devices = usize::from(shape.gpu.devices());
     free.free_cpu_milli >= shape.cpu_milli
         && free.free_memory_mib >= shape.memory_mib
         && devices <= gpus.len()
-        // In rising order: if the last so many have enough, there are so many.
+        // Devices are in rising order: if the last `devices` have enough, enough devices do.
         && (devices == 0 || gpus[gpus.len() - devices] >= shape.gpu.per_device())
 }
 

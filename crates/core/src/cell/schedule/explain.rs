@@ -1,4 +1,4 @@
-//! Why a job waits: every reason at once, as data; and where accounts stand.
+//! Why a job waits: all blockers as data. Also the fair shares of accounts and the queue.
 
 use std::cmp::Reverse;
 
@@ -12,20 +12,20 @@ use crate::cell::share::quota::QuotaLimit;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// What a job does and, if it waits, everything that keeps it waiting.
+/// The state of a job and, if it waits, all of its blockers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// Where the job stands.
     pub state: JobState,
-    /// Its place in the queue if all shares stayed as they are, from 1. `None` unless it competes.
+    /// Its position in the queue if all shares stayed as they are, from 1. `None` unless it
+    /// competes.
     pub position: Option<u64>,
     /// When it can start.
     pub estimate: Option<Estimate>,
-    /// Everything that is in its way. Never empty while it waits (law L14).
+    /// All blockers. Never empty while it waits (law L14).
     pub blockers: Vec<Blocker>,
 }
 
-/// Where a job stands in its cell.
+/// The state of a job in its cell.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// It has no GPUs.
@@ -40,16 +40,17 @@ pub enum JobState {
     Stopping,
 }
 
-/// When a job can start if everybody leaves when they said.
+/// When a job can start if every attempt ends by its longest runtime.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// The instant.
     pub at: Timestamp,
-    /// Whether nodes are kept for it from then on. Otherwise those ahead may take the place.
+    /// Whether nodes are reserved for it from then on. Otherwise jobs ahead of it may take the
+    /// nodes.
     pub reserved: bool,
 }
 
-/// Something that keeps a job waiting.
+/// A reason why a job waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocker {
     /// Too few credits.
@@ -63,13 +64,13 @@ pub enum Blocker {
     },
     /// A quota would be exceeded.
     Quota {
-        /// Whose quota it is.
+        /// The account that has the quota.
         account: CompactString,
-        /// The GPU model that is limited. `None`: all models together, or jobs.
+        /// The limited GPU model. `None`: all models together, or jobs.
         model: Option<CompactString>,
-        /// Whether jobs are limited, not GPUs.
+        /// Whether the limit is on jobs, not GPUs.
         jobs: bool,
-        /// The most allowed, in thousandths of GPUs or in jobs.
+        /// The limit, in thousandths of GPUs or in jobs.
         limit: u32,
         /// What is in use.
         used: u32,
@@ -82,24 +83,24 @@ pub enum Blocker {
         name: CompactString,
         /// How many of its jobs may have GPUs at once.
         limit: u32,
-        /// How many have.
+        /// How many of its jobs have GPUs.
         active: u32,
     },
-    /// No node has GPUs of a model that will do.
+    /// No node has GPUs of an accepted model.
     GpuType {
-        /// The models that will do. Empty: any.
+        /// The accepted models. Empty: any.
         models: Vec<CompactString>,
     },
-    /// Nodes that would do run jobs of other accounts only.
+    /// Suitable nodes exist, but their scope excludes the job's account.
     Scope {
-        /// The account that they do not serve.
+        /// The job's account.
         account: CompactString,
-        /// The models that will do. Empty: any.
+        /// The accepted models. Empty: any.
         models: Vec<CompactString>,
     },
-    /// Nodes of the right model are all too small, in GPUs, GPU memory, CPU, memory or labels.
+    /// All nodes of an accepted model are too small or lack a label.
     Memory {
-        /// Nodes of the right model.
+        /// Nodes of an accepted model.
         nodes: u32,
     },
     /// Too few nodes have room now.
@@ -115,24 +116,24 @@ pub enum Blocker {
     Gang {
         /// Nodes that the gang needs.
         wanted: u32,
-        /// Nodes that have room, or would have if nothing ran.
+        /// Nodes that have room, or would have if nothing ran on them.
         available: u32,
     },
-    /// Nodes with room are kept for somebody else.
+    /// Nodes with room are reserved for another job or for maintenance.
     Reservation {
-        /// Who they are kept for. `None`: maintenance.
+        /// The job that they are reserved for. `None`: maintenance.
         job: Option<JobId>,
-        /// From when on.
+        /// When the reservation begins.
         from: Timestamp,
     },
-    /// Nodes that would do take no work: drained, in maintenance, or silent.
+    /// Suitable nodes take no work: drained, in maintenance, or without a lease.
     Drain {
-        /// How many.
+        /// The number of such nodes.
         nodes: u32,
     },
-    /// Others go first.
+    /// Other jobs are ahead in the queue.
     Priority {
-        /// How many.
+        /// The number of jobs ahead.
         ahead: u64,
     },
     /// An operator preempted it a moment ago.
@@ -143,7 +144,7 @@ pub enum Blocker {
 }
 
 impl Blocker {
-    /// The type under which the interface knows it.
+    /// The name of this kind of blocker in the API.
     pub fn kind(&self) -> &'static str {
         match self {
             Blocker::Credits => "credits",
@@ -162,20 +163,20 @@ impl Blocker {
     }
 }
 
-/// Where an account stands. Shares are in parts of a million of the whole cell.
+/// The fair share of an account. Shares are in millionths of the whole cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FairShare {
     /// The account's path.
     pub account: CompactString,
     /// Its weight among its siblings.
     pub weight: u32,
-    /// Its usage with its subtree, faded to now, in micro-credits.
+    /// Usage of it and its subtree, decayed to now, in micro-credits.
     pub usage_micros: u128,
-    /// What it is entitled to while it and its active siblings compete.
+    /// Its entitlement while it competes with its active siblings.
     pub entitled_ppm: u64,
-    /// What it has had of all faded usage.
+    /// Its part of all decayed usage.
     pub received_ppm: u64,
-    /// Micro-credits per hour of what it has now.
+    /// Micro-credits per hour of the GPUs that it has now.
     pub rate: u64,
     /// Thousandths of GPUs that it has now.
     pub gpus: u32,
@@ -192,13 +193,13 @@ struct Survey {
     suitable: u32,
     available: u32,
     closed: u32,
-    /// Nodes for other accounts alone that would be suitable.
+    /// Suitable nodes whose scope excludes the job's account.
     foreign: u32,
     claims: Vec<(Option<JobId>, Timestamp)>,
 }
 
 impl Cell {
-    /// Everything that keeps a job waiting, at `now`. `None`: no such job is here.
+    /// Why a job waits, at `now`. `None`: the job is not in this cell.
     pub fn why(&self, id: JobId, now: Timestamp) -> Option<Why> {
         let job = self.jobs.get(&id)?;
         let Some(waiting) = job.waiting() else {
@@ -227,14 +228,14 @@ impl Cell {
             blockers.push(Blocker::Priority { ahead });
         }
         if blockers.is_empty() {
-            // Its place is free and kept for it; the pass that starts it is due.
+            // Its reserved nodes are free; the pass that starts it is due.
             blockers.push(Blocker::Priority { ahead: 0 });
         }
         let position = ahead.map(|ahead| ahead + 1);
         Some(Why { state: JobState::Queued, position, estimate, blockers })
     }
 
-    /// How many jobs go before one that competes, if all shares stayed as they are.
+    /// How many jobs are ahead of a competing one, if all shares stayed as they are.
     fn ahead_of(&self, job: &Job) -> u64 {
         let higher = self.classes.range(ClassRank(job.class().0.saturating_add(1))..);
         let higher: u64 = higher.map(|(class, _)| u64::from(self.competing(*class))).sum();
@@ -309,10 +310,10 @@ impl Cell {
             }
             survey.suitable += 1;
             if !record.is_open() {
-                // Whether it has room or not: when those on it have left it will take nobody.
+                // Counted with or without room: it takes no new work after its attempts have ended.
                 survey.closed += 1;
             } else if !node.has_room(shape) {
-                // Taken, and that is all.
+                // The node is full; there is no other blocker to report.
             } else if record.allows(&visit) {
                 survey.available += 1;
             } else {
@@ -361,7 +362,7 @@ impl Cell {
         }
     }
 
-    /// Where every account stands at `now`, parents before children, the root first.
+    /// The fair share of every account at `now`, parents before children, the root first.
     pub fn fair_shares(&self, now: Timestamp) -> Vec<FairShare> {
         const MILLION: u128 = 1_000_000;
         let decay = &self.accounts.decay;
@@ -370,7 +371,7 @@ impl Cell {
             let account = self.accounts.get(*id);
             account.rate > 0 || account.in_use.waiting_jobs > 0
         };
-        // The weights of all that compete below an account, each looked at once.
+        // The weights of all competing children of each account.
         let mut competing: Vec<u128> = vec![0; self.accounts.iter().count()];
         for (id, account) in self.accounts.iter() {
             if let Some(parent) = account.parent.filter(|_| active(&id)) {
@@ -385,7 +386,7 @@ impl Cell {
                 entitled[parent.0 as usize] * own / competing[parent.0 as usize].max(1)
             });
             entitled.push(part);
-            // A part of a million.
+            // Millionths.
             let ppm = |part: u128| u64::try_from(part).unwrap_or(u64::MAX);
             shares.push(FairShare {
                 account: account.path.clone(),
@@ -402,9 +403,9 @@ impl Cell {
         shares
     }
 
-    /// The jobs that wait, at most `limit` of them: first those for which others are leaving, then
-    /// those that compete, in the order in which they would go if all shares stayed as they are,
-    /// then those that wait for something else than a place.
+    /// Waiting jobs, at most `limit`: first jobs for which others are being preempted, then
+    /// competing jobs in the order in which they would start if all shares stayed as they are, then
+    /// jobs that wait for something other than a placement.
     pub fn queue(&self, limit: usize) -> Vec<JobId> {
         let mut jobs = self.waiting_jobs(limit, |waiting| match waiting {
             Waiting::Nominated => true,
@@ -425,7 +426,7 @@ impl Cell {
         jobs
     }
 
-    /// Jobs that wait in some way, the highest class and the earliest submission first.
+    /// Jobs in some waiting states, the highest class and the earliest submission first.
     fn waiting_jobs(&self, limit: usize, which: impl Fn(Waiting) -> bool) -> Vec<JobId> {
         let waiting = self.jobs.values().filter(|job| job.waiting().is_some_and(&which));
         let mut waiting: Vec<_> =

@@ -1,12 +1,13 @@
-//! What nodes will have free later: by time, and by preemption.
+//! Forecast: what nodes will have free later, by time and by preemption.
 //!
-//! Two orders of the nodes of each model. One tells when so many whole GPUs will be free if every
-//! attempt leaves when it said; it finds reservations. The other tells how many could be free if
-//! every preemptible attempt up to a class were stopped; it finds victims. Both may be a little
-//! wrong about shares, CPU and memory: whoever uses them checks the nodes they name.
+//! There are two orders of the nodes of each model. One lists when a number of whole GPUs will be
+//! free if every attempt ends by its longest runtime; reservations use it. The other lists how many
+//! whole GPUs would be free if every preemptible attempt up to a class were stopped; preemption
+//! uses it. Both are approximate about shares, CPU and memory, so callers check the nodes that they
+//! return.
 //!
-//! Nodes change with every placement, and few placements need these orders. So a change is only
-//! noted, and whoever reads brings up to date what changed since somebody read last.
+//! Nodes change with every placement, but few placements need these orders. A change therefore only
+//! marks the node as stale, and the next reader refreshes the stale nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ use crate::cell::nodes::inventory::Held;
 use crate::cell::nodes::node::{Node, NodeId};
 use crate::time::Timestamp;
 
-/// What one node will have free.
+/// The forecast for one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outlook {
     /// When one, two, three … whole GPUs will be free.
@@ -57,14 +58,14 @@ impl Outlook {
     }
 }
 
-/// The outlook of all nodes that take work.
+/// The forecasts of all nodes that take work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profile {
-    /// What is listed of each node, by its number.
+    /// The listed forecast of each node, by node number.
     listed: Vec<Option<(ModelId, Outlook)>>,
     /// Nodes that have changed since they were listed, each once.
     stale: Vec<NodeId>,
-    /// Whether a node is among them, by its number.
+    /// Whether a node is in `stale`, by node number.
     noted: Vec<bool>,
     /// By model and number of whole GPUs. Number zero lists every node.
     by_time: BTreeMap<(ModelId, u16), BTreeSet<(Timestamp, NodeId)>>,
@@ -72,7 +73,7 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Notes that a node has changed.
+    /// Marks a node as stale.
     pub(crate) fn touch(&mut self, id: NodeId) {
         if self.noted.len() <= id.index() {
             self.noted.resize(id.index() + 1, false);
@@ -87,8 +88,7 @@ impl Profile {
         !self.stale.is_empty()
     }
 
-    /// Lists anew the nodes that have changed. `outlook` tells what a node will have free, if it
-    /// takes work.
+    /// Refreshes the stale nodes. `outlook` returns the forecast of a node that takes work.
     pub(crate) fn refresh(&mut self, outlook: impl Fn(NodeId) -> Option<(ModelId, Outlook)>) {
         for id in std::mem::take(&mut self.stale) {
             self.noted[id.index()] = false;
@@ -133,7 +133,7 @@ impl Profile {
         }
     }
 
-    /// Replaces a node's outlook, touching only what differs.
+    /// Replaces a node's forecast, updating only what differs.
     fn change(&mut self, model: ModelId, id: NodeId, old: &Outlook, new: &Outlook) {
         for ((before, after), count) in old.whole_at.iter().zip(&new.whole_at).zip(1..) {
             if before != after {
@@ -163,7 +163,7 @@ impl Profile {
         }
     }
 
-    /// Whether two profiles list the same, however they came about.
+    /// Whether two profiles list the same nodes, regardless of their history.
     pub(crate) fn lists_the_same(&self, other: &Profile) -> bool {
         let times = |profile: &Profile| {
             let full = profile.by_time.iter().filter(|(_, nodes)| !nodes.is_empty());
@@ -176,7 +176,7 @@ impl Profile {
         times(self) == times(other) && classes(self) == classes(other)
     }
 
-    /// Nodes of a model in the order in which so many whole GPUs will be free.
+    /// Nodes of a model, ordered by when `count` whole GPUs will be free.
     pub(crate) fn by_time(
         &self,
         model: ModelId,
@@ -185,9 +185,9 @@ impl Profile {
         self.by_time.get(&(model, count)).into_iter().flatten().copied()
     }
 
-    /// Nodes of a model on which so many whole GPUs could be free without the preemptible attempts
-    /// up to a class, those with the lowest classes and the least to spare first. A node may come
-    /// more than once.
+    /// Nodes of a model that would have `count` whole GPUs free without the preemptible attempts up
+    /// to a class. The lowest classes come first, then the nodes with the fewest GPUs to spare. A
+    /// node may occur more than once.
     pub(crate) fn by_preemption(
         &self,
         model: ModelId,
@@ -200,7 +200,7 @@ impl Profile {
     }
 }
 
-/// When a shape will fit on a node if every attempt leaves when it said, not before `now`.
+/// When a shape will fit on a node if every attempt ends by its longest runtime; not before `now`.
 pub(crate) fn fits_at(
     node: &Node,
     members: &BTreeMap<AttemptId, Held>,
@@ -222,7 +222,7 @@ pub(crate) fn fits_at(
     })
 }
 
-/// Whole GPUs that make sure that a shape has its GPUs.
+/// Whole GPUs that are sufficient for a shape.
 pub(crate) fn whole_gpus(shape: &Shape) -> u16 {
     shape.gpu.devices()
 }

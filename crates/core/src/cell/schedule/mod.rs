@@ -1,4 +1,4 @@
-//! The scheduler: the pass, and everything that it decides with.
+//! The scheduler: the pass and its parts.
 
 pub(super) mod candidates;
 pub mod demand;

@@ -1,8 +1,8 @@
 //! The scheduling pass.
 //!
-//! A pass is a series of steps, each decided on the state that the one before has left and each
-//! about one job, so that no decision takes long however much there is to do. It is due whenever
-//! something changed that may help a waiting job, and over when nothing more can be placed.
+//! A pass is a series of steps. Each step decides about one job on the state that the previous step
+//! left, so that no decision takes long. A pass is due when something changed that may help a
+//! waiting job. It ends when no further job can be placed.
 
 use super::placement::Obstacle;
 use super::preemption::Trigger;
@@ -17,9 +17,9 @@ use crate::cell::nodes::node::NodeId;
 use crate::cell::state::{Cell, ClassQueue};
 use crate::time::Timestamp;
 
-/// How many aged jobs that cannot start now are passed over in one decision.
+/// How many aged jobs are examined in one decision.
 const AGED_LOOKED_AT: usize = 32;
-/// How many requests are looked at for preemption in one step of a review.
+/// How many requests are examined for preemption in one step of a review.
 const REVIEWED_AT_ONCE: usize = 4;
 
 /// Deciding.
@@ -27,29 +27,30 @@ impl Cell {
     /// One step of the pass: the first of these that applies, from the highest class down.
     pub(crate) fn decide_step(&self, now: Timestamp, events: &mut Vec<Event>) {
         for (class, queue) in self.classes.iter().rev() {
-            // 1. A job for which nodes are kept starts as soon as they are free.
+            // 1. A job with reserved nodes starts as soon as they are free.
             if let Some(job) = self.next_ready(*class) {
                 return self.decide_kept(now, job, events);
             }
-            // 2. The best blocked job of each model gets its reservation before anyone else could
-            //    take what it waits for.
+            // 2. The best blocked job of each model gets its reservation before another job can
+            //    take the nodes.
             if let Some(model) = queue.unreserved.first() {
                 return self.decide_reservation(now, *class, *model, events);
             }
-            // 3. The next job, by age or by fair share, starts, or is set aside with its reason.
+            // 3. The next job, by age or by fair share, starts, or is marked as waiting with its
+            //    blocker.
             if let Some(job) = self.next_job(now, *class, queue) {
                 return self.decide_job(now, job, events);
             }
-            // 4. From time to time the best blocked jobs are looked at for preemption.
+            // 4. From time to time the best blocked jobs are examined for preemption.
             if queue.review {
                 return self.decide_review(now, *class, events);
             }
         }
-        // 5. Nothing is left to try until something changes.
+        // 5. No job is left to try until something changes.
         events.push(Event::PassEnded);
     }
 
-    /// A job of a class whose kept nodes may be free now.
+    /// The earliest submitted job of a class whose reserved nodes may be free now.
     fn next_ready(&self, class: ClassRank) -> Option<&Job> {
         let ready = self.ready.iter().map(|job| self.job(*job));
         ready.filter(|job| job.class() == class).min_by_key(|job| job.ticket)
@@ -74,16 +75,16 @@ impl Cell {
         }
     }
 
-    /// Who is next in a class: now and then the oldest of those who have waited long, otherwise
-    /// the first by fair share.
+    /// The next job of a class: the oldest aged job if ageing is due, otherwise the first by fair
+    /// share.
     fn next_job(&self, now: Timestamp, class: ClassRank, queue: &ClassQueue) -> Option<&Job> {
         let mut aged = self.aged_jobs(now, class);
         let aged = aged.find(|job| !queue.parked.contains(job.request.index()));
         aged.or_else(|| self.accounts.next(class, None, &queue.parked).map(|id| self.job(id)))
     }
 
-    /// The jobs of a class that have waited long and may be placed as far as their accounts go, the
-    /// oldest first. Nobody, unless it is the turn of age.
+    /// The aged jobs of a class that no known quota block or freeze on their path holds back,
+    /// oldest first. Empty unless ageing is due.
     pub(crate) fn aged_jobs(&self, now: Timestamp, class: ClassRank) -> impl Iterator<Item = &Job> {
         let queue = self.classes.get(&class).into_iter();
         let due = queue.filter(|queue| queue.since_aged >= self.config.ageing_one_in);
@@ -94,12 +95,12 @@ impl Cell {
             .filter(|job| self.accounts.is_open(job.account, job.request))
     }
 
-    /// Whether a job has waited long.
+    /// Whether a job has waited long enough for ageing.
     pub(crate) fn is_aged(&self, now: Timestamp, job: &Job) -> bool {
         now.millis_since(job.submitted_at) >= self.config.ageing_after_ms
     }
 
-    /// Places a job, or says what is in its way.
+    /// Places a job, or records what blocks it.
     fn decide_job(&self, now: Timestamp, job: &Job, events: &mut Vec<Event>) {
         let id = job.spec.job;
         if job.group.is_some_and(|group| self.groups.get(group).is_full()) {
@@ -125,16 +126,16 @@ impl Cell {
         }
     }
 
-    /// Whether a review could change anything: somebody may be told to leave, or a guest may be in
-    /// the way; or so many were told to leave that the next ones wait for the review.
+    /// Whether a review could change anything: an attempt is preemptible, a reservation has guests,
+    /// or victims were counted against the limit that a review resets.
     pub(crate) fn has_cause_for_review(&self) -> bool {
         self.victims > 0
             || self.preemptible.values().any(|count| *count > 0)
             || self.reservations.values().any(|kept| kept.guests)
     }
 
-    /// Looks at the best blocked jobs of a class for preemption. For the class, those who have
-    /// waited long come first; for the share, age is no merit: only who is furthest under may take.
+    /// Examines the best blocked jobs of a class for preemption. For the class trigger, aged jobs
+    /// come first. For the share trigger age does not count: only the order of fair share does.
     fn decide_review(&self, now: Timestamp, class: ClassRank, events: &mut Vec<Event>) {
         for trigger in [Trigger::Class, Trigger::Share] {
             let possible = match trigger {
@@ -168,10 +169,10 @@ impl Cell {
 }
 
 impl Cell {
-    /// Whether a job for which nodes are kept by its turn gives them up to whoever is next by fair
-    /// share, and competes with him: it would start over its share, or keep out those who may not be
-    /// its guests until it is due again. It cannot be kept nodes and give them up without end: only
-    /// what happens on them lets it try again, and nodes are kept anew when all else is decided.
+    /// Whether a time-sliced job releases its reserved nodes to the next job by fair share and
+    /// competes again. Otherwise it would start over its share, or would keep jobs that may not be
+    /// its guests off the nodes until it is due. Reserving and releasing do not alternate without
+    /// end: a job with a reservation is examined again only after an event on its nodes.
     fn is_slice_too_early(&self, now: Timestamp, job: &Job) -> bool {
         let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.slot.is_some());
         let Some(kept) = kept.filter(|_| job.spec.resumable) else { return false };
@@ -185,7 +186,7 @@ impl Cell {
             if by_age && self.has_waited_longer(job, next) {
                 return false;
             }
-            // Who fits nowhere even when all have left would be next for ever.
+            // A job that fits nowhere even in an empty cell would otherwise stay next for ever.
             if self.could_use(next, &kept.nodes) {
                 return true;
             }
@@ -194,7 +195,7 @@ impl Cell {
         false
     }
 
-    /// Whether a job could run if all others left, on one of these nodes among others.
+    /// Whether a job could run in an otherwise empty cell, on at least one of these nodes.
     fn could_use(&self, job: &Job, nodes: &[NodeId]) -> bool {
         let shape = self.shapes.get(job.shape);
         let suits = |record: &NodeRecord| record.is_open() && record.node.could_ever_fit(shape);
@@ -204,21 +205,21 @@ impl Cell {
                 == wanted
     }
 
-    /// Whether a job has waited longer than another by as much as makes a job old. Where all have come
-    /// at about the same time, the oldest is nobody in particular.
+    /// Whether a job was submitted before another by at least the ageing time. Among jobs submitted
+    /// at about the same time, age is no reason to prefer one.
     pub(crate) fn has_waited_longer(&self, job: &Job, than: &Job) -> bool {
         than.submitted_at.millis_since(job.submitted_at) >= self.config.ageing_after_ms
     }
 
-    /// Whether it is the turn of age, and a job is among the oldest: then it starts before those who
-    /// came later, whatever its account has used.
+    /// Whether ageing is due and a job is among the oldest. It then starts before jobs that came
+    /// later, whatever its account has used.
     pub(crate) fn is_turn_of_age_of(&self, now: Timestamp, job: &Job) -> bool {
         self.aged_jobs(now, job.class()).any(|aged| aged.spec.job == job.spec.job)
     }
 
-    /// Looks at those for whom nodes are kept: others may not take there, so if they may not either,
-    /// somebody who is far over his share stays for as long as he likes. Only those who resume, near
-    /// their share.
+    /// Examines jobs with reserved nodes for preemption. Other jobs may not take there. If the
+    /// holder could not either, an attempt far over its share would stay as long as it runs. Only
+    /// resumable jobs near their share are examined.
     fn decide_review_of_kept(
         &self,
         now: Timestamp,
@@ -273,7 +274,7 @@ impl Cell {
             self.timers.clear(review_at, Timer::Review);
         }
         self.victims = 0;
-        // Guests whose start was not confirmed when they were in the way may have been since.
+        // Guests whose attempts were unconfirmed at the last try may be confirmed by now.
         let hosts = self.reservations.iter().filter(|(_, kept)| kept.guests);
         self.ready.extend(hosts.map(|(job, _)| *job));
         for queue in self.classes.values_mut() {

@@ -1,4 +1,4 @@
-//! Where a job goes.
+//! Placement: the choice of nodes for a job.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,22 +18,22 @@ use crate::cell::share::quota::QuotaBlock;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// A place for a whole job.
+/// A placement of a whole job.
 pub(crate) struct Place {
     pub(crate) model: Option<ModelId>,
     pub(crate) members: SmallVec<[Placement; 1]>,
 }
 
-/// Why there is no place.
+/// Why a job cannot be placed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// Nothing free serves it.
+    /// No free nodes are sufficient.
     NoRoom,
-    /// An account's quota is in the way, and perhaps something else.
+    /// An account's quota blocks the job, possibly together with other obstacles (`mixed`).
     Quota { account: AccountId, mixed: bool },
 }
 
-/// Nodes that were found for a gang, by model and rack.
+/// Nodes found for a gang, by model and rack.
 #[derive(Default)]
 struct GangSearch {
     by_rack: BTreeMap<(ModelId, RackId), Vec<NodeId>>,
@@ -41,7 +41,7 @@ struct GangSearch {
 }
 
 impl GangSearch {
-    /// Adds a node; answers with the nodes of its rack if they are enough now.
+    /// Adds a node. Returns the nodes of its rack once there are enough.
     fn add(
         &mut self,
         model: ModelId,
@@ -65,20 +65,20 @@ impl GangSearch {
 }
 
 impl Cell {
-    /// The instant by which a job that is placed now will be gone, as others must assume.
+    /// The instant by which a job that is placed now will have ended, at the latest or as assumed.
     pub(crate) fn gone_by(&self, now: Timestamp, job: &Job) -> Timestamp {
         let occupancy = self.requests.get(job.request).occupancy.limit_ms(&self.config);
         now.plus_millis(occupancy.saturating_add(self.config.start_allowance_ms))
     }
 
-    /// A job that asks for a place now.
+    /// The request of a job for a placement that starts now.
     pub(crate) fn visit(&self, now: Timestamp, job: &Job, as_guest: bool) -> Visit {
         let named = self.requests.get(job.request).occupancy != Occupancy::Unlimited;
         let until = self.gone_by(now, job);
         Visit { job: job.spec.job, class: job.class(), until, named, as_guest }
     }
 
-    /// The best place for a job now: one that it can keep, or else one that it has as a guest.
+    /// The best placement for a job now: one that it can keep, otherwise one as a guest.
     pub(crate) fn find_place(&self, now: Timestamp, job: &Job) -> Result<Place, Obstacle> {
         let quota = QuotaView::new(self, job);
         let find = |as_guest| self.find_nodes(&self.visit(now, job, as_guest), job, &quota);
@@ -118,7 +118,7 @@ impl Cell {
         let mut search = GangSearch::default();
         let mut preference = None;
         for rank in ranked.iter().filter(|rank| allows(rank)) {
-            // A model that the user likes better wins over a better rack of another.
+            // A preferred model wins over a better rack of another model.
             if preference != Some(rank.preference())
                 && let Some(nodes) = search.across_racks(wanted)
             {
@@ -135,8 +135,8 @@ impl Cell {
         search.across_racks(wanted)
     }
 
-    /// The best node among the best of each model, those that the user likes most first. What a
-    /// model's scarcity costs is the same for all its nodes, so it is added here.
+    /// The best node among the best nodes of the most preferred models. Scarcity is the same for
+    /// all nodes of a model, so it is added here.
     fn best_of_models(
         &self,
         ranked: &BTreeSet<Rank>,
@@ -161,7 +161,7 @@ impl Cell {
         best.map(|(_, _, node)| node)
     }
 
-    /// Every quota on a job's path that is in the way of one of these models.
+    /// Every quota on a job's path that blocks a placement on this model.
     pub(crate) fn quota_blocks(&self, job: &Job, model: Option<ModelId>) -> Vec<QuotaBlock> {
         let thousandths = job.thousandths();
         self.accounts
@@ -174,11 +174,11 @@ impl Cell {
     }
 }
 
-/// What the quotas on a job's path say to each model that it may get.
+/// Which models the quotas on a job's path block.
 struct QuotaView {
-    /// The highest account in the way of each model that has one.
+    /// The highest blocking account for each blocked model.
     blocked: SmallVec<[(Option<ModelId>, AccountId); 2]>,
-    /// How many models the job may get.
+    /// How many models the job accepts.
     models: usize,
 }
 
@@ -209,8 +209,8 @@ impl QuotaView {
         !self.blocked.iter().any(|(blocked, _)| *blocked == Some(model))
     }
 
-    /// Why nothing was found. Of several accounts in the way, the deepest: only what is below it
-    /// meets them all.
+    /// Why no placement was found. Of several blocking accounts the deepest is named: only accounts
+    /// at or below it meet all of the blocking quotas.
     fn obstacle(&self) -> Obstacle {
         let Some(account) = self.blocked.iter().map(|(_, account)| *account).max() else {
             return Obstacle::NoRoom;

@@ -1,9 +1,9 @@
-//! Reservations: nodes that are kept for the best blocked job, so that it is not starved.
+//! Reservations: nodes kept for the best blocked job, so that it does not starve.
 //!
-//! The best blocked job of each class and model gets nodes from the instant on at which they will
-//! be free if everybody leaves when they said. Others may use these nodes until then. So the start
-//! that is promised never moves because of them, and it is the estimate that users see. A job for
-//! which others are preempted gets its nodes in the same way, from now on.
+//! The best blocked job of each class and model gets nodes from the instant at which they will be
+//! free if every attempt ends by its longest runtime. Other jobs may use these nodes until then
+//! (backfill), so backfill never delays the reserved start, which is also the estimate that users
+//! see. A plan of preemption reserves its nodes in the same way, from now on.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// How many nodes beyond those it needs are looked at for one reservation and model.
+/// How many nodes are examined for one reservation and model, besides four for each needed node.
 const NODES_LOOKED_AT: usize = 64;
-/// The wait between plans that fail doubles at most so often.
+/// The delay after a failed plan of preemption doubles at most this many times.
 const MOST_DOUBLINGS: u32 = 10;
-/// How many requests that fit nowhere are passed over in one decision.
+/// How many requests that fit nowhere are skipped in one decision.
 const REQUESTS_LOOKED_AT: usize = 8;
 
-/// Nodes that are kept for a job.
+/// Nodes kept for a job from an instant on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reservation {
     pub(crate) class: ClassRank,
@@ -37,11 +37,11 @@ pub(crate) struct Reservation {
     pub(crate) made_at: Timestamp,
     pub(crate) start_at: Timestamp,
     pub(crate) expires_at: Timestamp,
-    /// The model by which it counts as the class's one reservation. `None`: it is a plan of
-    /// preemption and counts by itself.
+    /// The model for which this is the class's one reservation. The outer `None`: made by a plan of
+    /// preemption, of which a class may have several.
     pub(crate) slot: Option<Option<ModelId>>,
-    /// Whether others may use the nodes until the whole place is ready, because nobody knows when
-    /// that will be.
+    /// Whether preemptible jobs may run on the nodes as guests until all of them are free, because
+    /// the reserved start is an estimate.
     pub(crate) guests: bool,
 }
 
@@ -56,7 +56,7 @@ impl Reservation {
         }
     }
 
-    /// Whether a gang waits for several nodes to be free of all but its guests.
+    /// Whether a gang waits until all of its nodes are free of all but guests.
     pub(crate) fn gathers(&self) -> bool {
         self.guests && self.nodes.len() > 1
     }
@@ -64,12 +64,12 @@ impl Reservation {
 
 /// Deciding.
 impl Cell {
-    /// The model by which a job's reservation counts: the one it likes most.
+    /// The model under which a job's reservation is counted: its most preferred one.
     pub(crate) fn slot_of(&self, job: &Job) -> Option<ModelId> {
         self.shapes.get(job.shape).models.first().copied()
     }
 
-    /// The earliest start of a job, and where, if everybody leaves when they said.
+    /// The earliest start of a job and its nodes, if every attempt ends by its longest runtime.
     pub(crate) fn earliest(
         &self,
         now: Timestamp,
@@ -124,9 +124,10 @@ impl Cell {
         Some((last, best.into_iter().map(|(_, id)| id).collect()))
     }
 
-    /// When a job that fits on a node at `at` may use it, if at all. Where others are being
-    /// preempted for somebody, that is when he will be gone in turn: his start is at hand, and a
-    /// large gang would find no instant at which nobody is about to start anywhere.
+    /// When a job that fits on a node at `at` may use it, if at all. Where attempts are being
+    /// preempted for another job, that is when the attempt of that job will have ended. Its start
+    /// is imminent, and a large gang would otherwise find no instant at which no node is about to
+    /// be taken.
     fn after_plans(
         &self,
         record: &NodeRecord,
@@ -146,7 +147,7 @@ impl Cell {
         others.all(|claim| claim.allows(&visit)).then_some(at)
     }
 
-    /// Gives the best blocked job of a class and model its reservation.
+    /// Makes a reservation for the best blocked job of a class and model.
     pub(crate) fn decide_reservation(
         &self,
         now: Timestamp,
@@ -173,13 +174,13 @@ impl Cell {
                 });
                 return;
             }
-            // It fits nowhere even when all have left, and must not keep the others waiting.
+            // It does not fit even an empty cell, and must not block the other requests.
             only.remove(job.request.index());
         }
         events.push(Event::ReservationsDone { class, model: slot });
     }
 
-    /// Requests of a class that nothing free serves, as far as a test admits them.
+    /// Parked requests of a class that `admits` accepts.
     pub(crate) fn parked_requests(
         &self,
         class: ClassRank,
@@ -193,8 +194,8 @@ impl Cell {
         only
     }
 
-    /// The best blocked job of a class with one of these requests: if it is the turn of age, the
-    /// oldest who has waited long; otherwise the first by fair share.
+    /// The best blocked job of a class with one of these requests: the oldest aged job if ageing is
+    /// due, otherwise the first by fair share.
     pub(crate) fn best_blocked(
         &self,
         now: Timestamp,
@@ -222,10 +223,9 @@ impl Cell {
         self.drop_reservation(job);
         let class = self.job(job).class();
         let slot = self.slot_of(self.job(job));
-        // A place that others were told to leave is free when their nodes have said so, at the
-        // latest when the nodes' leases end. One that others leave by themselves may take longer
-        // than they said, or than was assumed of those who said nothing: what has come free is
-        // kept meanwhile, so that a gang gathers its nodes.
+        // Nodes of preempted attempts are free when the nodes report it, at the latest when the
+        // nodes' leases end. Without preemption, attempts may run longer than announced or assumed.
+        // Nodes that are free stay reserved meanwhile, so that a gang gathers its nodes.
         let patience = if preempting {
             self.config.plan_timeout_ms.saturating_add(self.config.node_lease_ms)
         } else {
@@ -256,7 +256,8 @@ impl Cell {
         self.reservations.insert(job, reservation);
     }
 
-    /// Whether somebody on these nodes has not said how long he will stay.
+    /// Whether an attempt on these nodes has no longest runtime, which makes the reserved start an
+    /// estimate.
     fn is_guess(&self, nodes: &[NodeId]) -> bool {
         let mut members = nodes.iter().flat_map(|node| self.inventory.node(*node).members.keys());
         members.any(|attempt| {
@@ -264,15 +265,15 @@ impl Cell {
         })
     }
 
-    /// Lets go of the nodes kept for a job, if there are any, and wakes who may use them. A job
-    /// for which others were preempted competes again.
+    /// Drops a job's reservation, if it has one, and wakes the requests that may use the nodes. A
+    /// job for which attempts were preempted competes again.
     pub(crate) fn drop_reservation(&mut self, job: JobId) {
         for node in self.remove_reservation(job) {
             self.wake_for(node);
         }
     }
 
-    /// Lets go of the nodes kept for a job; answers which they were.
+    /// Drops a job's reservation without waking any request, and returns its nodes.
     pub(crate) fn remove_reservation(&mut self, job: JobId) -> SmallVec<[NodeId; 1]> {
         let Some(reservation) = self.reservations.remove(&job) else { return SmallVec::new() };
         self.ready.remove(&job);
@@ -299,9 +300,9 @@ impl Cell {
         reservation.nodes
     }
 
-    /// A reservation has not led to a start in time. Another plan of preemption for the job waits,
-    /// twice as long each time, so that a job that never starts does not make others leave again
-    /// and again.
+    /// Drops a reservation that did not lead to a start in time. After a failed plan of preemption
+    /// the next plan for the job is delayed, twice as long each time, so that a job that never
+    /// starts does not preempt others again and again.
     pub(crate) fn apply_reservation_dropped(&mut self, at: Timestamp, id: JobId) {
         let planned = self.job(id).waiting() == Some(Waiting::Nominated);
         self.drop_reservation(id);
@@ -313,7 +314,7 @@ impl Cell {
         }
     }
 
-    /// Lets go of every reservation that counts on a node.
+    /// Drops every reservation that includes a node.
     pub(crate) fn drop_reservations_on(&mut self, node: NodeId) {
         let claims = self.inventory.node(node).claims.clone();
         for job in claims.iter().filter_map(|claim| claim.job) {

@@ -1,20 +1,21 @@
-//! What a placement costs in room for the work that is typical here.
+//! The score of a placement: its cost in room for typical work.
 //!
-//! Four questions, all answered in thousandths of a GPU and added without weights:
-//! 1. How much of the node's free GPUs becomes useless to typical work ([`DemandMix::fragments`])?
-//! 2. How much is stranded, because CPU or memory for the rest of the GPUs would be missing?
-//! 3. How scarce is the model ([`DemandMix::scarcity`])? The same for all nodes of a model.
-//! 4. Among equals: the node with the lowest id, so that work gathers instead of spreading.
+//! The cost has four parts, all in thousandths of a GPU and added without weights:
+//! 1. Fragmentation: how much of the node's free GPUs typical work can no longer use
+//!    ([`DemandMix::fragments`]).
+//! 2. Stranding: free GPUs that would lack CPU or memory.
+//! 3. Scarcity of the model ([`DemandMix::scarcity`]), the same for all nodes of a model.
+//! 4. Among equals, the node with the lowest id, so that work consolidates.
 //!
-//! The first two depend on the node's state, the shape and the mix alone and can be kept for each
-//! of these; the third changes with every placement but only from model to model.
+//! The first two depend only on the node's state, the shape and the mix, and are cached by these.
+//! The third changes with every placement, but only per model.
 
 use super::demand::{DemandMix, ONE};
 use super::shape::{Shape, WHOLE_GPU};
 use crate::cell::nodes::node::NodeState;
 
-/// What a placement costs; the lower the better. In steps of ten thousandths of a GPU: smaller
-/// differences are noise, and calling them equal lets the fixed order of nodes gather the work.
+/// The cost of a placement; lower is better. In steps of ten thousandths of a GPU: smaller
+/// differences are noise, and treating them as equal lets the order of nodes consolidate the work.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(pub i64);
 
@@ -29,16 +30,16 @@ impl std::ops::Add for Cost {
     }
 }
 
-/// What it costs to place a shape on a node in this state, apart from the model's scarcity. `None`
-/// if there is no room. A share goes to the fullest device with room for it.
+/// The cost of placing a shape on a node in this state, without the model's scarcity. `None` if
+/// there is no room. A share goes to the fullest device with room for it.
 ///
-/// The kind of the node (model, GPU memory, labels, drain) is not looked at: see
+/// Model, GPU memory, labels and drain are not checked here: see
 /// [`Node::fits`](crate::cell::nodes::node::Node::fits).
 pub fn placement_cost(state: &NodeState, shape: &Shape, mix: &DemandMix) -> Option<Cost> {
     placement_cost_from(useless(state, mix), state, shape, mix)
 }
 
-/// The same for a state of which [`useless`] is known.
+/// [`placement_cost`] for a state of which [`useless`] is known.
 pub(crate) fn placement_cost_from(
     useless_before: u64,
     state: &NodeState,
@@ -51,19 +52,19 @@ pub(crate) fn placement_cost_from(
     Some(Cost(ceiling(rise, STEP * ONE as i64)))
 }
 
-/// GPU thousandths of a node that are of no use to typical work, times [`ONE`].
+/// GPU thousandths of a node that typical work cannot use, times [`ONE`].
 pub(crate) fn useless(state: &NodeState, mix: &DemandMix) -> u64 {
     mix.fragments(state) + stranded(state, mix)
 }
 
-/// What it costs to take a model that is this scarce.
+/// The cost of using a model with this scarcity.
 pub fn scarcity_cost(shape: &Shape, scarcity: u32) -> Cost {
     let thousandths = i64::from(shape.gpu.total()) * i64::from(scarcity) / i64::from(WHOLE_GPU);
     Cost(ceiling(thousandths, STEP))
 }
 
-/// GPU thousandths for which CPU or memory would be missing if the rest of the node were filled
-/// with work of the average kind, times [`ONE`].
+/// GPU thousandths that would lack CPU or memory if the rest of the node were filled with average
+/// work, times [`ONE`].
 fn stranded(state: &NodeState, mix: &DemandMix) -> u64 {
     let idle = state.free_gpu_thousandths() * ONE;
     let supported = |free: u32, per_gpu: u64| {
@@ -103,7 +104,7 @@ mod tests {
         Shape { cpu_milli, memory_mib, ..Shape::of_gpus(gpu) }
     }
 
-    /// Half the jobs ask for a GPU, half for half of one, 10 cores and 10 GiB to the GPU.
+    /// Half of the jobs need one GPU, half need half a GPU, with 10 cores and 10 GiB per GPU.
     fn mix() -> DemandMix {
         let whole = shape(GpuDemand::Whole(1), 10_000, 10_240);
         let half = shape(GpuDemand::Share(500), 5_000, 5_120);
@@ -119,7 +120,8 @@ mod tests {
         let half = shape(GpuDemand::Share(500), 5_000, 5_120);
         let started = state(75_000, 81_920, &[1000, 1000, 500]);
         let untouched = state(80_000, 81_920, &[1000, 1000, 1000]);
-        // The started device's rest was lost to whole jobs anyway; using it up heals the node.
+        // Whole jobs could not use the rest of the partly used device, so using it up costs less
+        // than nothing.
         assert_eq!(cost(&started, &half), -25);
         assert_eq!(cost(&untouched, &half), 25);
     }
@@ -130,7 +132,7 @@ mod tests {
         let ample = state(100_000, 131_072, &[1000; 4]);
         let tight = state(40_000, 131_072, &[1000; 4]);
         assert_eq!(cost(&ample, &hungry), 0);
-        // 10 cores are left for three GPUs that want 30.
+        // 10 cores are left for three GPUs that need 30.
         assert_eq!(cost(&tight, &hungry), 200);
     }
 
@@ -161,7 +163,8 @@ mod tests {
         supply.join(&NodeState { model: ModelId(1), ..node }, 8);
         let costs =
             [0, 1].map(|model| scarcity_cost(&anywhere, mix.scarcity(ModelId(model), &supply)).0);
-        // Half of 16 GPUs is asked of 8: a GPU taken there is a GPU of work turned away.
+        // Half of the demand for 16 GPUs can only use 8 of them: each GPU taken there displaces one
+        // GPU of work.
         assert_eq!(costs, [0, 100]);
     }
 

@@ -1,8 +1,8 @@
-//! What a job asks of each node it runs on.
+//! Shapes: what a job needs on each of its nodes.
 //!
-//! Thousands of queued jobs have a few hundred distinct shapes between them. Everything that is
-//! computed per shape (does it fit, where does it fit best, what would free it) is computed once,
-//! whoever asks.
+//! Thousands of queued jobs have a few hundred distinct shapes. Everything that is computed per
+//! shape (whether it fits, where it fits best, what would free it) is computed once for all of
+//! these jobs.
 
 use smallvec::SmallVec;
 
@@ -25,23 +25,23 @@ interned_id!(
     ShapeId
 );
 
-/// All shapes ever asked for, by id.
+/// All shapes that were ever requested, by id.
 pub type Shapes = Interner<Shape, ShapeId>;
 
-/// How much GPU a job asks of a node.
+/// How much GPU a job needs on a node.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuDemand {
     /// CPU and memory only.
     None,
     /// A share of one GPU, in thousandths, 1 to 999.
     Share(u16),
-    /// This many GPUs that nobody else uses, at least one.
+    /// This many whole GPUs, at least one, not shared with other jobs.
     Whole(u16),
 }
 
 impl GpuDemand {
-    /// `count` GPUs with `thousandths` of each. `None` if no job may ask for that: shares are of
-    /// one GPU only, and nothing is more than whole.
+    /// `count` GPUs with `thousandths` of each. `None` if no job may request this: shares are of a
+    /// single GPU, and at most a whole one.
     pub fn new(count: u16, thousandths: u16) -> Option<GpuDemand> {
         match (count, thousandths) {
             (0, 0) => Some(GpuDemand::None),
@@ -51,7 +51,7 @@ impl GpuDemand {
         }
     }
 
-    /// How many devices are touched.
+    /// How many devices it uses.
     pub fn devices(self) -> u16 {
         match self {
             GpuDemand::None => 0,
@@ -60,7 +60,7 @@ impl GpuDemand {
         }
     }
 
-    /// Thousandths taken from each device that is touched.
+    /// Thousandths of each used device.
     pub fn per_device(self) -> u16 {
         match self {
             GpuDemand::None => 0,
@@ -69,18 +69,18 @@ impl GpuDemand {
         }
     }
 
-    /// Thousandths taken in all.
+    /// Thousandths of all devices together.
     pub fn total(self) -> u32 {
         u32::from(self.devices()) * u32::from(self.per_device())
     }
 }
 
-/// What a job asks of each node it runs on. A gang asks the same of each of its nodes.
+/// What a job needs on each of its nodes. All nodes of a gang need the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
     /// GPUs, or a share of one.
     pub gpu: GpuDemand,
-    /// Models that will do, the dearest to the user first. Empty: any model.
+    /// Accepted models, the most preferred first. Empty: any model.
     pub models: SmallVec<[ModelId; 4]>,
     /// Least memory of each GPU, in MiB. Zero: any.
     pub gpu_memory_mib: u32,
@@ -88,15 +88,15 @@ pub struct Shape {
     pub cpu_milli: u32,
     /// Main memory, in MiB.
     pub memory_mib: u32,
-    /// Labels that the node must carry, in rising order.
+    /// Labels that the node must have, in rising order.
     pub labels: SmallVec<[LabelId; 2]>,
-    /// Of the accounts that nodes are kept to, those that the job belongs to, in rising order: it
-    /// may use their nodes besides everybody's.
+    /// The scopes of nodes that include the job's account, in rising order. The job may use nodes
+    /// with these scopes and nodes without one.
     pub scopes: SmallVec<[AccountId; 1]>,
 }
 
 impl Shape {
-    /// A shape that asks for GPUs alone.
+    /// A shape that needs only GPUs.
     pub fn of_gpus(gpu: GpuDemand) -> Shape {
         Shape {
             gpu,
@@ -109,7 +109,7 @@ impl Shape {
         }
     }
 
-    /// The place of a model in the order of preference, 0 the best. `None`: it will not do.
+    /// The position of a model in the order of preference, 0 the best. `None`: not accepted.
     pub fn preference(&self, model: ModelId) -> Option<usize> {
         if self.models.is_empty() {
             return Some(0);
@@ -117,7 +117,7 @@ impl Shape {
         self.models.iter().position(|allowed| *allowed == model)
     }
 
-    /// Whether a model will do.
+    /// Whether a model is accepted.
     pub fn allows(&self, model: ModelId) -> bool {
         self.preference(model).is_some()
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_demand_is_nothing_a_share_of_one_or_whole_devices() {
+    fn a_gpu_demand_is_none_a_share_of_one_gpu_or_whole_gpus() {
         for (count, thousandths, expected) in [
             (0, 0, Some(GpuDemand::None)),
             (1, 1, Some(GpuDemand::Share(1))),

@@ -1,10 +1,10 @@
-//! What a cell has of each model, and how much of it is free.
+//! The GPUs of a cell by model, in total and free.
 
 use super::shape::{ModelId, WHOLE_GPU};
 use crate::cell::index::interner::InternedId;
 use crate::cell::nodes::node::NodeState;
 
-/// GPU thousandths that a cell has and has free, by model.
+/// GPU thousandths of a cell, in total and free by model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Supply {
     pub(in crate::cell) capacity: u64,
@@ -15,12 +15,12 @@ pub struct Supply {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModelSupply {
     pub(in crate::cell) free: u64,
-    /// The most memory that a GPU of this model has.
+    /// The most memory that a GPU of this model has had.
     pub(in crate::cell) gpu_memory_mib: u32,
 }
 
 impl Supply {
-    /// Counts a node in that has joined, with all that is free on it.
+    /// Adds a node that takes work, with its free GPUs.
     pub fn join(&mut self, state: &NodeState, gpus: u16) {
         let index = state.model.index();
         if self.models.len() <= index {
@@ -32,18 +32,18 @@ impl Supply {
         self.capacity += u64::from(gpus) * u64::from(WHOLE_GPU);
     }
 
-    /// Counts a node out that takes no more work, with all that is free on it.
+    /// Removes a node that takes no more work, with its free GPUs.
     pub fn leave(&mut self, state: &NodeState, gpus: u16) {
         self.models[state.model.index()].free -= state.free_gpu_thousandths();
         self.capacity -= u64::from(gpus) * u64::from(WHOLE_GPU);
     }
 
-    /// Counts out what was taken on a node that has joined.
+    /// Subtracts GPUs that were taken on a node that takes work.
     pub fn take(&mut self, model: ModelId, thousandths: u32) {
         self.models[model.index()].free -= u64::from(thousandths);
     }
 
-    /// Counts in what was given back on a node that has joined.
+    /// Adds GPUs that were given back on a node that takes work.
     pub fn give(&mut self, model: ModelId, thousandths: u32) {
         self.models[model.index()].free += u64::from(thousandths);
     }
@@ -53,12 +53,12 @@ impl Supply {
         self.models.get(model.index()).map_or(0, |entry| entry.free)
     }
 
-    /// The most memory that a GPU of each model ever had here, by model.
+    /// The most memory that a GPU of each model ever had, by model.
     pub fn memory_of_models(&self) -> Vec<u32> {
         self.models.iter().map(|entry| entry.gpu_memory_mib).collect()
     }
 
-    /// Remembers the most memory that a GPU of each model ever had here.
+    /// Restores the most memory that a GPU of each model ever had.
     pub fn remember_memory(&mut self, most: &[u32]) {
         if self.models.len() < most.len() {
             self.models.resize(most.len(), ModelSupply::default());
@@ -68,7 +68,7 @@ impl Supply {
         }
     }
 
-    /// Thousandths that there are in all.
+    /// Thousandths of all GPUs on nodes that take work.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }

@@ -1,4 +1,4 @@
-//! What was asked for as plain data, for snapshots.
+//! Demand as plain data, for snapshots.
 
 use super::{Demand, DemandMix, Kind, Level, Restriction, weight_of};
 use crate::cell::schedule::shape::{GpuDemand, ModelId};
@@ -6,11 +6,11 @@ use crate::cell::schedule::shape::{GpuDemand, ModelId};
 /// A [`Demand`] as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DemandImage {
-    /// Observations of each shape, by its number.
+    /// Observations of each shape, by shape number.
     pub counts: Vec<u64>,
-    /// Observations since the mix was made.
+    /// Observations since the mix was computed.
     pub news: u64,
-    /// The mix, by what it was condensed to.
+    /// The condensed mix.
     pub mix: MixImage,
 }
 
@@ -21,11 +21,11 @@ pub struct MixImage {
     pub version: u64,
     /// Kinds that need GPUs with their weights, in order.
     pub kinds: Vec<KindImage>,
-    /// The weight of kinds that leave every GPU idle.
+    /// The weight of kinds that use no GPU.
     pub without_gpu: u64,
-    /// CPU that goes with a whole GPU.
+    /// Average CPU per whole GPU.
     pub cpu_milli_per_gpu: u64,
-    /// Memory that goes with a whole GPU.
+    /// Average memory per whole GPU.
     pub memory_mib_per_gpu: u64,
     /// Models, least GPU memory, and the part of GPU demand that only they can serve.
     pub restricted: Vec<((Vec<ModelId>, u32), u64)>,
@@ -34,11 +34,11 @@ pub struct MixImage {
 /// One kind of work of a mix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindImage {
-    /// The GPUs that it asks for.
+    /// The GPUs that it needs.
     pub gpu: GpuDemand,
-    /// The CPU that it asks for.
+    /// The CPU that it needs.
     pub cpu_milli: u32,
-    /// The models that will do.
+    /// The models that it accepts.
     pub models: Vec<ModelId>,
     /// Least memory of each GPU.
     pub gpu_memory_mib: u32,
@@ -47,7 +47,7 @@ pub struct KindImage {
 }
 
 impl Demand {
-    /// All of it as plain data.
+    /// The demand as plain data.
     pub fn image(&self) -> DemandImage {
         let kinds = self.mix.levels.iter().flat_map(|level| &level.kinds);
         let kinds = kinds.map(|(kind, weight)| KindImage {

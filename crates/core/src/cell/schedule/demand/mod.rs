@@ -1,8 +1,8 @@
-//! What work is typical here, so that placement can keep room for it.
+//! Typical work of a cell, for which placement keeps room.
 //!
-//! [`Demand`] counts the shapes that are asked for, older ones less and less. From time to time the
-//! counts are condensed into a [`DemandMix`], against which nodes are scored. A mix changes rarely
-//! and carries a version, so scores can be kept for as long as it lives.
+//! [`Demand`] counts the requested shapes, and older requests count less and less. From time to
+//! time the counts are condensed into a [`DemandMix`], against which nodes are scored. A mix
+//! changes rarely and has a version, so scores are cached for as long as it is current.
 
 mod image;
 
@@ -15,15 +15,15 @@ use crate::cell::nodes::node::NodeState;
 
 pub use image::{DemandImage, KindImage, MixImage};
 
-/// The weights of a mix add up to about this: 2^16, one in fixed point.
+/// The weights of a mix add up to about this: one in fixed point with 16 fraction bits.
 pub const ONE: u64 = 1 << 16;
 
-/// Kinds are taken in the order of their weight until they make up this much of all, in per cent.
+/// Kinds are kept in the order of their weight until they cover this percentage of all requests.
 /// The rest is noise that only costs time.
 const COVERED_PERCENT: u64 = 95;
 
-/// What one job asks of a node, as far as fragmentation is concerned: neither its main memory nor
-/// its labels, which hardly ever decide and would multiply the kinds.
+/// What a job needs on a node, as far as fragmentation is concerned. Main memory and labels are
+/// left out: they rarely matter and would multiply the kinds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     gpu: GpuDemand,
@@ -31,7 +31,7 @@ struct Kind {
     restriction: Restriction,
 }
 
-/// Which models will do.
+/// The models that a kind accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Restriction {
     /// In rising order. Empty: any model.
@@ -64,11 +64,11 @@ pub struct DemandMix {
     version: u64,
     /// Kinds that need GPUs, grouped by what they need of each device, in rising order.
     levels: Vec<Level>,
-    /// The weight of kinds that leave every GPU idle.
+    /// The weight of kinds that use no GPU.
     without_gpu: u64,
     /// The weight of all kinds.
     weight: u64,
-    /// CPU and memory that go with a whole GPU, on average.
+    /// Average CPU and memory per whole GPU.
     pub(super) cpu_milli_per_gpu: u64,
     pub(super) memory_mib_per_gpu: u64,
     /// GPU demand that only some models can serve, in parts of [`ONE`] of all GPU demand.
@@ -80,18 +80,18 @@ struct Level {
     /// Thousandths of each device.
     per_device: u16,
     kinds: Vec<(Kind, u64)>,
-    /// The weight of all of them.
+    /// The weight of all of `kinds`.
     weight: u64,
-    /// The kinds that any model serves, as far as a score needs them: most of what a decision costs
-    /// is adding these up.
+    /// The kinds that any model can serve, reduced to what a score needs: adding these up is most
+    /// of the cost of a decision.
     plain: Vec<Plain>,
-    /// The most devices and the most CPU that one of `plain` asks for, and the weight of all.
+    /// The most devices and the most CPU that one of `plain` needs, and the weight of all.
     most: Plain,
-    /// Where in `kinds` those are that only some models serve.
+    /// Indexes in `kinds` of the kinds that only some models can serve.
     restricted: Vec<usize>,
 }
 
-/// What a kind asks for besides its part of each device, with its weight.
+/// What a kind needs besides its part of each device, and its weight.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct Plain {
     devices: u16,
@@ -127,7 +127,7 @@ impl Level {
         Level { per_device, kinds, weight, plain, most, restricted }
     }
 
-    /// The weight of the kinds that fit a node with so many devices that have enough left.
+    /// The weight of the kinds that fit a node on which `devices` devices have enough left.
     fn fitting(&self, devices: u16, state: &NodeState) -> u64 {
         let cpu = state.free_cpu_milli;
         let plain = if self.most.fits(devices, cpu) {
@@ -146,7 +146,7 @@ impl Level {
 }
 
 impl Default for DemandMix {
-    /// Before anything is known: jobs of one GPU.
+    /// The mix before any request: jobs of one GPU.
     fn default() -> DemandMix {
         let shape = Shape::of_gpus(GpuDemand::Whole(1));
         DemandMix::new(0, [(&shape, 1)])
@@ -154,7 +154,7 @@ impl Default for DemandMix {
 }
 
 impl DemandMix {
-    /// Condenses shapes with their weights. The order in which they come does not matter.
+    /// Condenses shapes with their weights. Their order does not matter.
     pub fn new<'a>(version: u64, shapes: impl IntoIterator<Item = (&'a Shape, u64)>) -> DemandMix {
         let mut weights: BTreeMap<Kind, u64> = BTreeMap::new();
         let mut restricted: BTreeMap<Restriction, u128> = BTreeMap::new();
@@ -173,7 +173,7 @@ impl DemandMix {
             let kind = Kind { gpu: shape.gpu, cpu_milli: shape.cpu_milli, restriction };
             *weights.entry(kind).or_default() += weight;
         }
-        // Averages of 32-bit numbers and shares of one: they fit.
+        // Averages of 32-bit numbers and fractions of one: they fit.
         let per_gpu =
             |sum: u128| (sum * u128::from(WHOLE_GPU)).checked_div(gpu).unwrap_or(0) as u64;
         let share = |asked: u128| (asked * u128::from(ONE)).checked_div(gpu).unwrap_or(0) as u64;
@@ -189,20 +189,20 @@ impl DemandMix {
         }
     }
 
-    /// Changes whenever scores may.
+    /// Changes whenever scores may change.
     pub fn version(&self) -> u64 {
         self.version
     }
 
     /// GPU thousandths of a node that typical work cannot use, on average, times [`ONE`].
     ///
-    /// Work that does not fit can use none of what is idle; work that fits can use every device
-    /// with enough left for it.
+    /// Work that does not fit can use no idle GPU. Work that fits can use every device with enough
+    /// left for it.
     pub fn fragments(&self, state: &NodeState) -> u64 {
         let idle = state.free_gpu_thousandths();
         let mut lost = self.weight * idle;
-        // Devices and levels are in rising order: those too full for a level are too full for the
-        // next ones as well.
+        // Devices and levels are in rising order: a device too full for one level is too full for
+        // the next ones.
         let (mut fitting, mut usable) = (state.free_gpus.as_slice(), idle);
         for level in &self.levels {
             while let Some((fullest, rest)) = fitting.split_first()
@@ -220,11 +220,12 @@ impl DemandMix {
         lost
     }
 
-    /// How scarce a model is: thousandths of a GPU of work turned away later for each GPU of it
-    /// that is taken now.
+    /// How scarce a model is: thousandths of a GPU of later work displaced for each GPU of the
+    /// model taken now.
     ///
-    /// Work that only some models can serve is set against what is free of them. So work that could
-    /// go anywhere keeps off the models that others depend on, the more so the fuller they are.
+    /// Demand that only some models can serve is compared with what is free of them. So work that
+    /// could run anywhere avoids the models that other work depends on, the more so the fuller they
+    /// are.
     pub fn scarcity(&self, model: ModelId, supply: &Supply) -> u32 {
         let Some(own) = supply.models.get(model.index()) else { return 0 };
         let mut scarcity = 0u64;
@@ -237,17 +238,17 @@ impl DemandMix {
                     restriction.allows(ModelId(*index), entry.gpu_memory_mib)
                 });
             let free: u64 = allowed.map(|(entry, _)| entry.free).sum();
-            // The demand if as much were asked for as there is.
+            // The restricted demand if requests equalled the cell's capacity.
             let asked = u128::from(*share) * u128::from(supply.capacity) / u128::from(ONE);
             let ratio = asked * 1000 / u128::from(free.max(u64::from(WHOLE_GPU)));
-            // Capped below, so a large ratio may as well be the cap.
+            // The sum is capped, so an overflowing ratio may be the cap.
             scarcity += u64::try_from(ratio).unwrap_or(u64::MAX).min(MOST_SCARCE);
         }
         scarcity.min(MOST_SCARCE) as u32
     }
 }
 
-/// A model is at most this scarce: ten GPUs for one.
+/// The cap on scarcity: ten GPUs of demand for each free one.
 const MOST_SCARCE: u64 = 10_000;
 
 /// The weight of all kinds of a mix.
@@ -280,25 +281,25 @@ fn condense(weights: BTreeMap<Kind, u64>) -> (Vec<Level>, u64) {
     (levels, without_gpu)
 }
 
-/// Counts what is asked for and condenses it from time to time.
+/// Counts requested shapes and condenses them into a mix from time to time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// By shape id.
     counts: Vec<u64>,
     total: u64,
-    /// Observations since the mix was made.
+    /// Observations since the mix was computed.
     news: u64,
     mix: DemandMix,
 }
 
-/// When this much has been counted, all counts are halved: old work fades.
+/// When the total reaches this, all counts are halved, so that old requests decay.
 const MEMORY: u64 = 65_536;
 
-/// A mix is made anew after at least this many observations.
+/// A mix is recomputed after at least this many observations.
 const LEAST_NEWS: u64 = 16;
 
 impl Demand {
-    /// Counts a shape that somebody asks for on `nodes` nodes.
+    /// Counts a shape that a job requests on `nodes` nodes.
     pub fn observe(&mut self, shape: ShapeId, nodes: u32) {
         let index = shape.index();
         if self.counts.len() <= index {
@@ -313,10 +314,10 @@ impl Demand {
         }
     }
 
-    /// Makes the mix anew if enough is new, and says whether it did.
+    /// Recomputes the mix if enough was observed, and returns whether it did.
     ///
-    /// It is made anew when a quarter of what is remembered is news: often while little is known,
-    /// once in thousands of jobs afterwards.
+    /// The mix is recomputed when a quarter of the total is new: often at first, once in thousands
+    /// of jobs later.
     pub fn refresh(&mut self, shapes: &Shapes) -> bool {
         if self.news < LEAST_NEWS || self.news < self.total / 4 {
             return false;
@@ -327,7 +328,7 @@ impl Demand {
         true
     }
 
-    /// The mix that scores go by.
+    /// The current mix.
     pub fn mix(&self) -> &DemandMix {
         &self.mix
     }
@@ -363,10 +364,10 @@ mod tests {
         let half = Shape::of_gpus(GpuDemand::Share(500));
         let pair = Shape { cpu_milli: 8000, ..Shape::of_gpus(GpuDemand::Whole(2)) };
         let mix = DemandMix::new(1, [(&half, 1), (&pair, 1)]);
-        // Halves lose the device with 400 left; pairs lose both partly used devices.
+        // Halves cannot use the device with 400 left; pairs cannot use the two partly used devices.
         let lost = (400 + 400 + 700) * ONE / 2;
         assert_eq!(mix.fragments(&state(0, 8000, &[1000, 400, 700, 1000])), lost);
-        // With too little CPU for a pair, pairs lose everything.
+        // With too little CPU for a pair, pairs cannot use any device.
         let lost = (400 + 3100) * ONE / 2;
         assert_eq!(mix.fragments(&state(0, 7999, &[1000, 400, 700, 1000])), lost);
     }
@@ -390,7 +391,7 @@ mod tests {
         (0..3).for_each(|_| supply.join(&state(0, 0, &[1000; 8]), 8));
         supply.join(&state(1, 0, &[1000; 8]), 8);
         assert_eq!(mix.scarcity(ModelId(0), &supply), 0);
-        // A quarter of 32 GPUs is asked of 8.
+        // A quarter of the demand for 32 GPUs can only use 8.
         assert_eq!(mix.scarcity(ModelId(1), &supply), 1000);
         supply.take(ModelId(1), 6000);
         assert_eq!(mix.scarcity(ModelId(1), &supply), 4000);
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_long_ago_fades() {
+    fn old_requests_decay() {
         let mut shapes = Shapes::new();
         let old = shapes.intern(Shape::of_gpus(GpuDemand::Whole(8)));
         let new = shapes.intern(Shape::of_gpus(GpuDemand::Share(500)));
@@ -430,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_is_made_anew_often_at_first_and_seldom_later() {
+    fn a_mix_is_recomputed_often_at_first_and_rarely_later() {
         let mut shapes = Shapes::new();
         let only = shapes.intern(Shape::of_gpus(GpuDemand::Whole(1)));
         let mut demand = Demand::default();
@@ -458,7 +459,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fragments_agree_with_the_definition_taken_word_for_word(
+        fn fragments_agree_with_a_literal_reading_of_the_definition(
             kinds in prop::collection::btree_set(shapes(), 4),
             cpu in 0..100_000u32,
             model in 0..4u32,
@@ -478,7 +479,7 @@ mod tests {
                 let used: u64 = large.iter().map(|free| u64::from(*free)).sum();
                 lost += if usable { idle - used } else { idle };
             }
-            // Kinds that differ in the order of their models alone are one kind, with the same sum.
+            // Kinds that differ only in the order of their models are one kind, with the same sum.
             prop_assert_eq!(mix.fragments(&state), lost * (ONE / 4));
         }
 

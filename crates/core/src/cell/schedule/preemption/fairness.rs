@@ -1,30 +1,34 @@
-//! Who may be preempted for somebody's fair share.
+//! Which attempts may be preempted for fair share.
 //!
-//! Two rules, by what the account that takes is entitled to: its weight's part of the cell among
-//! those who wait or run.
+//! A job may take from another account under one of two rules. Which one applies depends on the
+//! size of the job relative to its account's entitlement: the account's part of the cell's GPUs by
+//! weight, among the accounts of its level that wait or run.
 //!
-//! - A job that is not much larger than that can be held to the share day by day. Its account takes
-//!   from those who have used more, by a small gap, than it will have used after its turn.
-//! - A job that is much larger would be cut into slices of minutes by that, and all jobs like it
-//!   would advance together and be done late together. Its account takes only from those who have
-//!   used clearly more than it will have used after its first hour.
+//! - Near rule, for jobs of at most twice the entitlement: the victim's account must have used (per
+//!   weight) at least 1/64 more than the taker's account will have used after one quantum.
+//! - Far rule, for larger jobs: the victim's account must have used at least half as much again as
+//!   the taker's account will have used after the entry charge. Under the near rule such jobs would
+//!   be time-sliced by the minute. All of them would then advance together and end late together.
 //!
-//! Neither can be undone by the victim before the tables have turned: the victim's account must in
-//! turn be under by the gap, after a turn of its own. And turns double until they are as long as
-//! the job: one that cannot save its work is done then, however many wait. What its account has
-//! had by then beyond its share, the others get afterwards.
+//! Preemption does not run in circles. To take back, the victim's account must in turn be under by
+//! the gap after a quantum of its own. The quantum doubles with each preemption until it is as long
+//! as the job, so a job that cannot save its work ends, however many jobs wait. What its account
+//! receives beyond its share in that time counts as usage, and the other accounts go first
+//! afterwards.
 //!
-//! A job that resumes loses nothing. Where its account has other jobs to go on with, its turns stay
-//! short. Where its account or the other has several, the first rule holds for it whatever its size. If it is much larger than the share, one
-//! turn too long is all that its account may be off in a day. Such a job is *sliced*: it comes to run
-//! only where it may take for its share, others take back from it after a turn, and who fills the
-//! cell after it is judged by what he has used, not by the hour that he was charged at each start. Its
-//! turn is worth more than the small gap and is gap enough: with both, an account of gangs of four
-//! times its share was 5 % of a day behind before it took.
+//! A resumable job loses no work when it is preempted. Its quantum stays short where its account
+//! has other jobs. Where its account or the other account has several jobs, the near rule applies
+//! whatever the size of the job. If the job is also larger than twice the entitlement, it is
+//! *time-sliced*: a single quantum too many is as much as its account may deviate from its share in
+//! a day. A time-sliced job starts only where it may take for its share, and others may take back
+//! from it after a quantum. The accounts that fill the cell afterwards are compared by measured
+//! usage, without unused entry charges. The gap is one quantum of the job or 1/64, whichever is
+//! more. With the sum of both, an account with gangs of four times its entitlement was behind by 5
+//! % of a day before it could take.
 //!
-//! What is taken for the share may be taken from the job's own account as well, as far as its smaller
-//! jobs that resume are in the way and the account gains: they are scattered over nodes that a job of
-//! a whole node needs, and nobody else could move them.
+//! A job that takes for its share may also preempt smaller resumable jobs of its own account, if
+//! the account has more GPUs afterwards. These jobs are scattered over nodes of which the larger
+//! job needs whole ones, and no other rule would move them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -39,63 +43,65 @@ use crate::cell::share::decay::{ScaledUsage, usage_micros};
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// A job of at most so many times what its account is entitled to is held to the share day by day.
+/// A job of at most this many times its account's entitlement takes under the near rule.
 const NEAR_SHARE: u64 = 2;
-/// Then a victim's account has used more by at least one in so many parts.
+/// Near rule: the victim's account has used more by at least one part in this many.
 const NEAR_GAP: u128 = 64;
-/// Otherwise it has used more by one in so many parts than the taker's will have after its entry
-/// charge.
+/// Far rule: the victim's account has used more by at least one part in this many than the taker's
+/// account will have used after the entry charge.
 const FAR_GAP: u128 = 2;
-/// The protection from preemption for the share doubles at most so often: ten minutes become
-/// twenty years, longer than any job may say that it takes.
+/// The quantum doubles at most this many times: from ten minutes to twenty years, which is longer
+/// than any permitted runtime.
 const MOST_DOUBLINGS: u32 = 20;
 
-/// Where an attempt stands among possible victims: the first is taken first.
+/// The sort key of possible victims. The lowest is taken first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VictimOrder {
-    /// Whether it is of the job's own account and only makes room. The others first.
+    /// Whether the victim belongs to the taker's own account. Victims of other accounts come first.
     pub(crate) own: bool,
     pub(crate) class: ClassRank,
-    /// The most over its share first.
+    /// How far the victim's account is over its share, the furthest first.
     over: Reverse<u128>,
     pub(crate) lost_micros: u64,
-    /// How far it is over its share where that decides between nodes, before the work that is lost: among accounts of
-    /// several jobs, for a job that resumes.
+    /// How far the victim's account is over its share, where this ranks nodes before lost work
+    /// does: the taker is resumable and one of the two accounts has several jobs.
     pub(crate) decides: Option<u128>,
 }
 
-/// The account of the job that takes, or one above it.
+/// The account of the taker, or one of its ancestors.
 #[derive(Copy, Clone, Debug)]
 struct Taker {
-    /// Usage over weight.
+    /// Usage per weight.
     used: u128,
-    /// Usage over weight when the job may be preempted in turn.
+    /// Usage per weight after the job has run for one quantum.
     after_turn: u128,
-    /// Usage over weight when the job has used what is charged at its start.
+    /// Usage per weight after the job has used its entry charge.
     after_entry: u128,
-    /// Whether the job is not much larger than what the account is entitled to.
+    /// Whether the job is at most [`NEAR_SHARE`] times the account's entitlement.
     near: bool,
-    /// Whether the job resumes.
+    /// Whether the job is resumable.
     resumes: bool,
-    /// Whether the account has other jobs to go on with.
+    /// Whether the account has other jobs.
     several: bool,
 }
 
 impl Taker {
-    /// Whether accounts are held to their shares and not jobs: this or the other has several. Between
-    /// two accounts of one job each it is better that one ends before the other.
+    /// Whether one of the two accounts has several jobs. Then shares are enforced between accounts,
+    /// not jobs. Between two accounts with one job each it is better that one job ends before the
+    /// other.
     fn is_among_many(&self, other: &Account) -> bool {
         self.several || other.in_use.has_several_jobs()
     }
 
-    /// Whether the job is much larger than what the account is entitled to and is held to it day by
-    /// day all the same, because it resumes.
+    /// Whether the job is time-sliced against an account: it is larger than the near rule allows,
+    /// but resumable and among several jobs.
     fn is_sliced(&self, other: &Account) -> bool {
         self.resumes && self.is_among_many(other) && !self.near
     }
 
-    /// Whether it may take from an account with so much usage over weight. A turn of a large gang is
-    /// worth more than the small gap, and keeps the two from taking back and forth by itself.
+    /// Whether the job may take from an account with this usage per weight. For a time-sliced job
+    /// one quantum is usually more than the near gap, and by itself prevents preemption back and
+    /// forth.
     fn takes_from(&self, other: &Account, used: u128) -> bool {
         let least = if self.is_sliced(other) {
             self.after_turn.max(self.used.saturating_add(self.used / NEAR_GAP))
@@ -110,19 +116,20 @@ impl Taker {
 
 /// An account from which a job may take.
 struct Over {
-    /// The one above the victim's where it parts from the job's.
+    /// The ancestor of the victim's account (or the account itself) where its path parts from the
+    /// taker's.
     theirs: AccountId,
-    /// By how much it has used more than the job's account will have after its turn.
+    /// How much more it has used than the taker's account will have used after one quantum.
     by: u128,
-    /// Whether it or the job's has several jobs.
+    /// Whether it or the taker's account has several jobs.
     among_many: bool,
 }
 
-/// Who may be a victim for the sake of a job.
+/// Decides which attempts are possible victims of one taker.
 pub(crate) struct ShareRule {
     now: Timestamp,
     trigger: Trigger,
-    /// By account, on the path from the job's to the tenant.
+    /// By account, from the taker's account up to the tenant.
     takers: BTreeMap<AccountId, Taker>,
 }
 
@@ -167,18 +174,18 @@ impl ShareRule {
         rule
     }
 
-    /// Whether the job is not much larger than what its account is entitled to.
+    /// Whether the job is at most [`NEAR_SHARE`] times its account's entitlement.
     pub(crate) fn is_near(&self, account: AccountId) -> bool {
         self.takers.get(&account).is_some_and(|taker| taker.near)
     }
 
-    /// Whether the job is sliced between this account above it and another.
+    /// Whether the job is time-sliced between its account or ancestor `ours` and `theirs`.
     fn is_sliced(&self, cell: &Cell, ours: AccountId, theirs: AccountId) -> bool {
         let other = cell.accounts.get(theirs);
         self.takers.get(&ours).is_some_and(|taker| taker.is_sliced(other))
     }
 
-    /// Where an attempt stands among the victims, if it may be one.
+    /// The sort key of an attempt among the victims. `None`: it is not a possible victim.
     pub(crate) fn victim_order(
         &self,
         cell: &Cell,
@@ -221,13 +228,14 @@ impl ShareRule {
         }
     }
 
-    /// Whether somebody is over his share as a victim must be.
+    /// Whether the account of another job is as far over its share as a victim's must be.
     pub(crate) fn is_over(&self, cell: &Cell, job: &Job, other: &Job) -> bool {
         self.over_by(cell, job, other, None).is_some()
     }
 
-    /// Whether a guest leaves when the job can start in his place. One that is sliced would come to
-    /// run by its turn alone, however far over its share: it sends away those from whom it may take.
+    /// Whether a guest is evicted when the job can start on its reserved nodes. A time-sliced job
+    /// evicts only guests that it may take from. Otherwise its reservation would let it start
+    /// however far over its share it is.
     pub(crate) fn sends_away(
         &self,
         cell: &Cell,
@@ -242,9 +250,10 @@ impl ShareRule {
         })
     }
 
-    /// How far a victim's account is over, if by enough. What was charged for the attempt and not used
-    /// does not count; where the job is sliced, neither does what was charged for all others of that
-    /// account, who came when the last slice ended and were charged an hour each.
+    /// How far the victim's account is over its share, if it is by enough. The unused entry charge
+    /// of the attempt does not count. Where the job is time-sliced, no unused entry charge of that
+    /// account counts: its jobs filled the cell when the last slice ended and were charged an hour
+    /// each.
     fn over_by(
         &self,
         cell: &Cell,
@@ -272,15 +281,15 @@ impl ShareRule {
 }
 
 impl Cell {
-    /// How long an attempt runs before it may be preempted for the share: twice as long each time
-    /// that this happened to its job. A job that does not say that it resumes may have to start
-    /// over, so turns grow as long as it may take: it finds a turn in which it is done. Of a job
-    /// that names no time, a day or what is set instead is assumed, so that nobody waits for ever
-    /// for those who never leave.
+    /// How long an attempt is protected from preemption for fair share (the quantum). It doubles
+    /// with each such preemption of the job. A job that is not resumable may have to start over, so
+    /// its quantum grows to its longest runtime, within which the job ends. For a job without a
+    /// longest runtime, `assumed_runtime_ms` is used, so that other jobs do not wait for ever for
+    /// one that never ends.
     ///
-    /// Turns of a job that resumes stay short where the account at which it parts from the taker
-    /// has other jobs to go on with: it is the account that is held to its share. Where it is the
-    /// account's only job, long turns let it end before others like it, instead of all late together.
+    /// The quantum of a resumable job does not grow where the account at which it parts from the
+    /// taker has other jobs: shares are enforced between accounts. Where it is the account's only
+    /// job, a growing quantum lets it end before similar jobs, instead of all ending late together.
     fn protected_ms(&self, job: &Job, parting: AccountId) -> i64 {
         let minimum = self.config.share_minimum_runtime_ms;
         if job.spec.resumable && self.accounts.get(parting).in_use.has_several_jobs() {
@@ -291,10 +300,10 @@ impl Cell {
         minimum.saturating_mul(1 << doublings).min(longest.max(minimum))
     }
 
-    /// Whether who had to leave for a job may take its place back, as far as that job's turn goes.
-    /// One that resumes has had it when it has used what was charged at its start; one that is sliced
-    /// when any other may take from it, or those who left for it, who are next in their accounts,
-    /// would wait behind it for an hour.
+    /// Whether `victim`, which preempted `job` last, has run long enough for `job` to take back
+    /// from it. A resumable job has when it has used its entry charge; a time-sliced one after one
+    /// quantum. Otherwise its former victims, which are next in their accounts, would wait behind
+    /// it for an hour.
     fn had_its_turn(&self, now: Timestamp, job: &Job, victim: &Job, ran: i64) -> bool {
         let sliced = || {
             let rule = ShareRule::new(self, now, victim, Trigger::Share);
@@ -305,8 +314,8 @@ impl Cell {
         victim.spec.resumable && (ran >= self.config.entry_charge_ms || ran >= turn && sliced())
     }
 
-    /// Whether a job is sliced and its account has used more than that of the next by fair share. By
-    /// its turn it would start all the same.
+    /// Whether a job is time-sliced and its account has used more than that of `next`, the next job
+    /// by fair share. Such a job would otherwise start because of its reservation alone.
     pub(crate) fn is_slice_ahead_of(&self, now: Timestamp, job: &Job, next: &Job) -> bool {
         let Some((ours, theirs)) = self.branches(job.account, next.account) else { return false };
         let used = |id| self.used_without(id, self.unused_by(now, id));
@@ -314,7 +323,7 @@ impl Cell {
             && ShareRule::new(self, now, job, Trigger::Share).is_sliced(self, ours, theirs)
     }
 
-    /// Usage over weight of an account, less something that was charged and not used.
+    /// Usage per weight of an account, less an unused charge.
     fn used_without(&self, id: AccountId, unused: ScaledUsage) -> u128 {
         let account = self.accounts.get(id);
         match account.weight {
@@ -323,14 +332,14 @@ impl Cell {
         }
     }
 
-    /// What an account was charged for attempts that have GPUs and they have not used.
+    /// The unused entry charges of an account's attempts that have GPUs.
     fn unused_by(&self, now: Timestamp, id: AccountId) -> ScaledUsage {
         let unused = self.accounts.get(id).unused_micros;
         self.accounts.decay.factor(now).saturating_mul(unused)
     }
 
-    /// The part of something that an account is entitled to by its weight, among its siblings who
-    /// wait or run.
+    /// The part of `whole` to which an account is entitled by weight, among its siblings that wait
+    /// or run.
     fn part_of(&self, whole: u64, id: AccountId) -> u64 {
         let account = self.accounts.get(id);
         let Some(parent) = account.parent else { return whole };
@@ -343,13 +352,12 @@ impl Cell {
         u64::try_from(part).unwrap_or(u64::MAX)
     }
 
-    /// What an attempt was charged when it was placed and has not used.
+    /// The unused part of an attempt's entry charge.
     fn unused_entry(&self, attempt: &Attempt) -> ScaledUsage {
         self.accounts.decay.scale(attempt.unused_micros(), attempt.proposed_at)
     }
 
-    /// Usage over weight of an account's tenant: how far it is over its share, for the order of
-    /// victims.
+    /// Usage per weight of an account's tenant, which sorts the victims of a higher class.
     fn over_share(&self, account: AccountId) -> u128 {
         let tenant = self.accounts.path(account).filter(|id| *id != ROOT).last();
         tenant.map_or(0, |id| {
@@ -358,8 +366,8 @@ impl Cell {
         })
     }
 
-    /// The children of the lowest account above both, one towards each. `None` if one account is
-    /// above the other or they are the same.
+    /// The two accounts at which the paths of `left` and `right` part: children of their lowest
+    /// common ancestor. `None` if one account is an ancestor of the other or they are the same.
     fn branches(&self, left: AccountId, right: AccountId) -> Option<(AccountId, AccountId)> {
         let up = |id| {
             let mut path: Vec<AccountId> = self.accounts.path(id).collect();

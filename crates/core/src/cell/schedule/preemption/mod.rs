@@ -1,9 +1,10 @@
-//! Preemption: who must leave so that somebody else can start.
+//! Preemption: which attempts are stopped so that another job can start.
 //!
-//! A plan is made on copies of nodes, down to a complete placement of the whole job, before anyone
-//! is asked to leave. Nobody leaves who need not. Two triggers: a higher class, or an account under
-//! its fair share against one over it; who may be a victim is told in `fairness.rs`. And whoever
-//! came as a guest to nodes that are kept for a job leaves when nobody else is in its way there.
+//! A plan is computed on copies of nodes, down to a complete placement of the whole job, before any
+//! attempt is stopped. It contains no victim that is not needed. There are two triggers: the taker
+//! has a higher class, or its account is under its fair share and the victim's is over it.
+//! `fairness.rs` decides which attempts are possible victims. Guests on nodes reserved for a job
+//! are evicted when they are the only obstacle to its start.
 
 mod fairness;
 
@@ -25,10 +26,10 @@ use crate::cell::share::decay::usage_micros;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// How many nodes are looked at for each node that a job needs.
+/// How many nodes are examined for each node that a job needs.
 const NODES_LOOKED_AT: usize = 32;
 
-/// For whose sake.
+/// Why a job may preempt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// The job's class is higher.
@@ -37,7 +38,7 @@ pub(crate) enum Trigger {
     Share,
 }
 
-/// Who must leave, and what it costs. Lower is better.
+/// The victims on one node and their cost. The lowest cost is best.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct NodePlan {
     cost: PlanCost,
@@ -45,20 +46,21 @@ struct NodePlan {
     victims: Vec<AttemptId>,
 }
 
-/// The victims' highest class, how many of the job's own account make room, how far the others are
-/// over their share where that decides, the work that is lost, and how many they are.
+/// The sort key of plans, most significant field first: the highest class among the victims, the
+/// number of victims of the taker's own account, how far the victims are over their share (where
+/// this decides), lost work, and the number of victims.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PlanCost {
     class: ClassRank,
     own: usize,
-    /// Of those who are least over.
+    /// Of the victim that is least over its share. A larger excess is cheaper.
     over: Reverse<u128>,
     lost_micros: u64,
     victims: usize,
 }
 
 impl PlanCost {
-    /// Where nobody has to leave.
+    /// The cost of a plan without victims.
     const NONE: PlanCost = PlanCost {
         class: ClassRank(0),
         own: 0,
@@ -76,7 +78,7 @@ impl PlanCost {
     }
 }
 
-/// A complete plan.
+/// A complete plan: where the job will start, and which attempts are stopped for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) model: Option<ModelId>,
@@ -85,12 +87,12 @@ pub(crate) struct Plan {
 }
 
 impl Cell {
-    /// Whether anything of a lower class could be preempted at all.
+    /// Whether any attempt of a lower class is preemptible.
     pub(crate) fn has_lower_class(&self, class: ClassRank) -> bool {
         self.preemptible.range(..class).any(|(_, count)| *count > 0)
     }
 
-    /// Tells the victims to leave and keeps their places for the job.
+    /// Stops the victims of the best plan, if there is one, and reserves their nodes for the job.
     pub(crate) fn decide_preemption(
         &self,
         now: Timestamp,
@@ -106,8 +108,8 @@ impl Cell {
         true
     }
 
-    /// Tells the guests on the nodes that are kept for a job to leave, if nobody else is in the way
-    /// there any more.
+    /// Evicts the guests on the nodes reserved for a job, if they are the only obstacle to its
+    /// start.
     pub(crate) fn decide_guests_leave(
         &self,
         now: Timestamp,
@@ -127,7 +129,7 @@ impl Cell {
             .filter(|(_, held)| held.preemptible && !held.fenced && held.class <= job.class())
             .filter(|(attempt, _)| {
                 self.live(**attempt).is_some_and(|(guest, live)| {
-                    // To put one gang in the place of its like serves nobody.
+                    // Replacing one gang by an equal one of the same account would gain nothing.
                     guest.may_be_guest()
                         && !(far && guest.is_like(job))
                         && (by_age && self.has_waited_longer(job, guest)
@@ -154,7 +156,7 @@ impl Cell {
         true
     }
 
-    /// Tells the victims of a plan to leave, and keeps their places for the job.
+    /// Stops the victims of a plan and reserves its nodes for the job.
     fn decide_plan(
         &self,
         now: Timestamp,
@@ -209,14 +211,14 @@ impl Cell {
             let victims: BTreeSet<AttemptId> =
                 plans.into_iter().flat_map(|plan| plan.victims).collect();
             let victims = self.minimal(now, job, &nodes, victims, trigger);
-            // Without victims there is a place already, and the next pass will find it.
+            // Without victims the job fits already; the next pass starts it.
             let gains = trigger == Trigger::Class || self.gains(job, &victims);
             let useful = !victims.is_empty() && gains;
             useful.then_some(Plan { model: priced, nodes, victims })
         })
     }
 
-    /// The cheapest nodes of a model for a job, as many as it needs, with who must leave there.
+    /// The cheapest nodes of a model for a job, as many as it needs, each with its victims.
     fn node_plans(
         &self,
         now: Timestamp,
@@ -263,12 +265,15 @@ impl Cell {
         plans
     }
 
-    /// Whether nodes that are kept for somebody by his turn alone are given up for a job that takes
-    /// its share: only if he is over it as a victim would be. Those that a gang gathers are not
-    /// given up for a job that was a guest too often: it would keep them from the gang for hours,
-    /// and others of its account may take there as guests. Unless the gang would take for its share
-    /// itself if it were due: over its share it does not, and whoever of its account runs there would
-    /// be safe from everybody for as long as the nodes are kept.
+    /// Whether a reservation yields to a job that takes for its share. Its holder must be as far
+    /// over its share as a victim must be. Reservations made by a plan of preemption never yield.
+    ///
+    /// A reservation that a gang gathers does not yield to a preemptible job that may no longer be
+    /// a guest: such a job would keep the nodes from the gang for hours, and other jobs of its
+    /// account may still run there as guests. The exception is a gang that may itself take for its
+    /// share on its reserved nodes. It does not take while it is over its share, and attempts of
+    /// its account on these nodes would then be safe from every taker for as long as the
+    /// reservation lasts.
     fn yields(&self, now: Timestamp, claim: &Claim, job: &Job, shares: &ShareRule) -> bool {
         let Some((id, holder)) = claim.job.map(|id| (id, self.job(id))) else { return false };
         let kept = self.reservations.get(&id).filter(|kept| kept.slot.is_some());
@@ -278,13 +283,13 @@ impl Cell {
         by_turn && claim.class <= job.class() && shares.is_over(self, job, holder)
     }
 
-    /// Whether a job takes for its share on the nodes that are kept for it: it resumes and is near
-    /// what its account is entitled to.
+    /// Whether a job takes for its share on the nodes reserved for it: it is resumable and at most
+    /// twice its account's entitlement.
     pub(crate) fn takes_where_kept(&self, now: Timestamp, job: &Job) -> bool {
         job.spec.resumable && ShareRule::new(self, now, job, Trigger::Share).is_near(job.account)
     }
 
-    /// Who must leave a node so that one member of a job fits there.
+    /// The victims on a node that make room for one member of a job.
     fn node_plan(
         &self,
         now: Timestamp,
@@ -321,16 +326,17 @@ impl Cell {
         node.fits(shape).then_some(NodePlan { cost, node: id, victims })
     }
 
-    /// Whether a job's account has more GPUs after a plan than before: those of its own jobs that make
-    /// room are fewer than the job's.
+    /// Whether a job's account has more GPUs after a plan than before: its own victims have fewer
+    /// GPUs than the job.
     fn gains(&self, job: &Job, victims: &[AttemptId]) -> bool {
         let victims = victims.iter().filter_map(|attempt| self.live(*attempt));
         let own = victims.filter(|(victim, _)| victim.account == job.account);
         own.map(|(victim, _)| victim.devices()).sum::<u64>() < job.devices().max(1)
     }
 
-    /// The victims without whom the job would not fit on all its nodes. Those of its own account, where it takes for
-    /// the share, and those whose leaving costs most are spared first.
+    /// The victims without which the job would not fit on all its nodes. Attempts of its own
+    /// account (for fair share), then of the highest class, then with the most work to lose are
+    /// spared first.
     fn minimal(
         &self,
         now: Timestamp,
@@ -357,7 +363,7 @@ impl Cell {
         victims.into_iter().collect()
     }
 
-    /// Whether a job fits on all these nodes once some attempts have left.
+    /// Whether a job fits on all these nodes after the victims have ended.
     pub(crate) fn fits_without(
         &self,
         job: &Job,
@@ -377,7 +383,7 @@ impl Cell {
         })
     }
 
-    /// The work of an attempt that is lost if it stops now: all that it has done.
+    /// The work that is lost if an attempt stops now: all of its running time, priced.
     pub(crate) fn lost_micros(&self, now: Timestamp, job: &Job, attempt: &Attempt) -> u64 {
         let ran = attempt.running_since.map_or(0, |since| now.millis_since(since));
         let gpu_ms = ran.unsigned_abs().saturating_mul(job.devices());
