@@ -1,4 +1,4 @@
-//! What may be asked of a cell, and what it answers.
+//! The commands of a cell, its replies and its refusals.
 
 use compact_str::CompactString;
 use smallvec::SmallVec;
@@ -9,68 +9,68 @@ use super::nodes::owner::NodeKey;
 use super::schedule::shape::GpuDemand;
 use crate::time::Timestamp;
 
-/// Who sends a command.
+/// The sender of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// An operator or an agent, through the server.
     Shell {
-        /// The API key or component that asks.
+        /// The API key or component that sends it.
         actor: CompactString,
         /// The request under an idempotency key, if it has one.
         request: Option<Request>,
     },
-    /// A ledger, through the courier: the next message is taken, one that was taken before changes
-    /// nothing, and a later one is refused.
+    /// A ledger, through the courier. The next message is accepted, a duplicate changes nothing,
+    /// and a message after a gap is refused.
     Ledger {
-        /// The shard that sends.
+        /// The sending shard.
         shard: u16,
         /// The message's number among those of the shard to this cell, dense from 1.
         number: u64,
-        /// The record of the shard's journal that it comes from.
+        /// The record of the shard's journal that contains it.
         position: u64,
     },
 }
 
 impl Origin {
-    /// A component of this program that asks on its own account.
+    /// A component of this program that acts by itself.
     pub fn component(name: &'static str) -> Origin {
         Origin::Shell { actor: CompactString::const_new(name), request: None }
     }
 }
 
-/// A request that is carried out once, however often it is made.
+/// A request that is carried out once, however often it is repeated.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// A hash of the idempotency key and its scope.
     pub key: u128,
-    /// A hash of the whole request (method, path, body): equal requests have equal ones.
+    /// A hash of the whole request (method, path, body), by which equal requests are recognised.
     pub fingerprint: u128,
 }
 
-/// What may be asked of a cell.
+/// A command to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Changes the cell's settings.
     Configure(CellConfig),
-    /// Sets the list price of a GPU model, in micro-credits per GPU-hour. It weighs usage in the
-    /// fair share until the ledger confirms a placement at its pinned price.
+    /// Sets the list price of a GPU model, in micro-credits per GPU-hour. It weighs usage for fair
+    /// share until the ledger confirms a placement with its pinned price.
     SetPrice {
         /// The GPU model.
         model: CompactString,
         /// Micro-credits per GPU-hour.
         price: u64,
     },
-    /// Sets the classes whose jobs may be stopped for jobs of a class. Those of the same class, and
-    /// those of higher ones, never are.
+    /// Sets the classes that a class may preempt. Jobs of the same class or of higher ones are
+    /// never preempted for class.
     SetClass {
         /// The class.
         class: CompactString,
-        /// Those classes. `None`: every lower one.
+        /// The classes. `None`: every lower one.
         preempts: Option<Vec<CompactString>>,
     },
-    /// Sets what the cell must know of an account. From the ledger: `AccountPolicyChanged`.
+    /// Sets the policy of an account. From the ledger: `AccountPolicyChanged`.
     SetAccount(AccountPolicy),
-    /// Adds a node, or announces that its agent started again.
+    /// Adds a node, or reports a new start of its agent.
     RegisterNode(NodeOffer),
     /// An agent's report.
     Heartbeat(Heartbeat),
@@ -78,20 +78,20 @@ pub enum Command {
     DrainNode {
         /// The node.
         node: NodeKey,
-        /// Whether what runs there is stopped, even what is not preemptible.
+        /// Whether all attempts there are stopped, preemptible or not.
         force: bool,
     },
-    /// Places work on a drained node again.
+    /// Resumes placing work on a drained node.
     ResumeNode {
         /// The node.
         node: NodeKey,
     },
-    /// Forgets a node on which nothing runs.
+    /// Removes a node on which nothing runs.
     RemoveNode {
         /// The node.
         node: NodeKey,
     },
-    /// Plans a time in which nodes do not work, in place of an earlier plan of the same id.
+    /// Schedules maintenance of nodes, replacing an earlier window with the same id.
     PlanMaintenance {
         /// The window's id.
         id: MaintenanceId,
@@ -107,79 +107,80 @@ pub enum Command {
         /// The window's id.
         id: MaintenanceId,
     },
-    /// Queues a job whose hold was placed. From the ledger: `JobAdmitted`. For a job that waits
-    /// because a placement was refused for want of funds, this ends the waiting.
+    /// Queues a job whose hold was placed. From the ledger: `JobAdmitted`. A job that waits for
+    /// funds after a refused placement competes again.
     AdmitJob(JobSpec),
-    /// Ends a job wherever it is. From the ledger: `CancelRequested`.
+    /// Ends a job, whether it waits or runs. From the ledger: `CancelRequested`.
     CancelJob {
         /// The job.
         job: JobId,
     },
-    /// Forgets a job without a word: it runs in another region or has ended. From the ledger:
-    /// `JobWithdrawn`.
+    /// Removes a job without a message to the ledger: it runs in another region or has ended. From
+    /// the ledger: `JobWithdrawn`.
     WithdrawJob {
         /// The job.
         job: JobId,
     },
-    /// Stops a running job and queues it again. From an operator.
+    /// Stops a running job and requeues it. From an operator.
     PreemptJob {
         /// The job.
         job: JobId,
-        /// Whether with a key of the platform, not of a tenant.
+        /// Whether the request used a key of the platform, not of a tenant.
         by_platform: bool,
     },
-    /// Keeps what a request was answered with, unless an answer is kept already.
+    /// Stores the answer to a request, unless one is stored.
     KeepAnswer(Answer),
-    /// Lets a proposed placement start. From the ledger: `PlacementConfirmed`.
+    /// Confirms a proposed placement. From the ledger: `PlacementConfirmed`.
     ConfirmPlacement {
         /// The attempt.
         attempt: AttemptId,
         /// The pinned price, in micro-credits per GPU-hour.
         price: u64,
-        /// The running time that is paid for. `None`: all of it.
+        /// The running time that is paid for. `None`: unlimited.
         funded_ms: Option<i64>,
     },
-    /// Takes a proposed placement back. From the ledger: `PlacementRefused`.
+    /// Refuses a proposed placement. From the ledger: `PlacementRefused`.
     RefusePlacement {
         /// The attempt.
         attempt: AttemptId,
-        /// What becomes of the job.
+        /// What happens to the job.
         verdict: Verdict,
     },
-    /// More running time is paid for. From the ledger: `HoldExtended`, or `HoldShrunk`.
+    /// Changes the running time that is paid for. From the ledger: `HoldExtended` or `HoldShrunk`.
     SetFunding {
         /// The attempt.
         attempt: AttemptId,
-        /// The running time that is paid for in all. `None`: all of it.
+        /// The total running time that is paid for. `None`: unlimited.
         funded_ms: Option<i64>,
     },
-    /// The store was restored: what agents do now is of a future that was lost.
+    /// Records that the store was restored: agents may run attempts that this state does not know.
     Rewind {
         /// The generation of the store, higher after each restore.
         generation: u32,
-        /// Whether it was served since: then only the generation is noted, and agents go on.
+        /// Whether it was served since the restore. Then only the generation is recorded, and
+        /// agents continue.
         served: bool,
     },
-    /// No more running time can be paid for. From the ledger: `FundsRefused`. The attempt runs to
-    /// the end of what was paid for.
+    /// Refuses to pay for more running time. From the ledger: `FundsRefused`. The attempt runs to
+    /// the end of its paid time.
     RefuseFunding {
         /// The attempt.
         attempt: AttemptId,
     },
 }
 
-/// The weight of an account that says nothing.
+/// The default weight of an account.
 pub const USUAL_WEIGHT: u32 = 1000;
 
-/// What the cell must know of an account.
+/// What the cell needs to know about an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountPolicy {
     /// Its path, such as `acme:nlp`.
     pub path: CompactString,
-    /// Its fair-share weight, in thousandths. Only the ratio between siblings counts. Zero: what
-    /// nobody else wants.
+    /// Its fair-share weight, in thousandths. Only the ratio between siblings matters. An account
+    /// of weight zero comes after all others.
     pub weight: u32,
-    /// Whether nothing new may start below it.
+    /// Whether no job may start at or below it.
     pub frozen: bool,
     /// Its quota in this region.
     pub quota: QuotaSpec,
@@ -193,7 +194,7 @@ impl AccountPolicy {
     }
 }
 
-/// The most that an account and all below it may have at once. `None` and absent: no limit.
+/// Limits on what an account and its subtree have at once. `None` and absent: no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuotaSpec {
     /// GPUs in use per model, in thousandths.
@@ -202,25 +203,24 @@ pub struct QuotaSpec {
     pub total_gpus: Option<u32>,
     /// Jobs that have GPUs.
     pub running_jobs: Option<u32>,
-    /// Jobs that wait. One more is refused at admission; those that are queued again after an
-    /// attempt are let in.
+    /// Waiting jobs. One more is refused at admission; requeued jobs are always accepted.
     pub waiting_jobs: Option<u32>,
 }
 
 /// A job as the ledger admitted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
-    /// The ledger's number for it.
+    /// The ledger's number of the job.
     pub job: JobId,
     /// The account that pays, by path.
     pub account: CompactString,
     /// Its priority class.
     pub class: ClassRank,
-    /// What its class is called. Empty: it was admitted before that was told.
+    /// The name of its class. Empty: it was admitted before class names were sent.
     pub class_name: CompactString,
     /// GPUs on each of its nodes.
     pub gpu: GpuDemand,
-    /// GPU models that will do, the dearest to the user first. Empty: any.
+    /// Accepted GPU models, the most preferred first. Empty: any.
     pub models: SmallVec<[CompactString; 2]>,
     /// Least memory of each GPU, in MiB.
     pub gpu_memory_mib: u32,
@@ -228,32 +228,34 @@ pub struct JobSpec {
     pub cpu_milli: u32,
     /// Main memory on each node, in MiB.
     pub memory_mib: u32,
-    /// Labels that each node must carry, such as `zone=a`.
+    /// Labels that each node must have, such as `zone=a`.
     pub labels: SmallVec<[CompactString; 1]>,
-    /// How many nodes, all at once or none.
+    /// The number of nodes; all of them start or none.
     pub nodes: u16,
-    /// The longest it may run. `None`: for ever.
+    /// The longest runtime. `None`: no limit.
     pub max_runtime_ms: Option<i64>,
-    /// Whether it may be stopped for others and queued again.
+    /// Whether it may be preempted and requeued.
     pub preemptible: bool,
-    /// Whether it goes on where it was when it is started again. Then its turns stay short.
+    /// Whether its command continues where it stopped when it is started again. Then its quantum
+    /// stays short.
     pub resumable: bool,
-    /// How long it gets between the request to stop and the kill.
+    /// The time between the stop signal and the kill.
     pub grace_ms: i64,
     /// The concurrency group that it counts in.
     pub group: Option<GroupSpec>,
-    /// How often it is queued again after a node was lost.
+    /// How often it is requeued after a node was lost.
     pub max_requeues: u32,
-    /// When it was submitted: its place among equals, kept when it is queued again. The epoch: now.
+    /// When it was submitted: its order among equals, kept when it is requeued. The epoch: now.
     pub submitted_at: Timestamp,
-    /// Numbers of attempts that other admissions may have used: this one counts on from here.
+    /// Attempt numbers that other admissions may have used. Attempts here continue from this
+    /// number.
     pub attempts_before: u32,
-    /// What the agent must know to start it (name, command, environment), kept as it is.
+    /// What the agent needs to start it (name, command, environment), stored unchanged.
     pub payload: Box<str>,
 }
 
 impl JobSpec {
-    /// A normal, preemptible job with the default grace that asks for GPUs alone.
+    /// A normal, preemptible job with the default grace that needs only GPUs.
     pub fn new(job: JobId, account: impl Into<CompactString>, gpu: GpuDemand) -> JobSpec {
         JobSpec {
             job,
@@ -289,7 +291,7 @@ pub struct GroupSpec {
     pub limit: u32,
 }
 
-/// What becomes of a job whose placement was refused.
+/// What happens to a job whose placement was refused.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The job leaves this cell: cancelled, lapsed, or placed in another region.
@@ -309,7 +311,7 @@ pub enum FundsBlocker {
     Frozen,
 }
 
-/// What an agent offers.
+/// A node as its agent offers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeOffer {
     /// The node's name, unique among the nodes of its owner.
@@ -320,7 +322,7 @@ pub struct NodeOffer {
     pub model: CompactString,
     /// How many GPUs.
     pub gpus: u16,
-    /// What tells its GPUs apart, in the order of their device indexes. Empty where nobody asks,
+    /// The uuids of its GPUs, in the order of their device indexes. Empty where they do not matter,
     /// as in simulations.
     pub uuids: Vec<CompactString>,
     /// Memory of each GPU, in MiB.
@@ -331,8 +333,8 @@ pub struct NodeOffer {
     pub memory_mib: u32,
     /// Labels, such as `zone=a`.
     pub labels: Vec<CompactString>,
-    /// The account whose jobs it runs, with all below it; its tenant owns the node. `None`:
-    /// everybody's, and the platform owns it.
+    /// The account at and below which it runs jobs; the account's tenant owns the node. `None`: all
+    /// accounts, and the platform owns it.
     pub scope: Option<CompactString>,
 }
 
@@ -341,45 +343,44 @@ pub struct NodeOffer {
 pub struct Heartbeat {
     /// The node.
     pub node: NodeKey,
-    /// The number that registration answered.
+    /// The incarnation that registration returned.
     pub incarnation: u32,
-    /// Rises by one with each report of an incarnation, from 1. A number that was seen changes
-    /// nothing.
+    /// Rises by one with each report of an incarnation, from 1. A repeated number changes nothing.
     pub seq: u64,
-    /// Every attempt that the agent has and was not told to forget.
+    /// Every attempt that the agent has and has no order to forget.
     pub reports: Vec<Report>,
 }
 
-/// What an agent says of one attempt.
+/// An agent's report on one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The attempt.
     pub attempt: AttemptId,
-    /// What it does.
+    /// Its state on the node.
     pub state: ReportState,
-    /// GPU-milliseconds since it runs here: wall milliseconds times devices.
+    /// GPU-milliseconds since it started here: wall milliseconds times devices.
     pub gpu_ms_total: u64,
-    /// What its process ended with, if it has ended.
+    /// The exit code of its process, if it has ended.
     pub exit_code: Option<i32>,
 }
 
-/// What an attempt does on a node.
+/// The state of an attempt on a node.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReportState {
     /// It runs.
     Running,
-    /// It ended well.
+    /// It succeeded.
     Succeeded,
-    /// It ended badly.
+    /// It failed.
     Failed,
     /// It was stopped or killed, or was never started here.
     Stopped,
 }
 
-/// What a request was answered with.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status of the interface.
+    /// The HTTP status.
     pub status: u16,
     /// The body, if there is one.
     pub body: Option<CompactString>,
@@ -388,7 +389,7 @@ pub struct Answer {
 /// The answer to a command that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It was done, or was done before.
+    /// The command was carried out, now or before.
     Done,
     /// A message from the ledger that was received before.
     Duplicate,
@@ -396,32 +397,32 @@ pub enum Reply {
     Repeated,
     /// The answer to a registration.
     Registered {
-        /// The number that each report must carry.
+        /// The incarnation that each report must contain.
         incarnation: u32,
-        /// How often to report.
+        /// The interval between reports.
         heartbeat_ms: i64,
         /// The node's attempts are lost if it does not report by then.
         lease_until: Timestamp,
     },
-    /// The answer to a report. What the node must do is asked for with `Cell::orders` once the
-    /// report's events are applied.
+    /// The answer to a report. The orders are read with `Cell::orders` once the report's events are
+    /// applied.
     Reported {
         /// The node's attempts are lost if it does not report by then.
         lease_until: Timestamp,
     },
 }
 
-/// Why a command was not accepted, in the order in which it is checked.
+/// Why a command was refused, in the order in which it is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Messages of this ledger are missing between the last one taken and this one.
+    /// Messages of this ledger are missing between the last one accepted and this one.
     MessageGap {
-        /// The number that is next.
+        /// The expected number.
         expected: u64,
     },
     /// The idempotency key was used for another request.
     KeyReused,
-    /// A field of the command has no meaning.
+    /// A field of the command is invalid.
     Invalid {
         /// The field.
         field: &'static str,
@@ -432,18 +433,18 @@ pub enum Refusal {
     UnknownNode,
     /// No job has this number.
     UnknownJob,
-    /// The attempt is not the job's current one, or was decided on before.
+    /// The attempt is not the job's current one, or was answered before.
     StaleAttempt,
-    /// The report is of an earlier start of the agent, which must register again.
+    /// The report is from an earlier incarnation of the agent, which must register again.
     StaleIncarnation {
-        /// The current number.
+        /// The current incarnation.
         current: u32,
     },
-    /// The node belongs to accounts that the agent does not speak for.
+    /// The scope of the agent does not cover the accounts of the node.
     NodeScope,
-    /// The node runs something, so it can neither go away nor change its hardware.
+    /// Attempts run on the node, so it can neither be removed nor change its hardware.
     NodeBusy,
-    /// Another node of the owner has one of the GPUs, and its lease runs: one GPU would be given out
+    /// Another node of the owner has one of the GPUs and a valid lease: one GPU would be allocated
     /// twice.
     GpuTaken {
         /// The GPU.

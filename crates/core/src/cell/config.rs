@@ -1,42 +1,43 @@
-//! What an operator may set for a whole cell.
+//! Settings of a cell, changed by operators.
 
 /// Settings of a cell. All times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellConfig {
     /// The time in which past usage loses half of its weight.
     pub half_life_ms: i64,
-    /// The running time that is charged to the fair share when a job is placed, before anything
-    /// was measured. What was charged and not used is given back when the attempt ends.
+    /// The entry charge: running time that is counted as usage when a job is placed, before any is
+    /// measured. The unused part is returned when the attempt ends.
     pub entry_charge_ms: i64,
     /// How long a job waits before it counts as aged.
     pub ageing_after_ms: i64,
-    /// When no aged job of a class was placed for so many placements, the oldest one is next,
-    /// whoever's it is.
+    /// After this many placements of a class without an aged job, the oldest aged job of any
+    /// account is next.
     pub ageing_one_in: u32,
     /// How long a node may be silent before its attempts are lost.
     pub node_lease_ms: i64,
-    /// How often agents are asked to report.
+    /// The interval at which agents report.
     pub heartbeat_ms: i64,
-    /// How much more running time than the cell observed a report may claim.
+    /// How much running time beyond the observed one a report may contain.
     pub meter_slack_ms: i64,
-    /// After an operator's preemption the job is not placed for so long.
+    /// The delay before a job is placed again after an operator's preemption.
     pub requeue_delay_ms: i64,
-    /// How long an attempt that was killed may stay unreported before it ends without its report.
+    /// How long a killed attempt may stay unreported before it ends without a report.
     pub kill_timeout_ms: i64,
-    /// How long a start may take, for the estimates only.
+    /// How long a start may take, for estimates only.
     pub start_allowance_ms: i64,
-    /// The runtime assumed of a job that names none, for the estimates only.
+    /// The runtime assumed for a job without a longest runtime, for estimates, for the expiry of
+    /// reservations and as the least limit of the quantum.
     pub assumed_runtime_ms: i64,
-    /// Whether a subtree under its fair share may take from one over it.
+    /// Whether an account under its fair share may preempt attempts of an account over it.
     pub share_preemption: bool,
-    /// How long an attempt runs before it may be preempted for the fair share: twice as long after
-    /// each time that this happened to its job.
+    /// The quantum: how long an attempt is protected from preemption for fair share. It doubles
+    /// with each such preemption of its job.
     pub share_minimum_runtime_ms: i64,
-    /// How often the waiting jobs are looked at again for preemption while nothing else happens.
+    /// The interval at which blocked jobs are examined for preemption while nothing else happens.
     pub review_ms: i64,
-    /// At most so many attempts are preempted within [`CellConfig::review_ms`].
+    /// The most attempts that are preempted within [`CellConfig::review_ms`].
     pub victims_per_review: u32,
-    /// A plan of preemption that has not led to a start so long after the longest grace, and a
+    /// A plan of preemption that has not led to a start this long after the longest grace, plus a
     /// node's lease, is dropped.
     pub plan_timeout_ms: i64,
 }

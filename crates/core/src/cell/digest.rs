@@ -1,8 +1,8 @@
 //! One hash over the whole state of a cell.
 //!
-//! Every part is written in its derived debug form, in a fixed order, so that a field that is added
-//! is covered without anybody thinking of it. What only says something else again (counts, queues,
-//! claims, states, candidates, profile) is left out; the invariants check it against what it says.
+//! Every part is written in its derived debug form, in a fixed order, so that a new field is
+//! covered automatically. Derived data (counts, queues, claims, states, candidates, profile) is
+//! left out; the invariants check it against its source.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use super::image::requests;
 use super::state::Cell;
 use crate::digest::{Digest, Digester};
 
-/// Writes text into a digest in pieces of up to a page.
+/// Writes text into a digest, buffered by pages.
 struct Sink {
     digester: Digester,
     page: String,

@@ -1,6 +1,6 @@
-//! What happens in a cell: all that is ever stored, and all that others are told.
+//! The events of a cell. Only events are stored.
 //!
-//! What the ledgers are told is read off the events of a decision and follows them as
+//! Messages to the ledgers are derived from the events of a decision and follow them as
 //! [`Event::LedgerTold`], which the courier delivers.
 
 use compact_str::CompactString;
@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 /// Something that happened in a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A ledger's message was received; what it caused follows.
+    /// A ledger's message was received; its effects follow.
     MessageReceived {
         /// The shard that sent it.
         shard: u16,
@@ -27,13 +27,13 @@ pub enum Event {
         /// Its position in the shard's journal.
         position: u64,
     },
-    /// A ledger is told something.
+    /// A message was sent to a ledger.
     LedgerTold {
-        /// The shard that is told.
+        /// The receiving shard.
         shard: u16,
         /// The message's number among those to this shard, dense from 1.
         number: u64,
-        /// What it is told.
+        /// The message.
         message: Box<ToLedger>,
     },
     /// The cell's settings changed.
@@ -45,28 +45,28 @@ pub enum Event {
         /// Micro-credits per GPU-hour.
         price: u64,
     },
-    /// The classes that a class may take from changed.
+    /// The classes that a class may preempt changed.
     ClassSet {
         /// The class.
         class: CompactString,
-        /// Those classes. `None`: every lower one.
+        /// The classes. `None`: every lower one.
         preempts: Option<Vec<CompactString>>,
     },
-    /// What the cell knows of an account changed.
+    /// The policy of an account changed.
     AccountSet(Box<AccountPolicy>),
 
-    /// A node joined, or its agent started again.
+    /// A node was added, or its agent started again.
     NodeRegistered {
         /// The node's number in this cell.
         node: NodeId,
         /// What it has.
         offer: Box<NodeOffer>,
-        /// The number of this start of its agent.
+        /// The incarnation: the number of this start of its agent.
         incarnation: u32,
         /// When its lease ends.
         lease_until: Timestamp,
-        /// After a restore: nothing is placed on it before. An agent of the future that was lost may
-        /// still run something there.
+        /// After a restore: nothing is placed on it before this instant, because its agent may
+        /// still run attempts that the restored cell does not know.
         kept_until: Option<Timestamp>,
     },
     /// A node's agent reported.
@@ -78,12 +78,12 @@ pub enum Event {
         /// When its lease now ends.
         lease_until: Timestamp,
     },
-    /// A node was silent for too long. What ran there ends in the events before this one.
+    /// A node's lease ended. The ends of its attempts are part of the same decision.
     NodeLost {
         /// The node.
         node: NodeId,
     },
-    /// A node takes no new work.
+    /// A node was drained: it takes no new work.
     NodeDrained {
         /// The node.
         node: NodeId,
@@ -93,12 +93,12 @@ pub enum Event {
         /// The node.
         node: NodeId,
     },
-    /// A node left for good.
+    /// A node was removed.
     NodeRemoved {
         /// The node.
         node: NodeId,
     },
-    /// Nodes will not work for a while.
+    /// Maintenance of nodes was scheduled.
     MaintenancePlanned {
         /// The window.
         id: MaintenanceId,
@@ -120,13 +120,13 @@ pub enum Event {
         id: MaintenanceId,
     },
 
-    /// A job joined the queue.
+    /// A job was queued.
     JobQueued(Box<JobSpec>),
-    /// A job that is here was admitted again; if it waited for funds it competes again.
+    /// A job in this cell was admitted again; if it waited for funds it competes again.
     JobFunded {
         /// The job.
         job: JobId,
-        /// Numbers of attempts that other admissions may have used.
+        /// Attempt numbers that other admissions may have used.
         attempts_before: u32,
     },
     /// A job may be placed again: its delay after an operator's preemption is over.
@@ -134,12 +134,12 @@ pub enum Event {
         /// The job.
         job: JobId,
     },
-    /// A job's group is full. It competes again when the group has a place for it.
+    /// A job's group is full. The job competes again when the group has room.
     JobHeldByGroup {
         /// The job.
         job: JobId,
     },
-    /// A job left the cell. Unless the ledger withdrew it, the ledger is told.
+    /// A job left the cell. The ledger is notified, unless it withdrew the job itself.
     JobEnded {
         /// The job.
         job: JobId,
@@ -147,47 +147,46 @@ pub enum Event {
         outcome: JobOutcome,
     },
 
-    /// A place was found and its GPUs are kept for the job. The ledger is told.
+    /// A placement was found, and its GPUs are nominated for the job. The ledger is notified.
     PlacementProposed {
         /// The attempt that would start.
         attempt: AttemptId,
         /// The GPU model. `None` for a job without GPUs.
         model: Option<ModelId>,
-        /// Where.
+        /// Its nodes and devices.
         members: SmallVec<[Placement; 1]>,
     },
-    /// The ledger agreed: the nodes are ordered to start.
+    /// The ledger confirmed: the nodes are ordered to start.
     PlacementConfirmed {
         /// The attempt.
         attempt: AttemptId,
         /// The pinned price, in micro-credits per GPU-hour.
         price: u64,
-        /// The running time that is paid for. `None`: all of it.
+        /// The running time that is paid for. `None`: unlimited.
         funded_ms: Option<i64>,
     },
-    /// The ledger did not agree: the GPUs are free again and the job waits for funds.
+    /// The ledger refused: the GPUs are free again and the job waits for funds.
     PlacementRefused {
         /// The attempt.
         attempt: AttemptId,
         /// What the job waits for.
         blocker: FundsBlocker,
     },
-    /// An attempt was reported running on a node for the first time. Of the first node the ledger is
-    /// told.
+    /// An attempt was first reported running on a node. The ledger is notified for the first node.
     MemberStarted {
         /// The attempt.
         attempt: AttemptId,
         /// The node.
         node: NodeId,
     },
-    /// Attempts used GPUs on a node, as one report says. The ledger is told.
+    /// A report contained GPU usage of attempts on a node. The ledger is notified.
     UsageMetered {
         /// The node.
         node: NodeId,
-        /// GPU-milliseconds on this node in all that count, of each attempt that used some.
+        /// Total accepted GPU-milliseconds on this node, for each attempt that used some.
         usage: Vec<(AttemptId, u64)>,
     },
-    /// An attempt ended on one of its nodes, whose GPUs are free again.
+    /// An attempt ended on one of its nodes; its GPUs there are free.
     MemberEnded {
         /// The attempt.
         attempt: AttemptId,
@@ -195,17 +194,17 @@ pub enum Event {
         node: NodeId,
         /// How it ended there.
         end: MemberEnd,
-        /// What its process there ended with, where that was reported.
+        /// The exit code of its process there, if it was reported.
         exit_code: Option<i32>,
     },
     /// The running time that is paid for changed.
     FundingSet {
         /// The attempt.
         attempt: AttemptId,
-        /// The running time that is paid for in all. `None`: all of it.
+        /// The total running time that is paid for. `None`: unlimited.
         funded_ms: Option<i64>,
     },
-    /// Half of the running time last paid for is left. The ledger is told.
+    /// Half of the last window of paid running time is left. The ledger is notified.
     FundsNeeded {
         /// The attempt.
         attempt: AttemptId,
@@ -215,7 +214,7 @@ pub enum Event {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// An attempt is asked to stop. Usage counts up to now. The ledger is told.
+    /// An attempt was ordered to stop. Usage counts up to now. The ledger is notified.
     StopOrdered {
         /// The attempt.
         attempt: AttemptId,
@@ -236,20 +235,20 @@ pub enum Event {
         /// When it ends even if its nodes do not report.
         end_at: Timestamp,
     },
-    /// An attempt is over. GPUs that were not reported free stay fenced. The ledger is told.
+    /// An attempt ended. GPUs that were not reported free stay fenced. The ledger is notified.
     AttemptEnded {
         /// The attempt.
         attempt: AttemptId,
         /// How.
         outcome: AttemptOutcome,
-        /// GPU-milliseconds in all that count.
+        /// Total accepted GPU-milliseconds.
         gpu_ms: u64,
-        /// What its process ended with, where one was reported.
+        /// The exit code of its process, if one was reported.
         exit_code: Option<i32>,
-        /// When the job may be placed again. `None`: it is not queued again, and its end follows.
+        /// When the job may be placed again. `None`: it is not requeued, and its end follows.
         requeued: Option<Timestamp>,
     },
-    /// GPUs of an attempt that is over were reported free.
+    /// GPUs of an ended attempt were reported free.
     FenceLifted {
         /// The attempt.
         attempt: AttemptId,
@@ -257,24 +256,24 @@ pub enum Event {
         node: NodeId,
     },
 
-    /// Nothing free serves a request of a class: its jobs wait for an event that can help.
+    /// A request of a class fits nowhere: its jobs are parked until an event can help.
     RequestParked {
         /// The class.
         class: ClassRank,
         /// The request.
         request: RequestId,
     },
-    /// A quota of an account leaves no room for a request: its jobs below that account wait until
-    /// the account uses less.
+    /// An account's quota blocks a request: its jobs below that account wait until the account uses
+    /// less.
     RequestBlocked {
-        /// The account whose quota it is.
+        /// The account that has the quota.
         account: AccountId,
         /// The request.
         request: RequestId,
-        /// Whether something else, such as free GPUs of another model, would help as well.
+        /// Whether another change, such as free GPUs of another model, would help as well.
         mixed: bool,
     },
-    /// Nodes are kept for a job from an instant on.
+    /// Nodes were reserved for a job from an instant on.
     ReservationMade {
         /// The job.
         job: JobId,
@@ -282,74 +281,76 @@ pub enum Event {
         model: Option<ModelId>,
         /// The nodes.
         nodes: SmallVec<[NodeId; 1]>,
-        /// When the job can start at the latest, if all goes as announced.
+        /// The reserved start: when the job can start at the latest, if every attempt ends as
+        /// announced.
         start_at: Timestamp,
-        /// Whether attempts are preempted to make the place.
+        /// Whether attempts are preempted for it.
         preempting: bool,
-        /// Whether preemptible jobs may use the nodes meanwhile, because nobody knows when the whole
-        /// place will be free.
+        /// Whether preemptible jobs may use the nodes as guests meanwhile, because the reserved
+        /// start is an estimate.
         guests: bool,
     },
-    /// A job could not start yet on the nodes that are kept for it.
+    /// A job could not start yet on its reserved nodes.
     ReservationKept {
         /// The job.
         job: JobId,
     },
-    /// No waiting job of a class that asks for a model first needs a reservation now.
+    /// No waiting job of a class whose first choice is this model needs a reservation now.
     ReservationsDone {
         /// The class.
         class: ClassRank,
-        /// The model. `None`: jobs that take any.
+        /// The model. `None`: jobs that accept any.
         model: Option<ModelId>,
     },
-    /// Nodes are no longer kept for a job.
+    /// A reservation was dropped.
     ReservationDropped {
         /// The job.
         job: JobId,
     },
-    /// The waiting jobs will be looked at again for preemption.
+    /// A review began: blocked jobs will be examined for preemption.
     ReviewBegan,
-    /// A waiting job was looked at and nobody may be preempted for it now.
+    /// The blocked jobs of a class were examined, and none may preempt now.
     ReviewPassed {
-        /// The class whose turn is over.
+        /// The class.
         class: ClassRank,
     },
-    /// There is nothing more to place until something changes.
+    /// No further job can be placed until something changes.
     PassEnded,
 
-    /// A request was carried out under its idempotency key, in the events before this one.
+    /// A request under an idempotency key was carried out by the preceding events.
     RequestDone {
         /// The request.
         request: Request,
     },
-    /// The answer to a request is kept.
+    /// The answer to a request was stored.
     AnswerKept {
         /// The request.
         request: Request,
-        /// What it was answered with.
+        /// The answer.
         answer: Box<Answer>,
     },
-    /// The oldest requests under idempotency keys are forgotten.
+    /// The oldest requests under idempotency keys were forgotten.
     RequestsForgotten {
-        /// How many.
+        /// The number of requests.
         requests: u32,
     },
-    /// Something failed again and again; it is skipped from now on.
+    /// A timer, message or pass failed repeatedly; it is skipped from now on.
     SetAside {
-        /// What.
+        /// What is skipped.
         what: Aside,
         /// A hash of it.
         digest: u128,
     },
-    /// The store was restored: the cell was set back to an earlier time. No agent is heard before it
-    /// registers again.
+    /// The store was restored and the cell set back to an earlier time. Reports of an agent are
+    /// ignored until it registers again.
     Rewound {
         /// The generation of the store.
         generation: u32,
-        /// Whether it was served since. Then agents were fenced by the manifest, and go on.
+        /// Whether it was served since the restore. Then the manifest fenced the agents, and they
+        /// continue.
         served: bool,
     },
-    /// Nothing of a future that was lost can run on a node any more: it takes work.
+    /// A node takes work again after a restore: no unknown attempt can run there any more.
     NodeCleared {
         /// The node.
         node: NodeId,
@@ -365,37 +366,37 @@ pub struct Placement {
     pub gpus: GpuSet,
 }
 
-/// Why an attempt is asked to stop.
+/// Why an attempt is stopped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopReason {
     /// The job was cancelled.
     Cancelled,
-    /// A job of a higher class, or of an account under its fair share, needs the place.
+    /// A job of a higher class, or of an account under its fair share, takes its GPUs.
     Preempted {
-        /// The job that needs it.
+        /// The taker.
         by: JobId,
-        /// Whether for the fair share, not the class.
+        /// Whether the trigger is fair share, not class.
         for_share: bool,
     },
-    /// An operator asked for it.
+    /// An operator preempted it.
     Operator {
-        /// Whether with a key of the platform, not of a tenant.
+        /// Whether the request used a key of the platform, not of a tenant.
         by_platform: bool,
     },
-    /// Its node is being emptied.
+    /// Its node is drained by force, or in maintenance.
     Drained,
-    /// It ran as long as it may.
+    /// It reached its longest runtime.
     MaxRuntime,
-    /// Nobody pays for more.
+    /// Its paid running time ended.
     OutOfCredits,
 }
 
 /// How an attempt ended on one of its nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemberEnd {
-    /// It ended well.
+    /// It succeeded.
     Succeeded,
-    /// It ended badly.
+    /// It failed.
     Failed,
     /// It was stopped or killed, or is gone.
     Stopped,
@@ -410,27 +411,27 @@ pub enum AttemptOutcome {
     Failed,
     /// It was stopped.
     Stopped(StopReason),
-    /// One of its nodes fell silent, came back without it, or stopped it without being told to.
+    /// One of its nodes was lost, restarted without it, or stopped it without an order.
     Lost,
 }
 
 /// How a job left the cell.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobOutcome {
-    /// It ended well.
+    /// It succeeded.
     Succeeded,
-    /// It ended badly.
+    /// It failed.
     Failed,
     /// It was cancelled.
     Cancelled,
-    /// Its node was lost and it may not be queued again.
+    /// Its node was lost and it may not be requeued.
     Lost,
-    /// Nobody paid for more.
+    /// Its paid running time ended.
     OutOfCredits,
-    /// It ran as long as it may.
+    /// It reached its longest runtime.
     TimedOut,
     /// The ledger withdrew it.
     Withdrawn,
-    /// Its account may not have one more job waiting.
+    /// Its account's quota of waiting jobs is exhausted.
     WaitingQuota,
 }

@@ -1,8 +1,8 @@
-//! The laws of a cell, checked.
+//! Checks of the laws of a cell.
 //!
-//! L8: a GPU is allocated at most once. L9: quotas and groups are never exceeded by a placement.
-//! L10: the states of jobs are legal and attempts are fenced. L14: no job waits without a reason.
-//! And whatever is derived from something else agrees with it.
+//! L8: a GPU is allocated at most once. L9: no placement exceeds a quota or group. L10: the states
+//! of jobs are legal and attempts are fenced. L14: no job waits without a reason. Derived data
+//! agrees with its source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use super::share::accounts::Account;
 use super::share::quota::InUse;
 use super::state::Cell;
 
-/// A law that does not hold, in words.
+/// A description of a violated law.
 pub type Broken = String;
 
-/// The attempt that an event makes leave for a job.
+/// The attempt that an event preempts for a job.
 fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
     let (attempt, reason) = if let Event::StopOrdered { attempt, reason, .. } = event {
         (attempt, reason)
@@ -32,7 +32,7 @@ fn preempted_for(event: &Event, job: JobId) -> Option<AttemptId> {
     matches!(reason, StopReason::Preempted { by, .. } if *by == job).then_some(*attempt)
 }
 
-/// What the jobs below an account add up to.
+/// Sums over the jobs at and below an account.
 #[derive(Default)]
 struct Sum {
     in_use: InUse,
@@ -42,13 +42,13 @@ struct Sum {
 }
 
 impl Cell {
-    /// Checks everything. For tests, simulators and the sampled self-check.
+    /// Checks all laws. For tests, simulators and the sampled self-check.
     pub fn check(&self) -> Result<(), Broken> {
         self.check_without_reasons()?;
         self.check_reasons()
     }
 
-    /// Checks everything but L14, which looks at all nodes for each job that waits.
+    /// Checks all laws except L14, which examines all nodes for each waiting job.
     pub fn check_without_reasons(&self) -> Result<(), Broken> {
         self.check_devices()?;
         self.check_accounts()?;
@@ -63,7 +63,7 @@ impl Cell {
         self.inventory.check_indexes(&self.shapes, self.demand.mix(), named)
     }
 
-    /// Checks what a step has placed: every quota and group that counts it still holds (L9).
+    /// Checks the placements of a step: every quota and group that counts them still holds (L9).
     pub fn check_step(&self, events: &[Event]) -> Result<(), Broken> {
         for event in events {
             let Event::PlacementProposed { attempt, members, .. } = event else { continue };
@@ -71,7 +71,7 @@ impl Cell {
             let nodes = members.iter().map(|member| self.inventory.node(member.node));
             for offer in nodes.map(|record| &record.offer) {
                 if !covers(offer.scope.as_deref(), Some(&job.spec.account)) {
-                    return Err(format!("L13: {attempt} is on {}, kept to others", offer.name));
+                    return Err(format!("L13: {attempt} is on {}, outside its scope", offer.name));
                 }
             }
             for id in self.accounts.path(job.account) {
@@ -96,8 +96,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Checks, before a step is applied, that what it preempts makes a complete place, that nobody
-    /// leaves who need not, and that only those leave who may.
+    /// Checks a step before it is applied: its preemptions make a complete placement, every victim
+    /// is needed, and only permitted attempts are victims.
     pub fn check_plan(&self, events: &[Event]) -> Result<(), Broken> {
         for event in events {
             let Event::ReservationMade { job, nodes, preempting: true, .. } = event else {
@@ -117,20 +117,20 @@ impl Cell {
                 return Err(format!("{firm} may not be preempted for {:?}", job.spec.job));
             }
             if victims.is_empty() || !self.fits_without(job, nodes, &victims) {
-                return Err(format!("preemption makes no place for {:?}", job.spec.job));
+                return Err(format!("preemption makes no room for {:?}", job.spec.job));
             }
             for spared in &victims {
                 let mut fewer = victims.clone();
                 fewer.remove(spared);
                 if self.fits_without(job, nodes, &fewer) {
-                    return Err(format!("{spared} need not leave for {:?}", job.spec.job));
+                    return Err(format!("{spared} is not needed for {:?}", job.spec.job));
                 }
             }
         }
         Ok(())
     }
 
-    /// Checks, before a step is applied, that nobody is placed before an earlier job of the same
+    /// Checks a step before it is applied: no job is placed before an earlier job of the same
     /// account, class and request.
     pub fn check_order(&self, events: &[Event]) -> Result<(), Broken> {
         for event in events {
@@ -150,8 +150,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Checks, when no pass is due, that no waiting job could start: everything that was set aside
-    /// was woken by whatever could have helped it. A full search for each job.
+    /// Checks, when no pass is due, that no waiting job could start: every parked request was woken
+    /// by each event that could help it. A full search for each job.
     pub fn check_quiet(&self) -> Result<(), Broken> {
         for (id, job) in self.jobs.iter() {
             let open = self.accounts.path(job.account).all(|id| !self.accounts.get(id).frozen)
@@ -164,7 +164,7 @@ impl Cell {
         Ok(())
     }
 
-    /// L8, and that what is taken on nodes is what attempts and fences hold.
+    /// L8, and that the resources taken on nodes are those of attempts and fences.
     fn check_devices(&self) -> Result<(), Broken> {
         for (id, record) in self.inventory.iter() {
             let mut used = vec![0u32; record.node.free_gpus().len()];
@@ -217,14 +217,14 @@ impl Cell {
     fn check_job(&self, id: JobId, job: &Job) -> Result<(), Broken> {
         let may_run_still = job.waiting().is_some() && self.fences.contains_key(&id);
         if job.untold.is_some() != may_run_still {
-            return Err(format!("L10: {id:?} was told of too early, or never: {:?}", job.untold));
+            return Err(format!("L10: the end of {id:?} is early or missing: {:?}", job.untold));
         }
         match &job.phase {
-            Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id:?} is nowhere")),
+            Phase::Waiting(Waiting::Moving) => Err(format!("L10: {id:?} is between phases")),
             Phase::Waiting(waiting) => {
                 let nominated = *waiting == Waiting::Nominated;
                 if nominated && !self.reservations.contains_key(&id) {
-                    return Err(format!("L15: {id:?} waits for nodes that nobody keeps"));
+                    return Err(format!("L15: {id:?} is nominated without a reservation"));
                 }
                 let queue = self.classes.get(&job.class());
                 let listed = queue.is_some_and(|queue| queue.by_age.contains(&(job.ticket, id)));
@@ -254,7 +254,8 @@ impl Cell {
         }
     }
 
-    /// Counts of every account are the sums over its subtree, and every lane lists who waits.
+    /// Checks that the counts of every account are the sums over its subtree and that lanes list
+    /// all waiting jobs.
     fn check_accounts(&self) -> Result<(), Broken> {
         let mut sums: BTreeMap<AccountId, Sum> = BTreeMap::new();
         for job in self.jobs.values() {
@@ -312,7 +313,7 @@ impl Cell {
                 let expected =
                     if *child == id { account.own_key() } else { self.accounts.get(*child).key() };
                 if *key != expected {
-                    return Err(format!("{path}: {child:?} is out of its place"));
+                    return Err(format!("{path}: {child:?} is out of order"));
                 }
             }
             let waiting = account.children.iter().filter(|child| {
@@ -320,7 +321,7 @@ impl Cell {
                 lane.is_some_and(|lane| lane.waiting > 0)
             });
             if waiting.count() + usize::from(!lane.own().is_empty()) != lane.order().len() {
-                return Err(format!("{path}: somebody who waits in {class:?} is not in order"));
+                return Err(format!("{path}: an account in {class:?} is not in the order"));
             }
         }
         Ok(())
@@ -348,7 +349,7 @@ impl Cell {
                     matches!(job.waiting(), Some(Waiting::Competing | Waiting::Nominated))
                 });
                 if held > 0 && ready.count() < free {
-                    return Err(format!("group {} has places and holds jobs", group.name));
+                    return Err(format!("group {} has room and holds jobs", group.name));
                 }
             }
         }
@@ -370,16 +371,16 @@ impl Cell {
 
     fn check_reservations(&self) -> Result<(), Broken> {
         for (id, kept) in &self.reservations {
-            let job = self.jobs.get(id).ok_or(format!("nodes are kept for {id:?}, long gone"))?;
+            let job = self.jobs.get(id).ok_or(format!("unknown {id:?} has a reservation"))?;
             if job.attempt().is_some() {
-                return Err(format!("nodes are kept for {id:?}, which has some"));
+                return Err(format!("{id:?} has a reservation and GPUs"));
             }
             for node in &kept.nodes {
                 let record = self.inventory.get(*node);
                 let claimed = record
                     .is_some_and(|record| record.claims.iter().any(|claim| claim.job == Some(*id)));
                 if !claimed {
-                    return Err(format!("{node:?} does not know that it is kept for {id:?}"));
+                    return Err(format!("{node:?} has no claim of {id:?}"));
                 }
             }
         }
@@ -387,7 +388,7 @@ impl Cell {
             for job in record.claims.iter().filter_map(|claim| claim.job) {
                 let kept = self.reservations.get(&job);
                 if !kept.is_some_and(|kept| kept.nodes.contains(&id)) {
-                    return Err(format!("{id:?} is kept for {job:?} for no reason"));
+                    return Err(format!("{id:?} has a claim of {job:?} and no reservation"));
                 }
             }
         }

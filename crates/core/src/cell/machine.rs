@@ -1,4 +1,4 @@
-//! The cell as a machine: every command and every event on one screen each.
+//! The cell as a machine: dispatches every command and every event.
 
 use super::command::{Command, Origin, Refusal, Reply, Request, Verdict};
 use super::event::{Event, JobOutcome, StopReason};
@@ -159,7 +159,7 @@ impl Machine for Cell {
         self.now
     }
 
-    /// A pass that is due is due at once: it does not wait for time.
+    /// A pass that is due is due at once, whatever the time.
     fn next_deadline(&self) -> Option<Timestamp> {
         let timer = self.next_timer().map(|(at, _)| at);
         if self.idle { timer } else { Some(timer.map_or(self.now, |at| at.min(self.now))) }
@@ -196,7 +196,7 @@ impl Machine for Cell {
         self.set_aside().len() as u64
     }
 
-    /// A copy: groups are for the ledger, and a copy cannot be wrong.
+    /// Saves a copy. Groups of commands are for the ledger, so a cell does not need a cheaper way.
     fn begin_group(&mut self) {
         self.saved = Some(Box::new(self.clone()));
     }
@@ -324,7 +324,7 @@ impl Cell {
             Command::RefusePlacement { attempt, verdict: Verdict::Wait(_) }
                 if self.awaits_answer(*attempt) =>
             {
-                // It will be told so again when it has found another place.
+                // The refusal comes again when the job is placed again.
                 events.push(Event::JobReleased { job: attempt.job });
             }
             Command::RefusePlacement { attempt, verdict } => {
@@ -385,9 +385,8 @@ impl Cell {
         }
     }
 
-    /// The first timer that has anything to do. A review looks for somebody who may be told to leave:
-    /// while there is nobody it waits, so that jobs may wait for years without a trace, and is made
-    /// as soon as there is somebody.
+    /// The next timer to run. A review is skipped while no attempt could be preempted, so that jobs
+    /// may wait for years without records. It becomes due as soon as one could.
     fn next_timer(&self) -> Option<(Timestamp, Timer)> {
         let mut timers = self.timers.iter().filter(|(at, timer)| !self.is_timer_aside(*at, *timer));
         timers.find(|(_, timer)| *timer != Timer::Review || self.has_cause_for_review())

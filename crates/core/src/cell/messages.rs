@@ -1,8 +1,8 @@
-//! The post between this cell and the ledgers: what was received, and what is told.
+//! Messages between this cell and the ledgers.
 //!
-//! A message from a ledger is a command; the mark that says how far a ledger's messages were taken
-//! moves in the same decision as the effect. What a ledger is told is read off the events of one
-//! decision, in one place, so that no message is forgotten and every number is given out once.
+//! A message from a ledger is a command. The mark of the last message taken from a ledger advances
+//! in the same decision as the effect. Messages to ledgers are derived from the events of one
+//! decision in one place, so that none is missing and every number is used once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,25 +36,25 @@ impl From<ToCell> for Command {
     }
 }
 
-/// Whether a command is to be decided.
+/// Whether a command has to be decided.
 pub(crate) enum Receipt {
-    /// It is.
+    /// It is new.
     Taken,
-    /// It was, before.
+    /// It was decided before.
     Duplicate,
 }
 
-/// Messages in the order in which they are sent.
+/// Messages of one decision, in the order in which they are sent.
 #[derive(Default)]
 struct Letters {
     started: Vec<(u16, ToLedger)>,
-    /// One message to each shard, whatever it says of how many attempts.
+    /// One message to each shard, for any number of attempts.
     usage: BTreeMap<u16, Vec<(AttemptId, u64)>>,
     rest: Vec<(u16, ToLedger)>,
-    /// Nodes that are gone and parts of attempts that are over, by events that are not applied yet.
+    /// Lost nodes and ended members, by events that are not applied yet.
     gone: BTreeSet<NodeId>,
     ended: BTreeSet<(AttemptId, NodeId)>,
-    /// Fences that are lifted by them.
+    /// Fences lifted by these events.
     lifted: BTreeMap<JobId, u32>,
 }
 
@@ -63,7 +63,7 @@ impl Letters {
         self.rest.push((job.shard(), message));
     }
 
-    /// Starts first, then usage, then what may be an end.
+    /// Starts first, then usage, then messages that may be ends.
     fn in_order(self) -> impl Iterator<Item = (u16, ToLedger)> {
         let usage = self.usage.into_iter();
         let usage = usage.map(|(shard, usage)| (shard, ToLedger::UsageMetered(usage)));
@@ -82,7 +82,8 @@ impl Cell {
         self.told.get(&shard).copied().unwrap_or(0)
     }
 
-    /// Notes the receipt of a message, also of one that will be refused: it must not come again.
+    /// Records the receipt of a message, even if its command is refused: it must not be decided
+    /// again.
     pub(crate) fn decide_receipt(
         &self,
         origin: &Origin,
@@ -102,7 +103,8 @@ impl Cell {
         Ok(Receipt::Taken)
     }
 
-    /// Adds what the ledgers are told of the events from `first` on, which are not applied yet.
+    /// Adds the messages to ledgers that follow from the events from `first` on, which are not
+    /// applied yet.
     pub(crate) fn tell_ledgers(&self, first: usize, events: &mut Vec<Event>) {
         let mut letters = Letters::default();
         for event in &events[first..] {
@@ -116,7 +118,7 @@ impl Cell {
         }));
     }
 
-    /// Whether parts of an attempt may still run when it has ended.
+    /// Whether parts of an attempt may still run after it has ended.
     fn leaves_fences(&self, attempt: AttemptId, letters: &Letters) -> bool {
         let (_, live) = self.live(attempt).expect("only live attempts end");
         live.confirmed
@@ -128,7 +130,7 @@ impl Cell {
             })
     }
 
-    /// Tells the end of an attempt that was kept back.
+    /// Sends the end of an attempt that was withheld.
     fn tell_end(&self, job: JobId, letters: &mut Letters) {
         let Some(end) = self.jobs.get(&job).and_then(|job| job.untold.as_deref()) else { return };
         letters.push(
@@ -179,7 +181,7 @@ impl Cell {
                 letters.push(attempt.job, ToLedger::StopOrdered { attempt, reason });
             }
             Event::AttemptEnded { attempt, outcome, gpu_ms, exit_code, requeued } => {
-                // Told of a job that is queued again, the ledger may have it started elsewhere.
+                // After the end of a requeued job's attempt the ledger may start the job elsewhere.
                 if requeued.is_none() || !self.leaves_fences(*attempt, letters) {
                     letters.push(
                         attempt.job,
@@ -209,7 +211,7 @@ impl Cell {
             Event::JobEnded { job, outcome } => {
                 let fences = self.fences.get(job).copied().unwrap_or(0);
                 if fences > letters.lifted.get(job).copied().unwrap_or(0) {
-                    // It will not start again: there is nothing to wait for.
+                    // The job will not start again, so its attempt's end need not be withheld.
                     self.tell_end(*job, letters);
                 }
                 if *outcome != JobOutcome::Withdrawn {
@@ -259,7 +261,7 @@ impl Cell {
 }
 
 impl Cell {
-    /// The shards that this cell has received something from or told something.
+    /// The shards that this cell has received messages from or sent messages to.
     pub fn ledgers(&self) -> BTreeSet<u16> {
         self.marks.keys().chain(self.told.keys()).copied().collect()
     }

@@ -1,4 +1,4 @@
-//! The whole state of a cell, and the small changes that many events share.
+//! The state of a cell, and small changes that many events share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,25 +32,25 @@ use crate::time::Timestamp;
 /// Micro-credits per GPU-hour of a model that has no price.
 const DEFAULT_PRICE: u64 = 1_000_000;
 
-/// With more nodes than this that have more to offer, it is cheaper to try.
+/// With more hot nodes than this, trying the woken requests is cheaper than parking them again.
 const HOT_NODES_LOOKED_AT: usize = 8;
 
-/// What waits in one class.
+/// The queue of one class.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClassQueue {
-    /// Requests that nothing free serves.
+    /// Parked requests: they fit nowhere.
     pub(crate) parked: Bits,
-    /// Requests that were parked and may be served by a node of [`Cell::hot`].
+    /// Parked requests that may fit on a node of [`Cell::hot`] now.
     pub(crate) woken: Bits,
     /// Competing jobs in the order of submission.
     pub(crate) by_age: BTreeSet<(Ticket, JobId)>,
-    /// Placements since the last one by age.
+    /// Placements since the last one of an aged job.
     pub(crate) since_aged: u32,
     /// Models (`None`: any) for which the best blocked job needs a reservation.
     pub(crate) unreserved: BTreeSet<Option<ModelId>>,
     /// Models (`None`: any) for which a job has a reservation.
     pub(crate) reserved: BTreeMap<Option<ModelId>, JobId>,
-    /// Whether its best blocked jobs are to be looked at for preemption.
+    /// Whether its best blocked jobs are to be examined for preemption.
     pub(crate) review: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Cell {
     pub(crate) racks: Interner<CompactString, RackId>,
     /// Micro-credits per GPU-hour, by model.
     pub(crate) prices: BTreeMap<ModelId, u64>,
-    /// The classes that a class may take from; one that is not here takes from every lower one.
+    /// The classes that a class may preempt. A class that is absent may preempt every lower one.
     pub(crate) preempts: BTreeMap<CompactString, Vec<CompactString>>,
     pub(crate) shapes: Shapes,
     pub(crate) requests: Interner<Request, RequestId>,
@@ -78,32 +78,32 @@ pub struct Cell {
     pub(crate) requests_done: Done,
     /// The names that nodes of each tenant have used.
     pub(crate) used_names: BTreeMap<CompactString, UsedNames>,
-    /// Accounts that nodes are or were kept to.
+    /// Accounts that are or were scopes of nodes.
     pub(crate) scopes: BTreeSet<AccountId>,
     pub(crate) inventory: Inventory,
     pub(crate) jobs: Jobs,
     pub(crate) classes: BTreeMap<ClassRank, ClassQueue>,
     pub(crate) groups: Groups,
     pub(crate) reservations: BTreeMap<JobId, Reservation>,
-    /// Nodes that have had more to offer since the last pass ended.
+    /// Nodes with more free resources or fewer claims since the last pass ended.
     pub(crate) hot: BTreeSet<NodeId>,
     /// Reservations whose nodes may be free now.
     pub(crate) ready: BTreeSet<JobId>,
-    /// Requests blocked by a quota that something else would help as well.
+    /// Requests blocked by a quota that another change would help as well.
     pub(crate) mixed: BTreeSet<(RequestId, AccountId)>,
     pub(crate) maintenance: BTreeMap<MaintenanceId, Window>,
     pub(crate) timers: Timers,
-    /// What failed again and again and is skipped.
+    /// Timers, messages and passes that failed repeatedly and are skipped.
     pub(crate) aside: BTreeSet<Aside>,
-    /// Whether nothing can be placed until something changes.
+    /// Whether no job can be placed until something changes.
     pub(crate) idle: bool,
-    /// When the next review is due, while one is.
+    /// When the next review is due, if one is scheduled.
     pub(crate) review_at: Option<Timestamp>,
     /// Attempts preempted since the last review began.
     pub(crate) victims: u32,
     /// The generation of the store: higher after each restore.
     pub(crate) generation: u32,
-    /// On how many nodes attempts of a job are over that were not reported gone.
+    /// On how many nodes GPUs of a job's ended attempts are fenced.
     pub(crate) fences: BTreeMap<JobId, u32>,
     /// Preemptible attempts that have GPUs, by class.
     pub(crate) preemptible: BTreeMap<ClassRank, u32>,
@@ -178,7 +178,7 @@ impl Cell {
         self.classes.entry(class).or_default()
     }
 
-    /// Lets a job compete, once nothing of its earlier attempts can run any more.
+    /// Lets a job compete, once no part of its earlier attempts can run any more.
     pub(crate) fn compete(&mut self, id: JobId) {
         if self.fences.contains_key(&id) {
             self.job_mut(id).phase = Phase::Waiting(Waiting::Delayed(when_free()));
@@ -200,8 +200,8 @@ impl Cell {
         self.take_over_reservations(id);
     }
 
-    /// A job that was submitted before others of its kind, for whom nodes are kept already, goes
-    /// first again: it was queued again, or came late from another region.
+    /// Drops the reservations of later jobs of the same kind. A job that was requeued, or came late
+    /// from another region, goes before jobs that were submitted after it.
     fn take_over_reservations(&mut self, id: JobId) {
         let job = self.job(id);
         let kind = |job: &Job| (job.account, job.class(), job.request);
@@ -216,7 +216,7 @@ impl Cell {
         }
     }
 
-    /// Takes a job that has no GPUs out of whatever it waits in.
+    /// Removes a job without GPUs from the queue, group or timer that it waits in.
     pub(crate) fn stop_waiting(&mut self, id: JobId) {
         let job = self.job(id);
         let waiter = job.waiter();
@@ -236,13 +236,13 @@ impl Cell {
         self.job_mut(id).phase = Phase::Waiting(Waiting::Moving);
     }
 
-    /// Lets jobs compete that their group held, as far as it has places now.
+    /// Lets jobs that their group held compete, as far as the group has room.
     pub(crate) fn release_group(&mut self, id: JobId) {
         if let Some(group) = self.job(id).group {
             for job in self.groups.get_mut(group).release() {
                 self.compete(job);
             }
-            // One for which nodes are kept may have waited for its group alone.
+            // A job with reserved nodes may have waited only for its group.
             let of_it = |job: &&JobId| self.job(**job).group == Some(group);
             let kept: Vec<JobId> = self.reservations.keys().filter(of_it).copied().collect();
             for job in kept {
@@ -252,7 +252,7 @@ impl Cell {
         }
     }
 
-    /// A node has more to offer: wakes the requests that it may serve, and nothing else.
+    /// Wakes the parked requests that a node with more free resources may serve, and no others.
     pub(crate) fn wake_for(&mut self, node: NodeId) {
         let Some(record) = self.inventory.get(node).filter(|record| record.is_open()) else {
             return;
@@ -264,7 +264,7 @@ impl Cell {
                 self.idle = false;
             }
         }
-        // There is room for few of the many who wait, so that is asked first.
+        // Few of the many parked requests fit, so free resources are compared first.
         let room = record.node.room();
         for (class, queue) in &mut self.classes {
             let mut woken = std::mem::take(&mut queue.woken);
@@ -285,8 +285,8 @@ impl Cell {
         self.unblock_mixed();
     }
 
-    /// Nodes have less to offer: parks again what was woken for them and is not served by them any
-    /// more. It need not be tried, because nothing else could serve it before.
+    /// Parks woken requests again that no hot node can serve any more. They need not be tried,
+    /// because no other node could serve them before.
     pub(crate) fn park_again(&mut self) {
         if self.hot.len() > HOT_NODES_LOOKED_AT {
             return;
@@ -319,7 +319,7 @@ impl Cell {
         }
     }
 
-    /// Tries again what waits for one thing of several, after any of them may have changed.
+    /// Retries requests that wait for one of several changes, after any of them may have happened.
     pub(crate) fn unblock_mixed(&mut self) {
         for (request, account) in std::mem::take(&mut self.mixed) {
             self.accounts.get_mut(account).blocked.remove(request.index());
@@ -327,8 +327,8 @@ impl Cell {
         }
     }
 
-    /// An account and those above it use less, or may use more: lets requests compete for which
-    /// their quotas have room now.
+    /// Lets requests compete for which the quotas of an account and its ancestors have room, after
+    /// use fell or a limit rose.
     pub(crate) fn unblock(&mut self, account: AccountId) {
         let path: Vec<AccountId> = self.accounts.path(account).collect();
         for id in path {
@@ -362,8 +362,7 @@ impl Cell {
         }
     }
 
-    /// Lets those try again for whom nodes are kept and for whom one of these accounts may have been
-    /// in the way.
+    /// Retries jobs with reserved nodes that one of these accounts may have blocked.
     pub(crate) fn retry_kept(&mut self, accounts: &[AccountId]) {
         let concerned = |job: &&JobId| {
             self.accounts.path(self.job(**job).account).any(|id| accounts.contains(&id))
@@ -375,7 +374,7 @@ impl Cell {
         }
     }
 
-    /// The models that a shape may get: those it lists, or all; none if it asks for no GPU.
+    /// The models that a shape may get: the listed ones, or all; none if it needs no GPU.
     pub(crate) fn models_of<'a>(
         &'a self,
         listed: &'a [ModelId],

@@ -1,6 +1,5 @@
 //! A whole cell as plain data, for snapshots: all that the digest covers, and nothing that can be
-//! derived from it. Counts, queues, claims and every index of nodes are built anew by
-//! [`Cell::from_image`].
+//! derived from it. [`Cell::from_image`] rebuilds counts, queues, claims and every index of nodes.
 
 mod restore;
 
@@ -32,7 +31,7 @@ use crate::time::Timestamp;
 /// A whole cell as plain data. Lists without another order are in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
-    /// The latest instant at which anything happened.
+    /// The latest instant of any event.
     pub now: Timestamp,
     /// The settings.
     pub config: CellConfig,
@@ -48,55 +47,55 @@ pub struct Image {
     pub racks: Vec<CompactString>,
     /// List prices.
     pub prices: Vec<(ModelId, u64)>,
-    /// The classes that a class may take from.
+    /// The classes that a class may preempt.
     pub preempts: Vec<(CompactString, Vec<CompactString>)>,
     /// Shapes of jobs.
     pub shapes: Vec<Shape>,
     /// Requests of jobs.
     pub requests: Vec<Request>,
-    /// What work is typical.
+    /// Typical work.
     pub demand: DemandImage,
-    /// The half-life of usage and the instant from which its factor counts.
+    /// The half-life of usage and the instant from which its factor is counted.
     pub decay: (i64, Timestamp),
     /// Accounts; the root is the first.
     pub accounts: Vec<AccountImage>,
     /// Requests under idempotency keys, the oldest first.
     pub requests_done: Vec<DoneRequest>,
-    /// Accounts that nodes are or were kept to.
+    /// Accounts that are or were scopes of nodes.
     pub scopes: Vec<AccountId>,
     /// The names that nodes of each tenant have used.
     pub used_names: Vec<NamesImage>,
-    /// Nodes that are here.
+    /// Nodes.
     pub nodes: Vec<NodeImage>,
     /// The number that the next new node gets.
     pub next_node: NodeId,
-    /// The most memory that a GPU of each model ever had here.
+    /// The most memory that a GPU of each model ever had.
     pub memory_of_models: Vec<u32>,
     /// Concurrency groups.
     pub groups: Vec<GroupImage>,
     /// Jobs.
     pub jobs: Vec<Job>,
-    /// Classes in which somebody waits or waited.
+    /// Classes in which jobs wait or waited.
     pub classes: Vec<ClassImage>,
-    /// Nodes that are kept for jobs.
+    /// Reservations.
     pub reservations: Vec<ReservationImage>,
-    /// Nodes that have had more to offer since the last pass ended.
+    /// Nodes with more free resources or fewer claims since the last pass ended.
     pub hot: Vec<NodeId>,
     /// Reservations whose nodes may be free now.
     pub ready: Vec<JobId>,
-    /// Requests blocked by a quota that something else would help as well.
+    /// Requests blocked by a quota that another change would help as well.
     pub mixed: Vec<(RequestId, AccountId)>,
     /// Maintenance windows.
     pub maintenance: Vec<(MaintenanceId, Window)>,
-    /// Everything that is due, in order.
+    /// All timers, in order.
     pub timers: Vec<(Timestamp, Timer)>,
-    /// Whether nothing can be placed until something changes.
+    /// Whether no job can be placed until something changes.
     pub idle: bool,
-    /// When the next review is due, while one is.
+    /// When the next review is due, if one is scheduled.
     pub review_at: Option<Timestamp>,
     /// Attempts preempted since the last review began.
     pub victims: u32,
-    /// What failed again and again and is skipped.
+    /// Timers, messages and passes that failed repeatedly and are skipped.
     pub aside: Vec<Aside>,
     /// The generation of the store.
     pub generation: u32,
@@ -109,15 +108,15 @@ pub struct AccountImage {
     pub path: CompactString,
     /// Its fair-share weight.
     pub weight: u32,
-    /// Whether nothing new may start below it.
+    /// Whether no job may start at or below it.
     pub frozen: bool,
     /// Its quota.
     pub quota: Quota,
-    /// Usage of all jobs below and of its own.
+    /// Usage of its own jobs and of all jobs below.
     pub usage: ScaledUsage,
-    /// Usage of its own jobs alone.
+    /// Usage of its own jobs only.
     pub own_usage: ScaledUsage,
-    /// Requests that its quota has no room for.
+    /// Requests that its quota blocks.
     pub blocked: Vec<RequestId>,
 }
 
@@ -126,19 +125,19 @@ pub struct AccountImage {
 pub struct NodeImage {
     /// Its number.
     pub node: NodeId,
-    /// What it has.
+    /// What its agent offered.
     pub offer: Box<NodeOffer>,
-    /// The number of this start of its agent.
+    /// The number of its agent's last start.
     pub incarnation: u32,
-    /// The last report.
+    /// The number of the last report.
     pub seq: u64,
     /// When its lease ends.
     pub lease_until: Timestamp,
-    /// Whether its lease runs.
+    /// Whether its lease is valid.
     pub alive: bool,
     /// Whether an operator drained it.
     pub drained: bool,
-    /// What attempts hold there.
+    /// What attempts have or fence there.
     pub members: Vec<(AttemptId, Held)>,
     /// After a restore: until when nothing is placed on it.
     pub kept_until: Option<Timestamp>,
@@ -168,29 +167,29 @@ pub struct GroupImage {
     pub limit: u32,
 }
 
-/// What waits in one class.
+/// The queue of one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassImage {
     /// The class.
     pub class: ClassRank,
-    /// Requests that nothing free serves.
+    /// Parked requests: they fit nowhere.
     pub parked: Vec<RequestId>,
-    /// Requests that were parked and may be served now.
+    /// Parked requests that may fit now.
     pub woken: Vec<RequestId>,
-    /// Placements since the last one by age.
+    /// Placements since the last one of an aged job.
     pub since_aged: u32,
     /// Models for which the best blocked job needs a reservation.
     pub unreserved: Vec<ModelSlot>,
-    /// Whether its best blocked jobs are to be looked at for preemption.
+    /// Whether its best blocked jobs are to be examined for preemption.
     pub review: bool,
 }
 
-/// What a reservation counts by.
+/// The model under which a reservation is counted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ModelSlot {
-    /// It is for a job that takes any model.
+    /// Its job accepts any model.
     Any,
-    /// The model that its job likes most.
+    /// The most preferred model of its job.
     Model(ModelId),
 }
 
@@ -209,7 +208,7 @@ impl From<ModelSlot> for Option<ModelId> {
     }
 }
 
-/// Nodes that are kept for a job.
+/// A reservation of nodes for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationImage {
     /// The job.
@@ -218,19 +217,19 @@ pub struct ReservationImage {
     pub class: ClassRank,
     /// The nodes.
     pub nodes: Vec<NodeId>,
-    /// Since when.
+    /// When it was made.
     pub made_at: Timestamp,
-    /// From when on.
+    /// The reserved start.
     pub start_at: Timestamp,
-    /// Until when at most.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// What it counts by. `None`: it is a plan of preemption and counts by itself.
+    /// The model under which it is counted. `None`: made by a plan of preemption.
     pub slot: Option<ModelSlot>,
-    /// Whether preemptible jobs may use the nodes meanwhile.
+    /// Whether preemptible jobs may use the nodes as guests meanwhile.
     pub guests: bool,
 }
 
-/// Why an image is not that of a cell.
+/// Why an image is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageError(pub String);
 

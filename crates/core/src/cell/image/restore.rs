@@ -1,4 +1,4 @@
-//! From an image back to a cell: every count, queue, claim and index is built anew.
+//! Restores a cell from an image: every count, queue, claim and index is rebuilt.
 
 use super::{
     AccountImage, ClassImage, GroupImage, Image, ImageError, NamesImage, NodeImage,
@@ -46,10 +46,10 @@ fn bits(requests: &[RequestId]) -> Bits {
 }
 
 impl Cell {
-    /// The cell that has this image.
+    /// The cell with this image.
     ///
     /// # Errors
-    /// If the parts do not fit together. Whether they obey the laws is for [`Cell::check`] to say.
+    /// If the parts are inconsistent. [`Cell::check`] checks the laws.
     pub fn from_image(image: Image) -> Result<Cell, ImageError> {
         let (half_life_ms, epoch) = image.decay;
         let mut cell = Cell {
@@ -79,7 +79,7 @@ impl Cell {
         cell.restore_accounts(image.accounts)?;
         let accounts = cell.accounts.iter().count();
         let known = image.scopes.iter().all(|scope| scope.index() < accounts);
-        require(known, || "nodes are kept to an unknown account".to_owned())?;
+        require(known, || "a node's scope is an unknown account".to_owned())?;
         for done in image.requests_done {
             let known = cell.requests_done.get(done.request.key).is_some();
             require(!known, || "a request is listed twice".to_owned())?;
@@ -111,7 +111,7 @@ impl Cell {
         Ok(cell)
     }
 
-    /// Whether shapes and requests name only what is in the tables.
+    /// Checks that shapes and requests refer only to known table entries.
     fn check_tables(&self) -> Result<(), ImageError> {
         let known =
             |model: &crate::cell::schedule::shape::ModelId| model.index() < self.models.len();
@@ -126,7 +126,7 @@ impl Cell {
             && mixed
             && self.prices.keys().all(known)
             && requests.max().is_none_or(|most| most < self.shapes.len());
-        require(known, || "a shape, request or price of something unknown".to_owned())
+        require(known, || "a shape, request or price refers to an unknown entry".to_owned())
     }
 
     fn restore_accounts(&mut self, accounts: Vec<AccountImage>) -> Result<(), ImageError> {
@@ -134,7 +134,7 @@ impl Cell {
             let known = if number == 0 { ROOT } else { self.accounts.ensure(&account.path) };
             require(known.0 == number, || format!("account {} out of order", account.path))?;
             let blocked = account.blocked.iter().all(|at| at.index() < self.requests.len());
-            require(blocked, || format!("account {} blocks what is unknown", account.path))?;
+            require(blocked, || format!("account {} blocks an unknown request", account.path))?;
             let restored = self.accounts.get_mut(known);
             restored.weight = account.weight;
             restored.frozen = account.frozen;
@@ -215,14 +215,14 @@ impl Cell {
     fn restore_job(&mut self, job: Job) -> Result<(), ImageError> {
         let id = job.spec.job;
         let fine = job.spec.check();
-        require(fine.is_ok(), || format!("{id:?} asks for what is impossible"))?;
+        require(fine.is_ok(), || format!("{id:?} has an invalid spec"))?;
         let groups = self.groups.iter().count();
         let known = job.account.index() < self.accounts.iter().count()
             && job.request.index() < self.requests.len()
             && job.shape.index() < self.shapes.len()
             && job.group.is_none_or(|group| group.index() < groups)
             && !self.jobs.contains_key(&id);
-        require(known, || format!("{id:?} is there twice, or of something unknown"))?;
+        require(known, || format!("{id:?} is listed twice or refers to an unknown entry"))?;
         let (account, group, thousandths) = (job.account, job.group, job.thousandths());
         match &job.phase {
             Phase::Active(attempt) => {
@@ -277,7 +277,7 @@ impl Cell {
         let kept = Reservation { class, nodes, made_at, start_at, expires_at, slot, guests };
         let known = self.jobs.contains_key(&id)
             && kept.nodes.iter().all(|node| self.inventory.get(*node).is_some());
-        require(known, || format!("nodes are kept for {id:?} that nobody knows"))?;
+        require(known, || format!("a reservation of {id:?} is invalid"))?;
         let claim = kept.claim(id);
         for node in &kept.nodes {
             self.add_claim(*node, claim);

@@ -1,7 +1,8 @@
-//! Things that failed again and again and that the cell goes on without.
+//! Timers, messages and passes that were set aside after repeated panics.
 //!
-//! A timer or a message that panics would stop everything behind it. After three failures the engine
-//! journals that it is set aside: it is skipped from then on, by replay too, and an alarm says so.
+//! A timer or message that panics would block everything after it. After three failures the engine
+//! journals that it is set aside. It is skipped from then on, also on replay, and an alarm is
+//! raised.
 
 use super::timers::Timer;
 use crate::cell::command::Origin;
@@ -11,7 +12,7 @@ use crate::cell::state::Cell;
 use crate::digest::Digester;
 use crate::time::Timestamp;
 
-/// Something that was set aside.
+/// A timer, message or pass that was set aside.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Aside {
     /// A message of a ledger. Its number counts as taken.
@@ -21,22 +22,22 @@ pub enum Aside {
         /// Its number.
         number: u64,
     },
-    /// Something that was due.
+    /// A timer.
     Timer {
-        /// When.
+        /// When it was due.
         at: Timestamp,
-        /// What.
+        /// The timer.
         timer: Timer,
     },
-    /// A scheduling pass: nothing is placed until something changes.
+    /// A scheduling pass: no job is placed until something changes.
     Pass {
-        /// When.
+        /// When it ran.
         at: Timestamp,
     },
 }
 
 impl Aside {
-    /// What kind of thing it is.
+    /// The name of its kind.
     pub fn kind(&self) -> &'static str {
         let Aside::Timer { timer, .. } = self else {
             return if matches!(self, Aside::Message { .. }) { "message" } else { "pass" };
@@ -59,7 +60,7 @@ impl Aside {
 }
 
 impl Cell {
-    /// What was set aside so far.
+    /// Everything that was set aside so far.
     pub fn set_aside(&self) -> impl ExactSizeIterator<Item = &Aside> {
         self.aside.iter()
     }
@@ -68,7 +69,7 @@ impl Cell {
         !self.aside.is_empty() && self.aside.contains(&Aside::Timer { at, timer })
     }
 
-    /// Pushes that what is due first is set aside.
+    /// Adds the event that sets the first due timer or pass aside.
     pub(crate) fn push_due_aside(
         &self,
         first: Option<(Timestamp, Timer)>,
@@ -81,7 +82,7 @@ impl Cell {
         events.push(Event::SetAside { what, digest: digest_of(&what) });
     }
 
-    /// Pushes that a message of a ledger is taken and set aside.
+    /// Adds the events that take a ledger's message and set it aside.
     pub(crate) fn push_message_aside(
         &self,
         origin: &Origin,

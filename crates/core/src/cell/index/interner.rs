@@ -1,4 +1,4 @@
-//! Small numbers for things that recur: models, labels, racks, job shapes.
+//! Interned ids for values that recur: models, labels, racks, job shapes.
 
 use std::hash::Hash;
 
@@ -55,7 +55,7 @@ impl<T: Clone + Eq + Hash, I: InternedId> Interner<T, I> {
         Interner::default()
     }
 
-    /// The id of a value, given to it now if it is new.
+    /// The id of a value, assigned now if it is new.
     pub fn intern(&mut self, value: T) -> I {
         if let Some(id) = self.ids.get(&value) {
             return *id;
@@ -103,7 +103,7 @@ mod tests {
     use crate::cell::schedule::shape::ModelId;
 
     #[test]
-    fn equal_values_share_an_id_and_ids_follow_first_sight() {
+    fn equal_values_share_an_id_and_ids_follow_the_first_occurrence() {
         let mut models: Interner<String, ModelId> = Interner::new();
         let first = models.intern("a100".into());
         let second = models.intern("h100".into());

@@ -1,4 +1,4 @@
-//! Small tables: numbers for names, sets of numbers, and what is due when.
+//! Small tables: interned ids, bit sets, timers and skipped work.
 
 pub mod aside;
 pub(super) mod bitset;

@@ -1,4 +1,4 @@
-//! What is due without being asked for.
+//! Timers of a cell.
 
 use std::collections::BTreeSet;
 
@@ -6,36 +6,36 @@ use crate::cell::ids::{JobId, MaintenanceId};
 use crate::cell::nodes::node::NodeId;
 use crate::time::Timestamp;
 
-/// Something that is due at an instant. At one instant they happen in this order.
+/// Work that is due at an instant. Timers of one instant run in this order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// A node's lease ends.
     NodeLease(NodeId),
-    /// A job has run as long as it may.
+    /// A job reaches its longest runtime.
     MaxRuntime(JobId),
-    /// Half of the running time last paid for is left.
+    /// Half of the last window of paid running time is left.
     FundsNeeded(JobId),
-    /// The running time that is paid for ends.
+    /// The paid running time ends.
     FundsEnd(JobId),
     /// A stopping attempt's grace ends.
     Kill(JobId),
-    /// A killed attempt ends without its report.
+    /// A killed attempt ends without a report.
     KillTimeout(JobId),
     /// A job's delay after an operator's preemption ends.
     Release(JobId),
-    /// A reservation should have led to a start.
+    /// A reservation has not led to a start in time.
     Reservation(JobId),
     /// A maintenance window begins.
     MaintenanceBegin(MaintenanceId),
     /// A maintenance window ends.
     MaintenanceEnd(MaintenanceId),
-    /// Waiting jobs are looked at again for preemption.
+    /// Blocked jobs are examined for preemption.
     Review,
-    /// The oldest request under an idempotency key has been kept long enough.
+    /// The retention of the oldest request under an idempotency key ends.
     Requests,
 }
 
-/// All timers that run.
+/// All active timers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers(BTreeSet<(Timestamp, Timer)>);
 

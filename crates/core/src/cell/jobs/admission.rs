@@ -1,4 +1,4 @@
-//! How jobs and policies come into the cell, and how jobs leave it.
+//! How jobs and policies enter the cell, and how jobs leave it.
 
 use super::job::{EndedAttempt, Job, Phase, Request, WHEN_ANSWERED, Waiting};
 use crate::cell::command::{AccountPolicy, JobSpec, Refusal};
@@ -12,7 +12,7 @@ use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
 impl CellConfig {
-    /// Refuses what has no meaning.
+    /// Refuses values without meaning.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let positive = [
             ("half_life_ms", self.half_life_ms),
@@ -71,7 +71,7 @@ impl Cell {
         Ok(())
     }
 
-    /// The accounts on a path that the cell has heard of, the root last.
+    /// The accounts on a path that the cell knows, the root last.
     fn known_path(&self, path: &str) -> impl Iterator<Item = AccountId> {
         let mut rest = Some(path);
         let nearest = loop {
@@ -92,7 +92,7 @@ impl Cell {
                 events.push(Event::JobEnded { job: job.spec.job, outcome: JobOutcome::Cancelled })
             }
             Some(attempt) if attempt.stop.is_some() => {
-                // It is leaving already; its owner does not want it back.
+                // It is stopping already; the cancellation only prevents a requeue.
                 events.push(Event::CancelNoted { attempt: attempt.id });
             }
             Some(_) => self.decide_stop(now, job, StopReason::Cancelled, events),
@@ -173,7 +173,7 @@ impl Cell {
             request,
             shape,
             group,
-            // Of two jobs of one instant the one that its ledger numbered first goes first.
+            // Jobs submitted in the same millisecond are ordered by their ledger's number.
             ticket: submitted_at.millis().max(0).unsigned_abs(),
             submitted_at,
             attempts: spec.attempts_before,
@@ -188,7 +188,7 @@ impl Cell {
         };
         self.jobs.insert(id, job);
         self.compete(id);
-        // The limit may have changed.
+        // The group's limit may have changed.
         self.release_group(id);
     }
 
@@ -198,7 +198,7 @@ impl Cell {
         job.attempts = job.attempts.max(attempts_before);
         let waits = match job.waiting() {
             Some(Waiting::Funds(_)) => true,
-            // No answer will be to one of the numbers from here on.
+            // Attempt numbers changed, so no answer to an earlier proposal will come.
             Some(Waiting::Delayed(until)) => until == WHEN_ANSWERED && renumbered,
             Some(Waiting::Competing | Waiting::Group | Waiting::Nominated | Waiting::Moving)
             | None => false,
@@ -216,7 +216,7 @@ impl Cell {
         }
     }
 
-    /// Takes the GPUs of an attempt back that the ledger did not confirm.
+    /// Takes back the GPUs of an attempt that the ledger did not confirm.
     pub(crate) fn release_attempt(&mut self, at: Timestamp, attempt: AttemptId) {
         let outcome = AttemptOutcome::Stopped(StopReason::Cancelled);
         let (gpu_ms, exit_code, requeued) = (0, None, None);
@@ -230,7 +230,7 @@ impl Cell {
         }
         self.stop_waiting(id);
         self.drop_reservation(id);
-        // It may have been let go by its group and have had no place yet: the next one is let go.
+        // The group may have released it without a placement yet; the next job is released instead.
         self.release_group(id);
         let job = self.jobs.remove(&id).expect("found above");
         self.accounts.for_path(job.account, |account| account.in_use.waiting_jobs -= 1);

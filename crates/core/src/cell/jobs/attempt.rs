@@ -1,7 +1,7 @@
 //! Attempts: one start of a job, from the proposal to the end.
 //!
-//! An attempt ends once, and its job with it or back in the queue. Its GPUs are free only when a
-//! node has said so, or the node's lease has ended: until then they are fenced.
+//! An attempt ends once; its job then ends or is requeued. Its GPUs are free only when a node has
+//! reported it or the node's lease has ended. Until then they are fenced.
 
 use smallvec::SmallVec;
 
@@ -23,21 +23,21 @@ use crate::time::Timestamp;
 pub struct Attempt {
     pub id: AttemptId,
     pub model: Option<ModelId>,
-    /// Micro-credits per GPU-hour: the list price, and the pinned one once it is confirmed.
+    /// Micro-credits per GPU-hour: the list price, or the pinned one once confirmed.
     pub price: u64,
     pub members: SmallVec<[Member; 1]>,
     pub proposed_at: Timestamp,
     pub confirmed: bool,
     /// When it was first reported running.
     pub running_since: Option<Timestamp>,
-    /// The running time that is paid for, and how much of it was paid for last.
+    /// The running time that is paid for.
     pub funded: Option<Funded>,
     pub stop: Option<Stop>,
-    /// Micro-credits charged to the fair share when it was placed.
+    /// The entry charge, in micro-credits.
     pub entry_micros: u64,
     /// Micro-credits of usage measured so far.
     pub used_micros: u64,
-    /// Timers that run for it.
+    /// Active timers of the attempt.
     pub timers: SmallVec<[(Timestamp, Timer); 2]>,
 }
 
@@ -46,30 +46,30 @@ pub struct Attempt {
 pub struct Member {
     pub node: NodeId,
     pub gpus: GpuSet,
-    /// GPU-milliseconds that count.
+    /// Accepted GPU-milliseconds.
     pub gpu_ms: u64,
-    /// What its process ended with, where that was reported.
+    /// The exit code of its process, if it was reported.
     pub exit_code: Option<i32>,
     pub phase: MemberPhase,
 }
 
-/// What an attempt does on one of its nodes.
+/// The state of an attempt on one of its nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemberPhase {
-    /// It was not reported yet.
+    /// Not reported yet.
     Silent,
-    /// It was reported running.
+    /// Reported running.
     Running { since: Timestamp },
-    /// It ended there, and its GPUs are free.
+    /// Ended; its GPUs on the node are free.
     Ended(MemberEnd),
 }
 
-/// The report by which an attempt ended on a node. It is not applied yet.
+/// The report by which an attempt ends on a node, before it is applied.
 pub(crate) struct LastReport {
     pub(crate) node: NodeId,
     pub(crate) end: MemberEnd,
     pub(crate) exit_code: Option<i32>,
-    /// GPU-milliseconds on the node that count, with this report.
+    /// Accepted GPU-milliseconds on the node, including this report.
     pub(crate) gpu_ms: u64,
 }
 
@@ -99,7 +99,7 @@ impl Attempt {
         parts.map(|member| if member.node == node { gpu_ms } else { member.gpu_ms }).sum()
     }
 
-    /// What it ended with: of a gang the first failure, if there was one.
+    /// The exit code: of a gang the first failure, if there was one.
     fn exit_code(&self, last: Option<&LastReport>) -> Option<i32> {
         let codes = self.members.iter().filter_map(|member| match last {
             Some(last) if last.node == member.node => last.exit_code,
@@ -109,12 +109,12 @@ impl Attempt {
         codes.iter().find(|code| **code != 0).or(codes.first()).copied()
     }
 
-    /// Micro-credits that were charged when it was placed and are not used yet.
+    /// The unused part of the entry charge, in micro-credits.
     pub(crate) fn unused_micros(&self) -> u64 {
         self.entry_micros.saturating_sub(self.used_micros)
     }
 
-    /// Micro-credits per hour while it has GPUs, so far limited that a million of them add up.
+    /// Micro-credits per hour while it has GPUs, capped so that a million of them do not overflow.
     pub(crate) fn rate(&self, job: &Job) -> u64 {
         let thousandths = job.spec.gpu.per_device();
         usage_micros(self.price, thousandths, 3_600_000 * job.devices()).min(u64::MAX >> 20)
@@ -123,15 +123,15 @@ impl Attempt {
 
 /// Deciding.
 impl Cell {
-    /// The running attempt that a message speaks of, unless it is over.
+    /// The job and attempt of an id, unless the attempt has ended.
     pub(crate) fn live(&self, id: AttemptId) -> Option<(&Job, &Attempt)> {
         let job = self.jobs.get(&id.job)?;
         let attempt = job.attempt().filter(|attempt| attempt.id == id)?;
         Some((job, attempt))
     }
 
-    /// Ends an attempt and decides what becomes of its job. `last` is the report that ends it, if
-    /// one does.
+    /// Ends an attempt and decides whether its job ends. `last` is the report that ends it, if
+    /// there is one.
     pub(crate) fn decide_end(
         &self,
         now: Timestamp,
@@ -142,8 +142,8 @@ impl Cell {
     ) {
         let attempt = job.attempt().expect("only attempts that are not over are ended");
         let fate = self.fate(now, job, outcome);
-        // Before the ledger has answered a proposal there is no other: it counts on at most one
-        // being under way when it gives out numbers anew.
+        // No new proposal is made before the ledger has answered the last one: the ledger relies on
+        // at most one being open when it renumbers attempts.
         let fate = fate.map_err(|at| if attempt.confirmed { at } else { WHEN_ANSWERED });
         let gpu_ms = last
             .map_or_else(|| attempt.gpu_ms(), |last| attempt.gpu_ms_with(last.node, last.gpu_ms));
@@ -159,7 +159,7 @@ impl Cell {
         }
     }
 
-    /// Whether a job waits for the ledger's answer to a proposal whose place is gone.
+    /// Whether a job waits for the ledger's answer to a proposal that has ended.
     pub(crate) fn awaits_answer(&self, attempt: AttemptId) -> bool {
         self.jobs.get(&attempt.job).is_some_and(|job| {
             job.attempts == attempt.number && job.waiting() == Some(Waiting::Delayed(WHEN_ANSWERED))
@@ -188,14 +188,14 @@ impl Cell {
         }
     }
 
-    /// Whether a job that loses its attempt now is not queued again. One that the ledger has not
-    /// confirmed was never started: losing its place is no loss of work.
+    /// Whether a job that loses its attempt now has used up its requeues. An unconfirmed attempt
+    /// was never started, so no work is lost and it does not count.
     fn is_lost_too_often(&self, job: &Job) -> bool {
         let confirmed = job.attempt().is_some_and(|attempt| attempt.confirmed);
         confirmed && job.requeues >= job.spec.max_requeues
     }
 
-    /// What follows when an attempt has ended on one of its nodes.
+    /// Decides what follows when an attempt has ended on one of its nodes.
     pub(crate) fn decide_after_member(
         &self,
         now: Timestamp,
@@ -207,8 +207,8 @@ impl Cell {
         let mut others = attempt.members.iter().filter(|member| member.node != report.node);
         let last = others.all(|member| matches!(member.phase, MemberPhase::Ended(_)));
         let outcome = match (attempt.stop, report.end) {
-            // A job that finished before the signal reached it has finished, unless its owner
-            // does not want it any more.
+            // A job that succeeded before the stop signal took effect has succeeded, unless it was
+            // cancelled.
             (Some(stop), MemberEnd::Succeeded) if stop.reason != StopReason::Cancelled => {
                 last.then_some(AttemptOutcome::Succeeded)
             }
@@ -297,7 +297,7 @@ impl Cell {
             self.wake_for(node);
         }
         self.park_again();
-        // Whoever has waited long and is placed, by age or by share, has had the turn of age.
+        // Placing an aged job, by age or by share, resets the ageing counter.
         let aged = self.is_aged(at, self.job(id.job));
         let queue = self.class_mut(class);
         queue.since_aged = if aged { 0 } else { queue.since_aged.saturating_add(1) };
@@ -327,13 +327,13 @@ impl Cell {
         }
     }
 
-    /// Starts a timer that ends with the attempt.
+    /// Starts a timer that is cleared when the attempt ends.
     pub(crate) fn set_attempt_timer(&mut self, at: Timestamp, timer: Timer, id: JobId) {
         self.timers.set(at, timer);
         self.attempt_mut(id).timers.push((at, timer));
     }
 
-    /// Stops a timer of an attempt, if it runs.
+    /// Clears a timer of an attempt, if it is active.
     pub(crate) fn clear_attempt_timer(&mut self, timer: Timer, id: JobId) {
         let mut cleared: SmallVec<[Timestamp; 1]> = SmallVec::new();
         self.attempt_mut(id).timers.retain(|(at, running)| {
@@ -373,7 +373,7 @@ impl Cell {
             panic!("an attempt ends once");
         };
         job.requeues += u32::from(outcome == AttemptOutcome::Lost && attempt.confirmed);
-        // An attempt that no node has reported yet ends without an order to stop.
+        // An attempt that no node has reported ends without a stop order.
         if let AttemptOutcome::Stopped(reason) = outcome
             && attempt.stop.is_none()
         {
@@ -429,8 +429,8 @@ impl Cell {
         }
     }
 
-    /// What an attempt that is over still has on a node: free if no order to start was ever given
-    /// or the node is gone, fenced otherwise.
+    /// Releases the GPUs of an ended attempt on a node: freed if no start order was given or the
+    /// node is lost, fenced otherwise.
     fn settle_gpus(&mut self, id: AttemptId, node: NodeId, ordered: bool) {
         if ordered && self.inventory.node(node).alive {
             let until = self.inventory.node(node).lease_until;
@@ -459,7 +459,7 @@ impl Cell {
         }
         let waits = self.jobs.get(&id.job).and_then(Job::waiting);
         if waits == Some(Waiting::Delayed(when_free())) {
-            // Only if this was the last one.
+            // Only takes effect if this was the last fence of the job.
             self.compete(id.job);
         }
         self.wake_for(node);

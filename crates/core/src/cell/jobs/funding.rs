@@ -1,11 +1,12 @@
-//! Running time that is paid for in portions: asked for when half is left, ended when it is used up.
+//! Running time that is paid for in windows: the next one is requested when half of the last is
+//! left.
 
 use crate::cell::ids::{AttemptId, JobId};
 use crate::cell::index::timers::Timer;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// Running time that is paid for.
+/// Running time that is paid for: in total, and by the last window.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Funded {
     pub total_ms: i64,
@@ -13,7 +14,7 @@ pub struct Funded {
 }
 
 impl Cell {
-    /// Starts the timers for the end of what is paid for, from the first report of running.
+    /// Starts the timers for the end of the paid time, counted from the first report of running.
     pub(crate) fn start_funding_timers(&mut self, since: Timestamp, id: JobId) {
         let Some(funded) = self.attempt_mut(id).funded else { return };
         let end = since.plus_millis(funded.total_ms);

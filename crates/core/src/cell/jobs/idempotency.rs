@@ -1,8 +1,8 @@
-//! Requests under idempotency keys: each is carried out once, and answered alike for a week.
+//! Requests under idempotency keys: each is carried out once, and its answer is kept for a week.
 //!
-//! That a request was carried out is noted in the record of what it did. What it was answered with is
-//! made of more than the cell knows, so the shell keeps it with a second command before it answers: a
-//! crash in between leaves a request that nobody has an answer to, and the next try gives it one.
+//! The record of a request's effects notes that it was carried out. The answer contains more than
+//! the cell knows, so the shell stores it with a second command before it answers. A crash in
+//! between leaves a request without an answer, and the next retry stores one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,23 +12,23 @@ use crate::cell::index::timers::Timer;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// How long a request is remembered.
+/// How long a request is kept.
 const KEPT_MS: i64 = 7 * 24 * 3_600_000;
-/// The most that are forgotten at once.
+/// The most requests that are forgotten in one step.
 const MOST_AT_ONCE: usize = 1024;
 
-/// A request and what is known of it.
+/// A request that was carried out, and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoneRequest {
     /// The request.
     pub request: Request,
-    /// When it was made first.
+    /// When it was first made.
     pub at: Timestamp,
-    /// What it was answered with. `None`: nobody was answered yet.
+    /// The stored answer. `None`: not answered yet.
     pub answer: Option<Box<Answer>>,
 }
 
-/// All requests that are remembered.
+/// All requests that are kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Done {
     by_key: BTreeMap<u128, DoneRequest>,
@@ -41,19 +41,19 @@ impl Done {
         self.by_key.get(&key)
     }
 
-    /// All of them, the oldest first.
+    /// All requests, the oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &DoneRequest> {
         self.aging.iter().filter_map(|(_, key)| self.by_key.get(key))
     }
 
-    /// How many may be forgotten now.
+    /// How many requests may be forgotten now.
     pub(crate) fn due(&self, now: Timestamp) -> u32 {
         let due = |(at, _): &&(Timestamp, u128)| at.plus_millis(KEPT_MS) < now;
         let due = self.aging.iter().take(MOST_AT_ONCE).take_while(due).count();
         u32::try_from(due).expect("few at once")
     }
 
-    /// When the next one may be forgotten.
+    /// When the next request may be forgotten.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.aging.front().map(|(at, _)| at.plus_millis(KEPT_MS + 1))
     }
@@ -65,12 +65,12 @@ impl Done {
 }
 
 impl Cell {
-    /// What is known of a request under an idempotency key.
+    /// The request under an idempotency key and its answer.
     pub fn done_request(&self, key: u128) -> Option<&DoneRequest> {
         self.requests_done.get(key)
     }
 
-    /// Whether a request was made before. Another one under its key is refused.
+    /// Whether a request was carried out before. A different request under the same key is refused.
     pub(crate) fn is_done(&self, request: Request) -> Result<bool, Refusal> {
         match self.requests_done.get(request.key) {
             Some(done) if done.request != request => Err(Refusal::KeyReused),
@@ -79,7 +79,7 @@ impl Cell {
         }
     }
 
-    /// Keeps an answer, unless there is one.
+    /// Stores an answer, unless one is stored.
     pub(crate) fn decide_keep(&self, request: Request, answer: &Answer, events: &mut Vec<Event>) {
         let kept = self.requests_done.get(request.key).is_some_and(|done| done.answer.is_some());
         if !kept {

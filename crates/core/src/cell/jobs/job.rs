@@ -1,4 +1,4 @@
-//! Jobs, what they ask for, and where they stand.
+//! Jobs, their requests and their phases.
 
 use super::attempt::Attempt;
 use crate::cell::command::{FundsBlocker, JobSpec, Refusal};
@@ -10,20 +10,20 @@ use crate::cell::schedule::shape::{GpuDemand, ShapeId};
 use crate::cell::share::lanes::{Ticket, Waiter};
 use crate::time::Timestamp;
 
-/// The longest path of an account.
+/// The most segments of an account path.
 const MAX_LEVELS: usize = 8;
-/// A job that had to leave as a guest so often is nobody's guest any more.
+/// A job evicted this many times as a guest is no longer scheduled as a guest.
 const MOST_GUEST_TURNS: u32 = 5;
 /// The most nodes of one job.
 const MAX_NODES: u16 = 4096;
 
-/// The time a job takes its place for, rounded up to five minutes times a power of two, so that
-/// jobs that differ by little are one request.
+/// The longest runtime of a job including its grace, rounded up to five minutes times a power of
+/// two, so that jobs that differ little have one request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Occupancy {
     /// At most five minutes times two to this power.
     Within(u8),
-    /// For ever, if it likes.
+    /// No stated limit.
     Unlimited,
 }
 
@@ -37,7 +37,7 @@ impl Occupancy {
         power.map_or(Occupancy::Unlimited, Occupancy::Within)
     }
 
-    /// The longest it takes, by assumption if it does not say.
+    /// The longest time, or the assumed one where none is stated.
     pub(crate) fn limit_ms(self, config: &CellConfig) -> i64 {
         match self {
             Occupancy::Within(power) => Occupancy::STEP_MS << power,
@@ -46,13 +46,14 @@ impl Occupancy {
     }
 }
 
-/// What jobs have in common that fit in the same places: everything that decides where and when.
+/// Everything that decides where and when a job fits. Jobs with equal requests fit in the same
+/// places.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Request {
     pub shape: ShapeId,
     pub nodes: u16,
     pub occupancy: Occupancy,
-    /// Whether it may be a guest on nodes that are kept for somebody else.
+    /// Whether it may run as a guest on nodes reserved for another job.
     pub guest: bool,
 }
 
@@ -68,25 +69,26 @@ pub struct Job {
     pub submitted_at: Timestamp,
     /// How often it was started.
     pub attempts: u32,
-    /// How often it was queued again after a loss.
+    /// How often it was requeued after a loss.
     pub requeues: u32,
-    /// How often it was preempted for the fair share.
+    /// How often it was preempted for fair share.
     pub share_preemptions: u32,
-    /// How often it had to leave nodes on which it was a guest.
+    /// How often it was evicted as a guest.
     pub guest_turns: u32,
-    /// The job that preempted it last, which it may not preempt in turn.
+    /// The job that preempted it last. It may not preempt that job in turn, with exceptions for
+    /// resumable jobs (`preemption/fairness.rs`).
     pub preempted_by: Option<JobId>,
     /// Plans of preemption for it that did not lead to a start in time.
     pub failed_plans: u32,
-    /// No plan of preemption is made for it before.
+    /// No plan of preemption is made for it before this instant.
     pub plan_after: Timestamp,
     pub phase: Phase,
-    /// The end of an attempt that the ledger is not told yet, because parts of it may still run: it
-    /// could have the job started elsewhere.
+    /// The end of an attempt that was not yet sent to the ledger, because parts of the attempt may
+    /// still run: the ledger could start the job elsewhere.
     pub untold: Option<Box<EndedAttempt>>,
 }
 
-/// How an attempt ended after which its job is queued again.
+/// The end of an attempt whose job is requeued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedAttempt {
     pub attempt: AttemptId,
@@ -96,7 +98,7 @@ pub struct EndedAttempt {
     pub requeued: Option<Timestamp>,
 }
 
-/// Where a job stands.
+/// Whether a job waits or has GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It has no GPUs.
@@ -105,27 +107,28 @@ pub enum Phase {
     Active(Box<Attempt>),
 }
 
-/// Stands for the instant at which the last node has said that an earlier attempt is gone.
+/// Placeholder for the instant at which the last fence of an earlier attempt is lifted.
 pub(crate) fn when_free() -> Timestamp {
     Timestamp::MAX.plus_millis(-1)
 }
 
-/// Stands for the instant at which the ledger answers a proposal whose place is gone.
+/// Placeholder for the instant at which the ledger answers a proposal that has ended.
 pub(crate) const WHEN_ANSWERED: Timestamp = Timestamp::MAX;
 
 /// Why a job has no GPUs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
-    /// It competes with the others.
+    /// It competes with other jobs.
     Competing,
     /// Its group is full.
     Group,
     /// The ledger does not pay for it now.
     Funds(FundsBlocker),
-    /// An operator preempted it a moment ago; or, at the end of time, a node has yet to say that an
-    /// earlier attempt is gone, or the ledger to answer a proposal whose place is gone.
+    /// An operator preempted it a moment ago. Two values at the end of time are placeholders: a
+    /// node has not yet reported an earlier attempt gone, or the ledger has not yet answered a
+    /// proposal that has ended.
     Delayed(Timestamp),
-    /// Others are being preempted for it.
+    /// Attempts are being preempted for it.
     Nominated,
     /// It is between two phases, within one event.
     Moving,
@@ -136,8 +139,8 @@ impl Job {
         self.spec.class
     }
 
-    /// Whether it may be a guest on nodes that are kept for somebody else. Who had to leave such
-    /// nodes again and again waits for a place that he can keep.
+    /// Whether it may run as a guest on nodes reserved for another job. A job that was evicted too
+    /// often as a guest waits for a placement that it can keep.
     pub(crate) fn may_be_guest(&self) -> bool {
         self.spec.preemptible && self.guest_turns < MOST_GUEST_TURNS
     }
@@ -166,18 +169,18 @@ impl Job {
         }
     }
 
-    /// Whether another job of the same account asks for the same.
+    /// Whether another job of the same account needs the same nodes.
     pub(crate) fn is_like(&self, other: &Job) -> bool {
         (self.account, self.shape, self.spec.nodes)
             == (other.account, other.shape, other.spec.nodes)
     }
 
-    /// Thousandths of GPUs that it takes on all its nodes.
+    /// Thousandths of GPUs on all its nodes.
     pub(crate) fn thousandths(&self) -> u32 {
         self.spec.gpu.total() * u32::from(self.spec.nodes)
     }
 
-    /// Devices that it touches on all its nodes.
+    /// Devices used on all its nodes.
     pub(crate) fn devices(&self) -> u64 {
         u64::from(self.spec.gpu.devices()) * u64::from(self.spec.nodes)
     }
@@ -193,7 +196,7 @@ impl JobSpec {
         self.account.split(':').next().unwrap_or_default()
     }
 
-    /// Refuses what has no meaning.
+    /// Refuses values without meaning.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         let invalid = |field, must| Err(Refusal::Invalid { field, must });
         check_path(&self.account)?;
@@ -220,7 +223,7 @@ impl JobSpec {
     }
 }
 
-/// Refuses what is no account path.
+/// Refuses invalid account paths.
 pub(crate) fn check_path(path: &str) -> Result<(), Refusal> {
     let segments = path.split(':');
     let fine = segments.clone().count() <= MAX_LEVELS
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_without_meaning_are_refused_by_field() {
+    fn invalid_jobs_are_refused_with_the_field() {
         let fine = JobSpec::new(JobId(1), "a", GpuDemand::Whole(1));
         assert_eq!(fine.check(), Ok(()));
         type Change = fn(&mut JobSpec);

@@ -1,4 +1,4 @@
-//! Metering: from when on an attempt runs, and how much of what is claimed counts.
+//! Metering: when an attempt started to run, and how much of its reported usage counts.
 
 use smallvec::SmallVec;
 
@@ -13,9 +13,8 @@ use crate::time::Timestamp;
 
 /// Deciding.
 impl Cell {
-    /// GPU-milliseconds that a node may claim for an attempt by now: what the cell has seen it run
-    /// and a little slack for the clocks, but nothing after it was asked to stop, and never more
-    /// than it may run or is paid for.
+    /// The GPU-milliseconds that a node may report for an attempt by now: the observed running time
+    /// plus a little slack for clocks, up to the stop order, the longest runtime and the paid time.
     pub(crate) fn meter_limit(&self, now: Timestamp, job: &Job, since: Timestamp) -> u64 {
         let attempt = job.attempt().expect("only attempts that are not over are metered");
         let observed = match attempt.stop {

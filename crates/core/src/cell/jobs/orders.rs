@@ -1,4 +1,4 @@
-//! What the nodes are told to do.
+//! Orders to the agents of nodes.
 
 use compact_str::CompactString;
 
@@ -29,44 +29,45 @@ pub struct Order {
 pub enum OrderKind {
     /// Start it.
     Start(Box<StartOrder>),
-    /// Ask it to stop.
+    /// Send the stop signal.
     Stop {
         /// When it will be killed.
         kill_at: Timestamp,
-        /// Why it has to stop.
+        /// Why it stops.
         reason: StopReason,
     },
     /// Kill it. An attempt that the agent never started is reported as stopped.
     Kill {
-        /// Why it had to stop, where that is still known.
+        /// Why it was stopped, if that is still known.
         reason: Option<StopReason>,
     },
     /// Stop reporting it, and end it if it still runs.
     Forget,
 }
 
-/// Everything that an agent must know to start an attempt.
+/// Everything that an agent needs to start an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartOrder {
     /// Device indexes on the node, one bit each.
     pub gpus: u64,
-    /// The same devices by what tells them apart. Empty if the node did not say.
+    /// The uuids of the same devices. Empty if the node gave none.
     pub uuids: Vec<CompactString>,
-    /// The nodes that it runs on, in the order of their ranks.
+    /// The nodes of the attempt, in the order of their ranks.
     pub nodes: Vec<CompactString>,
-    /// The place of this node among them.
+    /// The rank of this node.
     pub rank: u16,
-    /// What the job runs, as the ledger admitted it.
+    /// The job's payload, as the ledger admitted it.
     pub payload: Box<str>,
-    /// How long it gets between the request to stop and the kill.
+    /// The time between the stop signal and the kill.
     pub grace_ms: i64,
 }
 
 impl Cell {
-    /// What a node must do now, after what it reported.
+    /// The orders for a node after its report was applied.
     ///
     /// # Errors
-    /// If the node is gone, or its agent has started again since: an earlier start gets no orders.
+    /// If the node is unknown, or its agent has restarted since: an earlier incarnation gets no
+    /// orders.
     pub fn orders(&self, heartbeat: &Heartbeat) -> Result<Vec<Order>, Refusal> {
         let node = self.find_node(&heartbeat.node)?;
         let record = self.inventory.node(node);
@@ -91,7 +92,7 @@ impl Cell {
         Ok(orders)
     }
 
-    /// What a node must do about an attempt that is not over.
+    /// The order for an attempt that has not ended.
     fn order(&self, node: NodeId, held: &Held, job: &Job, live: &Attempt) -> Option<OrderKind> {
         if !live.confirmed {
             return None;

@@ -1,5 +1,5 @@
-//! Reports of the agents: what they say of attempts, and what follows. A report counts only for
-//! attempts that have something on the node.
+//! Reports of the agents on their attempts. A report counts only for attempts that have something
+//! on the node.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,7 @@ use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// What a report says, read against the state before it: first everything that started, then all
-/// usage, then what is over.
+/// What a report changes, read against the state before it: first starts, then usage, then ends.
 #[derive(Default)]
 struct Findings<'a> {
     started: Vec<AttemptId>,
@@ -23,7 +22,7 @@ struct Findings<'a> {
     lifted: Vec<AttemptId>,
 }
 
-/// An attempt that is over on the node.
+/// An attempt that ended on the node.
 struct Ended<'a> {
     job: &'a Job,
     attempt: AttemptId,
@@ -31,8 +30,8 @@ struct Ended<'a> {
 }
 
 impl Cell {
-    /// Takes a report in. What it causes is read off the events; the orders that follow are asked
-    /// for with [`Cell::orders`] once they are applied.
+    /// Decides the events of a report. Once they are applied, the orders that follow are read with
+    /// [`Cell::orders`].
     pub(crate) fn decide_heartbeat(
         &self,
         now: Timestamp,
@@ -48,7 +47,7 @@ impl Cell {
             return Ok(record.lease_until);
         }
         if !record.alive {
-            // It was given up. Meanwhile another may have come under a new name with its GPUs.
+            // The node was lost. Meanwhile its GPUs may have been registered under another name.
             self.check_gpus_free(&record.offer, Some(node))?;
         }
         let lease_until = now.plus_millis(self.config.node_lease_ms);
@@ -116,9 +115,9 @@ impl Cell {
         let since = match member.phase {
             MemberPhase::Ended(_) => return,
             MemberPhase::Running { since } => Some(since),
-            // One that was stopped before it was seen running has not run.
+            // Stopped before it was seen running: it has not run.
             MemberPhase::Silent if end == Some(MemberEnd::Stopped) => None,
-            // One that ended before it was seen running has run for no time that was observed.
+            // Ended before it was seen running: no running time was observed.
             MemberPhase::Silent => {
                 findings.started.push(attempt);
                 Some(now)
@@ -135,8 +134,8 @@ impl Cell {
         }
     }
 
-    /// An attempt that has something on the node and is not in the report: gone, if this or an
-    /// earlier start of the agent had reported it; otherwise the order has not arrived yet.
+    /// Handles an attempt that has something on the node but is not in the report. It is gone if an
+    /// agent of the node had reported it; otherwise the start order has not arrived yet.
     fn read_absence<'a>(
         &'a self,
         node: NodeId,
@@ -145,8 +144,9 @@ impl Cell {
         findings: &mut Findings<'a>,
     ) {
         let Some((job, live)) = self.live(attempt) else {
-            // A fence of an attempt that ran is lifted by its absence; one that was never reported
-            // may still be starting, and stays until the agent answers the order to kill it.
+            // The absence of an attempt that ran lifts its fence. An attempt that was never
+            // reported may still be starting, so its fence stays until the agent answers the kill
+            // order.
             let ran = record.members.get(&attempt).is_some_and(|held| held.fenced && held.reported);
             if ran {
                 findings.lifted.push(attempt);

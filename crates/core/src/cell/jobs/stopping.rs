@@ -1,4 +1,4 @@
-//! Stopping an attempt: asked first, then killed, and in the end given up.
+//! Stopping an attempt: stop signal, then kill, then the end without a report.
 
 use smallvec::SmallVec;
 
@@ -21,7 +21,7 @@ pub struct Stop {
 
 /// Deciding.
 impl Cell {
-    /// Asks an attempt to stop, or ends it at once if no node has reported it.
+    /// Orders an attempt to stop, or ends it at once if no node has reported it.
     pub(crate) fn decide_stop(
         &self,
         now: Timestamp,
@@ -37,7 +37,7 @@ impl Cell {
         events.push(Event::StopOrdered { attempt: attempt.id, reason, kill_at });
     }
 
-    /// A killed attempt that no node reported: it ends, its GPUs stay fenced.
+    /// Ends a killed attempt that no node reported; its GPUs stay fenced.
     pub(crate) fn decide_kill_timeout(&self, now: Timestamp, id: JobId, events: &mut Vec<Event>) {
         let job = self.job(id);
         let stop = job.attempt().and_then(|attempt| attempt.stop);
@@ -70,18 +70,18 @@ impl Cell {
         self.note_preempted(id.job, reason);
     }
 
-    /// Remembers that a job had to leave for somebody, if that is the reason.
+    /// Records that a job was preempted, if that is the reason of a stop.
     pub(crate) fn note_preempted(&mut self, id: JobId, reason: StopReason) {
         let StopReason::Preempted { by, for_share } = reason else { return };
         let taker = self.jobs.get(&by).map(Job::class);
         let job = self.job_mut(id);
-        // One of its own class who does not take for his share had it as a guest.
+        // A taker of the same class that does not take for its share evicted a guest.
         let as_guest = !for_share && taker == Some(job.class());
         job.preempted_by = Some(by);
         job.share_preemptions += u32::from(for_share);
         job.guest_turns += u32::from(as_guest);
         self.victims += 1;
-        // Who is nobody's guest any more asks for less than before: his request is another one.
+        // A job that may no longer be a guest has another request.
         let job = self.job(id);
         let request = self.requests.get(job.request);
         if request.guest != job.may_be_guest() {

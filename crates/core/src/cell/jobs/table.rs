@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 use super::job::Job;
 use crate::cell::ids::JobId;
 
-/// Jobs by their number. Every step of a pass asks for several, so one is found at once however
-/// many there are; whoever lists them gets them in the order of their numbers.
+/// Jobs by id. Every step of a pass looks up several, so a hash map is used; iteration is in the
+/// order of ids.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs(FxHashMap<JobId, Job>);
 
@@ -33,14 +33,14 @@ impl Jobs {
         self.0.remove(id)
     }
 
-    /// All jobs in the order of their numbers.
+    /// All jobs in the order of their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (JobId, &Job)> {
         let mut jobs: Vec<(JobId, &Job)> = self.0.iter().map(|(id, job)| (*id, job)).collect();
         jobs.sort_unstable_by_key(|(id, _)| *id);
         jobs.into_iter()
     }
 
-    /// The same without their numbers.
+    /// All jobs without their ids, in the same order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Job> {
         self.iter().map(|(_, job)| job)
     }

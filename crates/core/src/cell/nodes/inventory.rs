@@ -1,9 +1,8 @@
-//! The nodes of a cell, and the index in which a place is found.
+//! The nodes of a cell and the indexes that find placements.
 //!
-//! Nodes whose free resources are alike are one *state*: they are scored once, whatever their
-//! number. The states live in slots; a slot's generation changes when it gets another state. What
-//! the index below remembers is a pure function of the states, so a cold index decides like a warm
-//! one.
+//! Nodes with equal hardware and free resources are one *state* and are scored once. States are
+//! kept in slots; a slot's generation changes when it gets another state. The candidate index is a
+//! pure function of the states, so a cold index decides like a warm one.
 
 use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,28 +35,29 @@ pub struct Held {
     pub gpus: GpuSet,
     pub shape: ShapeId,
     pub class: ClassRank,
-    /// Whether the attempt may be preempted for a higher class.
+    /// Whether the attempt may be preempted.
     pub preemptible: bool,
-    /// Whether the attempt is over and its GPUs wait to be reported free.
+    /// Whether the attempt has ended and its GPUs were not yet reported free.
     pub fenced: bool,
     /// Whether an agent has reported it running.
     pub reported: bool,
-    /// When it will be gone at the latest, if all goes as announced.
+    /// When it will have ended at the latest, as announced or assumed.
     pub until: Timestamp,
 }
 
-/// Nodes are kept for somebody from an instant on. Others may use them until then.
+/// A reservation or maintenance window on one node, from an instant on. Other jobs may use the node
+/// until then.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Claim {
     pub(crate) from: Timestamp,
-    /// Jobs of higher classes need not respect it.
+    /// Jobs of higher classes may ignore it.
     pub(crate) class: ClassRank,
-    /// The job that it is kept for. `None`: maintenance.
+    /// The job that the node is reserved for. `None`: maintenance.
     pub(crate) job: Option<JobId>,
-    /// Whether preemptible jobs may use the node meanwhile, as guests who leave when the whole
-    /// place of the job is ready.
+    /// Whether preemptible jobs may use the node as guests until all nodes of the reservation are
+    /// free.
     pub(crate) guests: bool,
-    /// Whether a gang gathers its nodes and nobody knows when it will have them all.
+    /// Whether a gang gathers its nodes, so that the reserved start is an estimate.
     pub(crate) gathers: bool,
 }
 
@@ -67,7 +67,7 @@ impl Claim {
         Claim { from, class: MAINTENANCE_CLASS, job: None, guests: false, gathers: false }
     }
 
-    /// Whether a job may use the node in spite of this claim.
+    /// Whether a job may use the node despite this claim.
     pub(crate) fn allows(&self, visit: &Visit) -> bool {
         self.job == Some(visit.job)
             || visit.class > self.class
@@ -75,28 +75,28 @@ impl Claim {
             || visit.as_guest && self.guests
     }
 
-    /// Whether somebody who leaves at `until` is gone by then. Where a gang gathers its nodes, that
-    /// takes his word for it: a guess when it will have them is not compared with another guess, or
-    /// those who may not be told to leave would come in as fast as others go.
+    /// Whether a job that ends at `until` ends before the claim begins. Where a gang gathers its
+    /// nodes, only a stated end (`named`) counts. Two estimates are not compared: otherwise jobs
+    /// that are not preemptible would enter as fast as others end.
     fn is_after(&self, until: Timestamp, named: bool) -> bool {
         until <= self.from && (named || !self.gathers)
     }
 }
 
-/// A job that asks for a place on a node.
+/// A job that requests a placement on a node.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Visit {
     pub(crate) job: JobId,
     pub(crate) class: ClassRank,
-    /// When it will be gone.
+    /// When it will have ended.
     pub(crate) until: Timestamp,
-    /// Whether it said so itself.
+    /// Whether that end follows from a stated longest runtime.
     pub(crate) named: bool,
-    /// Whether it would leave when the place is needed.
+    /// Whether it would run as a guest.
     pub(crate) as_guest: bool,
 }
 
-/// A node and what the cell knows of it.
+/// A node and its state in the cell.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeRecord {
     pub(crate) offer: Box<NodeOffer>,
@@ -105,23 +105,23 @@ pub(crate) struct NodeRecord {
     pub(crate) incarnation: u32,
     pub(crate) seq: u64,
     pub(crate) lease_until: Timestamp,
-    /// Whether its lease runs.
+    /// Whether its lease is valid.
     pub(crate) alive: bool,
     /// Whether an operator drained it.
     pub(crate) drained: bool,
-    /// Maintenance windows that are on.
+    /// The number of current maintenance windows.
     pub(crate) windows: u32,
-    /// After a restore: until when an agent of the future that was lost may run something here.
+    /// After a restore: until when its agent may still run attempts that the cell does not know.
     pub(crate) kept_until: Option<Timestamp>,
     pub(crate) members: BTreeMap<AttemptId, Held>,
     /// In rising order.
     pub(crate) claims: SmallVec<[Claim; 1]>,
-    /// Its place among the states, while it takes work.
+    /// Its slot among the states, while it takes work.
     slot: Option<u32>,
 }
 
 impl NodeRecord {
-    /// Whether it takes new work at all.
+    /// Whether it takes new work.
     pub(crate) fn is_open(&self) -> bool {
         self.alive && !self.drained && self.windows == 0 && self.kept_until.is_none()
     }
@@ -131,7 +131,7 @@ impl NodeRecord {
         self.claims.iter().all(|claim| claim.allows(visit))
     }
 
-    /// Whether its claims allow any job of a class with a request that starts now.
+    /// Whether its claims allow some job of a class with a request that starts now.
     pub(crate) fn allows_some(
         &self,
         class: ClassRank,
@@ -139,7 +139,7 @@ impl NodeRecord {
         request: &Request,
         config: &CellConfig,
     ) -> bool {
-        // The usual case is cheap.
+        // Most nodes have no claims.
         self.claims.is_empty() || {
             let length = request.occupancy.limit_ms(config);
             let until = now.plus_millis(length.saturating_add(config.start_allowance_ms));
@@ -151,7 +151,7 @@ impl NodeRecord {
     }
 }
 
-/// What makes two nodes alike.
+/// What nodes of one state have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct StateKey {
     hardware: HardwareId,
@@ -159,13 +159,13 @@ struct StateKey {
     claims: SmallVec<[Claim; 1]>,
 }
 
-/// Nodes that are alike.
+/// Nodes with equal hardware, free resources and claims.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     key: Option<StateKey>,
     /// Changes whenever the slot gets another state; never zero while it has one.
     pub(crate) generation: u64,
-    /// The lowest of its nodes, kept here because it is what is asked for.
+    /// The lowest of its nodes, cached because every lookup needs it.
     pub(crate) first: Option<NodeId>,
     pub(crate) nodes: BTreeSet<NodeId>,
 }
@@ -183,7 +183,7 @@ pub(crate) struct Inventory {
     nodes: Vec<Option<NodeRecord>>,
     numbers: NodeNumbers,
     by_key: BTreeMap<NodeKey, NodeId>,
-    /// Which nodes of an owner say that they have a GPU: one at a time, but for those that are lost.
+    /// The nodes of an owner that list a GPU: at most one, apart from lost nodes.
     by_uuid: BTreeSet<(Option<CompactString>, CompactString, NodeId)>,
     hardware: HardwareTable,
     states: Vec<State>,
@@ -209,14 +209,14 @@ impl Inventory {
         named.map(|(_, id)| *id)
     }
 
-    /// The nodes by name, those behind `after`.
+    /// The nodes by name, those after `after`.
     pub(crate) fn by_name(&self, after: Option<&NodeKey>) -> impl Iterator<Item = NodeId> {
         let first = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
         self.by_key.range((first, Bound::Unbounded)).map(|(_, id)| *id)
     }
 
-    /// The node of an owner that has a GPU: its lease runs, or something keeps the GPU there. Not
-    /// `except`.
+    /// The node of an owner, other than `except`, that has a GPU: its lease is valid, or something
+    /// holds the GPU there.
     pub(crate) fn holder(
         &self,
         owner: Option<&str>,
@@ -232,7 +232,7 @@ impl Inventory {
         })
     }
 
-    /// Lists the GPUs of a node, or strikes them off.
+    /// Adds or removes the GPUs of a node in the list of uuids.
     fn list_uuids(&mut self, id: NodeId, listed: bool) {
         let Some(record) = self.nodes[id.index()].as_ref() else { return };
         let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
@@ -250,26 +250,26 @@ impl Inventory {
         self.nodes.get(id.index()).and_then(Option::as_ref)
     }
 
-    /// A node that is known to be here.
+    /// A node that exists.
     pub(crate) fn node(&self, id: NodeId) -> &NodeRecord {
         self.get(id).expect("an event names only nodes that are here")
     }
 
-    /// Changes a node and its place among the states.
+    /// Changes a node and updates its slot.
     pub(crate) fn change(&mut self, id: NodeId, change: impl FnOnce(&mut NodeRecord)) {
         let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
         change(record);
         self.replace(id);
     }
 
-    /// Notes a report, which changes nothing that is free.
+    /// Records a report, which changes nothing that is free.
     pub(crate) fn renew(&mut self, id: NodeId, seq: u64, lease_until: Timestamp) {
         let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
         record.seq = seq;
         record.lease_until = lease_until;
     }
 
-    /// Notes that an attempt was reported running, which changes nothing that is free.
+    /// Records that an attempt was reported running, which changes nothing that is free.
     pub(crate) fn mark_reported(&mut self, id: NodeId, attempt: AttemptId) {
         let record = self.nodes[id.index()].as_mut().expect("an event names only nodes here");
         if let Some(held) = record.members.get_mut(&attempt) {
@@ -306,7 +306,7 @@ impl Inventory {
         })
     }
 
-    /// How many slots there are, those without nodes too.
+    /// The number of slots, including those without nodes.
     pub(crate) fn slot_count(&self) -> usize {
         self.states.len()
     }
@@ -315,34 +315,33 @@ impl Inventory {
         &self.states[slot as usize]
     }
 
-    /// Whether the nodes of a slot are of the kind that a shape asks for. They take work, or they
-    /// would have no slot.
+    /// Whether the hardware of a slot's nodes accepts a shape. Nodes in slots take work.
     pub(crate) fn slot_accepts(&self, slot: u32, shape: &Shape) -> bool {
         let key = self.states[slot as usize].key.as_ref();
         key.is_some_and(|key| self.hardware.get(key.hardware).accepts(shape))
     }
 
-    /// What is free of each model on nodes that take work.
+    /// The GPUs of each model on nodes that take work.
     pub(crate) fn supply(&self) -> &Supply {
         &self.supply
     }
 
-    /// What will be free, by time and by preemption.
+    /// The forecast of free GPUs, by time and by preemption.
     pub(crate) fn profile(&self) -> Ref<'_, Profile> {
-        // Once it is up to date it stays so while anybody reads.
+        // Once refreshed it stays current while it is borrowed.
         if self.profile.borrow().is_stale() {
             self.profile.borrow_mut().refresh(|id| self.outlook(id));
         }
         self.profile.borrow()
     }
 
-    /// What a node will have free, with its model, if it takes work.
+    /// The forecast of a node with its model, if it takes work.
     fn outlook(&self, id: NodeId) -> Option<(ModelId, Outlook)> {
         let record = self.get(id).filter(|record| record.is_open())?;
         Some((record.node.model(), Outlook::new(&record.node, &record.members)))
     }
 
-    /// The index, brought up to date by whoever reads it.
+    /// The candidate index. It is updated when it is read.
     pub(crate) fn candidates(&self) -> std::cell::RefMut<'_, Candidates> {
         self.candidates.borrow_mut()
     }
@@ -363,7 +362,8 @@ impl Inventory {
         }
         self.numbers.take(id);
         self.list_uuids(id, false);
-        // In journals of when names were unique over all owners a node may change its owner.
+        // Older journals have node names that are unique over all owners; there a node may change
+        // its owner.
         if let Some(record) = &self.nodes[id.index()] {
             self.by_key.remove(&NodeKey::of(&record.offer));
         }
@@ -375,7 +375,7 @@ impl Inventory {
                     let record = self.nodes[id.index()].as_mut().expect("matched above");
                     record.node = node;
                 } else {
-                    // What runs there stays: nothing but the scope may differ.
+                    // Attempts on the node stay: nothing but the scope may differ.
                     let record = self.nodes[id.index()].as_mut().expect("matched above");
                     record.node.set_scope(node.spec().scope);
                 }
@@ -413,7 +413,7 @@ impl Inventory {
         }
     }
 
-    /// Leaves numbers out that nodes had which are gone.
+    /// Skips the numbers of removed nodes.
     pub(crate) fn skip_to(&mut self, id: NodeId) {
         for skipped in (self.next_id().0..id.0).map(NodeId) {
             self.nodes.push(None);
@@ -421,7 +421,7 @@ impl Inventory {
         }
     }
 
-    /// Remembers the most memory that a GPU of each model ever had here.
+    /// Restores the most memory that a GPU of each model ever had.
     pub(crate) fn remember_memory(&mut self, most: &[u32]) {
         self.supply.remember_memory(most);
     }
@@ -437,7 +437,7 @@ impl Inventory {
         }
     }
 
-    /// Takes what an attempt needs on a node.
+    /// Takes the resources of an attempt on a node.
     pub(crate) fn take(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId, held: Held) {
         self.change(id, |record| {
             record.node.take(shapes.get(held.shape), held.gpus);
@@ -446,7 +446,7 @@ impl Inventory {
         });
     }
 
-    /// Gives back what an attempt took on a node.
+    /// Gives back the resources of an attempt on a node.
     pub(crate) fn give(&mut self, shapes: &Shapes, id: NodeId, attempt: AttemptId) -> Held {
         let mut given = None;
         self.change(id, |record| {
@@ -457,7 +457,7 @@ impl Inventory {
         given.expect("the change above has run")
     }
 
-    /// Puts a node into the slot of its present state, and notes that its outlook has changed.
+    /// Moves a node to the slot of its current state and marks its forecast as stale.
     fn replace(&mut self, id: NodeId) {
         let record = self.nodes[id.index()].as_mut().expect("called for nodes that are here");
         let open = record.is_open();
@@ -483,11 +483,11 @@ impl Inventory {
         }
     }
 
-    /// Takes a node out of every index, before its hardware changes.
+    /// Removes a node from every index, before its hardware changes.
     fn leave_indexes(&mut self, id: NodeId) {
         let alive = self.node(id).alive;
         self.change(id, |record| record.alive = false);
-        // Only the flag is put back; the next change enters the node again.
+        // Only the flag is restored; the next change adds the node to the indexes again.
         let record = self.nodes[id.index()].as_mut().expect("changed above");
         record.alive = alive;
     }
@@ -566,7 +566,8 @@ impl Inventory {
         self.candidates.borrow().check(self, shapes, mix)
     }
 
-    /// Whether every node and every GPU is found under its owner, and no owner has a GPU twice: L8.
+    /// Checks that every node and GPU is listed under its owner, and that no owner has a GPU twice
+    /// (L8).
     fn check_names(&self) -> Result<(), String> {
         let keys = self.iter().map(|(id, record)| (NodeKey::of(&record.offer), id));
         if keys.collect::<BTreeMap<_, _>>() != self.by_key {
@@ -588,7 +589,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Whether every node is in the slot of its state and nowhere else.
+    /// Checks that every node is in the slot of its state and nowhere else.
     fn check_states(&self) -> Result<(), String> {
         let mut placed = 0;
         for (id, record) in self.iter() {

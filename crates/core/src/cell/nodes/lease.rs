@@ -1,4 +1,4 @@
-//! Nodes: registration, leases, drain.
+//! Node registration, leases and drain.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
 impl NodeOffer {
-    /// Refuses what has no meaning.
+    /// Refuses values without meaning.
     fn check(&self) -> Result<(), Refusal> {
         let invalid = |field, must| Err(Refusal::Invalid { field, must });
         if usize::from(self.gpus) > MAX_GPUS {
@@ -32,7 +32,7 @@ impl NodeOffer {
         let distinct: BTreeSet<&CompactString> = self.uuids.iter().collect();
         if let Some(scope) = &self.scope {
             check_path(scope)
-                .or(invalid("scope", "an account's path, or none for everybody's jobs"))?;
+                .or(invalid("scope", "an account's path, or none for all accounts"))?;
         }
         if distinct.len() != named || self.uuids.iter().any(CompactString::is_empty) {
             return invalid("gpus.uuid", "not empty, and each only once");
@@ -58,8 +58,8 @@ impl Cell {
         let known = self.inventory.find(&NodeKey::of(offer));
         let record = known.map(|id| (id, self.inventory.node(id)));
         if let Some((_, record)) = record {
-            // Only whoever speaks for all whose jobs it runs may say what the node is. So its scope
-            // never shrinks below what runs there.
+            // Only an agent whose scope covers all accounts of the node may redefine it. So a
+            // node's scope never shrinks below what runs there.
             if !covers(offer.scope.as_deref(), record.offer.scope.as_deref()) {
                 return Err(Refusal::NodeScope);
             }
@@ -83,8 +83,8 @@ impl Cell {
         Ok(incarnation)
     }
 
-    /// Refuses to take a node for the place of GPUs that another one of its owner has: after a
-    /// machine was renamed, until the old name is deleted or its lease is over.
+    /// Refuses a node whose GPUs another node of the same owner has. This happens after a machine
+    /// was renamed, until the old node is deleted or its lease has ended.
     pub(crate) fn check_gpus_free(
         &self,
         offer: &NodeOffer,
@@ -101,9 +101,9 @@ impl Cell {
         }
     }
 
-    /// A node fell silent: every attempt on it is lost.
+    /// Ends every attempt on a node whose lease has ended.
     pub(crate) fn decide_node_lost(&self, now: Timestamp, node: NodeId, events: &mut Vec<Event>) {
-        // First, so that what ends below finds the node gone and fences nothing on it.
+        // First, so that the ends below find the node lost and fence nothing on it.
         events.push(Event::NodeLost { node });
         for attempt in self.inventory.node(node).members.keys() {
             match self.live(*attempt) {
@@ -129,7 +129,7 @@ impl Cell {
         }
     }
 
-    /// Stops what runs on some nodes, or only what is preemptible. A gang on several of them is
+    /// Stops all attempts on some nodes, or only the preemptible ones. A gang on several of them is
     /// stopped once.
     pub(crate) fn decide_empty(
         &self,
@@ -151,7 +151,7 @@ impl Cell {
 
 /// Applying.
 impl Cell {
-    /// The node that an agent offers, with everything free.
+    /// The node that an agent offers, with all resources free.
     pub(crate) fn make_node(&mut self, offer: &NodeOffer) -> Node {
         let labels = offer.labels.iter().map(|label| self.labels.intern(label.clone())).collect();
         let scope = offer.scope.as_deref().map(|path| self.open_scope(path));

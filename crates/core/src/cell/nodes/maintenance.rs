@@ -1,7 +1,7 @@
-//! Maintenance windows: times in which nodes do not work.
+//! Maintenance windows.
 //!
-//! Until a window begins, a node takes only jobs that will be gone by then. When it begins, what is
-//! preemptible is asked to stop; the rest runs on, and an operator's forced drain ends it.
+//! Until a window begins, a node takes only jobs that end before it. When it begins, preemptible
+//! attempts are stopped; the others run until they end or an operator forces a drain.
 
 use super::inventory::Claim;
 use super::node::NodeId;
@@ -11,7 +11,7 @@ use crate::cell::index::timers::Timer;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// A planned window.
+/// A scheduled window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     pub from: Timestamp,
@@ -20,7 +20,7 @@ pub struct Window {
     pub began: bool,
 }
 
-/// Nobody is above maintenance.
+/// No class may ignore maintenance.
 pub(crate) const MAINTENANCE_CLASS: ClassRank = ClassRank(u8::MAX);
 
 impl Cell {
@@ -82,7 +82,7 @@ impl Cell {
         });
     }
 
-    /// Removes one claim; there may be another just like it.
+    /// Removes one claim; an equal one may remain.
     pub(crate) fn remove_claim(&mut self, node: NodeId, claim: Claim) {
         self.inventory.change(node, |record| {
             if let Some(at) = record.claims.iter().position(|other| *other == claim) {

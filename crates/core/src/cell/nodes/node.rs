@@ -1,7 +1,7 @@
-//! A node: what it has, what is free, and the exact taking and giving back.
+//! A node: its resources, what is free, and exact taking and giving back.
 //!
-//! GPUs are counted in thousandths per device, CPU in thousandths of a core, memory in MiB. A
-//! device never has more than [`WHOLE_GPU`] thousandths free and never less than none: law L8.
+//! GPUs are counted in thousandths per device, CPU in thousandths of a core, memory in MiB. The
+//! free part of a device is between zero and [`WHOLE_GPU`] thousandths: law L8.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::cell::index::interner::interned_id;
 use crate::cell::schedule::shape::{GpuDemand, LabelId, ModelId, Shape, WHOLE_GPU};
 
 interned_id!(
-    /// A node's place in its cell.
+    /// A node's number in its cell.
     NodeId
 );
 interned_id!(
@@ -75,7 +75,7 @@ impl GpuSet {
         self.0
     }
 
-    /// The set that [`GpuSet::bits`] stood for.
+    /// The set with these [`GpuSet::bits`].
     pub fn from_bits(bits: u64) -> GpuSet {
         GpuSet(bits)
     }
@@ -87,8 +87,8 @@ impl fmt::Debug for GpuSet {
     }
 }
 
-/// All that matters of a node when a placement is valued. Nodes that differ only in which of their
-/// devices is how full are in the same state.
+/// What a placement's score depends on. Nodes that differ only in which device is how full have the
+/// same state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeState {
     /// Its GPUs' model.
@@ -109,8 +109,8 @@ impl NodeState {
         self.free_gpus.iter().map(|free| u64::from(*free)).sum()
     }
 
-    /// The state after a shape was placed here; `None` if there is no room. Devices are picked as
-    /// by [`Node::pick_gpus`].
+    /// The state after a shape is placed here; `None` if there is no room. Devices are chosen as by
+    /// [`Node::pick_gpus`].
     pub fn after(&self, shape: &Shape) -> Option<NodeState> {
         let mut after = NodeState {
             model: self.model,
@@ -119,7 +119,7 @@ impl NodeState {
             free_memory_mib: self.free_memory_mib.checked_sub(shape.memory_mib)?,
             free_gpus: SmallVec::from_slice(&self.free_gpus),
         };
-        // What is taken moves down to its place; the others stay in rising order.
+        // The devices taken move to their sorted position; the others stay in rising order.
         match shape.gpu {
             GpuDemand::None => {}
             GpuDemand::Share(share) => {
@@ -143,14 +143,14 @@ impl NodeState {
     }
 }
 
-/// The room on a node, as far as it decides whether a shape fits.
+/// Free resources of a node, reduced to what decides whether a shape fits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     cpu_milli: u32,
     memory_mib: u32,
-    /// Free thousandths of the device that has most.
+    /// Free thousandths of the device with the most.
     most_of_one: u16,
-    /// Devices that nobody uses.
+    /// Devices that no job uses.
     untouched: u16,
 }
 
@@ -167,7 +167,7 @@ impl Room {
     }
 }
 
-/// What a node has when nothing runs on it.
+/// The resources of a node when nothing runs on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSpec {
     /// Its GPUs' model. All GPUs of a node are of one model.
@@ -184,7 +184,7 @@ pub struct NodeSpec {
     pub labels: SmallVec<[LabelId; 4]>,
     /// Its rack.
     pub rack: RackId,
-    /// The account whose jobs it runs, with all below it. `None`: everybody's.
+    /// The account at and below which it runs jobs. `None`: all accounts.
     pub scope: Option<AccountId>,
 }
 
@@ -217,7 +217,7 @@ impl Node {
         })
     }
 
-    /// What the node has when nothing runs on it.
+    /// The resources of the node when nothing runs on it.
     pub fn spec(&self) -> &NodeSpec {
         &self.spec
     }
@@ -237,7 +237,7 @@ impl Node {
         self.free_gpus.iter().map(|free| u32::from(*free)).sum()
     }
 
-    /// How many devices nobody uses.
+    /// How many devices no job uses.
     pub fn untouched_gpus(&self) -> u16 {
         // At most MAX_GPUS.
         self.free_gpus.iter().filter(|free| **free == WHOLE_GPU).count() as u16
@@ -263,17 +263,17 @@ impl Node {
         self.drained = drained;
     }
 
-    /// Whether it runs jobs of the accounts that a shape comes from.
+    /// Whether its scope includes the account of a shape.
     pub fn admits(&self, shape: &Shape) -> bool {
         self.spec.scope.is_none_or(|scope| shape.scopes.contains(&scope))
     }
 
-    /// Lets it run other accounts' jobs from now on.
+    /// Changes the scope of the jobs that it runs.
     pub fn set_scope(&mut self, scope: Option<AccountId>) {
         self.spec.scope = scope;
     }
 
-    /// What matters of the node when a placement is valued.
+    /// The part of the node's state that a placement's score depends on.
     pub fn state(&self) -> NodeState {
         let mut free_gpus = SmallVec::from_slice(&self.free_gpus);
         free_gpus.sort_unstable();
@@ -293,7 +293,7 @@ impl Node {
             && self.untouched_gpus() == self.spec.gpus
     }
 
-    /// Whether the node is of the kind that a shape asks for, however full it is.
+    /// Whether the node's scope and hardware suit a shape, however full it is.
     pub fn accepts(&self, shape: &Shape) -> bool {
         self.admits(shape) && self.is_of_kind(shape)
     }
@@ -304,14 +304,14 @@ impl Node {
             && shape.labels.iter().all(|label| self.spec.labels.binary_search(label).is_ok())
     }
 
-    /// Whether there is room for a shape now, of whatever kind the node is.
+    /// Whether there is room for a shape now, regardless of hardware and scope.
     pub fn has_room(&self, shape: &Shape) -> bool {
         self.free_cpu_milli >= shape.cpu_milli
             && self.free_memory_mib >= shape.memory_mib
             && self.has_gpus(shape.gpu)
     }
 
-    /// The room there is now, to compare many shapes with.
+    /// The free resources now, to compare with many shapes.
     pub fn room(&self) -> Room {
         Room {
             cpu_milli: self.free_cpu_milli,
@@ -332,16 +332,16 @@ impl Node {
 
     /// Whether a shape can start here now.
     pub fn fits(&self, shape: &Shape) -> bool {
-        // Most nodes have no room, and that is seen first.
+        // Most nodes have no room, so that is checked first.
         !self.drained && self.has_room(shape) && self.accepts(shape)
     }
 
-    /// Whether a shape could start here if nothing else ran and nothing were drained.
+    /// Whether a shape could start here if nothing ran and the node were not drained.
     pub fn could_ever_fit(&self, shape: &Shape) -> bool {
         self.admits(shape) && self.could_serve(shape)
     }
 
-    /// Whether the node is large enough and of the right kind, whosoever jobs it runs.
+    /// Whether the node is large enough and its hardware suits, regardless of its scope.
     pub fn could_serve(&self, shape: &Shape) -> bool {
         self.is_of_kind(shape)
             && self.spec.cpu_milli >= shape.cpu_milli
@@ -353,8 +353,8 @@ impl Node {
             }
     }
 
-    /// The devices that a demand takes: untouched ones in index order, or for a share the fullest
-    /// device with room for it (the lower index among equals). `None` if there are too few.
+    /// The devices for a demand: unused ones in index order, or for a share the fullest device with
+    /// room for it (the lower index among equals). `None` if there are too few.
     pub fn pick_gpus(&self, demand: GpuDemand) -> Option<GpuSet> {
         match demand {
             GpuDemand::None => Some(GpuSet::EMPTY),
@@ -377,7 +377,7 @@ impl Node {
         }
     }
 
-    /// Whether [`Node::take`] could take this.
+    /// Whether [`Node::take`] would succeed.
     pub fn can_take(&self, shape: &Shape, gpus: GpuSet) -> bool {
         let each = shape.gpu.per_device();
         gpus.len() == usize::from(shape.gpu.devices())
@@ -386,11 +386,11 @@ impl Node {
             && self.free_memory_mib >= shape.memory_mib
     }
 
-    /// Takes what a shape asks for, on these devices.
+    /// Takes the resources of a shape, on these devices.
     ///
     /// # Panics
-    /// If it is not all free, or the devices are not as many as the shape asks for. Whoever decided
-    /// this placement has checked both; going on would hand out one GPU twice.
+    /// If not all of it is free, or the number of devices differs from the shape's. The decision
+    /// has checked both; continuing would allocate one GPU twice.
     pub fn take(&mut self, shape: &Shape, gpus: GpuSet) {
         self.check_devices(shape, gpus);
         let each = shape.gpu.per_device();
@@ -411,7 +411,7 @@ impl Node {
     /// Gives back what [`Node::take`] took for the same shape on the same devices.
     ///
     /// # Panics
-    /// If more comes back than the node has: something was given back twice.
+    /// If the node would have more free than it has: something was given back twice.
     pub fn give(&mut self, shape: &Shape, gpus: GpuSet) {
         self.check_devices(shape, gpus);
         let each = shape.gpu.per_device();

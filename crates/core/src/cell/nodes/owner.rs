@@ -1,8 +1,7 @@
-//! Whose a node is, and what that makes of its name.
+//! The owner of a node, and its part in the node's name.
 //!
-//! A node belongs to the platform, or to the tenant of the account that it is kept to. Names of
-//! nodes, and uuids of GPUs, are unique among what one owner has: what one owner calls a machine is
-//! no concern of another.
+//! A node belongs to the platform, or to the tenant of its scope. Node names and GPU uuids are
+//! unique per owner, so different owners may use the same names.
 
 use std::fmt;
 
@@ -10,15 +9,15 @@ use compact_str::CompactString;
 
 use crate::cell::command::NodeOffer;
 
-/// Stands between an owner and a name where both are one text. Neither has it inside.
+/// Separates owner and name in the full name. Neither contains it.
 const BETWEEN: char = '/';
 
-/// The tenant that owns the nodes which are kept to an account. `None`: the platform.
+/// The tenant that owns nodes with this scope. `None`: the platform.
 pub fn owner_of(scope: Option<&str>) -> Option<&str> {
     scope.map(|path| path.split(':').next().unwrap_or(path))
 }
 
-/// A node's name, and whose it is. Sorts by name.
+/// A node's name and owner. Sorts by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeKey {
     /// Its name.
@@ -28,17 +27,17 @@ pub struct NodeKey {
 }
 
 impl NodeKey {
-    /// The node of this name that an agent with this scope speaks of.
+    /// The node of this name, as named by an agent with this scope.
     pub fn new(name: impl Into<CompactString>, scope: Option<&str>) -> NodeKey {
         NodeKey { name: name.into(), owner: owner_of(scope).map(CompactString::from) }
     }
 
-    /// The node that an offer is about.
+    /// The key of an offered node.
     pub fn of(offer: &NodeOffer) -> NodeKey {
         NodeKey::new(offer.name.clone(), offer.scope.as_deref())
     }
 
-    /// Both as one text: `n1` of the platform, `acme/n1` of a tenant.
+    /// The full name: `n1` of the platform, `acme/n1` of a tenant.
     pub fn full(&self) -> CompactString {
         match &self.owner {
             None => self.name.clone(),
@@ -47,12 +46,12 @@ impl NodeKey {
     }
 }
 
-/// The name in a text that [`NodeKey::full`] made.
+/// The name without the owner, from a full name.
 pub fn bare_name(full: &str) -> &str {
     full.rsplit_once(BETWEEN).map_or(full, |(_, name)| name)
 }
 
-/// Whether a text that [`NodeKey::full`] made names a node of the platform.
+/// Whether a full name is that of a node of the platform.
 pub fn is_platforms(full: &str) -> bool {
     !full.contains(BETWEEN)
 }

@@ -1,13 +1,13 @@
-//! After a restore: agents of the future that was lost may still run attempts that nothing here knows.
+//! After a restore: agents may still run attempts that the restored cell does not know.
 //!
-//! A restore journals that the cell was set back. From then on no agent is heard before it registers
-//! again: what ran on its node at the cut is lost, and whatever it runs now is unknown. An agent gives
-//! up attempts that no server renews before the lease of its node is over. So the first registration
-//! after it is followed by a whole lease in which nothing is placed on the node: no GPU is ever given
-//! out twice, whatever the agent says.
+//! A restore journals that the cell was set back. From then on the reports of an agent are ignored
+//! until it registers again: what ran on its node at the cut is lost, and what it runs now is
+//! unknown. An agent stops attempts that no server renews before its node's lease ends. So after
+//! the first registration nothing is placed on the node for one whole lease, and no GPU is
+//! allocated twice, whatever the agent reports.
 //!
-//! Earlier builds noted a restore in the manifest alone, and served the store under the numbers of
-//! agents' starts that follow from it. A cell that was served so only learns its generation.
+//! Earlier builds recorded a restore only in the manifest, and derived the agents' incarnations
+//! from it. A cell that was served in this way only records the generation.
 
 use super::inventory::NodeRecord;
 use super::node::NodeId;
@@ -17,11 +17,11 @@ use crate::cell::index::timers::Timer;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// Until when nothing is placed on a node whose agent has not registered since the restore.
+/// Placeholder: nothing is placed on the node until its agent has registered after the restore.
 pub(crate) const UNTIL_REGISTERED: Timestamp = Timestamp::MAX;
 
 impl NodeRecord {
-    /// Whether its agent has not registered since the cell was set back.
+    /// Whether its agent has not registered since the restore.
     pub(crate) fn is_unheard(&self) -> bool {
         self.kept_until == Some(UNTIL_REGISTERED)
     }
@@ -57,7 +57,7 @@ impl Cell {
         lease_until: Timestamp,
     ) -> Option<Timestamp> {
         let keeps = match known {
-            // It may have run something under this or another name.
+            // Its machine may have run attempts under this or another name.
             None => self.generation > 0,
             Some(record) => record.kept_until.is_some(),
         };
@@ -67,7 +67,7 @@ impl Cell {
 
 /// Applying.
 impl Cell {
-    /// Every lease is over: the timers of the nodes say what follows, each in a record of its own.
+    /// Ends every lease. The timers of the nodes decide what follows, each in a record of its own.
     pub(crate) fn apply_rewound(&mut self, at: Timestamp, generation: u32) {
         self.generation = generation;
         let nodes: Vec<NodeId> = self.inventory.iter().map(|(node, _)| node).collect();

@@ -1,9 +1,8 @@
-//! Whose jobs a node runs.
+//! Scopes: the accounts whose jobs a node runs.
 //!
-//! A node may be kept to one account and all below it. Which of those accounts a job belongs to is
-//! found once, when it is queued, and is part of its shape from then on: wherever a shape is held
-//! against a node the answer is a comparison of numbers, and everything that is remembered by shape
-//! stays as good as it was.
+//! A node may have an account as its scope and then runs only jobs at and below it. The scopes that
+//! include a job's account are determined when the job is queued and are part of its shape.
+//! Comparing a shape with a node then compares numbers, and everything cached by shape stays valid.
 
 use smallvec::SmallVec;
 
@@ -12,7 +11,7 @@ use crate::cell::jobs::job::{Request, Waiting};
 use crate::cell::schedule::shape::Shape;
 use crate::cell::state::Cell;
 
-/// Whether whoever speaks for `wide` speaks for all of `narrow`. `None` is everybody.
+/// Whether scope `wide` includes all of scope `narrow`. `None` is all accounts.
 pub fn covers(wide: Option<&str>, narrow: Option<&str>) -> bool {
     match (wide, narrow) {
         (None, _) => true,
@@ -25,7 +24,7 @@ pub fn covers(wide: Option<&str>, narrow: Option<&str>) -> bool {
 }
 
 impl Cell {
-    /// The accounts that nodes are kept to and that an account belongs to, in rising order.
+    /// The scopes of nodes that include an account, in rising order.
     pub(crate) fn scopes_of(&self, account: AccountId) -> SmallVec<[AccountId; 1]> {
         if self.scopes.is_empty() {
             return SmallVec::new();
@@ -36,7 +35,7 @@ impl Cell {
         scopes
     }
 
-    /// The account at a path, to which a node is kept. The first time, jobs below it learn of it.
+    /// The account at a path, as a scope of nodes. When it is new, jobs below it get new shapes.
     pub(crate) fn open_scope(&mut self, path: &str) -> AccountId {
         let scope = self.accounts.ensure(path);
         if self.scopes.insert(scope) {
@@ -50,14 +49,14 @@ impl Cell {
         scope
     }
 
-    /// Gives a job the shape that its account's scopes make of it now.
+    /// Updates a job's shape to the current scopes of its account.
     fn reshape(&mut self, id: JobId) {
         let job = self.job(id);
         let waiting = job.waiting();
         let scopes = self.scopes_of(job.account);
         let shape = Shape { scopes, ..self.shapes.get(job.shape).clone() };
         let request = self.requests.get(job.request).clone();
-        // Both wait under their request.
+        // In both phases the job is queued under its request.
         if matches!(waiting, Some(Waiting::Competing | Waiting::Group)) {
             self.stop_waiting(id);
         }
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_covers_all_and_an_account_what_is_at_or_below_it() {
+    fn the_scope_of_all_covers_every_account_and_an_account_its_subtree() {
         for (wide, narrow, expected) in [
             (None, None, true),
             (None, Some("a"), true),

@@ -1,6 +1,6 @@
-//! What the nodes of a tenant may add to a cell. Its tables of models, labels and racks never forget a
-//! name, so a tenant may use so many of each and no more; whether others use a name as well makes no
-//! difference. The platform's nodes are the operator's own.
+//! Limits on what the nodes of a tenant add to a cell. The tables of models, labels and racks never
+//! drop a name, so the number of names per tenant is limited, whether other tenants use the same
+//! names or not. Nodes of the platform are not limited.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ use crate::cell::command::{NodeOffer, Refusal};
 use crate::cell::schedule::shape::{LabelId, ModelId};
 use crate::cell::state::Cell;
 
-/// Nodes of one tenant in a region.
+/// The most nodes of one tenant in a region.
 pub const MAX_NODES_PER_TENANT: usize = 4096;
-/// GPU types that nodes of one tenant have had.
+/// The most GPU types that nodes of one tenant may have had.
 pub const MAX_TYPES_PER_TENANT: usize = 64;
-/// Labels that nodes of one tenant have had.
+/// The most labels that nodes of one tenant may have had.
 pub const MAX_LABELS_PER_TENANT: usize = 4096;
-/// Racks that nodes of one tenant have been in.
+/// The most racks that nodes of one tenant may have been in.
 pub const MAX_RACKS_PER_TENANT: usize = 1024;
-/// Labels of one node.
+/// The most labels of one node.
 pub const MAX_LABELS_PER_NODE: usize = 64;
 /// The longest name, label or uuid, in bytes.
 pub const MAX_NAME_BYTES: usize = 512;
@@ -38,7 +38,7 @@ fn require(holds: bool, field: &'static str, must: &'static str) -> Result<(), R
 }
 
 impl NodeOffer {
-    /// Refuses what is too long or too much for one node.
+    /// Refuses a node with a name that is too long or with too many labels.
     pub(crate) fn check_sizes(&self) -> Result<(), Refusal> {
         let names = [&self.name, &self.rack, &self.model];
         let mut all = names.into_iter().chain(&self.uuids).chain(&self.labels);
@@ -48,7 +48,7 @@ impl NodeOffer {
 }
 
 impl Cell {
-    /// Refuses a node with which its tenant would have more than it may.
+    /// Refuses a node with which its tenant would exceed a limit.
     pub(crate) fn check_room_for(&self, offer: &NodeOffer, is_new: bool) -> Result<(), Refusal> {
         let Some(owner) = owner_of(offer.scope.as_deref()) else { return Ok(()) };
         if is_new {
@@ -76,7 +76,7 @@ impl Cell {
         require(used.racks.len() + rack <= MAX_RACKS_PER_TENANT, "rack", must)
     }
 
-    /// Notes the names that a node uses.
+    /// Records the names that a node uses.
     pub(crate) fn note_names(&mut self, offer: &NodeOffer, spec: &NodeSpec) {
         let Some(owner) = owner_of(offer.scope.as_deref()) else { return };
         let used = self.used_names.entry(owner.into()).or_default();

@@ -1,4 +1,4 @@
-//! What a cell shows of its nodes, windows and jobs to whoever asks.
+//! Read access to a cell's nodes, windows, jobs and prices.
 
 use compact_str::CompactString;
 
@@ -13,10 +13,10 @@ use crate::cell::share::accounts::ROOT;
 use crate::cell::state::Cell;
 use crate::time::Timestamp;
 
-/// A node as it is.
+/// The current state of a node.
 #[derive(Clone, Debug)]
 pub struct NodeView<'a> {
-    /// What its agent said it has.
+    /// What its agent offered.
     pub offer: &'a NodeOffer,
     /// The number of its agent's last start.
     pub incarnation: u32,
@@ -24,17 +24,17 @@ pub struct NodeView<'a> {
     pub seq: u64,
     /// When its lease ends.
     pub lease_until: Timestamp,
-    /// Whether its lease runs.
+    /// Whether its lease is valid.
     pub alive: bool,
     /// Whether an operator drained it.
     pub drained: bool,
-    /// Whether a maintenance window is on.
+    /// Whether a maintenance window is active.
     pub in_maintenance: bool,
     /// After a restore: until when nothing is placed on it.
     pub kept_until: Option<Timestamp>,
     /// Thousandths of each device that are free.
     pub free: &'a [u16],
-    /// The attempts that have or keep devices there, in order.
+    /// The attempts that have or fence devices there, in order.
     pub attempts: Vec<AttemptId>,
 }
 
@@ -45,7 +45,7 @@ impl NodeView<'_> {
     }
 }
 
-/// A maintenance window as it is planned.
+/// A maintenance window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowView<'a> {
     /// When it begins.
@@ -54,7 +54,7 @@ pub struct WindowView<'a> {
     pub to: Timestamp,
     /// Whether it has begun.
     pub began: bool,
-    /// What its nodes have.
+    /// The offers of its nodes.
     pub nodes: Vec<&'a NodeOffer>,
 }
 
@@ -89,7 +89,7 @@ impl Cell {
         self.inventory.find(&node.into()).and_then(|id| self.inventory.get(id)).map(view)
     }
 
-    /// The nodes by name, those behind `after`: one of each owner that has one of that name.
+    /// The nodes by name and owner, those after `after`.
     pub fn nodes_by_name(&self, after: Option<&NodeKey>) -> impl Iterator<Item = NodeView<'_>> {
         self.inventory.by_name(after).filter_map(|id| self.inventory.get(id)).map(view)
     }
@@ -99,13 +99,13 @@ impl Cell {
         self.inventory.called(name).filter_map(|id| self.inventory.get(id)).map(view)
     }
 
-    /// The node of an agent's owner that has a GPU now, as far as it is not lost.
+    /// The node with this GPU, of the same owner as `scope`, unless it is lost.
     pub fn node_with_gpu(&self, scope: Option<&str>, uuid: &CompactString) -> Option<NodeView<'_>> {
         let holder = self.inventory.holder(owner_of(scope), uuid, None);
         holder.and_then(|id| self.inventory.get(id)).map(view)
     }
 
-    /// The place of a node among those of an attempt that is not over. `None`: it has no part in it.
+    /// The rank of a node in an attempt that has not ended. `None`: the attempt does not run there.
     pub fn rank_of(&self, attempt: AttemptId, node: &NodeKey) -> Option<u32> {
         let (_, live) = self.live(attempt)?;
         let node = self.inventory.find(node)?;
@@ -113,7 +113,8 @@ impl Cell {
         u32::try_from(rank).ok()
     }
 
-    /// Whether an attempt has had something on a node since before an instant, as far as is known.
+    /// Whether an attempt has something on a node and was proposed before an instant. An ended
+    /// attempt counts as earlier, because its instant is no longer known.
     pub fn holds_since_before(&self, at: Timestamp, attempt: AttemptId, node: &NodeKey) -> bool {
         let held = self.inventory.find(node).and_then(|id| self.inventory.get(id));
         held.is_some_and(|record| record.members.contains_key(&attempt))
@@ -128,12 +129,12 @@ impl Cell {
         Some(WindowView { from: window.from, to: window.to, began: window.began, nodes })
     }
 
-    /// A job that is here, as it was admitted.
+    /// The spec of a job in this cell, as it was admitted.
     pub fn job_spec(&self, job: JobId) -> Option<&JobSpec> {
         self.jobs.get(&job).map(|job| &*job.spec)
     }
 
-    /// Since when an attempt runs on a node as far as the cell has seen, and on how many devices.
+    /// When an attempt was first seen running on a node, and its number of devices there.
     pub fn running_since(&self, attempt: AttemptId, node: &NodeKey) -> Option<(Timestamp, u64)> {
         let (_, live) = self.live(attempt)?;
         let member = live.member(self.inventory.find(node)?)?;
@@ -160,7 +161,7 @@ impl Cell {
         (all.running_jobs, all.waiting_jobs)
     }
 
-    /// The same of the jobs at and below an account.
+    /// The same for the jobs at and below an account.
     pub fn job_counts_below(&self, account: &str) -> (u32, u32) {
         let own = self.accounts.find(account).map(|account| &self.accounts.get(account).in_use);
         own.map_or((0, 0), |own| (own.running_jobs, own.waiting_jobs))

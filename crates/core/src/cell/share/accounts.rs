@@ -1,4 +1,4 @@
-//! The account tree of a cell: weights, usage, quotas, and who waits below whom.
+//! The account tree of a cell: weights, usage, quotas, and the lanes of waiting jobs.
 
 use compact_str::CompactString;
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use crate::cell::index::interner::InternedId;
 use crate::name_hash::NameMap;
 use crate::time::Timestamp;
 
-/// An account and what counts against it.
+/// An account with its limits, usage and lanes.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) path: CompactString,
@@ -23,30 +23,29 @@ pub(crate) struct Account {
     pub(crate) frozen: bool,
     pub(crate) quota: Quota,
     pub(crate) in_use: InUse,
-    /// Usage of all jobs below and of its own.
+    /// Usage of its own jobs and of all jobs below.
     pub(crate) usage: ScaledUsage,
-    /// Usage of its own jobs alone.
+    /// Usage of its own jobs only.
     pub(crate) own_usage: ScaledUsage,
-    /// Micro-credits per hour of all attempts below and of its own.
+    /// Micro-credits per hour of its own attempts and of all attempts below.
     pub(crate) rate: u64,
-    /// Micro-credits per hour of its own attempts alone.
+    /// Micro-credits per hour of its own attempts only.
     pub(crate) own_rate: u64,
-    /// Micro-credits that all attempts below and its own were charged at their start and have not
-    /// used yet.
+    /// Unused entry charges, in micro-credits, of its own attempts and of all attempts below.
     pub(crate) unused_micros: u128,
-    /// Requests that its quota has no room for.
+    /// Requests that its quota blocks.
     pub(crate) blocked: Bits,
-    /// Who waits below, by class in rising order.
+    /// The lanes of waiting jobs at and below it, by class in rising order.
     pub(crate) lanes: SmallVec<[(ClassRank, Lane); 1]>,
 }
 
 impl Account {
-    /// Its place among its siblings.
+    /// Its sort key among its siblings.
     pub(crate) fn key(&self) -> ShareKey {
         ShareKey::new(self.usage, self.weight)
     }
 
-    /// The place of its own jobs among its children: as a child of weight one.
+    /// The sort key of its own jobs among its children: as a child of weight one.
     pub(crate) fn own_key(&self) -> ShareKey {
         ShareKey::new(self.own_usage, USUAL_WEIGHT)
     }
@@ -67,7 +66,7 @@ impl Account {
     }
 }
 
-/// All accounts that this cell has heard of, as a tree under one root.
+/// All accounts that this cell knows, as a tree under one root.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     accounts: Vec<Account>,
@@ -114,7 +113,7 @@ impl Accounts {
         self.by_path.get(path).copied()
     }
 
-    /// The account at a path, added now with all above it if it is new.
+    /// The account at a path; it and missing ancestors are added.
     pub(crate) fn ensure(&mut self, path: &str) -> AccountId {
         if let Some(id) = self.find(path) {
             return id;
@@ -141,12 +140,13 @@ impl Accounts {
         })
     }
 
-    /// An account and all above it, the root last.
+    /// An account and its ancestors, the root last.
     pub(crate) fn path(&self, id: AccountId) -> impl Iterator<Item = AccountId> {
         std::iter::successors(Some(id), |id| self.get(*id).parent)
     }
 
-    /// Changes the usage of an account and all above it, keeping every order in place.
+    /// Changes the usage of an account and its ancestors and updates every order that depends on
+    /// it.
     pub(crate) fn charge(&mut self, id: AccountId, add: ScaledUsage, subtract: ScaledUsage) {
         let changed = |usage: ScaledUsage| usage.saturating_add(add).saturating_sub(subtract);
         let account = self.get_mut(id);
@@ -171,7 +171,7 @@ impl Accounts {
         }
     }
 
-    /// Changes a weight, keeping the order of the siblings in place.
+    /// Changes a weight and the order of the siblings.
     pub(crate) fn set_weight(&mut self, id: AccountId, weight: u32) {
         let account = self.get_mut(id);
         let before = account.key();
@@ -184,14 +184,14 @@ impl Accounts {
         }
     }
 
-    /// Shifts all usage down if its factor has become large.
+    /// Shifts all usage down if the factor has become large.
     pub(crate) fn rebase(&mut self, at: Timestamp) -> Option<u32> {
         let shift = self.decay.rebase(at)?;
         self.rewrite_usage(|usage| usage >> shift);
         Some(shift)
     }
 
-    /// Counts usage with another half-life from now on.
+    /// Continues with another half-life from now on.
     pub(crate) fn set_half_life(&mut self, half_life_ms: i64, at: Timestamp) {
         let old = std::mem::replace(&mut self.decay, Decay::new(half_life_ms, at));
         let factor = old.factor(at);
@@ -215,7 +215,7 @@ impl Accounts {
         }
     }
 
-    /// Counts the rate of one attempt more (or less) below an account.
+    /// Adds the rate of an attempt to an account and its ancestors.
     pub(crate) fn add_rate(&mut self, id: AccountId, rate: u64) {
         self.get_mut(id).own_rate += rate;
         self.for_path(id, |account| account.rate += rate);
@@ -226,7 +226,7 @@ impl Accounts {
         self.for_path(id, |account| account.rate -= rate);
     }
 
-    /// Does something to an account and all above it.
+    /// Applies a change to an account and its ancestors.
     pub(crate) fn for_path(&mut self, id: AccountId, mut change: impl FnMut(&mut Account)) {
         let mut next = Some(id);
         while let Some(id) = next {

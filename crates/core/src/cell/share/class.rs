@@ -1,4 +1,4 @@
-//! Which priority classes may take the place of which.
+//! Which priority classes may preempt which.
 
 use compact_str::CompactString;
 
@@ -7,9 +7,9 @@ use crate::cell::nodes::node::NodeId;
 use crate::cell::state::Cell;
 
 impl Cell {
-    /// Whether a job may take another one's place, as far as their classes go. Within a class only
-    /// shares decide. A class that nobody set takes from every lower one, and so it was with jobs
-    /// that did not say what their class is called.
+    /// Whether the classes of two jobs allow preemption. Within a class only shares decide. A class
+    /// that was never set may preempt every lower one. A victim without a class name, from an
+    /// earlier journal, may be preempted by every higher class.
     pub(crate) fn may_preempt(&self, job: &Job, victim: &Job) -> bool {
         let (ours, theirs) = (&job.spec.class_name, &victim.spec.class_name);
         if job.class() == victim.class() || theirs.is_empty() {
@@ -18,7 +18,7 @@ impl Cell {
         self.preempts.get(ours).is_none_or(|list| list.contains(theirs))
     }
 
-    /// Whether a node has somebody whose place a job may take, as far as their classes go.
+    /// Whether a node has an attempt that the class of a job may preempt.
     pub(crate) fn may_preempt_on(&self, job: &Job, node: NodeId) -> bool {
         if !self.preempts.contains_key(&job.spec.class_name) {
             return true;
@@ -29,7 +29,7 @@ impl Cell {
         })
     }
 
-    /// The classes that a class may take from. `None`: every lower one.
+    /// The classes that a class may preempt. `None`: every lower one.
     pub fn preempted_by(&self, class: &str) -> Option<&[CompactString]> {
         self.preempts.get(class).map(Vec::as_slice)
     }

@@ -1,20 +1,20 @@
-//! Usage that fades, in integers.
+//! Decayed usage, in integers.
 //!
-//! Past usage loses half of its weight per half-life. Instead of shrinking every account's usage
-//! as time goes by, what is *added* grows: a charge at `t` is scaled by 2^((t − epoch) / half-life).
-//! All accounts share the factor, so their order never needs to be sorted again, and an account
-//! that nobody touches costs nothing. Before the factor becomes large, everything is shifted down
-//! together and the epoch moves on. Only integers are used, so every machine gets the same numbers.
+//! Past usage loses half of its weight per half-life. Instead of reducing every account's usage
+//! over time, new charges grow: a charge at `t` is scaled by 2^((t − epoch) / half-life). All
+//! accounts share the factor, so their order never has to be sorted again, and an idle account
+//! costs nothing. Before the factor becomes large, all usage is shifted down and the epoch
+//! advances. Only integers are used, so every machine computes the same values.
 
 use crate::cell::command::USUAL_WEIGHT;
 use crate::time::Timestamp;
 
-/// A usage in micro-credits, scaled up by 2^32 and by the factor of its instant.
+/// Usage in micro-credits, scaled by 2^32 and by the factor of its instant.
 pub type ScaledUsage = u128;
 
-/// Half-lives after which everything is shifted down.
+/// Half-lives after which all usage is shifted down.
 const REBASE_AFTER: u32 = 16;
-/// Bits of the exponent's fraction that count: a step of 82 ms at a half-life of a day.
+/// Bits of the exponent's fraction that are used: a step of 82 ms at a half-life of a day.
 const FRACTION_BITS: u32 = 20;
 /// Fraction bits of the multipliers.
 const ONE_BITS: u32 = 62;
@@ -32,7 +32,7 @@ const ROOTS: [u128; FRACTION_BITS as usize] = {
     roots
 };
 
-/// How usage fades, and the instant from which its factor counts.
+/// The half-life, and the instant from which the factor is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decay {
     half_life_ms: i64,
@@ -40,12 +40,12 @@ pub struct Decay {
 }
 
 impl Decay {
-    /// Usage that halves in `half_life_ms`, counted from `epoch`.
+    /// Decay by half in `half_life_ms`, counted from `epoch`.
     pub fn new(half_life_ms: i64, epoch: Timestamp) -> Decay {
         Decay { half_life_ms: half_life_ms.max(1), epoch }
     }
 
-    /// The instant from which the factor counts.
+    /// The instant from which the factor is counted.
     pub fn epoch(&self) -> Timestamp {
         self.epoch
     }
@@ -68,25 +68,25 @@ impl Decay {
             }
         }
         let factor = factor >> (ONE_BITS - 32);
-        // At most REBASE_AFTER when usage is charged, because `rebase` comes first.
+        // At most REBASE_AFTER when usage is charged, because `rebase` is called first.
         match u32::try_from(whole) {
             Ok(whole) => factor << whole.min(48),
             Err(_) => factor.checked_shr(whole.unsigned_abs().min(127) as u32).unwrap_or(0),
         }
     }
 
-    /// What `micros` of usage at `at` weigh.
+    /// The scaled usage of `micros` at `at`.
     pub fn scale(&self, micros: u64, at: Timestamp) -> ScaledUsage {
         u128::from(micros).saturating_mul(self.factor(at))
     }
 
-    /// What is left at `at` of a usage, in micro-credits.
+    /// The decayed usage at `at`, in micro-credits.
     pub fn unscale(&self, usage: ScaledUsage, at: Timestamp) -> u128 {
         usage / self.factor(at).max(1)
     }
 
-    /// Moves the epoch on if the factor has become large. Every usage must then be shifted down by
-    /// the bits returned.
+    /// Advances the epoch if the factor has become large. The caller must then shift every usage
+    /// down by the returned number of bits.
     pub fn rebase(&mut self, at: Timestamp) -> Option<u32> {
         let whole = at.millis_since(self.epoch) / self.half_life_ms;
         if whole < i64::from(REBASE_AFTER) {
@@ -97,8 +97,8 @@ impl Decay {
     }
 }
 
-/// The place of an account among its siblings: usage over weight, the lowest first. Accounts of
-/// weight zero come after all others, so that they get what nobody else wants.
+/// The sort key of an account among its siblings: usage per weight, the lowest first. Accounts of
+/// weight zero come after all others.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShareKey {
     weightless: bool,
@@ -106,16 +106,16 @@ pub struct ShareKey {
 }
 
 impl ShareKey {
-    /// The place of a usage with a weight.
+    /// The sort key of a usage with a weight.
     pub fn new(usage: ScaledUsage, weight: u32) -> ShareKey {
-        // Weights are in thousandths; so is the usual one, which leaves the usage as it is.
+        // Weights are in thousandths, so the default weight leaves the usage unchanged.
         let usage = usage.saturating_mul(USUAL_WEIGHT.into()) / u128::from(weight.max(1));
         ShareKey { weightless: weight == 0, usage }
     }
 }
 
-/// The price of `gpu_ms` GPU-milliseconds at `price` micro-credits per GPU-hour, of which the job
-/// has `thousandths`. Rounded down: this orders jobs, it charges nobody.
+/// The price of `gpu_ms` GPU-milliseconds at `price` micro-credits per GPU-hour, for `thousandths`
+/// of each GPU. Rounded down: it orders jobs and is not charged.
 pub fn usage_micros(price: u64, thousandths: u16, gpu_ms: u64) -> u64 {
     let per_ms = u128::from(price) * u128::from(thousandths);
     let exact = per_ms.saturating_mul(u128::from(gpu_ms));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_factor_never_falls_as_time_goes_by() {
+    fn the_factor_never_decreases_with_time() {
         let decay = Decay::new(DAY, at(0));
         let mut last = 0;
         for step in 0..20_000 {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_the_epoch_changes_nothing_that_is_read() {
+    fn advancing_the_epoch_does_not_change_decayed_usage() {
         let mut decay = Decay::new(DAY, at(0));
         let usage = decay.scale(900_000_000, at(15 * DAY));
         let now = at(17 * DAY + 1234);

@@ -1,4 +1,4 @@
-//! Concurrency groups: at most so many jobs of a name have GPUs at once (law L9).
+//! Concurrency groups: a limited number of jobs of a name have GPUs at once (law L9).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::cell::index::interner::InternedId;
 use crate::cell::jobs::job::Job;
 use crate::name_hash::NameMap;
 
-/// Jobs that are alike for everything but the order in which they were submitted.
+/// Jobs that differ only in their order of submission.
 pub(crate) type Kind = (ClassRank, AccountId, RequestId);
 
-/// A group of a tenant.
+/// A concurrency group of a tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) tenant: CompactString,
@@ -21,7 +21,7 @@ pub(crate) struct Group {
     pub(crate) limit: u32,
     /// Jobs that have GPUs.
     pub(crate) active: u32,
-    /// Jobs that found the group full.
+    /// Jobs that wait because the group is full.
     held: BTreeMap<Kind, BTreeSet<(Ticket, JobId)>>,
 }
 
@@ -30,13 +30,13 @@ impl Group {
         self.active >= self.limit
     }
 
-    /// Keeps a job until there is a place.
+    /// Holds a job until the group has room.
     pub(crate) fn hold(&mut self, job: &Job) {
         let kind = (job.class(), job.account, job.request);
         self.held.entry(kind).or_default().insert((job.ticket, job.spec.job));
     }
 
-    /// Lets go of a job that ends while it is held.
+    /// Removes a held job that ends.
     pub(crate) fn forget(&mut self, job: &Job) {
         let kind = (job.class(), job.account, job.request);
         if let Some(jobs) = self.held.get_mut(&kind) {
@@ -47,8 +47,8 @@ impl Group {
         }
     }
 
-    /// The jobs that may compete for the places that are free: of each kind as many as there are
-    /// places, so that one that fits nowhere does not keep the others out.
+    /// Releases jobs to compete for the free places: of each kind as many as there are places, so
+    /// that a kind that fits nowhere does not block the others.
     pub(crate) fn release(&mut self) -> Vec<JobId> {
         let free = self.limit.saturating_sub(self.active);
         let mut released = Vec::new();
@@ -73,7 +73,7 @@ impl Group {
     }
 }
 
-/// All groups that this cell has heard of.
+/// All groups that this cell knows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     groups: Vec<Group>,
@@ -81,7 +81,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// The group of a tenant, with the limit that was named last.
+    /// The group of a tenant. The limit given last applies.
     pub(crate) fn ensure(&mut self, tenant: &str, name: &CompactString, limit: u32) -> GroupId {
         let key = (CompactString::from(tenant), name.clone());
         if let Some(id) = self.by_name.get(&key) {

@@ -1,10 +1,9 @@
-//! Who waits, and who is next.
+//! Lanes: waiting jobs, and the choice of the next one.
 //!
 //! Each account has a lane per class: its own waiting jobs by request, and the accounts below it
-//! that have waiting jobs, in the order of their shares. Who is next is found by walking down from
-//! the root, at each level along the lowest share that still has a request worth trying. Requests
-//! that were tried in vain are left out by one bit each, so a hundred thousand jobs that cannot
-//! start now cost nothing.
+//! that have waiting jobs, in the order of their shares. The next job is found by descending from
+//! the root, at each level into the lowest share that has a request worth trying. Parked requests
+//! are excluded by one bit each, so a hundred thousand jobs that cannot start cost nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,28 +13,29 @@ use crate::cell::ids::{AccountId, ClassRank, JobId, RequestId};
 use crate::cell::index::bitset::Bits;
 use crate::cell::index::interner::InternedId;
 
-/// The order of submission, kept over requeues: milliseconds. Equal ones go by the number of the job.
+/// The order of submission in milliseconds, kept over requeues. Equal tickets are ordered by job
+/// number.
 pub(crate) type Ticket = u64;
 
-/// Who waits in one class at and below one account.
+/// The jobs that wait in one class at and below one account.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lane {
-    /// Jobs at and below the account.
+    /// The number of jobs at and below the account.
     pub(crate) waiting: u32,
-    /// How many of them by request.
+    /// The number of these jobs by request.
     counts: BTreeMap<RequestId, u32>,
     /// The requests in `counts`.
     mask: Bits,
-    /// Children with waiting jobs, and the account itself if it has some of its own.
+    /// Children with waiting jobs, and the account itself if its own jobs wait.
     order: BTreeSet<(ShareKey, AccountId)>,
     /// The account's own jobs.
     own: BTreeMap<RequestId, BTreeSet<(Ticket, JobId)>>,
-    /// The first of the own jobs with each request, in the order of submission.
+    /// The first of the account's own jobs with each request, in the order of submission.
     heads: BTreeSet<(Ticket, JobId, RequestId)>,
 }
 
 impl Lane {
-    /// Moves a child to its new place, if it waits here.
+    /// Moves a child to its new position, if it waits here.
     pub(crate) fn reorder(&mut self, child: AccountId, before: ShareKey, after: ShareKey) {
         if before != after && self.order.remove(&(before, child)) {
             self.order.insert((after, child));
@@ -68,7 +68,7 @@ impl Lane {
         &self.own
     }
 
-    /// Children in order, the account itself among them.
+    /// Children in order, including the account itself.
     pub(crate) fn order(&self) -> &BTreeSet<(ShareKey, AccountId)> {
         &self.order
     }
@@ -78,12 +78,12 @@ impl Lane {
         &self.counts
     }
 
-    /// The requests that are waited with, one bit each.
+    /// The requests in `counts`, one bit each.
     pub(crate) fn mask(&self) -> &Bits {
         &self.mask
     }
 
-    /// The account's own job that was submitted first among the requests to be tried.
+    /// The earliest submitted of the account's own jobs among the requests to be tried.
     fn first_own(&self, only: Option<&Bits>, except: &Bits) -> Option<JobId> {
         let mut heads = self.heads.iter();
         let head = heads.find(|(_, _, request)| {
@@ -118,7 +118,7 @@ impl Lane {
         }
     }
 
-    /// Whether the heads are the first of each request.
+    /// Whether `heads` has the first job of each request.
     pub(crate) fn has_right_heads(&self) -> bool {
         let mut heads: Vec<_> = self
             .own
@@ -132,7 +132,7 @@ impl Lane {
     }
 }
 
-/// Where a job waits.
+/// The position of a waiting job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) account: AccountId,
@@ -143,7 +143,7 @@ pub(crate) struct Waiter {
 }
 
 impl Accounts {
-    /// Lets a job wait its turn.
+    /// Adds a waiting job to its lane.
     pub(crate) fn enqueue(&mut self, waiter: Waiter) {
         let Waiter { account, class, request, ticket, job } = waiter;
         let own_key = self.get(account).own_key();
@@ -166,7 +166,7 @@ impl Accounts {
         }
     }
 
-    /// Takes a waiting job out of its lane.
+    /// Removes a waiting job from its lane.
     pub(crate) fn dequeue(&mut self, waiter: Waiter) {
         let Waiter { account, class, request, ticket, job } = waiter;
         let own_key = self.get(account).own_key();
@@ -189,8 +189,8 @@ impl Accounts {
         }
     }
 
-    /// The next job of a class by fair share, among requests in `only` (if given), not in `except`
-    /// and not blocked by a quota on the way.
+    /// The next job of a class by fair share, among requests that are in `only` (if given), not in
+    /// `except` and not blocked by a quota on the path.
     pub(crate) fn next(
         &self,
         class: ClassRank,
@@ -230,8 +230,7 @@ impl Accounts {
         })
     }
 
-    /// Whether a job's account may start this request as far as blocked quotas and freezes on its
-    /// path are known.
+    /// Whether no freeze or known quota block on an account's path excludes a request.
     pub(crate) fn is_open(&self, account: AccountId, request: RequestId) -> bool {
         self.path(account).all(|id| {
             let account = self.get(id);
@@ -239,7 +238,7 @@ impl Accounts {
         })
     }
 
-    /// How many jobs of the class would go before this one if all shares stayed as they are.
+    /// How many jobs of the class are ahead of this one if all shares stayed as they are.
     pub(crate) fn ahead(&self, waiter: Waiter) -> u64 {
         let own = self.get(waiter.account);
         let Some(lane) = own.lane(waiter.class) else { return 0 };
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_left_out_block_nobody_else() {
+    fn excluded_requests_do_not_block_others() {
         let mut accounts = tree();
         add(&mut accounts, "a", 7, 1);
         add(&mut accounts, "a", 8, 2);
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_leave_are_gone_from_every_level() {
+    fn dequeued_jobs_are_removed_from_every_level() {
         let mut accounts = tree();
         let waiters: Vec<_> = ["a:x", "a:x", "a", "b"]
             .iter()

@@ -1,9 +1,9 @@
-//! Quotas: the most that an account and all below it may have at once (law L9).
+//! Quotas: limits on what an account and its subtree have at once (law L9).
 
 use crate::cell::ids::AccountId;
 use crate::cell::schedule::shape::ModelId;
 
-/// The limits of one account, in the cell's own numbers. See `QuotaSpec` for their meaning.
+/// The limits of one account, with interned models. See `QuotaSpec` for their meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Thousandths per model, in rising order of models.
@@ -13,10 +13,10 @@ pub struct Quota {
     pub waiting_jobs: Option<u32>,
 }
 
-/// What an account and all below it have now.
+/// What an account and its subtree have now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InUse {
-    /// Thousandths per model, by the model's number.
+    /// Thousandths per model, by model number.
     pub(crate) gpus: Vec<u32>,
     pub(crate) total_gpus: u32,
     pub(crate) running_jobs: u32,
@@ -34,7 +34,7 @@ impl InUse {
         self.gpus.get(model.0 as usize).copied().unwrap_or(0)
     }
 
-    /// One more job has these GPUs.
+    /// Adds a job with these GPUs.
     pub(crate) fn take(&mut self, model: Option<ModelId>, thousandths: u32) {
         if let Some(model) = model {
             let index = model.0 as usize;
@@ -47,7 +47,8 @@ impl InUse {
         self.running_jobs += 1;
     }
 
-    /// One job less has these GPUs. Overflow checks stay on: giving back twice is caught.
+    /// Removes a job with these GPUs. Overflow checks stay enabled, so giving back twice is
+    /// detected.
     pub(crate) fn give(&mut self, model: Option<ModelId>, thousandths: u32) {
         if let Some(model) = model {
             self.gpus[model.0 as usize] -= thousandths;
@@ -57,7 +58,7 @@ impl InUse {
     }
 }
 
-/// Which limit is in the way.
+/// The limit that blocks a job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QuotaLimit {
     /// GPUs of one model, in thousandths.
@@ -68,14 +69,14 @@ pub enum QuotaLimit {
     RunningJobs,
 }
 
-/// A quota that is in the way of a job.
+/// A quota that blocks a job.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuotaBlock {
-    /// Whose quota it is.
+    /// The account that has the quota.
     pub account: AccountId,
-    /// Which of its limits.
+    /// The limit that would be exceeded.
     pub limit: QuotaLimit,
-    /// The most allowed.
+    /// The limit.
     pub allowed: u32,
     /// What is in use.
     pub used: u32,
@@ -93,8 +94,8 @@ impl Quota {
         self.gpus.iter().find(|(limited, _)| *limited == model).map(|(_, limit)| *limit)
     }
 
-    /// Every limit that one more job with these GPUs would break. What counts is the use *after*
-    /// the job is added.
+    /// Every limit that one more job with these GPUs would exceed. The use *after* the job is added
+    /// counts.
     pub(crate) fn blocks(
         &self,
         account: AccountId,
