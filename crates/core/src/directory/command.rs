@@ -1,111 +1,111 @@
-//! Everything that can be asked of the directory, and what it can answer.
+//! The commands of the directory, its replies and its refusals.
 
 use super::state::{ApiKey, Class, Secret};
 use crate::credits::Credits;
 use crate::ledger::id::Name;
 use crate::time::Timestamp;
 
-/// Everything that can be asked.
+/// A command to the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Makes a region known.
+    /// Adds a region.
     AddRegion {
         /// Its name.
         region: Name,
     },
-    /// Says on which shard an org lives. It never moves.
+    /// Assigns an org to a shard. An org never moves.
     AssignOrg {
         /// The org.
         org: Name,
         /// The shard.
         shard: u16,
     },
-    /// Makes an API key.
+    /// Creates an API key.
     CreateKey {
         /// Its id.
         id: Name,
-        /// Who it is and what it may do; `created_at` is set by the directory.
+        /// The key's terms; `created_at` is set by the directory.
         key: Box<ApiKey>,
     },
-    /// Ends a key, at once and for good.
+    /// Revokes a key, permanently and at once.
     RevokeKey {
         /// The key.
         id: Name,
-        /// The tenant whose key it is; none for keys of the platform.
+        /// The tenant that has the key; none for keys of the platform.
         tenant: Option<Name>,
-        /// Whether a key of the platform asks.
+        /// Whether the request used a key of the platform.
         by_platform: bool,
     },
-    /// Adds a version of a price.
+    /// Sets a price by adding a version.
     SetPrice {
         /// The GPU type.
         gpu_type: Name,
-        /// The region; every region without a price of its own if absent.
+        /// The region; absent: every region without a price of its own.
         region: Option<Name>,
         /// Credits per hour of one whole GPU.
         per_gpu_hour: Credits,
-        /// From when on it counts; now if absent.
+        /// When it takes effect; absent: now.
         effective_at: Option<Timestamp>,
     },
-    /// Sets or replaces a priority class.
+    /// Adds or replaces a priority class.
     SetClass {
         /// Its name.
         name: Name,
         /// Its terms.
         class: Box<Class>,
     },
-    /// Sets the secret under which ids of attempts are written, unless there is one.
+    /// Sets the secret that encrypts attempt ids, unless one is set.
     SetAttemptSecret {
         /// The secret.
         secret: Secret,
     },
-    /// Fixes where a manual clock is to be moved, before it moves: under one key always to the same
-    /// instant, so that repeating the move changes nothing. Also keeps at which instant the wall clock
-    /// was accepted.
+    /// Fixes the target of a manual clock before the clock moves. Under one idempotency key the
+    /// target stays the same, so a repeated move changes nothing. Also records the instant at which
+    /// the wall clock was accepted.
     AimClock {
         /// The instant.
         target: Timestamp,
     },
-    /// Keeps under its key that the wall clock was not accepted, because it is so far behind the time of
-    /// the records.
+    /// Records under its idempotency key that the wall clock was refused because it is behind the
+    /// time of the records.
     RefuseClock {
         /// By how many milliseconds.
         behind_ms: i64,
     },
-    /// Writes the present instant down, so that a manual clock goes on from there.
+    /// Records the current instant, so that a manual clock continues from there.
     NoteClock,
 }
 
-/// An accepted command's answer.
+/// The answer to an accepted command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing more to say.
+    /// No further data.
     Done,
     /// A key.
     Key {
         /// Its id.
         id: Name,
-        /// Whether this command made it; false if the same request had made it before.
+        /// Whether this command created it; false if an equal request did before.
         created: bool,
     },
     /// A version of a price.
     Price {
         /// The number of the version.
         version: u32,
-        /// From when on it counts.
+        /// When it takes effect.
         effective_at: Timestamp,
     },
-    /// Where a manual clock is to be moved.
+    /// The target of a manual clock.
     Clock {
         /// The instant.
         target: Timestamp,
     },
 }
 
-/// Why a command was not carried out. In order of precedence.
+/// Why a command was refused, in order of precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A field can never be right.
+    /// A field is invalid in every state.
     InvalidField {
         /// The field, as the API names it.
         field: &'static str,
@@ -116,9 +116,9 @@ pub enum Refusal {
     IdempotencyKeyReused,
     /// There is no such key.
     NotFound,
-    /// The id is taken by something that was created differently.
+    /// The id belongs to something that was created differently.
     AlreadyExists,
-    /// The wall clock is behind the time of the records, so it is not accepted.
+    /// The wall clock is behind the time of the records and is refused.
     ClockBehind {
         /// By how many milliseconds.
         behind_ms: i64,
@@ -137,22 +137,22 @@ impl Refusal {
     }
 }
 
-/// An accepted command's answer, and whether it was given before.
+/// The answer to an accepted command, and whether it is a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The answer.
     pub reply: Reply,
-    /// Whether it was kept from the first time this request was made.
+    /// Whether it was stored when this request was first made.
     pub replayed: bool,
 }
 
-/// A refused command's answer, and whether it was given before.
+/// The answer to a refused command, and whether it is a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The reason.
     pub refusal: Refusal,
-    /// Whether it was kept from the first time this request was made.
+    /// Whether it was stored when this request was first made.
     pub replayed: bool,
-    /// The id of the request that was refused first, zero if it is not known.
+    /// The id of the request that was first refused; zero if unknown.
     pub request: u128,
 }

@@ -1,4 +1,4 @@
-//! Everything that can happen in the directory. Only this is ever stored.
+//! The events of the directory. Only events are stored.
 
 use super::command::{Refusal, Reply};
 use super::state::{ApiKey, Class, Quota, Secret};
@@ -6,96 +6,97 @@ use crate::credits::Credits;
 use crate::ledger::id::Name;
 use crate::time::Timestamp;
 
-/// Stands for the tenant of keys that have none.
+/// The tenant of keys that belong to the platform.
 pub const PLATFORM_KEYS: &str = "*";
 
-/// Everything that can happen.
+/// Something that happened in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A region became known.
+    /// A region was added.
     RegionAdded {
         /// Its name.
         region: Name,
     },
-    /// An org got its shard.
+    /// An org was assigned to a shard.
     OrgAssigned {
         /// The org.
         org: Name,
         /// The shard.
         shard: u16,
     },
-    /// A key was made.
+    /// A key was created.
     KeyCreated {
         /// Its id.
         id: Name,
-        /// Who it is and what it may do.
+        /// The key's terms.
         key: Box<ApiKey>,
     },
-    /// A key was ended.
+    /// A key was revoked.
     KeyRevoked {
         /// The key.
         id: Name,
-        /// The tenant whose key it is, or [`PLATFORM_KEYS`]. Absent in journals of when ids were
-        /// unique over all tenants.
+        /// The tenant that had the key, or [`PLATFORM_KEYS`]. Absent in older journals, where ids
+        /// were unique over all tenants.
         tenant: Option<Name>,
-        /// Whether a key of the platform asked. False in journals of before this was noted.
+        /// Whether the request used a key of the platform. False in older journals, which did not
+        /// record it.
         by_platform: bool,
     },
     /// A version of a price was added.
     PriceSet {
         /// The GPU type.
         gpu_type: Name,
-        /// The region; every region without a price of its own if absent.
+        /// The region; absent: every region without a price of its own.
         region: Option<Name>,
         /// Credits per hour of one whole GPU.
         per_gpu_hour: Credits,
-        /// From when on it counts.
+        /// When it takes effect.
         effective_at: Timestamp,
     },
-    /// A priority class was set or replaced.
+    /// A priority class was added or replaced.
     ClassSet {
         /// Its name.
         name: Name,
         /// Its terms.
         class: Box<Class>,
     },
-    /// A quota was set or replaced. Only in journals of before quotas belonged to the ledger.
+    /// A quota was set or replaced. Only in older journals, from before quotas moved to the ledger.
     QuotaSet {
         /// The account.
         account: Name,
-        /// The region; each if absent.
+        /// The region; absent: each region.
         region: Option<Name>,
-        /// Its numbers.
+        /// Its limits.
         quota: Box<Quota>,
     },
-    /// A quota was removed. Only in journals of before quotas belonged to the ledger.
+    /// A quota was removed. Only in older journals, from before quotas moved to the ledger.
     QuotaRemoved {
         /// The account.
         account: Name,
-        /// The region; each if absent.
+        /// The region; absent: each region.
         region: Option<Name>,
     },
-    /// Ids of attempts are written under this secret from now on.
+    /// The secret that encrypts attempt ids was set.
     AttemptSecretSet {
         /// The secret.
         secret: Secret,
     },
     /// A manual clock was moved to the instant of this event.
     ClockNoted,
-    /// An answer was kept for its idempotency key.
+    /// An answer was stored for its idempotency key.
     Answered {
-        /// The hash of scope and key.
+        /// The hash of scope and idempotency key.
         key: u128,
         /// The hash of the request.
         fingerprint: u128,
         /// The answer.
         answer: Box<Result<Reply, Refusal>>,
-        /// The id of the request that was refused; zero if it was not.
+        /// The id of the refused request; zero if it was accepted.
         request: u128,
     },
-    /// Answers that were kept long enough were forgotten.
+    /// Answers whose retention had ended were forgotten.
     AnswersForgotten {
-        /// How many, oldest first.
+        /// The number of answers, oldest first.
         answers: u32,
     },
 }

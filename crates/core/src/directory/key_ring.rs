@@ -1,8 +1,8 @@
-//! The API keys: those that are there, and the ids of those that were.
+//! API keys, and the ids of ended ones.
 //!
-//! A tenant has so many keys and no more. One that has expired gives its place to a new one. Ids of
-//! ended keys are not given out again; of each tenant the last ones are remembered. The secret of an
-//! ended key is gone with it, so it never proves another key of the same id.
+//! The number of keys per tenant is limited. At the limit an expired key is replaced by a new one.
+//! The ids of ended keys are not reused; the latest ones of each tenant are kept. The secret of an
+//! ended key is removed with it, so it never authenticates another key of the same id.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::ledger::id::Name;
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
-/// The most keys of one tenant: each of its nodes may have one, and programs and people too.
+/// The most keys of one tenant: one for each of its nodes, and more for programs and people.
 pub const MAX_TENANT_KEYS: usize = 5_000;
 /// The most keys of the platform.
 pub const MAX_PLATFORM_KEYS: usize = 100_000;
-/// Of so many ended keys of a tenant the ids are remembered, the latest ones.
+/// The most ids of ended keys that are kept per tenant, the latest ones.
 pub const MAX_ENDED_KEYS: usize = 10_000;
 
-/// A key's id, and the tenant in which it is unique; none for those of the platform.
+/// A key's id and the tenant within which it is unique; none for keys of the platform.
 type KeyName = (Name, Option<Name>);
 
 #[derive(Copy, Clone, Debug)]
 struct Ended {
-    /// Whether a key of the platform ended it.
+    /// Whether a key of the platform revoked it.
     by_platform: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct KeyRing {
     keys: SharedMap<KeyName, Arc<ApiKey>>,
     /// The keys of each tenant.
     owned: SharedMap<(Option<Name>, Name), ()>,
-    /// The keys of each tenant that expire, by when.
+    /// The keys of each tenant that expire, by expiry.
     expiring: SharedMap<(Option<Name>, Timestamp, Name), ()>,
     ended: SharedMap<KeyName, Ended>,
     /// The ended keys of each tenant, in the order in which they ended.
@@ -78,14 +78,14 @@ impl KeyRing {
         owned.filter_map(|(of, id)| Some((id, &**self.keys.get(&(id.clone(), of.clone()))?)))
     }
 
-    /// The tenants in which a key with this id ended, and whether the platform ended it.
+    /// The tenants in which a key with this id ended, and whether the platform revoked it.
     pub(super) fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&Name>, bool)> {
         let first = (Name::from(id), None);
         let named = self.ended.from(&first).take_while(move |((id, _), _)| *id == first.0);
         named.map(|((_, tenant), ended)| (tenant.as_ref(), ended.by_platform))
     }
 
-    /// Whether an id was given to a key that has ended.
+    /// Whether an id belonged to a key that has ended.
     pub(super) fn was_used(&self, id: &Name, tenant: Option<&Name>) -> bool {
         self.ended.contains_key(&(id.clone(), tenant.cloned()))
     }
@@ -104,7 +104,7 @@ impl KeyRing {
         }
     }
 
-    /// The key of a tenant that expired first, if one has.
+    /// The expired key of a tenant that expired first, if there is one.
     fn expired(&self, tenant: Option<&Name>, now: Timestamp) -> Option<Name> {
         let tenant = tenant.cloned();
         let from = (tenant.clone(), Timestamp::MIN, Name::default());
@@ -117,7 +117,7 @@ impl KeyRing {
         self.counts(tenant).present < most_of(tenant) || self.expired(tenant, now).is_some()
     }
 
-    /// Adds a key. Where all places are taken it gets that of one that has expired.
+    /// Adds a key. At the limit it replaces one that has expired.
     pub(super) fn add(&mut self, id: &Name, key: &ApiKey, now: Timestamp) {
         let tenant = key.tenant();
         if self.counts(tenant.as_ref()).present >= most_of(tenant.as_ref())
@@ -138,7 +138,7 @@ impl KeyRing {
         }
     }
 
-    /// Ends a key, and remembers its id. The oldest that is remembered of the tenant may go for it.
+    /// Ends a key and keeps its id. The oldest kept id of the tenant may be dropped for it.
     pub(super) fn end(&mut self, id: &Name, tenant: Option<&Name>, by_platform: bool) {
         let name = (id.clone(), tenant.cloned());
         if let Some(key) = self.keys.remove(&name) {
@@ -172,7 +172,7 @@ impl KeyRing {
         self.count(tenant, |counts| counts.ended -= 1);
     }
 
-    /// How many nodes of the tables are not shared with another ring.
+    /// How many tree nodes of the tables are not shared with another ring.
     #[cfg(test)]
     pub(super) fn unshared(&self, other: &KeyRing) -> usize {
         self.keys.unshared(&other.keys)
@@ -183,7 +183,7 @@ impl KeyRing {
             + self.counts.unshared(&other.counts)
     }
 
-    /// How many entries the tables have for a tenant: keys, and ids of ended ones.
+    /// The number of keys, and of ids of ended keys.
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize) {
         assert_eq!(self.keys.len(), self.owned.len());

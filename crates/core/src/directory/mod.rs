@@ -1,8 +1,8 @@
-//! The directory: what every server must know before it can answer anybody.
+//! The directory: what every server needs before it can answer a request.
 //!
-//! API keys (hashes only), the price book, priority classes, regions, quotas, and on which shard
-//! each org lives. Read-mostly; copies of it share what they have in common. Read in this order:
-//! [`command`], [`event`], [`state`], [`key_ring`], [`price`], [`machine`].
+//! API keys (hashes only), the price book, priority classes, regions, quotas of older journals, and
+//! the shard of each org. It is read far more often than written, and copies share unchanged parts.
+//! Read in this order: [`command`], [`event`], [`state`], [`key_ring`], [`price`], [`machine`].
 
 pub mod command;
 pub mod event;

@@ -1,4 +1,4 @@
-//! The price book: versions, each with the instant from which on it counts.
+//! The price book: versions of prices, each with the instant at which it takes effect.
 
 use super::state::Directory;
 use crate::credits::Credits;
@@ -6,21 +6,21 @@ use crate::ledger::id::Name;
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
-/// One version of a price. Of several that count from the same instant the latest wins.
+/// One version of a price. Of several with the same instant the latest applies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PriceVersion {
     /// Credits per hour of one whole GPU.
     pub per_gpu_hour: Credits,
-    /// From when on it counts.
+    /// When it takes effect.
     pub effective_at: Timestamp,
 }
 
-/// A price that counts, and which version it is.
+/// The price in effect, and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurrentPrice {
     /// The GPU type.
     pub gpu_type: Name,
-    /// The region; every region without a price of its own if absent.
+    /// The region; absent: every region without a price of its own.
     pub region: Option<Name>,
     /// The price.
     pub price: PriceVersion,
@@ -28,10 +28,10 @@ pub struct CurrentPrice {
     pub version: u32,
 }
 
-/// The versions of one price, by when they begin and their number, from 1.
+/// The versions of one price, by the instant at which they take effect and by number, from 1.
 pub(super) type Versions = SharedMap<(Timestamp, u32), Credits>;
 
-/// The version that counts at an instant, and its number.
+/// The version in effect at an instant, and its number.
 fn current(versions: &Versions, at: Timestamp) -> Option<(PriceVersion, u32)> {
     let ((effective_at, number), per_gpu_hour) = versions.last_until(&(at, u32::MAX))?;
     let (effective_at, per_gpu_hour) = (*effective_at, *per_gpu_hour);
@@ -39,7 +39,7 @@ fn current(versions: &Versions, at: Timestamp) -> Option<(PriceVersion, u32)> {
 }
 
 impl Directory {
-    /// Every price that counts at an instant, by GPU type and region.
+    /// Every price in effect at an instant, by GPU type and region.
     pub fn prices_at(&self, at: Timestamp) -> Vec<CurrentPrice> {
         let mut prices = Vec::new();
         for ((gpu_type, region), versions) in self.prices.iter() {
@@ -51,9 +51,10 @@ impl Directory {
         prices
     }
 
-    /// The first instant after `at` at which a price that is known already begins to count.
+    /// The first instant after `at` at which a known price version takes effect.
     pub fn next_price_change(&self, at: Timestamp) -> Option<Timestamp> {
-        // No price has the last number, so those that begin at `at` come before this.
+        // No version has the highest number, so versions that take effect at `at` come before this
+        // key.
         let from = (at, u32::MAX);
         let next =
             |versions: &Versions| versions.from(&from).next().map(|((begins, _), _)| *begins);

@@ -11,29 +11,29 @@ use crate::ledger::id::Name;
 use crate::shared_map::SharedMap;
 use crate::time::Timestamp;
 
-/// What a key may do.
+/// The role of a key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Everything.
     Admin,
-    /// Money.
+    /// Manages credits.
     Billing,
-    /// Machines.
+    /// Manages nodes.
     Operator,
-    /// Spending.
+    /// Spends credits.
     Submitter,
-    /// Reading.
+    /// Read access.
     Viewer,
-    /// Reading, and the audit trail.
+    /// Read access, including the audit trail.
     Auditor,
     /// A node's agent.
     Agent,
 }
 
-/// What a key may do beyond its role.
+/// Permissions of a key beyond its role.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Capability {
-    /// Credits enter: grants, compensation, overdraft limits and compensation times.
+    /// Issue credits: grants, compensation, overdraft limits and compensation times.
     Issue,
 }
 
@@ -42,23 +42,23 @@ pub enum Capability {
 pub struct ApiKey {
     /// The BLAKE3 hash of the secret.
     pub secret_hash: [u8; 32],
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// The account whose subtree it may touch; everything if absent.
+    /// The account whose subtree it may access; absent: everything.
     pub scope: Option<Name>,
-    /// A name for people.
+    /// A display name.
     pub name: Box<str>,
-    /// The last instant at which it works.
+    /// The last instant at which it is valid.
     pub expires_at: Option<Timestamp>,
-    /// The region that an agent is bound to.
+    /// The region that an agent's key is bound to.
     pub region: Option<Name>,
-    /// The node that an agent is bound to.
+    /// The node that an agent's key is bound to.
     pub node: Option<Name>,
-    /// What it may do beyond its role, sorted and without repeats.
+    /// Permissions beyond its role, sorted and without duplicates.
     pub capabilities: Vec<Capability>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// The hash of the request that made it.
+    /// The hash of the request that created it.
     pub fingerprint: u128,
 }
 
@@ -70,7 +70,7 @@ impl ApiKey {
     }
 }
 
-/// Thirty-two secret bytes, which are not shown by accident.
+/// Thirty-two secret bytes that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub [u8; 32]);
 
@@ -83,30 +83,31 @@ impl std::fmt::Debug for Secret {
 /// The terms of a priority class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Higher goes first.
+    /// Jobs of a higher rank go first.
     pub rank: u32,
-    /// The classes whose jobs may be stopped for this one.
+    /// The classes that this class may preempt.
     pub preempts: Vec<Name>,
-    /// How long a stopped job has to save its work.
+    /// The time between the stop signal and the kill.
     pub grace_seconds: u32,
-    /// Whether its jobs may be stopped unless they say otherwise.
+    /// Whether its jobs are preemptible unless they state otherwise.
     pub default_preemptible: bool,
-    /// What its price is multiplied by, in thousandths.
+    /// The price multiplier, in thousandths.
     pub price_multiplier_milli: u32,
 }
 
-/// An answer kept for its idempotency key.
+/// An answer stored for its idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// The hash of the request.
     pub fingerprint: u128,
     /// The answer.
     pub answer: Result<Reply, Refusal>,
-    /// The id of the request that was refused; zero if it was not.
+    /// The id of the refused request; zero if it was accepted.
     pub request: u128,
 }
 
-/// Keys, prices, classes, regions, quotas, shards. A copy shares what did not change.
+/// Keys, prices, classes, regions, quotas of older journals, and shards. Copies share unchanged
+/// parts.
 #[derive(Clone, Debug)]
 pub struct Directory {
     pub(super) now: Timestamp,
@@ -116,10 +117,10 @@ pub struct Directory {
     pub(super) prices: SharedMap<(Name, Option<Name>), Versions>,
     pub(super) classes: SharedMap<Name, Class>,
     pub(super) quotas: SharedMap<(Name, Option<Name>), Quota>,
-    /// The secret under which ids of attempts are written, and since when.
+    /// The secret that encrypts attempt ids, and since when.
     pub(super) attempt_secret: Option<(Secret, Timestamp)>,
     pub(super) answers: SharedMap<u128, KeptAnswer>,
-    /// The kept answers in the order in which they were given, by a number that grows.
+    /// The stored answers in the order in which they were given, by a growing number.
     pub(super) aging: SharedMap<u64, (Timestamp, u128)>,
     pub(super) answers_so_far: u64,
     /// The state before the current group.
@@ -132,7 +133,7 @@ impl Default for Directory {
     }
 }
 
-/// The built-in classes: name, rank, whether their jobs may be stopped.
+/// The built-in classes: name, rank, whether their jobs are preemptible.
 const BUILT_IN: [(&str, u32, bool); 4] =
     [("batch", 10, true), ("normal", 20, true), ("high", 30, false), ("urgent", 40, false)];
 
@@ -153,7 +154,7 @@ fn built_in_classes() -> BTreeMap<Name, Class> {
 }
 
 impl Directory {
-    /// A directory with the built-in classes and nothing else.
+    /// A directory with only the built-in classes.
     pub fn new() -> Directory {
         Directory {
             now: Timestamp::default(),
@@ -176,12 +177,12 @@ impl Directory {
         self.regions.iter().map(|(region, ())| region)
     }
 
-    /// The shard of an org; the first one until it is told otherwise.
+    /// The shard of an org; the first one until it is assigned.
     pub fn shard(&self, org: &str) -> u16 {
         self.shards.get(&org.into()).copied().unwrap_or(0)
     }
 
-    /// A tenant's key that was not revoked. Whether it has expired is for the caller to see.
+    /// A tenant's key that was not revoked. The caller checks its expiry.
     pub fn key(&self, id: &str, tenant: Option<&str>) -> Option<&ApiKey> {
         self.keys.get(id, tenant)
     }
@@ -191,8 +192,8 @@ impl Directory {
         self.keys.named(id)
     }
 
-    /// The tenants, none for the platform, in which a key with this id ended, and whether a key of the
-    /// platform ended it.
+    /// The tenants (none for the platform) in which a key with this id ended, and whether a key of
+    /// the platform revoked it.
     pub fn ended_in(&self, id: &str) -> impl Iterator<Item = (Option<&Name>, bool)> {
         self.keys.ended_in(id)
     }
@@ -207,7 +208,7 @@ impl Directory {
         self.keys.of(tenant)
     }
 
-    /// The secret under which ids of attempts are written, and since when.
+    /// The secret that encrypts attempt ids, and since when.
     pub fn attempt_secret(&self) -> Option<(&Secret, Timestamp)> {
         self.attempt_secret.as_ref().map(|(secret, since)| (secret, *since))
     }
@@ -217,8 +218,8 @@ impl Directory {
         self.classes.get(&name.into())
     }
 
-    /// The classes whose jobs may be stopped for those of a class. `None`: every lower one, as it is
-    /// with a built-in class until it is set anew.
+    /// The classes that a class may preempt. `None`: every lower one, which applies to a built-in
+    /// class until it is set.
     pub fn preempted_by(&self, name: &str) -> Option<&[Name]> {
         let class = self.classes.get(&name.into())?;
         (built_in_classes().get(name) != Some(class)).then_some(&class.preempts)

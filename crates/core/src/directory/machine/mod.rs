@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 
 /// How long an answer is kept for its idempotency key.
 const ANSWER_TTL_MS: i64 = 7 * 24 * 3_600_000;
-/// Forgetting happens in steps of a minute, so that it costs one record for many answers.
+/// Answers are forgotten in steps of a minute, so that many need one record.
 const STEP_MS: i64 = 60_000;
 const MOST_AT_ONCE: usize = 1024;
 /// The most prices: pairs of a GPU type and a region.
@@ -72,7 +72,7 @@ impl Machine for Directory {
                 let tenants = match tenant {
                     Some(tenant) if tenant == PLATFORM_KEYS => vec![None],
                     Some(tenant) => vec![Some(tenant.clone())],
-                    // When ids were unique everywhere there was one.
+                    // When ids were unique over all tenants there was one.
                     None => self.keys_named(id).map(ApiKey::tenant).collect(),
                 };
                 for tenant in tenants {
@@ -97,7 +97,7 @@ impl Machine for Directory {
             Event::AttemptSecretSet { secret } => {
                 self.attempt_secret = Some((secret.clone(), at));
             }
-            // The instant itself is what it says.
+            // The event's own instant is the information.
             Event::ClockNoted => {}
             Event::Answered { key, fingerprint, answer, request } => {
                 let (fingerprint, request) = (*fingerprint, *request);
@@ -126,7 +126,7 @@ impl Machine for Directory {
         let due = answered_at.millis() + ANSWER_TTL_MS + 1;
         let past_minute = due.rem_euclid(STEP_MS);
         let deadline = due + (STEP_MS - past_minute) % STEP_MS;
-        // An answer that would be kept beyond the end of time is never forgotten.
+        // An answer whose retention ends after the end of time is never forgotten.
         (deadline <= Timestamp::MAX.millis()).then(|| Timestamp::from_millis(deadline))
     }
 
@@ -159,7 +159,8 @@ impl Machine for Directory {
 }
 
 impl Directory {
-    /// The answer that is kept for a request's key, or that the key came with another request.
+    /// The stored answer for a request's idempotency key, or the refusal if another request used
+    /// the key.
     pub fn answered(&self, envelope: &Envelope) -> Option<Result<Accepted, Refused>> {
         let kept = self.answers.get(&envelope.key?)?;
         if kept.fingerprint != envelope.fingerprint {
@@ -220,10 +221,10 @@ impl Directory {
                 let effective_at = effective_at.unwrap_or(now);
                 let present = self.prices.get(&(gpu_type.clone(), region.clone()));
                 let room = present.is_some() || self.prices.len() < MAX_PRICES;
-                let reason = "there are as many prices as may be, 4096; set one that is there";
+                let reason = "the limit of 4096 prices is reached; change an existing one";
                 require(room, "gpu_type", reason)?;
                 let room = present.is_none_or(|versions| versions.len() < MAX_PRICE_VERSIONS);
-                let reason = "the price has as many versions as may be, 10000";
+                let reason = "the limit of 10000 versions of a price is reached";
                 require(room, "per_gpu_hour", reason)?;
                 events.push(Event::PriceSet {
                     gpu_type: gpu_type.clone(),
@@ -239,10 +240,10 @@ impl Directory {
                     let known = self.classes.get(other).filter(|_| other != name);
                     known.is_some_and(|known| known.rank < class.rank)
                 };
-                let reason = "must be classes that are there and of a lower rank";
+                let reason = "must be existing classes of a lower rank";
                 require(class.preempts.iter().all(lower), "preempts", reason)?;
                 let room = self.classes.contains_key(name) || self.classes.len() < MAX_CLASSES;
-                let reason = "there are as many classes as may be, 256; change one that is there";
+                let reason = "the limit of 256 classes is reached; change an existing one";
                 require(room, "name", reason)?;
                 if self.classes.get(name) != Some(&**class) {
                     events.push(Event::ClassSet { name: name.clone(), class: class.clone() });
@@ -281,9 +282,9 @@ impl Directory {
         }
         let reason = match tenant {
             Some(_) => {
-                "the tenant has 5000 keys, and no more may be; revoke some, or let them expire"
+                "the limit of 5000 keys of a tenant is reached; revoke some or let them expire"
             }
-            None => "the platform has 100000 keys, and no more may be; revoke some",
+            None => "the limit of 100000 keys of the platform is reached; revoke some",
         };
         require(self.keys.has_room(tenant.as_ref(), now), "scope", reason)?;
         let mut key = key.clone();
@@ -294,7 +295,7 @@ impl Directory {
     }
 }
 
-/// The number of the version that comes after these.
+/// The number of the next version.
 fn next_version(versions: &Versions) -> u32 {
     u32::try_from(versions.len()).unwrap_or(u32::MAX).saturating_add(1)
 }
@@ -308,7 +309,7 @@ fn optional_name(name: Option<&Name>, field: &'static str) -> Result<(), Refusal
 }
 
 impl Command {
-    /// Refuses what no state could accept.
+    /// Refuses what is invalid in every state.
     fn validate(&self) -> Result<(), Refusal> {
         match self {
             Command::AddRegion { region } => require(is_valid_name(region), "region", NAME_FORM),

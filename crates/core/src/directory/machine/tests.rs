@@ -1,4 +1,4 @@
-//! What the directory decides, and what bounds it.
+//! Tests of the directory's decisions and limits.
 
 use super::*;
 use crate::credits::Credits;
@@ -55,7 +55,7 @@ fn price(credits: i64, from: Option<i64>) -> Command {
 }
 
 #[test]
-fn a_key_is_made_once_and_its_id_is_never_given_out_again() {
+fn a_key_is_created_once_and_its_id_is_never_reused() {
     let mut directory = Directory::new();
     let first = run(&mut directory, 1, &envelope(1, None), &key_command("k"));
     let made = Reply::Key { id: "k".into(), created: true };
@@ -65,7 +65,7 @@ fn a_key_is_made_once_and_its_id_is_never_given_out_again() {
     assert_eq!(again.map(|accepted| accepted.reply), Ok(found));
     let other = run(&mut directory, 2, &envelope(2, None), &key_command("k"));
     assert_eq!(other.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
-    run(&mut directory, 3, &envelope(3, None), &revoke_command("k", "acme")).expect("it is there");
+    run(&mut directory, 3, &envelope(3, None), &revoke_command("k", "acme")).expect("it exists");
     assert!(directory.key("k", Some("acme")).is_none());
     let reborn = run(&mut directory, 4, &envelope(1, None), &key_command("k"));
     assert_eq!(reborn.map_err(|refused| refused.refusal), Err(Refusal::AlreadyExists));
@@ -111,14 +111,14 @@ fn ids_of_keys_are_unique_per_tenant() {
     let ended: Vec<(Option<&str>, bool)> =
         directory.ended_in("k").map(|(tenant, by)| (tenant.map(Name::as_str), by)).collect();
     assert_eq!(ended, [(None, true), (Some("acme"), false)]);
-    // As journals of before ids were unique per tenant have it.
+    // As in older journals, where ids were unique over all tenants.
     let before = Event::KeyRevoked { id: "k".into(), tenant: None, by_platform: false };
     directory.apply(at(4), &before);
     assert_eq!(directory.keys_named("k").count(), 0);
 }
 
 #[test]
-fn the_latest_price_that_has_begun_counts_and_a_region_beats_the_general_one() {
+fn the_latest_effective_price_applies_and_a_regions_own_comes_first() {
     let mut directory = Directory::new();
     for (now, command) in [(10, price(1, None)), (11, price(9, Some(100))), (12, price(2, None))] {
         run(&mut directory, now, &envelope(0, None), &command).expect("a valid price");
@@ -156,7 +156,7 @@ fn an_idempotency_key_has_one_effect_until_it_is_forgotten() {
 }
 
 #[test]
-fn time_may_end_without_anything_being_due_for_ever() {
+fn no_deadline_lies_after_the_end_of_time() {
     let mut directory = Directory::new();
     let end = Timestamp::MAX.millis();
     run(&mut directory, end, &envelope(5, Some(77)), &price(1, None)).expect("valid");
@@ -172,7 +172,7 @@ fn a_group_that_is_rolled_back_leaves_no_trace() {
     let before = directory.digest();
     directory.begin_group();
     run(&mut directory, 2, &envelope(2, None), &price(4, None)).expect("valid");
-    run(&mut directory, 2, &envelope(2, None), &revoke_command("k", "acme")).expect("it is there");
+    run(&mut directory, 2, &envelope(2, None), &revoke_command("k", "acme")).expect("it exists");
     assert_ne!(directory.digest(), before);
     directory.rollback_group();
     assert_eq!(directory.digest(), before);
@@ -194,7 +194,7 @@ fn too_many(answer: Result<Accepted, Refused>) -> bool {
 }
 
 #[test]
-fn a_tenant_has_so_many_keys_and_an_ended_or_expired_one_makes_room() {
+fn the_keys_of_a_tenant_are_limited_and_an_ended_or_expired_one_makes_room() {
     let mut directory = Directory::new();
     for number in 0..MAX_TENANT_KEYS {
         // One of them expires.
@@ -214,7 +214,7 @@ fn a_tenant_has_so_many_keys_and_an_ended_or_expired_one_makes_room() {
     run(&mut directory, 2, &envelope(2, None), &one_more("more")).expect("one was revoked");
     assert!(too_many(run(&mut directory, 100, &envelope(4, None), &one_more("last"))));
     run(&mut directory, 101, &envelope(4, None), &one_more("last")).expect("one has expired");
-    assert!(directory.key("k7", Some("acme")).is_none(), "it gave its place");
+    assert!(directory.key("k7", Some("acme")).is_none(), "it was replaced");
     assert!(too_many(run(&mut directory, 999, &envelope(5, None), &one_more("no"))));
     assert_eq!(directory.keys_of("acme").count(), MAX_TENANT_KEYS);
     assert_eq!(directory.keys_of("umbra").count(), 1);
@@ -223,7 +223,7 @@ fn a_tenant_has_so_many_keys_and_an_ended_or_expired_one_makes_room() {
 }
 
 #[test]
-fn of_ended_keys_the_last_ids_of_each_tenant_are_remembered() {
+fn the_latest_ids_of_ended_keys_are_kept_per_tenant() {
     let mut directory = Directory::new();
     let own = key_of(Some("umbra"), "k0", None);
     run(&mut directory, 1, &envelope(1, None), &own).expect("there is room");
@@ -233,7 +233,7 @@ fn of_ended_keys_the_last_ids_of_each_tenant_are_remembered() {
         let command = key_of(Some("acme"), &format!("k{number}"), Some(5));
         run(&mut directory, 1, &envelope(1, None), &command).expect("there is room");
         let revoke = revoke_command(&format!("k{number}"), "acme");
-        run(&mut directory, 1, &envelope(1, None), &revoke).expect("it is there");
+        run(&mut directory, 1, &envelope(1, None), &revoke).expect("it exists");
     }
     assert_eq!(directory.keys.sizes(), (0, MAX_ENDED_KEYS + 1));
     let again = |tenant, number: usize| key_of(Some(tenant), &format!("k{number}"), None);
@@ -248,7 +248,7 @@ fn of_ended_keys_the_last_ids_of_each_tenant_are_remembered() {
 }
 
 #[test]
-fn a_copy_of_the_directory_costs_what_changes_afterwards() {
+fn a_copy_of_the_directory_shares_what_does_not_change() {
     let mut directory = Directory::new();
     for number in 0..20_000 {
         let tenant = format!("t{}", number % 40);
@@ -309,5 +309,5 @@ fn prices_their_versions_and_classes_are_bounded() {
     }
     let more = run(&mut directory, 1, &envelope(1, None), &class("more".into()));
     assert_eq!(refused(more), "name");
-    run(&mut directory, 1, &envelope(1, None), &class("c9".into())).expect("it is there");
+    run(&mut directory, 1, &envelope(1, None), &class("c9".into())).expect("it exists");
 }
