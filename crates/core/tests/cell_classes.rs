@@ -1,4 +1,4 @@
-//! Classes take the places of those that they were told they may take, and of no others.
+//! A class preempts the classes on its list and no others.
 
 mod cell_world;
 
@@ -7,7 +7,7 @@ use bursar_core::cell::event::{Event, StopReason};
 use bursar_core::cell::{ClassRank, JobId};
 use cell_world::*;
 
-/// Attempts that were asked to leave for others, with who asked.
+/// Preempted attempts, each with its taker.
 fn victims(world: &World) -> Vec<(JobId, JobId)> {
     let events = world.journal.iter().flat_map(|(_, events)| events);
     events
@@ -32,7 +32,7 @@ fn set(world: &mut World, class: &str, preempts: Option<&[&str]>) {
 }
 
 #[test]
-fn a_class_takes_only_from_the_classes_on_its_list() {
+fn a_class_preempts_only_the_classes_on_its_list() {
     let mut world = World::with_nodes(1, "H100");
     set(&mut world, "urgent", Some(&["normal"]));
     set(&mut world, "normal", Some(&[]));
@@ -44,8 +44,8 @@ fn a_class_takes_only_from_the_classes_on_its_list() {
     world.pass(2 * MINUTE, 30 * SECOND);
     let second = named(&mut world, 4, "urgent", ClassRank::URGENT);
     world.pass(5 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world).len(), 1, "nobody else is on the list");
-    // A longer list counts for those who wait already, at the next review.
+    assert_eq!(victims(&world).len(), 1, "no other class is on the list");
+    // A longer list applies to waiting jobs at the next review.
     set(&mut world, "urgent", Some(&["normal", "batch"]));
     world.pass(2 * MINUTE, 30 * SECOND);
     assert_eq!(victims(&world)[1..], [(batch, second)]);
@@ -53,7 +53,7 @@ fn a_class_takes_only_from_the_classes_on_its_list() {
 }
 
 #[test]
-fn a_class_with_an_empty_list_takes_from_nobody_and_one_without_a_list_from_every_lower_one() {
+fn an_empty_list_preempts_nothing_and_no_list_preempts_every_lower_class() {
     let mut world = World::with_nodes(1, "H100");
     set(&mut world, "high", Some(&[]));
     let batch = named(&mut world, 8, "batch", ClassRank::BATCH);
@@ -69,7 +69,7 @@ fn a_class_with_an_empty_list_takes_from_nobody_and_one_without_a_list_from_ever
 }
 
 #[test]
-fn a_list_finds_its_victims_behind_any_number_of_nodes_that_it_spares() {
+fn victims_are_found_after_any_number_of_nodes_without_permitted_ones() {
     let mut world = World::with_nodes(40, "H100");
     set(&mut world, "urgent", Some(&["normal"]));
     for _ in 0..39 {

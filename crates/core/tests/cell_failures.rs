@@ -1,4 +1,4 @@
-//! Nodes that fall silent, restart, drain or rest, and attempts that will not die.
+//! Lost, restarted, drained and maintained nodes, and attempts that do not stop.
 
 mod cell_world;
 
@@ -23,7 +23,7 @@ fn report(attempt: AttemptId, state: ReportState) -> Report {
     Report { attempt, state, gpu_ms_total: 0, exit_code: None }
 }
 
-/// Sends a report; answers with the orders that follow.
+/// Sends a report and returns the orders that follow.
 fn beat(world: &mut World, heartbeat: Heartbeat) -> Vec<(AttemptId, OrderKind)> {
     world.ok(Command::Heartbeat(heartbeat.clone()));
     let orders = world.cell.orders(&heartbeat).expect("the agent's last start");
@@ -31,7 +31,7 @@ fn beat(world: &mut World, heartbeat: Heartbeat) -> Vec<(AttemptId, OrderKind)> 
 }
 
 #[test]
-fn a_silent_node_loses_its_attempts_and_they_are_queued_again() {
+fn a_silent_node_loses_its_attempts_and_they_are_requeued() {
     let mut world = World::with_nodes(2, "H100");
     let jobs = [world.run("a", 8, 5 * HOUR), world.run("a", 8, 5 * HOUR)];
     world.pass(5 * MINUTE, 30 * SECOND);
@@ -39,7 +39,8 @@ fn a_silent_node_loses_its_attempts_and_they_are_queued_again() {
     world.pass(2 * MINUTE, 30 * SECOND);
     let waiting = jobs.iter().filter(|job| state(&world, **job) == Some(JobState::Queued));
     assert_eq!(waiting.count(), 1);
-    // It comes back with what it ran, which is dead: told to forget it, it changes nothing.
+    // It returns with its old attempt. The cell orders it to forget the attempt, and nothing else
+    // changes.
     world.agent("n0").silent = false;
     world.pass(5 * MINUTE, 30 * SECOND);
     assert!(jobs.iter().all(|job| state(&world, *job) == Some(JobState::Running)));
@@ -47,7 +48,7 @@ fn a_silent_node_loses_its_attempts_and_they_are_queued_again() {
 }
 
 #[test]
-fn a_job_that_lost_its_node_too_often_is_lost() {
+fn a_job_without_requeues_left_is_lost_with_its_node() {
     let mut world = World::with_nodes(1, "H100");
     let mut spec = world.spec("a", 8, 5 * HOUR);
     spec.max_requeues = 1;
@@ -75,12 +76,12 @@ fn an_agent_that_starts_again_without_its_jobs_has_lost_them() {
         world.send(Command::Heartbeat(stale)),
         Err(Refusal::StaleIncarnation { current: 2 })
     );
-    assert_eq!(state(&world, job), Some(JobState::Running), "it may still come with its jobs");
+    assert_eq!(state(&world, job), Some(JobState::Running), "it may still report its jobs");
     let orders = beat(&mut world, heartbeat("n0", 2, 1, Vec::new()));
     let second = AttemptId { job, number: 2 };
-    assert_eq!(orders.len(), 1, "lost, queued, and placed again at once");
+    assert_eq!(orders.len(), 1, "lost, requeued, and placed again at once");
     assert!(matches!(&orders[0], (attempt, OrderKind::Start(_)) if *attempt == second));
-    // Whatever the first attempt does now, wherever it hides, changes nothing.
+    // No report about the first attempt has any effect now.
     let first = AttemptId { job, number: 1 };
     let reports = vec![report(first, ReportState::Succeeded), report(second, ReportState::Running)];
     let orders = beat(&mut world, heartbeat("n0", 2, 2, reports));
@@ -105,14 +106,14 @@ fn a_gang_that_loses_one_node_ends_whole_and_its_other_gpus_stay_fenced() {
     world.now += 10 * SECOND;
     world.settle();
     assert_eq!(world.outcomes.get(&gang), Some(&JobOutcome::Lost));
-    assert_eq!(state(&world, next), Some(JobState::Queued), "n1 has not said that it is free");
+    assert_eq!(state(&world, next), Some(JobState::Queued), "n1 has not reported its GPUs free");
     world.pass(MINUTE, 10 * SECOND);
     assert_eq!(state(&world, next), Some(JobState::Running));
     world.check_replay();
 }
 
 #[test]
-fn a_cancelled_attempt_that_nobody_reported_ends_at_once_and_its_gpus_stay_fenced() {
+fn a_cancelled_attempt_without_a_report_ends_at_once_and_its_gpus_stay_fenced() {
     let mut world = World::with_nodes(1, "H100");
     let job = world.run("a", 8, HOUR);
     let attempt = AttemptId { job, number: 1 };
@@ -120,7 +121,8 @@ fn a_cancelled_attempt_that_nobody_reported_ends_at_once_and_its_gpus_stay_fence
     world.ok(Command::CancelJob { job });
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
     assert_eq!(state(&world, next), Some(JobState::Queued));
-    // The order to start may be on its way: the agent is told to kill it, and says when it has.
+    // The start order may be on its way: the agent is ordered to kill the attempt and reports when
+    // it has.
     let orders = beat(&mut world, heartbeat("n0", 1, 1, Vec::new()));
     assert_eq!(orders, [(attempt, OrderKind::Kill { reason: None })]);
     let running = vec![report(attempt, ReportState::Running)];
@@ -151,17 +153,25 @@ fn an_attempt_that_does_not_stop_is_killed_and_then_ends_without_its_report() {
     assert_eq!(orders, [(attempt, OrderKind::Kill { reason: Some(reason) })]);
     world.now += MINUTE;
     let orders = beat(&mut world, heartbeat("n0", 1, 4, running()));
-    assert_eq!(orders, [(attempt, OrderKind::Kill { reason: None })], "for as long as it takes");
+    assert_eq!(
+        orders,
+        [(attempt, OrderKind::Kill { reason: None })],
+        "until it is reported stopped"
+    );
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::Cancelled));
     let next = world.run("b", 1, HOUR);
     assert_eq!(state(&world, next), Some(JobState::Queued));
     beat(&mut world, heartbeat("n0", 1, 5, Vec::new()));
-    assert_eq!(state(&world, next), Some(JobState::Starting), "it is gone from the list");
+    assert_eq!(
+        state(&world, next),
+        Some(JobState::Starting),
+        "the old attempt is no longer reported"
+    );
     world.check_replay();
 }
 
 #[test]
-fn a_job_runs_no_longer_than_it_may() {
+fn a_job_is_stopped_at_its_longest_runtime() {
     let mut world = World::with_nodes(1, "H100");
     let mut spec = world.spec("a", 1, 10 * HOUR);
     spec.max_runtime_ms = Some(HOUR);
@@ -177,7 +187,7 @@ fn a_job_runs_no_longer_than_it_may() {
 }
 
 #[test]
-fn running_time_that_is_paid_in_portions_is_asked_for_in_time_and_ends_when_refused() {
+fn the_next_window_is_requested_in_time_and_the_attempt_ends_if_it_is_refused() {
     let mut world = World::with_nodes(1, "H100");
     world.confirms = false;
     let job = world.run("a", 1, 10 * HOUR);
@@ -196,7 +206,7 @@ fn running_time_that_is_paid_in_portions_is_asked_for_in_time_and_ends_when_refu
     world.pass(HOUR, 30 * SECOND);
     assert_eq!(asked(&world), 2);
     world.ok(Command::RefuseFunding { attempt });
-    assert_eq!(state(&world, job), Some(JobState::Running), "what was paid for is not taken back");
+    assert_eq!(state(&world, job), Some(JobState::Running), "paid running time is not taken back");
     world.pass(HOUR, 30 * SECOND);
     assert_eq!(world.outcomes.get(&job), Some(&JobOutcome::OutOfCredits));
     world.check_replay();
@@ -227,7 +237,7 @@ fn a_drained_node_takes_nothing_new_and_a_forced_drain_empties_it() {
 }
 
 #[test]
-fn a_node_that_rests_takes_only_what_is_gone_by_then() {
+fn before_maintenance_a_node_takes_only_jobs_that_end_in_time() {
     let mut world = World::with_nodes(1, "H100");
     let from = at(world.now + 3 * HOUR);
     let to = at(world.now + 4 * HOUR);
@@ -248,7 +258,7 @@ fn a_node_that_rests_takes_only_what_is_gone_by_then() {
 }
 
 #[test]
-fn when_a_rest_begins_what_is_preemptible_leaves() {
+fn preemptible_attempts_stop_when_maintenance_begins() {
     let mut world = World::with_nodes(1, "H100");
     let leaves = world.run("a", 1, 10 * HOUR);
     let mut spec = world.spec("a", 1, 10 * HOUR);
@@ -323,7 +333,7 @@ fn count(world: &World, wanted: impl Fn(&Event) -> bool) -> usize {
     world.journal.iter().flat_map(|(_, events)| events).filter(|event| wanted(event)).count()
 }
 
-/// How often the ledger was told that an attempt has ended.
+/// How many ends of attempts were sent to the ledger.
 fn told_ends(world: &World) -> usize {
     count(world, |event| match event {
         Event::LedgerTold { message, .. } => matches!(**message, ToLedger::AttemptEnded { .. }),
@@ -331,8 +341,8 @@ fn told_ends(world: &World) -> usize {
     })
 }
 
-/// A gang of two nodes, of which one has fallen silent for good; the other reports in time and has
-/// not been told to stop yet.
+/// A gang on two nodes, one of which is lost. The other reports in time and has no order to stop
+/// yet.
 fn gang_that_lost_a_node() -> (World, JobId) {
     let mut world = World::with_nodes(4, "H100");
     let mut spec = world.spec("a", 4, 5 * HOUR);
@@ -354,12 +364,12 @@ fn gang_that_lost_a_node() -> (World, JobId) {
 }
 
 #[test]
-fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_let_go() {
+fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_reported_free() {
     let (mut world, job) = gang_that_lost_a_node();
     let placed =
         |world: &World| count(world, |event| matches!(event, Event::PlacementProposed { .. }));
-    assert_eq!(placed(&world), 1, "its part on the other node may still run");
-    assert_eq!(told_ends(&world), 0, "the ledger would have it started in another region");
+    assert_eq!(placed(&world), 1, "its member on the other node may still run");
+    assert_eq!(told_ends(&world), 0, "the ledger could start it in another region");
     let why = world.cell.why(job, at(world.now)).expect("it waits");
     assert!(!why.blockers.is_empty(), "L14");
     world.pass(2 * MINUTE, 30 * SECOND);
@@ -369,10 +379,10 @@ fn a_gang_that_lost_a_node_starts_again_only_when_its_other_nodes_have_let_go() 
 }
 
 #[test]
-fn the_end_of_a_gang_is_told_before_the_end_of_its_job_even_if_a_node_has_not_let_go() {
+fn the_end_of_a_gang_is_sent_before_the_end_of_its_job_even_with_a_fence_left() {
     let (mut world, job) = gang_that_lost_a_node();
     world.ok(Command::CancelJob { job });
-    assert_eq!(told_ends(&world), 1, "it will not start again: nothing is left to wait for");
+    assert_eq!(told_ends(&world), 1, "it will not start again, so its end is not withheld");
     let order: Vec<&ToLedger> = world
         .journal
         .iter()

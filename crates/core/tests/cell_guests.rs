@@ -1,4 +1,4 @@
-//! Guests: preemptible jobs that use nodes kept for a gang whose start nobody can promise.
+//! Guests: preemptible jobs on nodes reserved for a gang whose start is an estimate.
 
 mod cell_world;
 
@@ -11,7 +11,7 @@ fn state(world: &World, job: JobId) -> Option<JobState> {
     world.cell.why(job, at(world.now)).map(|why| why.state)
 }
 
-/// When a gang was promised its place, and whether guests were let in, as it was said last.
+/// The start that was last reserved for a gang, and whether guests were allowed.
 fn promise(world: &World, gang: JobId) -> Option<(i64, bool)> {
     let events = world.journal.iter().flat_map(|(_, events)| events);
     let mut promises = events.filter_map(|event| match event {
@@ -36,8 +36,8 @@ fn preempted_for(world: &World, gang: JobId) -> Vec<JobId> {
     ended.collect()
 }
 
-/// Two nodes: on the first somebody who does not say how long he stays, nor can be asked to leave; a
-/// gang waits for both.
+/// Two nodes. The first runs a job without a longest runtime that is not preemptible, and a gang
+/// waits for both.
 fn waiting_gang() -> (World, JobId, JobId) {
     let mut world = World::with_nodes(2, "H100");
     let mut host = world.spec("host", 8, 2 * HOUR);
@@ -56,11 +56,11 @@ fn waiting_gang() -> (World, JobId, JobId) {
 }
 
 #[test]
-fn guests_use_a_kept_node_leave_when_the_place_is_complete_and_delay_nobody() {
+fn guests_use_a_reserved_node_and_are_evicted_without_delaying_the_gang() {
     let (mut world, host, gang) = waiting_gang();
-    let (promised, guests) = promise(&world, gang).expect("its nodes are kept");
-    assert!(guests, "nobody knows when the host leaves");
-    // Longer than the host will stay: as anything but a guest it could not start here.
+    let (promised, guests) = promise(&world, gang).expect("its nodes are reserved");
+    assert!(guests, "the end of the host is unknown");
+    // Longer than the host will run: it can only start here as a guest.
     let guest = world.run("guest", 4, 10 * HOUR);
     let second = world.run("guest", 4, 10 * HOUR);
     let mut firm = world.spec("firm", 1, 30 * HOUR);
@@ -69,9 +69,9 @@ fn guests_use_a_kept_node_leave_when_the_place_is_complete_and_delay_nobody() {
     world.pass(20 * MINUTE, MINUTE);
     assert_eq!(state(&world, guest), Some(JobState::Running));
     assert_eq!(state(&world, second), Some(JobState::Running));
-    assert_eq!(state(&world, firm), Some(JobState::Queued), "who cannot be asked to leave");
-    assert_eq!(world.preemptions, 0, "guests stay while the gang could not start without them");
-    // The host leaves by himself after two hours; then the guests are all that is in the way.
+    assert_eq!(state(&world, firm), Some(JobState::Queued), "not preemptible");
+    assert_eq!(world.preemptions, 0, "guests stay while the gang could not start anyway");
+    // The host ends by itself after two hours. Then only the guests are in the way.
     while !world.outcomes.contains_key(&host) {
         world.pass(MINUTE, MINUTE);
         assert!(!world.has_started(gang));
@@ -79,7 +79,7 @@ fn guests_use_a_kept_node_leave_when_the_place_is_complete_and_delay_nobody() {
     let freed = world.now;
     while !world.has_started(gang) {
         world.pass(MINUTE, MINUTE);
-        assert!(world.now <= promised, "the promise is kept");
+        assert!(world.now <= promised, "the reserved start is kept");
     }
     assert_eq!(preempted_for(&world, gang), [guest, second]);
     assert!(world.started[&gang] <= promised);
@@ -91,7 +91,7 @@ fn guests_use_a_kept_node_leave_when_the_place_is_complete_and_delay_nobody() {
 }
 
 #[test]
-fn a_guest_that_ends_by_itself_is_not_asked_to_leave() {
+fn a_guest_that_ends_by_itself_is_not_preempted() {
     let (mut world, host, gang) = waiting_gang();
     let guest = world.run("guest", 8, HOUR);
     world.pass(3 * HOUR, MINUTE);
@@ -102,7 +102,7 @@ fn a_guest_that_ends_by_itself_is_not_asked_to_leave() {
 }
 
 #[test]
-fn nobody_is_a_guest_where_the_start_is_known() {
+fn there_are_no_guests_where_the_reserved_start_is_exact() {
     let mut world = World::with_nodes(2, "H100");
     let mut host = world.spec("host", 8, 2 * HOUR);
     host.preemptible = false;
@@ -118,21 +118,21 @@ fn nobody_is_a_guest_where_the_start_is_known() {
     let short = world.run("guest", 8, HOUR);
     world.pass(10 * MINUTE, MINUTE);
     assert_eq!(state(&world, long), Some(JobState::Queued));
-    assert_eq!(state(&world, short), Some(JobState::Running), "it is gone by then");
+    assert_eq!(state(&world, short), Some(JobState::Running), "it ends before the reserved start");
     world.pass_until_empty(100 * HOUR, MINUTE);
     assert_eq!(world.preemptions, 0);
     world.check_replay();
 }
 
 #[test]
-fn who_stays_for_ever_and_cannot_be_told_to_leave_keeps_off_the_nodes_that_a_gang_gathers() {
+fn an_endless_job_that_is_not_preemptible_stays_off_nodes_that_a_gang_gathers() {
     let mut world = World::with_nodes(2, "H100");
     let firm = |world: &mut World, account: &str, gpus: u16, hours: i64| {
         let mut spec = world.spec(account, gpus, hours * HOUR);
         spec.preemptible = false;
         spec
     };
-    // All in one instant, so that what is assumed of the host is assumed of the others as well.
+    // All at one instant, so that the end assumed for the host is also assumed for the others.
     let mut host = firm(&mut world, "host", 8, 2);
     host.max_runtime_ms = None;
     let host = world.submit(host);
@@ -147,11 +147,11 @@ fn who_stays_for_ever_and_cannot_be_told_to_leave_keeps_off_the_nodes_that_a_gan
     world.pass(20 * MINUTE, MINUTE);
     assert_eq!(promise(&world, gang).map(|(_, guests)| guests), Some(true));
     assert_eq!(state(&world, endless), Some(JobState::Queued));
-    assert_eq!(state(&world, short), Some(JobState::Running), "it said that it is gone by then");
+    assert_eq!(state(&world, short), Some(JobState::Running), "its stated end is in time");
     world.pass(2 * HOUR, MINUTE);
     assert!(world.outcomes.contains_key(&host) && world.has_started(gang));
     assert_eq!(world.preemptions, 0);
     world.pass_until_empty(200 * HOUR, MINUTE);
-    assert!(world.outcomes.contains_key(&endless), "its turn comes after the gang");
+    assert!(world.outcomes.contains_key(&endless), "it runs after the gang");
     world.check_replay();
 }

@@ -1,4 +1,4 @@
-//! A job from admission to its end, and everything that can come in between.
+//! A job from admission to its end, with everything that can happen in between.
 
 mod cell_world;
 
@@ -78,12 +78,12 @@ fn a_message_from_the_ledger_has_its_effect_once() {
     // The refused message was received too, and is not decided again.
     assert_eq!(world.cell.mark(3), Mark { number: 2, position: 9 });
     assert_eq!(world.send_from(from(2, 9), admit()), Ok(Reply::Duplicate));
-    assert_eq!(world.cell.mark(4), Mark::default(), "every shard counts for itself");
+    assert_eq!(world.cell.mark(4), Mark::default(), "every shard has its own numbers");
     world.check_replay();
 }
 
 #[test]
-fn usage_is_clamped_to_what_the_cell_has_seen() {
+fn usage_is_limited_to_the_running_time_that_the_cell_observed() {
     let mut world = World::with_nodes(1, "H100");
     world.confirms = true;
     let job = world.run("acme", 2, HOUR);
@@ -114,7 +114,7 @@ fn usage_is_clamped_to_what_the_cell_has_seen() {
     world.now += 60_000;
     world.ok(report(2, Running, 2 * 999_000));
     assert_eq!(usage(&world), Some(2 * 65_000));
-    // A report that was seen, or a smaller total, changes nothing.
+    // A repeated report, or a smaller total, changes nothing.
     let length = world.journal.len();
     world.ok(report(2, Running, u64::MAX));
     assert_eq!(world.journal.len(), length);

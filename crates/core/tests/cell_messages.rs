@@ -1,4 +1,4 @@
-//! What the ledgers are told: dense numbers, the right content, nothing twice and nothing less.
+//! Messages to the ledgers: dense numbers, the right content, none twice and none missing.
 
 mod cell_world;
 
@@ -12,7 +12,7 @@ use bursar_core::cell::{AttemptId, JobId, Origin};
 use bursar_core::message::{Mark, ProposedMember, ToCell, ToLedger};
 use cell_world::*;
 
-/// All messages to a shard, and that their numbers are dense from 1.
+/// All messages to a shard. Checks that their numbers are dense from 1.
 fn told(world: &World, to: u16) -> Vec<ToLedger> {
     let mut messages = Vec::new();
     for event in world.journal.iter().flat_map(|(_, events)| events) {
@@ -43,7 +43,7 @@ fn spec_of(shard: u16, number: u64, gpus: u16) -> JobSpec {
 }
 
 #[test]
-fn the_ledger_hears_of_a_job_from_the_proposal_to_the_end() {
+fn the_ledger_is_notified_of_a_job_from_the_proposal_to_the_end() {
     let mut world = World::with_nodes(1, "H100");
     let job = world.submit(spec_of(5, 1, 4));
     let attempt = AttemptId { job, number: 1 };
@@ -104,7 +104,7 @@ fn one_report_is_one_usage_message_to_each_ledger() {
 }
 
 #[test]
-fn the_last_report_of_an_attempt_counts_in_what_it_is_settled_at() {
+fn the_last_report_of_an_attempt_is_part_of_its_settled_usage() {
     let mut world = World::with_nodes(1, "H100");
     let job = world.submit(spec_of(0, 1, 1));
     let attempt = AttemptId { job, number: 1 };
@@ -142,7 +142,7 @@ fn an_attempt_that_never_reported_running_has_no_usage() {
 }
 
 #[test]
-fn usage_never_exceeds_what_is_paid_for() {
+fn usage_never_exceeds_the_paid_running_time() {
     let mut world = World::with_nodes(1, "H100");
     world.confirms = false;
     let job = world.submit(spec_of(0, 1, 2));
@@ -162,7 +162,7 @@ fn usage_never_exceeds_what_is_paid_for() {
 }
 
 #[test]
-fn a_withdrawn_job_leaves_without_a_word_and_its_place_is_free() {
+fn a_withdrawn_job_sends_no_message_and_its_gpus_are_free() {
     let mut world = World::with_nodes(1, "H100");
     world.confirms = false;
     let job = world.submit(spec_of(0, 1, 8));
@@ -176,7 +176,7 @@ fn a_withdrawn_job_leaves_without_a_word_and_its_place_is_free() {
     assert_eq!(after.len(), before + 1, "only the next job's proposal: {after:?}");
     assert!(matches!(after.last(), Some(ToLedger::PlacementProposed { attempt, .. })
         if attempt.job == next));
-    // The ledger's answer to the proposal was on its way: it changes nothing.
+    // The ledger's answer to the proposal was on its way; it changes nothing.
     let attempt = AttemptId { job, number: 1 };
     let verdict = Verdict::Withdraw;
     let late = Command::from(ToCell::PlacementRefused { attempt, verdict });
@@ -187,7 +187,7 @@ fn a_withdrawn_job_leaves_without_a_word_and_its_place_is_free() {
 }
 
 #[test]
-fn attempts_count_on_from_those_of_other_regions_and_the_place_in_the_queue_is_kept() {
+fn attempt_numbers_continue_from_other_regions_and_the_queue_position_is_kept() {
     let mut world = World::with_nodes(1, "H100");
     let blocker = world.submit(spec_of(0, 1, 8));
     let late = world.submit(spec_of(0, 2, 8));
@@ -250,7 +250,7 @@ fn gpus_are_named_all_or_none_and_each_once() {
     world.register(&with(&["a", "b"]));
 }
 
-/// Numbers of attempts that were proposed, in order.
+/// The numbers of proposed attempts, in order.
 fn proposed(world: &World) -> Vec<u32> {
     let events = world.journal.iter().flat_map(|(_, events)| events);
     let numbers = events.filter_map(|event| match event {
@@ -260,17 +260,17 @@ fn proposed(world: &World) -> Vec<u32> {
     numbers.collect()
 }
 
-/// The ledger gives out numbers anew on the word that at most one proposal is under way. Two would
-/// let it take an answer for one attempt for that of another.
+/// The ledger renumbers attempts under the assumption that at most one proposal is open. With two
+/// it could take the answer for one attempt for that of another.
 #[test]
-fn a_job_whose_place_is_lost_proposes_no_other_before_the_ledger_has_answered() {
+fn after_a_lost_placement_no_other_is_proposed_before_the_ledger_has_answered() {
     for refused in [None, Some(FundsBlocker::Credits)] {
         let mut world = World::with_nodes(3, "H100");
         world.confirms = false;
         let job = world.run("a", 8, HOUR);
         world.agent("n0").silent = true;
         world.pass(5 * MINUTE, 30 * SECOND);
-        assert_eq!(proposed(&world), [1], "its node is gone, and nobody has answered");
+        assert_eq!(proposed(&world), [1], "its node is lost and the ledger has not answered");
         let why = world.cell.why(job, at(world.now)).expect("it waits");
         assert!(!why.blockers.is_empty(), "L14");
         let attempt = AttemptId { job, number: 1 };
@@ -288,7 +288,7 @@ fn a_job_whose_place_is_lost_proposes_no_other_before_the_ledger_has_answered() 
 }
 
 #[test]
-fn a_job_that_is_withdrawn_while_its_lost_proposal_is_unanswered_is_gone() {
+fn a_job_can_be_withdrawn_while_its_lost_proposal_is_unanswered() {
     let mut world = World::with_nodes(2, "H100");
     world.confirms = false;
     let job = world.run("a", 8, HOUR);

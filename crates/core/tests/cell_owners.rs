@@ -1,5 +1,5 @@
-//! Owners of nodes: what one of them calls a machine or a GPU is no concern of another, and an agent
-//! speaks for the attempts of its own node alone, as long as it was started last.
+//! Owners of nodes: names and GPUs of different owners are independent, and an agent reports only
+//! on attempts of its own node, in its latest incarnation.
 
 mod cell_world;
 
@@ -67,13 +67,13 @@ fn within_one_owner_a_gpu_and_a_name_are_unique() {
     assert!(matches!(refused, Err(Refusal::GpuTaken { .. })), "{refused:?}");
     let sibling = Command::RegisterNode(owned("n1", Some("acme:vision")));
     assert_eq!(world.send(sibling), Err(Refusal::NodeScope));
-    // Another owner may have the very same.
+    // Another owner may have the same name and GPUs.
     world.register(&NodeOffer { scope: Some("umbra".into()), ..renamed.clone() });
     world.register(&NodeOffer { scope: None, ..renamed });
     world.check_replay();
 }
 
-/// A gang on a node of the platform and on one of its tenant that is called alike.
+/// A gang on a node of the platform and a node of its tenant with the same name.
 #[test]
 fn a_gang_on_two_nodes_of_one_name_has_two_ranks() {
     let mut world = World::new();
@@ -122,9 +122,9 @@ fn an_earlier_start_of_an_agent_gets_no_orders() {
     assert_eq!(world.cell.orders(&gone), Err(Refusal::UnknownNode));
 }
 
-/// A node that was somebody's and became everybody's, as journals of earlier versions have it.
+/// A node whose tenant gave it to the platform, as in journals of earlier versions.
 #[test]
-fn a_node_that_changed_its_owner_long_ago_is_found_under_the_last_one() {
+fn a_node_that_changed_its_owner_in_an_old_journal_is_found_under_the_last_one() {
     let mut world = World::new();
     world.register(&owned("n1", Some("acme")));
     let lease_until = at(world.now + HOUR);
@@ -145,7 +145,7 @@ fn a_node_that_changed_its_owner_long_ago_is_found_under_the_last_one() {
 }
 
 #[test]
-fn what_a_node_held_before_an_instant_is_told_apart() {
+fn attempts_of_a_node_before_and_after_an_instant_are_distinguished() {
     let mut world = World::with_nodes(2, "H100");
     let early = world.run("acme", 8, HOUR);
     world.pass(MINUTE, MINUTE);
@@ -172,8 +172,8 @@ fn refused_field(answer: Result<Reply, Refusal>) -> Option<&'static str> {
     }
 }
 
-/// One node that comes again and again under new names leaves a bounded trace, and what one tenant
-/// has used up is there for the others.
+/// A node that registers repeatedly under new names adds a bounded number of entries, and the
+/// limits of one tenant do not affect the others.
 #[test]
 fn a_tenant_adds_so_many_names_to_a_cell_and_no_more() {
     let mut cell = Cell::new();
@@ -191,7 +191,7 @@ fn a_tenant_adds_so_many_names_to_a_cell_and_no_more() {
         })
     };
     let acme = Some("acme");
-    // The usual type and rack are used by the nodes with labels.
+    // The default type and rack are used by the nodes with labels.
     for index in 0..MAX_LABELS_PER_TENANT / 64 {
         register(&mut cell, labelled(acme, index)).expect("few labels");
     }
@@ -206,7 +206,7 @@ fn a_tenant_adds_so_many_names_to_a_cell_and_no_more() {
         (image.models.len(), image.labels.len(), image.racks.len())
     };
     let full = tables(&cell);
-    // A name that another owner uses is as new to the tenant as any other.
+    // A name that another owner uses counts as new for the tenant.
     for scope in [Some("umbra"), None] {
         register(&mut cell, typed(scope, 1000)).expect("another owner");
         register(&mut cell, racked(scope, 2000)).expect("another owner");
@@ -222,7 +222,7 @@ fn a_tenant_adds_so_many_names_to_a_cell_and_no_more() {
             let again = register(&mut cell, labelled(acme, index - 900));
             assert_eq!(refused_field(again), Some("labels"));
         }
-        assert_eq!(tables(&cell), before, "what is refused leaves nothing");
+        assert_eq!(tables(&cell), before, "a refused offer adds nothing");
         register(&mut cell, typed(acme, 1)).expect("a type that it used before");
         cell.check().expect("the laws hold");
     }
@@ -404,7 +404,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What the platform and acme would see: nodes, without what umbra has.
+/// What the platform and acme see: all nodes except those of umbra.
 fn seen_by_others(cell: &Cell) -> Vec<String> {
     let others = cell.nodes().filter(|view| {
         !view.offer.scope.as_deref().is_some_and(|scope| scope.starts_with("umbra"))
@@ -437,7 +437,7 @@ fn act(world: &mut World, step: &Step, seq: u64) {
             let before = world.journal.len();
             if let Err(refusal) = world.send(Command::Heartbeat(heartbeat.clone())) {
                 assert_eq!(before, world.journal.len(), "a refused report leaves nothing");
-                // One that comes back too late may ask: its GPUs are another node's now.
+                // A node that returns too late may read its orders; another node has its GPUs now.
                 if !matches!(refusal, Refusal::GpuTaken { .. }) {
                     assert_eq!(world.cell.orders(&heartbeat), Err(refusal), "and gets no orders");
                 }
@@ -453,7 +453,7 @@ fn act(world: &mut World, step: &Step, seq: u64) {
             let orders = world.cell.orders(&heartbeat).expect("the report was taken");
             let order = orders.iter().find(|order| order.attempt == attempt);
             let forget = order.is_some_and(|order| order.kind == OrderKind::Forget);
-            // A place may have been found for it here since.
+            // The job may have been placed here since.
             let known = world.cell.node_named(&heartbeat.node);
             let own = own || known.is_some_and(|view| view.attempts.contains(&attempt));
             assert!(own || forget, "an attempt of another node is forgotten: {orders:?}");
@@ -482,13 +482,13 @@ proptest! {
         world.check_replay();
     }
 
-    /// Whether another owner is there makes no difference to anything an owner is answered.
+    /// The answers to an owner do not depend on the existence of another owner.
     #[test]
     fn an_owner_cannot_learn_of_another(steps in steps(), squat in 0..3u8) {
         let (mut alone, mut beside) = (World::new(), World::new());
         for name in 0..3u8 {
             let uuids = owned(&format!("n{squat}"), None).uuids;
-            // Two nodes of one owner never have the same GPUs: one of them squats on all names in turn.
+            // Two nodes of one owner never have the same GPUs, so only node `squat` has them.
             let uuids = if name == squat { uuids } else { Vec::new() };
             let offer = NodeOffer { uuids, ..owned(&format!("n{name}"), Some("umbra")) };
             beside.send(Command::RegisterNode(offer)).expect("its own names are free");

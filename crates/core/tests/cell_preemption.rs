@@ -1,4 +1,4 @@
-//! Who must leave for whom, and that it never goes round in circles.
+//! Which attempts are preempted for which jobs, and that preemption does not run in circles.
 
 mod cell_world;
 
@@ -12,7 +12,7 @@ fn state(world: &World, job: JobId) -> Option<JobState> {
     world.cell.why(job, at(world.now)).map(|why| why.state)
 }
 
-/// Attempts that were asked to leave for others, with who asked.
+/// Preempted attempts, each with its taker.
 fn victims(world: &World) -> Vec<(JobId, JobId)> {
     let events = world.journal.iter().flat_map(|(_, events)| events);
     events
@@ -31,14 +31,14 @@ fn in_class(world: &mut World, account: &str, gpus: u16, rank: ClassRank) -> Job
 }
 
 #[test]
-fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_queued_again() {
+fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_requeued() {
     let mut world = World::with_nodes(2, "H100");
     let batch = in_class(&mut world, "a", 4, ClassRank::BATCH);
     let normal = in_class(&mut world, "a", 4, ClassRank::NORMAL);
     let other = in_class(&mut world, "b", 8, ClassRank::NORMAL);
     world.pass(5 * MINUTE, 30 * SECOND);
     let urgent = in_class(&mut world, "c", 4, ClassRank::URGENT);
-    assert_eq!(victims(&world), [(batch, urgent)], "the lowest class, and nobody else");
+    assert_eq!(victims(&world), [(batch, urgent)], "the lowest class, and no other attempt");
     assert_eq!(state(&world, batch), Some(JobState::Stopping));
     world.pass(2 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, urgent), Some(JobState::Running));
@@ -46,12 +46,12 @@ fn a_higher_class_takes_the_least_it_needs_and_the_victim_is_queued_again() {
     assert_eq!(state(&world, normal), Some(JobState::Running));
     assert_eq!(state(&world, other), Some(JobState::Running));
     world.pass(HOUR, MINUTE);
-    assert_eq!(victims(&world).len(), 1, "it does not take its place back");
+    assert_eq!(victims(&world).len(), 1, "it does not preempt its taker");
     world.check_replay();
 }
 
 #[test]
-fn nobody_leaves_unless_the_whole_job_fits_afterwards() {
+fn no_attempt_is_preempted_unless_the_whole_job_fits_afterwards() {
     let mut world = World::with_nodes(2, "H100");
     for node in 0..2 {
         in_class(&mut world, "a", 4, ClassRank::BATCH);
@@ -79,7 +79,7 @@ fn nobody_leaves_unless_the_whole_job_fits_afterwards() {
 }
 
 #[test]
-fn freed_gpus_are_kept_for_the_one_they_were_freed_for() {
+fn freed_gpus_are_reserved_for_the_taker() {
     let mut world = World::with_nodes(1, "H100");
     let batch = in_class(&mut world, "a", 8, ClassRank::BATCH);
     world.pass(5 * MINUTE, 30 * SECOND);
@@ -99,7 +99,7 @@ fn an_account_under_its_share_takes_from_one_over_it_after_ten_minutes() {
     world.pass(5 * MINUTE, 30 * SECOND);
     let modest = world.run("modest", 2, HOUR);
     world.pass(4 * MINUTE, 30 * SECOND);
-    assert_eq!(victims(&world), [], "nobody has run for ten minutes");
+    assert_eq!(victims(&world), [], "no attempt has run for ten minutes");
     world.pass(30 * MINUTE, 30 * SECOND);
     let taken = victims(&world);
     assert_eq!(taken.len(), 2);
@@ -117,8 +117,8 @@ fn equal_accounts_that_both_wait_take_turns_that_grow() {
         world.run("b", 8, 20 * HOUR);
     }
     world.pass(4 * DAY, MINUTE);
-    // The two take turns that grow: the protection from preemption doubles each time, so in four
-    // days of ten minutes, twenty, forty … a job is asked to leave at most nine times.
+    // The quantum doubles with each preemption. In four days of ten minutes, twenty, forty … a job
+    // is preempted at most nine times.
     let mut by_victim = std::collections::BTreeMap::new();
     for (victim, _) in victims(&world) {
         *by_victim.entry(victim).or_insert(0) += 1;
@@ -137,8 +137,8 @@ fn a_long_job_that_cannot_save_its_work_gets_through_an_endless_backlog() {
         let long = world.run("lone", 4, hours * HOUR);
         world.run("lone", 4, HOUR);
         world.pass(hours * 8 * HOUR, MINUTE);
-        // It starts from the beginning each time that it is preempted. There are always others who
-        // are owed something, and its own account has a backlog too.
+        // It starts over after each preemption. Other accounts are always under their share, and
+        // its own account has a backlog too.
         let taken = victims(&world).iter().filter(|(victim, _)| *victim == long).count();
         assert!((2..=9).contains(&taken), "{hours} h: preempted {taken} times");
         assert_eq!(world.outcomes.get(&long), Some(&JobOutcome::Succeeded), "{hours} h");
@@ -184,7 +184,7 @@ fn the_same_job_submitted_again_and_again_preempts_no_more_than_the_first() {
 }
 
 #[test]
-fn a_preemptor_that_leaves_gives_its_nodes_back() {
+fn a_cancelled_taker_releases_its_nodes() {
     let mut world = World::with_nodes(1, "H100");
     let batch = in_class(&mut world, "a", 8, ClassRank::BATCH);
     world.pass(5 * MINUTE, 30 * SECOND);
@@ -227,8 +227,8 @@ fn a_plan_lasts_until_slow_agents_have_reported() {
     let cancelled = in_class(&mut world, "a", 3, ClassRank::BATCH);
     let small = in_class(&mut world, "a", 3, ClassRank::BATCH);
     let large = in_class(&mut world, "b", 3, ClassRank::NORMAL);
-    // Nobody has reported yet: who is preempted is queued again at once, while the GPUs stay
-    // fenced until the agents have answered, ten minutes from now.
+    // No agent has reported yet: preempted jobs are requeued at once, while the GPUs stay fenced
+    // until the agents have answered, ten minutes from now.
     world.ok(Command::CancelJob { job: cancelled });
     world.pass(3 * HOUR, 5 * MINUTE);
     assert_eq!(state(&world, large), Some(JobState::Running));
@@ -237,13 +237,13 @@ fn a_plan_lasts_until_slow_agents_have_reported() {
 }
 
 #[test]
-fn an_old_job_of_a_greedy_account_does_not_stand_before_a_fresh_one() {
+fn an_aged_job_of_an_account_over_its_share_does_not_block_a_fresh_account() {
     let mut world = World::with_nodes(1, "H100");
     world.checks = false;
     let runs = world.run("greedy", 8, 100 * HOUR);
     world.run("greedy", 8, 100 * HOUR);
     world.pass(30 * HOUR, MINUTE);
-    // The job that waits is aged by now, and may not preempt its own account's.
+    // The waiting job is aged by now, and may not preempt attempts of its own account.
     let fresh = world.run("fresh", 8, 100 * HOUR);
     world.pass(5 * MINUTE, 30 * SECOND);
     assert_eq!(victims(&world), [(runs, fresh)]);

@@ -1,7 +1,7 @@
 //! The properties of a cell, under random commands, failures and clocks.
 //!
-//! After every step all laws are checked ([`World::settle`]), nothing that could start waits, plans
-//! of preemption are complete and minimal, and equals go in order; at the end the journal is
+//! After every step all laws are checked ([`World::settle`]): no job waits that could start, plans
+//! of preemption are complete and minimal, and equal jobs start in order. At the end the journal is
 //! replayed and must give the same state.
 
 mod cell_world;
@@ -21,7 +21,7 @@ const ACCOUNTS: [&str; 7] = ["a", "a:x", "a:x:u", "a:y", "b", "b:z", "c"];
 const CLASSES: [ClassRank; 4] =
     [ClassRank::BATCH, ClassRank::NORMAL, ClassRank::HIGH, ClassRank::URGENT];
 
-/// One thing that happens.
+/// One step of a script.
 #[derive(Clone, Debug)]
 enum Step {
     Submit(Submission),
@@ -120,7 +120,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A small cell of both models in two racks.
+/// A small cell with both models in two racks.
 fn small_world() -> World {
     let mut world = World::new();
     for index in 0..4 {
@@ -236,7 +236,7 @@ fn take(world: &mut World, jobs: &mut Vec<JobSpec>, step: &Step) {
     }
 }
 
-/// Takes every obstacle away and lets everything end.
+/// Removes every obstacle and lets every job end.
 fn release_everything(world: &mut World, jobs: &[JobSpec]) {
     world.confirms = true;
     for id in 0..2 {
@@ -257,7 +257,7 @@ fn release_everything(world: &mut World, jobs: &[JobSpec]) {
     }
 }
 
-/// Lets agents report every five minutes, where nothing depends on more.
+/// Lets agents report every five minutes, where the interval does not matter.
 fn slow_agents(world: &mut World) {
     world.ok(Command::Configure(CellConfig {
         node_lease_ms: HOUR,
@@ -273,7 +273,7 @@ fn fits_empty(spec: &JobSpec) -> bool {
     spec.nodes <= 2
 }
 
-/// How many random scripts: few on every change, more when `PROPTEST_CASES` says so.
+/// The number of random scripts: few by default, more with `PROPTEST_CASES`.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(32)
 }
@@ -284,7 +284,7 @@ proptest! {
     /// Quotas, conservation, work conservation, fencing, order, reasons, replay (properties 1, 2,
     /// 5, 6, 7, 8, 10, 11), and no starvation once obstacles are gone (3).
     #[test]
-    fn all_laws_hold_whatever_happens_and_everything_ends(
+    fn all_laws_hold_under_random_scripts_and_every_job_ends(
         script in prop::collection::vec(steps(), 1..60),
     ) {
         let mut world = small_world();
@@ -296,7 +296,7 @@ proptest! {
         release_everything(&mut world, &jobs);
         world.checks = false;
         slow_agents(&mut world);
-        // The sum of all runtimes, one after the other and started over, bounds the wait.
+        // The sum of all runtimes, in sequence and with restarts, bounds the wait.
         let total: i64 = world.durations.values().map(|length| length + 20 * MINUTE).sum();
         world.pass_until_empty(4 * total + DAY, 5 * MINUTE);
         for spec in jobs.iter().filter(|spec| fits_empty(spec)) {
@@ -336,7 +336,7 @@ proptest! {
         prop_assert_eq!(first.0, second.0);
     }
 
-    /// What is undone leaves no trace.
+    /// A rollback leaves no trace.
     #[test]
     fn a_group_that_is_rolled_back_changes_nothing(
         script in prop::collection::vec(steps(), 1..20),
@@ -358,9 +358,9 @@ proptest! {
         world.cell.check().expect("the laws hold");
     }
 
-    /// No livelock (4): whoever leaves for the share has run for ten minutes, and twice as long
-    /// each time unless it resumes, so what is lost grows no faster than the logarithm of what is done. And nobody
-    /// is a guest for ever.
+    /// No livelock (4): an attempt that is preempted for fair share has run for ten minutes, and
+    /// twice as long each time unless its job is resumable. So lost work grows no faster than the
+    /// logarithm of the work done. A job is evicted as a guest only a limited number of times.
     #[test]
     fn turns_grow_and_preemption_does_not_run_in_circles(
         mut submissions in prop::collection::vec(submissions(), 1..40),
@@ -419,15 +419,15 @@ proptest! {
                 }
             }
         }
-        // Four days are 576 times ten minutes; and each who leaves for the share may cost a lower
-        // class its place. Turns of those who resume need not grow.
+        // Four days are 576 times ten minutes, and each victim for fair share may in turn preempt
+        // an attempt of a lower class. The quantum of resumable jobs need not grow.
         let all = u32::try_from(submissions.len()).unwrap_or(u32::MAX);
         let most = if resuming { 2 * 576 * all } else { 2 * 10 * all };
         prop_assert!(world.preemptions <= most, "{} in all", world.preemptions);
         world.check_replay();
     }
 
-    /// A promised start never moves because of jobs that start before it (9).
+    /// Jobs that start before a reserved start never delay it (9).
     #[test]
     fn a_reserved_start_is_kept(
         jobs in prop::collection::vec((0..ACCOUNTS.len(), 1..9u16, 1..200i64, 0..20i64), 1..60),
@@ -478,8 +478,9 @@ fn endless_small_jobs_do_not_starve_a_gang_of_sixty_four_gpus() {
         world.pass(MINUTE, MINUTE);
     }
     assert!(world.has_started(gang), "it started within twelve hours");
-    // The place of the job that was blocked first, then its own: each is free when those who run
-    // have left, who said that they take at most 160 minutes and have a minute to start.
+    // First the reservation of the job that was blocked before it, then its own. Each begins when
+    // the running attempts have ended, which have a longest runtime of 160 minutes and a minute to
+    // start.
     let waited = world.started[&gang] - submitted;
     assert!(waited <= 2 * 161 * MINUTE, "after {} minutes", waited / MINUTE);
     assert!(world.outcomes.values().all(|outcome| *outcome == JobOutcome::Succeeded));
@@ -611,7 +612,7 @@ fn a_gang_starts_among_jobs_that_never_say_when_they_leave() {
 }
 
 #[test]
-fn gpus_that_come_free_together_are_shared_at_once_not_in_turns() {
+fn gpus_that_become_free_together_are_shared_at_once() {
     let mut world = World::with_nodes(8, "H100");
     world.checks = false;
     for tenant in ["a", "b", "c"] {

@@ -24,7 +24,7 @@ fn is_drained(world: &World) -> bool {
 }
 
 #[test]
-fn a_request_is_carried_out_once_and_another_under_its_key_not_at_all() {
+fn a_request_is_carried_out_once_and_another_under_its_key_is_refused() {
     let mut world = World::with_nodes(1, "H100");
     assert_eq!(world.send_from(under(1, 7), drain()), Ok(Reply::Done));
     assert_eq!(world.send_from(under(2, 8), resume()), Ok(Reply::Done));
@@ -35,18 +35,18 @@ fn a_request_is_carried_out_once_and_another_under_its_key_not_at_all() {
     assert!(!is_drained(&world));
     let unknown = Command::DrainNode { node: "n9".into(), force: false };
     assert_eq!(world.send_from(under(3, 9), unknown), Err(Refusal::UnknownNode));
-    assert_eq!(world.cell.done_request(3), None, "what was refused may be tried again");
+    assert_eq!(world.cell.done_request(3), None, "a refused request may be tried again");
     world.check_replay();
 }
 
 #[test]
-fn the_first_answer_that_is_kept_stays() {
+fn the_first_stored_answer_is_not_replaced() {
     let mut world = World::with_nodes(1, "H100");
     world.send_from(under(1, 7), drain()).expect("fine");
     let answer = |world: &World| {
         world.cell.done_request(1).expect("known").answer.as_ref().map(|kept| kept.status)
     };
-    assert_eq!(answer(&world), None, "the effect is there before the answer");
+    assert_eq!(answer(&world), None, "the effect is recorded before the answer");
     for status in [200, 201] {
         let keep = Command::KeepAnswer(Answer { status, body: Some("{}".into()) });
         assert_eq!(world.send_from(under(1, 7), keep), Ok(Reply::Done));

@@ -1,4 +1,5 @@
-//! After a restore: agents of the future that was lost are not heard, and no GPU is given out twice.
+//! After a restore: reports of agents are ignored until they register, and no GPU is allocated
+//! twice.
 
 mod cell_world;
 
@@ -8,7 +9,7 @@ use bursar_core::cell::schedule::explain::JobState;
 use bursar_core::cell::{AttemptId, JobId};
 use cell_world::*;
 
-/// The lease of a node, by default.
+/// The default lease of a node.
 const LEASE: i64 = 90 * SECOND;
 
 fn state(world: &World, job: JobId) -> Option<JobState> {
@@ -20,7 +21,7 @@ fn beat(world: &mut World, node: &str, incarnation: u32, seq: u64) -> Result<(),
     world.send(Command::Heartbeat(Heartbeat { node, incarnation, seq, reports })).map(drop)
 }
 
-/// The attempts that a node is told to start.
+/// The attempts that a node is ordered to start.
 fn starts(world: &World, node: &str, incarnation: u32) -> Vec<AttemptId> {
     let beat = Heartbeat { node: node.into(), incarnation, seq: 0, reports: Vec::new() };
     let orders = world.cell.orders(&beat).expect("the agent's last start");
@@ -28,7 +29,7 @@ fn starts(world: &World, node: &str, incarnation: u32) -> Vec<AttemptId> {
     starts.map(|order| order.attempt).collect()
 }
 
-/// A cell with a job on its only node, which was then set back.
+/// A cell with a job on its only node, set back by a restore.
 fn rewound() -> (World, JobId) {
     let mut world = World::with_nodes(1, "H100");
     let job = world.run("a", 8, 5 * HOUR);
@@ -39,15 +40,15 @@ fn rewound() -> (World, JobId) {
 }
 
 #[test]
-fn what_ran_is_lost_and_no_agent_is_heard_before_it_registers_again() {
+fn attempts_are_lost_and_reports_are_refused_until_an_agent_registers_again() {
     let (mut world, job) = rewound();
     assert_eq!(world.cell.generation(), 7);
-    assert_eq!(state(&world, job), Some(JobState::Queued), "lost, and queued again");
+    assert_eq!(state(&world, job), Some(JobState::Queued), "lost and requeued");
     let stale = Err(Refusal::StaleIncarnation { current: 1 });
-    assert_eq!(beat(&mut world, "n0", 1, 99), stale, "although it is the node's last start");
+    assert_eq!(beat(&mut world, "n0", 1, 99), stale, "although it is the latest incarnation");
     let old = Heartbeat { node: "n0".into(), incarnation: 1, seq: 99, reports: Vec::new() };
     assert!(world.cell.orders(&old).is_err(), "its long polls end");
-    assert!(!world.cell.node_named("n0").expect("it is there").is_open());
+    assert!(!world.cell.node_named("n0").expect("it exists").is_open());
     world.check_replay();
 }
 
@@ -58,25 +59,25 @@ fn a_node_takes_work_one_lease_after_it_registered() {
     let reply = world.ok(Command::RegisterNode(offer("n0", "H100", 8)));
     assert!(matches!(reply, Reply::Registered { incarnation: 2, .. }));
     let registered = world.now;
-    let kept = |world: &World| world.cell.node_named("n0").expect("it is there").kept_until;
+    let kept = |world: &World| world.cell.node_named("n0").expect("it exists").kept_until;
     assert_eq!(kept(&world), Some(at(registered + LEASE)));
     for seq in 1..=3 {
         assert_eq!(beat(&mut world, "n0", 2, seq), Ok(()));
         assert_eq!(starts(&world, "n0", 2), [], "an old attempt may still run there");
         world.now += 29 * SECOND;
     }
-    // Registering again starts the wait again: the agent may have been elsewhere meanwhile.
+    // A new registration starts a new wait: the agent may have been elsewhere meanwhile.
     let reply = world.ok(Command::RegisterNode(offer("n0", "H100", 8)));
     assert!(matches!(reply, Reply::Registered { incarnation: 3, .. }));
     assert_eq!(kept(&world), Some(at(world.now + LEASE)));
     world.now += LEASE - 1;
-    beat(&mut world, "n0", 3, 1).expect("it is heard");
+    beat(&mut world, "n0", 3, 1).expect("its reports count again");
     assert_eq!(starts(&world, "n0", 3), []);
     world.now += 1;
-    beat(&mut world, "n0", 3, 2).expect("it is heard");
+    beat(&mut world, "n0", 3, 2).expect("its reports count again");
     assert_eq!(starts(&world, "n0", 3), [AttemptId { job, number: 2 }]);
     assert_eq!(kept(&world), None);
-    // From now on it is a node like any other: a restart of its agent costs no wait.
+    // From now on a restart of its agent causes no wait.
     let reply = world.ok(Command::RegisterNode(offer("n0", "H100", 8)));
     assert!(matches!(reply, Reply::Registered { incarnation: 4, .. }));
     assert_eq!(kept(&world), None);
@@ -84,15 +85,15 @@ fn a_node_takes_work_one_lease_after_it_registered() {
 }
 
 #[test]
-fn an_agent_under_a_new_name_waits_as_well() {
+fn a_node_under_a_new_name_waits_for_a_lease_too() {
     let (mut world, _) = rewound();
     let mut renamed = offer("n9", "H100", 8);
     renamed.uuids = offer("n0", "H100", 8).uuids;
     world.ok(Command::RegisterNode(renamed));
-    beat(&mut world, "n9", 1, 1).expect("it is heard");
+    beat(&mut world, "n9", 1, 1).expect("its reports count again");
     assert_eq!(starts(&world, "n9", 1), [], "its GPUs are those of n0");
     world.now += LEASE;
-    beat(&mut world, "n9", 1, 2).expect("it is heard");
+    beat(&mut world, "n9", 1, 2).expect("its reports count again");
     assert_eq!(starts(&world, "n9", 1).len(), 1);
     world.check_replay();
 }
@@ -108,14 +109,14 @@ fn a_gang_is_lost_as_a_whole() {
     assert_eq!(state(&world, gang), Some(JobState::Queued));
     for (name, seq) in [("n0", 1), ("n1", 1)] {
         world.ok(Command::RegisterNode(offer(name, "H100", 8)));
-        beat(&mut world, name, 2, seq).expect("it is heard");
+        beat(&mut world, name, 2, seq).expect("its reports count again");
     }
     world.now += LEASE;
-    beat(&mut world, "n0", 2, 2).expect("it is heard");
+    beat(&mut world, "n0", 2, 2).expect("its reports count again");
     assert_eq!(state(&world, gang), Some(JobState::Queued), "one node is not enough");
-    beat(&mut world, "n1", 2, 2).expect("it is heard");
+    beat(&mut world, "n1", 2, 2).expect("its reports count again");
     assert_eq!(starts(&world, "n1", 2), [AttemptId { job: gang, number: 2 }]);
-    // What the lost future ran is forgotten.
+    // An attempt that the restored cell does not know is forgotten.
     let attempt = AttemptId { job: JobId(99), number: 1 };
     let ghost = Report { attempt, state: ReportState::Running, gpu_ms_total: 1, exit_code: None };
     let said = Heartbeat { node: "n0".into(), incarnation: 2, seq: 3, reports: vec![ghost] };
@@ -139,7 +140,7 @@ fn generations_only_rise_and_the_same_one_again_changes_nothing() {
 }
 
 #[test]
-fn a_cell_that_was_served_since_learns_its_generation_and_loses_nothing() {
+fn a_cell_that_was_served_since_records_its_generation_and_loses_nothing() {
     let mut world = World::with_nodes(1, "H100");
     let job = world.run("a", 8, 5 * HOUR);
     world.pass(5 * MINUTE, 30 * SECOND);
@@ -147,10 +148,10 @@ fn a_cell_that_was_served_since_learns_its_generation_and_loses_nothing() {
     assert_eq!(world.cell.generation(), 7);
     world.pass(5 * MINUTE, 30 * SECOND);
     assert_eq!(state(&world, job), Some(JobState::Running));
-    assert_eq!(world.cell.node_named("n0").expect("it is there").kept_until, None);
-    // Whoever comes later is kept back.
+    assert_eq!(world.cell.node_named("n0").expect("it exists").kept_until, None);
+    // A node that is new after the restore waits for a lease.
     world.ok(Command::RegisterNode(offer("n9", "H100", 8)));
-    let kept = world.cell.node_named("n9").expect("it is there").kept_until;
+    let kept = world.cell.node_named("n9").expect("it exists").kept_until;
     assert_eq!(kept, Some(at(world.now + LEASE)));
     world.check_replay();
 }

@@ -1,4 +1,4 @@
-//! Who goes first and where: classes, shares, quotas, groups, gangs, reservations.
+//! Queue order and placement: classes, shares, quotas, groups, gangs, reservations.
 
 mod cell_world;
 
@@ -100,7 +100,7 @@ fn a_quota_on_any_level_holds_and_names_itself() {
         })
         .collect();
     assert_eq!(accounts, [("acme", 8000, 8000, 1000), ("acme:nlp", 4000, 4000, 1000)]);
-    // More quota, or less use, lets them go.
+    // A higher quota, or less use, lets them start.
     world.ok(quota("acme", QuotaSpec::default()));
     assert!(world.has_started(fourth) && is_queued(&world, second));
     world.ok(Command::CancelJob { job: first });
@@ -132,7 +132,7 @@ fn a_quota_on_one_model_sends_the_job_to_its_second_choice() {
 }
 
 #[test]
-fn one_more_waiting_job_than_the_quota_is_turned_away() {
+fn a_job_beyond_the_quota_of_waiting_jobs_is_refused() {
     let mut world = World::with_nodes(1, "H100");
     world.ok(quota("acme", QuotaSpec { waiting_jobs: Some(2), ..QuotaSpec::default() }));
     world.run("acme", 8, HOUR);
@@ -144,7 +144,7 @@ fn one_more_waiting_job_than_the_quota_is_turned_away() {
 }
 
 #[test]
-fn a_group_runs_so_many_at_once_and_one_that_fits_nowhere_blocks_no_other() {
+fn a_group_limits_running_jobs_and_a_job_that_fits_nowhere_blocks_no_other() {
     let mut world = World::with_nodes(1, "H100");
     let submit = |world: &mut World, gpus| {
         let mut spec = world.spec("acme", gpus, HOUR);
@@ -250,21 +250,24 @@ fn a_reservation_protects_the_large_job_and_short_jobs_run_before_it() {
     let first = world.run("a", 4, 2 * HOUR);
     let large = world.run("b", 8, HOUR);
     let why = world.cell.why(large, at(world.now)).expect("waits");
-    let estimate = why.estimate.expect("everything that runs says how long");
+    let estimate = why.estimate.expect("every attempt has a longest runtime");
     assert!(estimate.reserved);
     let short = world.run("c", 4, 30 * MINUTE);
     let long = world.run("d", 4, 5 * HOUR);
-    assert!(world.has_started(first) && world.has_started(short), "it is gone in time");
+    assert!(
+        world.has_started(first) && world.has_started(short),
+        "it ends before the reserved start"
+    );
     assert!(is_queued(&world, long) && is_queued(&world, large));
     world.pass(5 * HOUR, MINUTE);
     let started = world.started.get(&large).copied().expect("started by now");
-    assert!(at(started) <= estimate.at, "promised {}, started {}", estimate.at, at(started));
+    assert!(at(started) <= estimate.at, "reserved {}, started {}", estimate.at, at(started));
     assert!(world.started[&large] < world.started[&long], "the large job went first");
     world.check_replay();
 }
 
 #[test]
-fn a_job_that_waits_for_one_model_blocks_nobody_on_another() {
+fn a_job_that_waits_for_one_model_blocks_no_job_on_another() {
     let mut world = World::new();
     world.register(&offer("a", "B200", 8));
     world.register(&offer("b", "B300", 8));
@@ -281,7 +284,7 @@ fn a_job_that_waits_for_one_model_blocks_nobody_on_another() {
 }
 
 #[test]
-fn jobs_that_fit_nowhere_do_not_stand_in_the_way_of_the_next_reservation() {
+fn jobs_that_fit_nowhere_do_not_block_the_next_reservation() {
     let mut world = World::with_nodes(1, "H100");
     world.run("a", 8, HOUR);
     let mut spec = world.spec("b", 8, HOUR);
@@ -295,7 +298,7 @@ fn jobs_that_fit_nowhere_do_not_stand_in_the_way_of_the_next_reservation() {
 }
 
 #[test]
-fn an_old_job_of_a_weightless_account_runs_in_the_end() {
+fn an_aged_job_of_an_account_of_weight_zero_starts() {
     let mut world = World::with_nodes(1, "H100");
     world.checks = false;
     world.ok(policy("beggar", 0));
@@ -305,7 +308,7 @@ fn an_old_job_of_a_weightless_account_runs_in_the_end() {
         world.run(&format!("rich:u{hour}"), 8, HOUR);
         world.pass(HOUR, MINUTE);
     }
-    assert!(world.has_started(beggar), "after a day it counts as aged and has its turn");
+    assert!(world.has_started(beggar), "after a day it is aged and selected by ageing");
     world.check_replay();
 }
 
@@ -337,7 +340,7 @@ fn a_release_wakes_only_what_it_can_serve() {
     let mut world = World::with_nodes(2, "H100");
     let small: Vec<_> = (0..16).map(|_| world.run("a", 1, HOUR)).collect();
     for _ in 0..50 {
-        // Gone before the reserved start of the larger ones.
+        // They end before the reserved start of the larger ones.
         world.run("c", 2, 10 * MINUTE);
         world.run("b", 4, HOUR);
     }
@@ -355,15 +358,15 @@ fn a_release_wakes_only_what_it_can_serve() {
         });
         tried.count()
     };
-    assert_eq!(tried(&world, since), 0, "one GPU serves nobody who waits");
+    assert_eq!(tried(&world, since), 0, "one GPU is too few for every waiting job");
     let since = world.journal.len();
     cancel(&mut world, small[1]);
-    assert_eq!(tried(&world, since), 1, "two GPUs serve one of fifty, and nobody else is tried");
+    assert_eq!(tried(&world, since), 1, "two GPUs fit one of fifty, and no other is tried");
     world.check_replay();
 }
 
 #[test]
-fn when_a_job_that_its_group_let_go_is_cancelled_the_next_one_is_let_go() {
+fn when_a_job_released_by_its_group_is_cancelled_the_next_one_is_released() {
     let mut world = World::with_nodes(1, "H100");
     let submit = |world: &mut World, gpus, group: bool| {
         let mut spec = world.spec("acme", gpus, HOUR);
@@ -377,7 +380,7 @@ fn when_a_job_that_its_group_let_go_is_cancelled_the_next_one_is_let_go() {
     let second = submit(&mut world, 8, true);
     let third = submit(&mut world, 8, true);
     world.pass(MINUTE, 30 * SECOND);
-    // The second is let go and does not fit beside the other; the third is still held.
+    // The second is released and does not fit beside the other; the third is still held.
     world.ok(Command::CancelJob { job: first });
     world.pass(3 * MINUTE, 30 * SECOND);
     assert!(is_queued(&world, second) && is_queued(&world, third));
@@ -389,7 +392,7 @@ fn when_a_job_that_its_group_let_go_is_cancelled_the_next_one_is_let_go() {
 }
 
 #[test]
-fn a_job_with_nodes_kept_for_it_starts_when_its_group_has_a_place() {
+fn a_job_with_reserved_nodes_starts_when_its_group_has_room() {
     let mut world = World::with_nodes(2, "H100");
     let submit = |world: &mut World, gpus, minutes, group: bool| {
         let mut spec = world.spec("acme", gpus, minutes * MINUTE);
@@ -403,7 +406,7 @@ fn a_job_with_nodes_kept_for_it_starts_when_its_group_has_a_place() {
     let kept = submit(&mut world, 8, 60, true);
     let small = submit(&mut world, 1, 60, true);
     world.pass(30 * MINUTE, 30 * SECOND);
-    // A node is free and kept for it, but the group is full.
+    // A node is free and reserved for it, but the group is full.
     assert!(world.has_started(small) && !world.has_started(kept));
     world.pass(HOUR, 30 * SECOND);
     assert!(world.has_started(kept));
@@ -411,7 +414,7 @@ fn a_job_with_nodes_kept_for_it_starts_when_its_group_has_a_place() {
 }
 
 #[test]
-fn who_was_kept_a_place_takes_it_when_the_quota_that_was_in_the_way_is_gone() {
+fn a_job_with_reserved_nodes_starts_when_the_quota_no_longer_blocks_it() {
     let mut world = World::with_nodes(1, "H100");
     let mut first = world.spec("a", 8, HOUR);
     first.preemptible = false;
@@ -423,9 +426,9 @@ fn who_was_kept_a_place_takes_it_when_the_quota_that_was_in_the_way_is_gone() {
         let events = world.journal.iter().flat_map(|(_, events)| events);
         events.filter(|event| matches!(event, Event::ReservationMade { .. })).count()
     };
-    assert!(reserved(&world) > 0, "the only node is kept for the other job");
+    assert!(reserved(&world) > 0, "the only node is reserved for the other job");
     world.ok(quota("b", QuotaSpec { total_gpus: Some(0), ..QuotaSpec::default() }));
-    // The node becomes free, and the job that it is kept for may not have it.
+    // The node becomes free, but the quota blocks the job that it is reserved for.
     world.ok(Command::CancelJob { job: first });
     world.pass(5 * MINUTE, 30 * SECOND);
     assert_eq!(placed(&world), [first]);

@@ -1,4 +1,4 @@
-//! Nodes that are kept to an account: who may use them, who is told what, and how that changes.
+//! Scopes of nodes: which jobs may use them, the blockers of other jobs, and how scopes change.
 
 mod cell_world;
 
@@ -30,7 +30,7 @@ fn nodes_of(world: &World, job: JobId) -> Vec<String> {
 }
 
 #[test]
-fn a_node_runs_jobs_at_or_below_its_account_and_nobody_elses() {
+fn a_node_runs_only_jobs_at_or_below_its_account() {
     let mut world = World::new();
     world.register(&kept("research", "acme:research"));
     let others: Vec<JobId> = ["acme", "acme:research2", "acme:sales:ann", "zeta"]
@@ -48,13 +48,13 @@ fn a_node_runs_jobs_at_or_below_its_account_and_nobody_elses() {
         let why = world.cell.why(job, at(world.now)).expect("it waits");
         let account = world.cell.job_spec(job).expect("it waits").account.clone();
         assert!(why.blockers.contains(&Blocker::Scope { account, models: Vec::new() }), "{why:?}");
-        assert_eq!(why.estimate, None, "nothing that is registered will ever serve it");
+        assert_eq!(why.estimate, None, "no registered node will ever suit it");
     }
     world.check_replay();
 }
 
 #[test]
-fn jobs_that_wait_already_learn_of_a_node_that_is_kept_to_them() {
+fn waiting_jobs_can_use_a_new_node_in_their_scope() {
     let mut world = World::with_nodes(1, "H100");
     let filler = world.run("zeta", 8, 5 * HOUR);
     let mut grouped = || {
@@ -107,7 +107,7 @@ fn a_gang_counts_only_nodes_that_serve_its_account() {
 }
 
 #[test]
-fn nobody_is_preempted_on_a_node_that_would_not_serve_the_job() {
+fn no_attempt_is_preempted_on_a_node_whose_scope_excludes_the_taker() {
     let mut world = World::new();
     world.register(&kept("mine", "acme"));
     let low = world.run("acme", 8, 5 * HOUR);
@@ -123,9 +123,9 @@ fn nobody_is_preempted_on_a_node_that_would_not_serve_the_job() {
     world.check_replay();
 }
 
-/// Far more nodes of others than a decision looks at, all free earlier than the one that will do.
+/// Far more out-of-scope nodes than a decision examines, all free earlier than the suitable one.
 #[test]
-fn nodes_of_others_do_not_hide_the_one_that_will_be_free() {
+fn out_of_scope_nodes_do_not_hide_the_one_that_will_be_free() {
     let mut world = World::new();
     world.checks = false;
     for index in 0..100 {

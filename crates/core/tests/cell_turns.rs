@@ -1,5 +1,5 @@
-//! Turns of jobs that resume: short where an account has other jobs, so that it gets its share of every
-//! day, and growing where it has none.
+//! Quanta (turns) of resumable jobs: short where an account has other jobs, so that it gets its
+//! share of every day, and growing where it has none.
 
 mod cell_world;
 
@@ -20,14 +20,14 @@ fn run(world: &mut World, account: &str, gpus: u16, hours: i64) -> JobId {
     world.submit(spec)
 }
 
-/// A gang of whole nodes for a long time.
+/// A gang of whole nodes with a long runtime.
 fn gang(world: &mut World, nodes: u16) -> JobId {
     let mut spec = resumable(world.spec("a", 8, 200 * HOUR));
     spec.nodes = nodes;
     world.submit(spec)
 }
 
-/// Two gangs of all four nodes, and two tenants with more than enough to fill them.
+/// Two gangs of all four nodes, and two tenants with more than enough jobs to fill the cell.
 fn gangs_among_others(world: &mut World) -> [JobId; 2] {
     let gangs = [gang(world, 4), gang(world, 4)];
     for _ in 0..6 {
@@ -37,7 +37,7 @@ fn gangs_among_others(world: &mut World) -> [JobId; 2] {
     gangs
 }
 
-/// How long each attempt had run that was told to leave for somebody's share, by job.
+/// The running times of attempts when they were preempted for fair share, by job.
 fn turns(world: &World) -> BTreeMap<JobId, Vec<i64>> {
     let mut since = BTreeMap::new();
     let mut turns: BTreeMap<JobId, Vec<i64>> = BTreeMap::new();
@@ -77,7 +77,7 @@ fn turns_stay_short_while_an_account_has_other_jobs() {
 }
 
 #[test]
-fn turns_of_an_accounts_only_job_grow_though_it_resumes() {
+fn turns_of_an_accounts_only_job_grow_although_it_is_resumable() {
     let mut world = World::with_nodes(1, "H100");
     world.checks = false;
     for user in ["a", "b", "c", "d"] {
@@ -110,13 +110,13 @@ fn tenants_whose_users_have_one_job_each_take_short_turns_from_each_other() {
 }
 
 #[test]
-fn who_had_to_leave_gets_its_place_back_from_one_that_resumes_after_an_hour() {
+fn a_victim_takes_back_from_a_resumable_taker_after_an_hour() {
     let mut world = World::with_nodes(1, "H100");
     world.checks = false;
     let first = run(&mut world, "a", 8, 200);
     world.pass(DAY, MINUTE);
     let second = run(&mut world, "b", 8, 200);
-    // More than the cell has: they wait for ever, so that both accounts have other jobs.
+    // Larger than the cell: they wait for ever, so that both accounts have other jobs.
     run(&mut world, "a", 16, 1);
     run(&mut world, "b", 16, 1);
     world.pass(3 * DAY, MINUTE);
@@ -127,24 +127,24 @@ fn who_had_to_leave_gets_its_place_back_from_one_that_resumes_after_an_hour() {
 }
 
 #[test]
-fn gangs_of_the_whole_cell_take_turns_of_minutes_with_those_who_left_for_them() {
+fn gangs_of_the_whole_cell_take_turns_of_minutes_with_their_victims() {
     let mut world = World::with_nodes(4, "H100");
     world.checks = false;
     let gangs = gangs_among_others(&mut world);
-    // Those who leave first are the first of their accounts, so it is they who take back.
+    // The first victims are the first jobs of their accounts, so they are the ones that take back.
     world.pass(3 * DAY, MINUTE);
     let turns = turns(&world);
     let of_gangs: Vec<i64> =
         gangs.iter().filter_map(|gang| turns.get(gang)).flatten().copied().collect();
     assert!(of_gangs.len() >= 12, "{turns:?}");
     assert!(of_gangs.iter().all(|ran| *ran >= 10 * MINUTE), "{of_gangs:?}");
-    // What is worth 5 % of a day's share; the first turn of all, in an empty cell, is any length.
+    // Worth 5 % of a day's share. The first turn, in an empty cell, may have any length.
     assert!(of_gangs.iter().skip(1).all(|ran| *ran <= 36 * MINUTE), "{of_gangs:?}");
     world.check_replay();
 }
 
 #[test]
-fn gangs_of_the_whole_cell_start_though_somebody_waits_for_what_there_is_not() {
+fn gangs_of_the_whole_cell_start_although_an_impossible_job_waits() {
     let mut world = World::with_nodes(4, "H100");
     world.checks = false;
     run(&mut world, "nowhere", 16, 1);
@@ -156,8 +156,8 @@ fn gangs_of_the_whole_cell_start_though_somebody_waits_for_what_there_is_not() {
     world.check_replay();
 }
 
-/// Whether a gang of the whole cell starts within four days behind newcomers without end: half as much again
-/// as the cell has, all of it from accounts that have used nothing.
+/// Whether a gang of the whole cell starts within four days among newcomers without end: half as
+/// much again as the cell has, all of it from accounts without usage.
 fn starts_behind_newcomers(world: &mut World, named: bool) -> bool {
     world.checks = false;
     run(world, "a", 8, 1);
@@ -177,18 +177,19 @@ fn starts_behind_newcomers(world: &mut World, named: bool) -> bool {
 }
 
 #[test]
-fn a_gang_of_the_whole_cell_starts_behind_newcomers_without_end() {
+fn a_gang_of_the_whole_cell_starts_among_endless_newcomers() {
     assert!(starts_behind_newcomers(&mut World::with_nodes(2, "H100"), true));
 }
 
 #[test]
-fn a_gang_that_runs_in_slices_starts_by_age_though_its_account_has_used_more_than_every_newcomer() {
-    // They do not say how long they stay, so that it has no promise, and nodes only while it may keep them.
+fn a_time_sliced_gang_starts_by_age_although_its_account_has_used_more_than_newcomers() {
+    // Newcomers state no longest runtime, so the reserved start is an estimate and the reservation
+    // can be released.
     assert!(starts_behind_newcomers(&mut World::with_nodes(2, "H100"), false));
 }
 
 #[test]
-fn a_gang_that_runs_in_slices_starts_by_age_though_somebody_older_waits_for_what_there_is_not() {
+fn a_time_sliced_gang_starts_by_age_although_an_older_impossible_job_waits() {
     let mut world = World::with_nodes(2, "H100");
     run(&mut world, "nowhere", 16, 1);
     assert!(starts_behind_newcomers(&mut world, false));

@@ -1,4 +1,4 @@
-//! Jobs that resume, of accounts that have several: who leaves for whom.
+//! Preemption among resumable jobs of accounts with several jobs.
 
 mod cell_world;
 
@@ -9,14 +9,14 @@ use bursar_core::cell::command::{AccountPolicy, Command};
 use bursar_core::cell::event::{Event, StopReason};
 use cell_world::*;
 
-/// A job on one node for a long time.
+/// A resumable job on one node with a long runtime.
 fn run(world: &mut World, account: &str, gpus: u16) -> JobId {
     let mut spec = world.spec(account, gpus, 200 * HOUR);
     spec.resumable = true;
     world.submit(spec)
 }
 
-/// Who was told to leave for whose share, and how long he had run.
+/// Victims for fair share: the victim, its taker, and how long it had run.
 fn victims(world: &World) -> Vec<(JobId, JobId, i64)> {
     let mut since = BTreeMap::new();
     let mut victims = Vec::new();
@@ -42,7 +42,7 @@ fn victims(world: &World) -> Vec<(JobId, JobId, i64)> {
 fn small_jobs_make_room_for_a_larger_one_of_their_account_where_it_gains() {
     let mut world = World::with_nodes(2, "H100");
     world.ok(Command::SetAccount(AccountPolicy { weight: 2000, ..AccountPolicy::new("a") }));
-    // Each node has a half of either account, and that is less than `a` is entitled to.
+    // Each node has one job of either account, which is less than the entitlement of `a`.
     let small: Vec<JobId> =
         (0..2).flat_map(|_| [run(&mut world, "a", 4), run(&mut world, "b", 4)]).collect();
     world.pass(MINUTE, MINUTE);
@@ -67,7 +67,7 @@ fn small_jobs_stay_where_their_account_would_gain_nothing() {
     let other = run(&mut world, "b", 8);
     world.pass(MINUTE, MINUTE);
     assert!(small.iter().chain([&other]).all(|job| world.has_started(*job)));
-    // It takes the other node. In the place of its account's two it would serve nobody.
+    // It takes the other node. Replacing the two jobs of its own account would gain nothing.
     let large = run(&mut world, "a", 8);
     world.pass(2 * DAY, MINUTE);
     assert!(world.has_started(large));
@@ -78,7 +78,7 @@ fn small_jobs_stay_where_their_account_would_gain_nothing() {
 }
 
 #[test]
-fn an_account_with_several_jobs_takes_from_whoever_is_furthest_over_though_he_loses_more() {
+fn an_account_with_several_jobs_takes_from_the_account_furthest_over_its_share() {
     let mut world = World::with_nodes(2, "H100");
     world.checks = false;
     let furthest = run(&mut world, "a", 8);

@@ -1,4 +1,4 @@
-//! A small world around a cell: agents that obey its orders, a ledger that confirms, a clock that
+//! A small world around a cell: agents that carry out orders, a ledger that confirms, a clock that
 //! jumps from one event to the next, and a journal.
 
 #![allow(
@@ -43,9 +43,9 @@ pub struct Agent {
     incarnation: u32,
     seq: u64,
     running: BTreeMap<AttemptId, Running>,
-    /// Attempts that are over here, to be reported until the cell says to forget them.
+    /// Ended attempts, reported until the cell orders the agent to forget them.
     done: BTreeMap<AttemptId, (ReportState, u64)>,
-    /// Whether it is cut off.
+    /// Whether it does not report.
     pub silent: bool,
 }
 
@@ -55,21 +55,21 @@ pub struct World {
     pub now: i64,
     pub journal: Vec<(Timestamp, Vec<Event>)>,
     pub agents: Vec<Agent>,
-    /// How long each job runs if it is left alone.
+    /// How long each job runs without interruption.
     pub durations: BTreeMap<JobId, i64>,
     /// Whether the ledger confirms at once.
     pub confirms: bool,
     /// Whether all laws are checked after every step.
     pub checks: bool,
     pub outcomes: BTreeMap<JobId, JobOutcome>,
-    /// First starts, by job.
+    /// The first start of each job.
     pub started: BTreeMap<JobId, i64>,
     pub preemptions: u32,
-    /// A cell that was rebuilt from an image and must decide like the other.
+    /// A cell rebuilt from an image, which must decide like `cell`.
     pub twin: Option<Box<Cell>>,
     unanswered: VecDeque<AttemptId>,
     next_job: u64,
-    /// Jobs that resume, with the attempt that saved last and what it left to do.
+    /// Resumable jobs, with the attempt that saved last and the remaining running time.
     saved: BTreeMap<JobId, (AttemptId, i64)>,
 }
 
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// A world with so many nodes of eight GPUs.
+    /// A world with a number of nodes of eight GPUs.
     pub fn with_nodes(nodes: usize, model: &str) -> World {
         let mut world = World::new();
         for index in 0..nodes {
@@ -163,7 +163,7 @@ impl World {
         self.agents.sort_by(|left, right| left.key.cmp(&right.key));
     }
 
-    /// An agent starts again under another key, and still has all that it ran.
+    /// An agent restarts under another key and still runs all its attempts.
     pub fn widen(&mut self, name: &str, scope: Option<&str>) {
         let key = NodeKey::new(name, scope);
         let view = self.cell.node_named(&key).expect("a node that is here");
@@ -175,7 +175,7 @@ impl World {
         (agent.incarnation, agent.seq) = (incarnation, 0);
     }
 
-    /// A job of an account that would run so long, with a longest runtime of the same.
+    /// A job of an account with this runtime, which is also its longest runtime.
     pub fn spec(&mut self, account: &str, gpus: u16, runtime: i64) -> JobSpec {
         let id = JobId(self.next_job);
         self.next_job += 1;
@@ -196,7 +196,7 @@ impl World {
         self.submit(spec)
     }
 
-    /// Applies all that is due, and answers proposals.
+    /// Applies everything that is due and answers proposals.
     pub fn settle(&mut self) {
         loop {
             self.advance_cell();
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// As [`bursar_core::machine::advance`], with the laws checked on the way.
+    /// As [`bursar_core::machine::advance`], with all laws checked after each step.
     fn advance_cell(&mut self) {
         while let Some(deadline) =
             self.cell.next_deadline().filter(|deadline| *deadline <= at(self.now))
@@ -274,7 +274,7 @@ impl World {
         self.journal.push((when, events));
     }
 
-    /// Every agent reports once and does what it is told.
+    /// Every agent reports once and carries out its orders.
     pub fn heartbeat(&mut self) {
         for index in 0..self.agents.len() {
             self.heartbeat_of(index);
@@ -358,7 +358,7 @@ impl World {
         }
     }
 
-    /// Lets time pass in steps, with a report of every agent at each.
+    /// Advances time in steps, with a report of every agent at each.
     pub fn pass(&mut self, millis: i64, step: i64) {
         let end = self.now + millis;
         while self.now < end {
@@ -368,7 +368,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until every job has left, at most so long.
+    /// Advances time until every job has left, at most by the limit.
     pub fn pass_until_empty(&mut self, limit: i64, step: i64) {
         let end = self.now + limit;
         let everybody = |world: &World| {
@@ -380,7 +380,7 @@ impl World {
         }
     }
 
-    /// Rebuilds the cell from its image; from now on both must decide alike.
+    /// Rebuilds the cell from its image. From now on both must decide alike.
     pub fn make_twin(&mut self) {
         let image = self.cell.image();
         let twin = Cell::from_image(image.clone()).expect("the image of a real cell");
@@ -416,7 +416,7 @@ impl World {
         self.agents.iter_mut().find(|agent| agent.name == name).expect("registered")
     }
 
-    /// Forgets what the agent ran: its process and all its jobs died.
+    /// Drops everything that the agent ran, as after a crash with all its jobs.
     pub fn crash_agent(&mut self, name: &str) {
         let agent = self.agent(name);
         agent.running.clear();
@@ -424,7 +424,7 @@ impl World {
     }
 }
 
-/// Kinds of blockers of a job, in order.
+/// The kinds of a job's blockers, in order.
 pub fn kinds(world: &World, job: JobId) -> Vec<&'static str> {
     let why = world.cell.why(job, at(world.now)).expect("the job is here");
     why.blockers.iter().map(|blocker| blocker.kind()).collect()

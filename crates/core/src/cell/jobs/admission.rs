@@ -198,7 +198,8 @@ impl Cell {
         job.attempts = job.attempts.max(attempts_before);
         let waits = match job.waiting() {
             Some(Waiting::Funds(_)) => true,
-            // Attempt numbers changed, so no answer to an earlier proposal will come.
+            // New attempts get higher numbers than the open proposal, so a late answer to it cannot
+            // be taken for an answer to one of them.
             Some(Waiting::Delayed(until)) => until == WHEN_ANSWERED && renumbered,
             Some(Waiting::Competing | Waiting::Group | Waiting::Nominated | Waiting::Moving)
             | None => false,
