@@ -436,7 +436,7 @@ fn act(world: &mut World, step: &Step, seq: u64) {
             let own = known.is_some_and(|view| view.attempts.contains(&attempt));
             let before = world.journal.len();
             if let Err(refusal) = world.send(Command::Heartbeat(heartbeat.clone())) {
-                assert_eq!(before, world.journal.len(), "a refused report leaves nothing");
+                assert_eq!(before, world.journal.len(), "a refused report records nothing");
                 // A node that returns too late may read its orders; another node has its GPUs now.
                 if !matches!(refusal, Refusal::GpuTaken { .. }) {
                     assert_eq!(world.cell.orders(&heartbeat), Err(refusal), "and gets no orders");
@@ -449,7 +449,7 @@ fn act(world: &mut World, step: &Step, seq: u64) {
                     Event::MemberStarted { attempt: of, .. } | Event::MemberEnded { attempt: of, .. }
                     if *of == attempt)
             });
-            assert!(own || named.count() == 0, "it speaks for {attempt} of another node");
+            assert!(own || named.count() == 0, "it reports on {attempt} of another node");
             let orders = world.cell.orders(&heartbeat).expect("the report was taken");
             let order = orders.iter().find(|order| order.attempt == attempt);
             let forget = order.is_some_and(|order| order.kind == OrderKind::Forget);

@@ -78,7 +78,7 @@ fn small_jobs_stay_where_their_account_would_gain_nothing() {
 }
 
 #[test]
-fn an_account_with_several_jobs_takes_from_the_account_furthest_over_its_share() {
+fn an_account_with_several_jobs_takes_from_the_one_furthest_over_although_it_loses_more() {
     let mut world = World::with_nodes(2, "H100");
     world.checks = false;
     let furthest = run(&mut world, "a", 8);

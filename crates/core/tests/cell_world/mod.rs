@@ -385,7 +385,7 @@ impl World {
         let image = self.cell.image();
         let twin = Cell::from_image(image.clone()).expect("the image of a real cell");
         twin.check().expect("the laws hold after a snapshot");
-        assert_eq!(twin.digest(), self.cell.digest(), "an image says all that counts");
+        assert_eq!(twin.digest(), self.cell.digest(), "an image has the whole state");
         assert_eq!(twin.image(), image);
         self.twin = Some(Box::new(twin));
     }
@@ -397,7 +397,7 @@ impl World {
         }
         let image = self.cell.image();
         let twin = Cell::from_image(image).expect("the image of a real cell");
-        assert_eq!(twin.digest(), self.cell.digest(), "an image says all that counts");
+        assert_eq!(twin.digest(), self.cell.digest(), "an image has the whole state");
         let mut copy = Cell::new();
         for (when, events) in &self.journal {
             for event in events {

@@ -571,19 +571,19 @@ impl Inventory {
     fn check_names(&self) -> Result<(), String> {
         let keys = self.iter().map(|(id, record)| (NodeKey::of(&record.offer), id));
         if keys.collect::<BTreeMap<_, _>>() != self.by_key {
-            return Err("the list of names is not what nodes are called".into());
+            return Err("the list of names differs from the nodes' names".into());
         }
         let uuids = self.iter().flat_map(|(id, record)| {
             let owner = owner_of(record.offer.scope.as_deref()).map(CompactString::from);
             record.offer.uuids.iter().map(move |uuid| (owner.clone(), uuid.clone(), id))
         });
         if uuids.collect::<BTreeSet<_>>() != self.by_uuid {
-            return Err("the list of GPUs is not what nodes say that they have".into());
+            return Err("the list of GPUs differs from what nodes offer".into());
         }
         for (owner, uuid, id) in &self.by_uuid {
             let used = self.get(*id).is_some_and(|record| !record.members.is_empty());
             if used && self.holder(owner.as_deref(), uuid, Some(*id)).is_some() {
-                return Err(format!("L8: {uuid} of {owner:?} is given out by two nodes"));
+                return Err(format!("L8: {uuid} of {owner:?} is offered by two nodes"));
             }
         }
         Ok(())

@@ -172,7 +172,8 @@ impl Cell {
     /// Whether a time-sliced job releases its reserved nodes to the next job by fair share and
     /// competes again. Otherwise it would start over its share, or would keep jobs that may not be
     /// its guests off the nodes until it is due. Reserving and releasing do not alternate without
-    /// end: a job with a reservation is examined again only after an event on its nodes.
+    /// end: a job with a reservation is examined again only after a change of its nodes, group or
+    /// quotas, or at a review.
     fn is_slice_too_early(&self, now: Timestamp, job: &Job) -> bool {
         let kept = self.reservations.get(&job.spec.job).filter(|kept| kept.slot.is_some());
         let Some(kept) = kept.filter(|_| job.spec.resumable) else { return false };

@@ -55,7 +55,7 @@ impl Lane {
 
     fn uncount(&mut self, request: RequestId) {
         self.waiting -= 1;
-        let count = self.counts.get_mut(&request).expect("what leaves a lane was counted in it");
+        let count = self.counts.get_mut(&request).expect("a dequeued job was counted in its lane");
         *count -= 1;
         if *count == 0 {
             self.counts.remove(&request);

@@ -5,10 +5,10 @@
 //! weight, among the accounts of its level that wait or run.
 //!
 //! - Near rule, for jobs of at most twice the entitlement: the victim's account must have used (per
-//!   weight) at least 1/64 more than the taker's account will have used after one quantum.
-//! - Far rule, for larger jobs: the victim's account must have used at least half as much again as
-//!   the taker's account will have used after the entry charge. Under the near rule such jobs would
-//!   be time-sliced by the minute. All of them would then advance together and end late together.
+//!   weight) over 1/64 more than the taker's account will have used after one quantum.
+//! - Far rule, for larger jobs: the victim's account must have used over half as much again as the
+//!   taker's account will have used after the entry charge. Under the near rule such jobs would be
+//!   time-sliced by the minute. All of them would then advance together and end late together.
 //!
 //! Preemption does not run in circles. To take back, the victim's account must in turn be under by
 //! the gap after a quantum of its own. The quantum doubles with each preemption until it is as long
@@ -23,8 +23,8 @@
 //! a day. A time-sliced job starts only where it may take for its share, and others may take back
 //! from it after a quantum. The accounts that fill the cell afterwards are compared by measured
 //! usage, without unused entry charges. The gap is one quantum of the job or 1/64, whichever is
-//! more. With the sum of both, an account with gangs of four times its entitlement was behind by 5
-//! % of a day before it could take.
+//! more. With the sum of both, an account with gangs of four times its entitlement was behind by
+//! 5 % of a day before it could take.
 //!
 //! A job that takes for its share may also preempt smaller resumable jobs of its own account, if
 //! the account has more GPUs afterwards. These jobs are scattered over nodes of which the larger
@@ -45,9 +45,9 @@ use crate::time::Timestamp;
 
 /// A job of at most this many times its account's entitlement takes under the near rule.
 const NEAR_SHARE: u64 = 2;
-/// Near rule: the victim's account has used more by at least one part in this many.
+/// Near rule: the victim's account has used more by over one part in this many.
 const NEAR_GAP: u128 = 64;
-/// Far rule: the victim's account has used more by at least one part in this many than the taker's
+/// Far rule: the victim's account has used more by over one part in this many than the taker's
 /// account will have used after the entry charge.
 const FAR_GAP: u128 = 2;
 /// The quantum doubles at most this many times: from ten minutes to twenty years, which is longer
