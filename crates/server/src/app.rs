@@ -1,4 +1,4 @@
-//! What every handler can reach.
+//! The state that all handlers share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,21 +33,22 @@ use crate::telemetry::Metrics;
 
 /// How long a read waits for a position that the ledger has not reached.
 const POSITION_PATIENCE: Duration = Duration::from_secs(5);
-/// No answer has carried a position this far ahead of the ledger.
+/// A requested position further ahead of the ledger than this was never in an answer; it is
+/// refused.
 const POSITION_AHEAD: u64 = 1_000;
 const POSITION_STEP: Duration = Duration::from_millis(20);
-/// How long what is told without a key waits for a machine.
+/// How long an unauthenticated status request waits for a machine.
 pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(1);
-/// How often a request that waits looks whether its key has expired: only a key that can.
+/// How often a waiting request checks whether its key has expired. Only for keys with an expiry.
 const EXPIRY_STEP: Duration = Duration::from_millis(200);
 
-/// A machine: its name, what its writer is doing, and what it has done.
+/// A machine: its name, the status of its writer, and the writer's counters.
 pub type MachineStatus = (String, Status, Stats);
 
-/// Says what the writers are doing.
+/// Returns the status of the writers.
 pub type StatusOf = Box<dyn Fn() -> Vec<MachineStatus> + Send + Sync>;
 
-/// What every handler can reach.
+/// The state that all handlers share.
 pub struct App {
     /// The ledger.
     pub ledger: Gateway<Ledger>,
@@ -55,41 +56,41 @@ pub struct App {
     pub directory: DirectoryService,
     /// The cells, one for each region.
     pub cells: Cells,
-    /// What the ledger has decided.
+    /// The journal of the ledger.
     pub ledger_journal: Arc<dyn Journal>,
-    /// What jobs print.
+    /// The output of jobs.
     pub logs: LogStore,
-    /// One move of the manual clock at a time.
+    /// Held while the manual clock is moved.
     pub moving: tokio::sync::Mutex<()>,
-    /// Rung when a price was set.
+    /// Notified when a price was set.
     pub prices_set: tokio::sync::Notify,
-    /// What was, for queries.
+    /// The history follower, for queries about the past.
     pub history: HistoryService,
-    /// When the ledger's journal began.
+    /// When the first record of the ledger's journal was made.
     pub began_at: Timestamp,
-    /// How long the ledger remembers what is closed.
+    /// How long the ledger keeps closed holds, jobs and movements in memory.
     pub retention_ms: i64,
     /// Whether the ledger was found to have forgotten something, also if it should not have yet: less was kept before.
     pub has_forgotten: AtomicBool,
     /// What happens, as it happens.
     pub feed: Feed,
-    /// Signs checkpoints.
+    /// The key that signs checkpoints.
     pub signing: ed25519_dalek::SigningKey,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
-    /// The same, if only requests move it.
+    /// The same clock, if it is manual.
     pub manual: Option<Arc<ManualClock>>,
-    /// Makes ids.
+    /// Generates ids.
     pub ids: IdMaker,
-    /// Writes and reads ids of attempts.
+    /// Encodes and decodes attempt ids.
     pub attempt_ids: AttemptIds,
     /// Rate limits.
     pub limits: Limits,
-    /// What is being handled, for shedding.
+    /// Requests in flight, for load shedding.
     pub load: Load,
-    /// Requests that only wait.
+    /// Waiting requests: long polls, streams, reads that wait for a position.
     pub waits: Arc<Waits>,
-    /// The answer to whatever is too much.
+    /// The prepared response to shed requests.
     pub shed: Shed,
     /// Places for counts of what new budgets use.
     pub counting: CountPlaces,
@@ -97,24 +98,24 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// The hash of the root key.
     pub root: [u8; 32],
-    /// How long a client may take to send its body.
+    /// How long a client may take to send a request body.
     pub body_patience: Duration,
-    /// How long a client may take to take any part of an answer.
+    /// How long a write of a response may make no progress.
     pub write_patience: Duration,
-    /// The address under which this server is reached.
+    /// The URL under which clients reach this server.
     pub base_url: Arc<str>,
-    /// What the writers are doing.
+    /// Returns the status of the writers.
     pub status: StatusOf,
-    /// Brings the counters of the writers up to date.
+    /// Updates the metrics of the writers.
     pub measure: Box<dyn Fn(&App) + Send + Sync>,
-    /// Claims and renews the lead, where several servers share a store.
+    /// Claims and renews leadership, where several servers share a store.
     pub(crate) leader: Option<Arc<Leader>>,
-    /// True once the server is to end.
+    /// True once the server is shutting down.
     pub stopped: tokio::sync::watch::Receiver<bool>,
 }
 
 impl App {
-    /// All machines, and what their writers are doing.
+    /// All machines with the status and counters of their writers.
     pub fn machines(&self) -> Vec<MachineStatus> {
         let mut all = (self.status)();
         let name = |region: &Name| format!("cell-{region}");
@@ -123,8 +124,8 @@ impl App {
         all
     }
 
-    /// What kinds of things a machine goes on without, as far as it answers. They are named without
-    /// whose they are: this is for everybody.
+    /// The kinds of timers and messages that a machine has set aside; empty if it does not answer.
+    /// Accounts are not named: this is public.
     pub async fn set_aside_kinds(&self, machine: &str) -> Vec<&'static str> {
         let region = machine.strip_prefix("cell-");
         let mut kinds: Vec<&'static str> = match region.and_then(|name| self.cells.of_region(name))
@@ -142,7 +143,8 @@ impl App {
         kinds
     }
 
-    /// What has ended that only a new process can bring back: a machine, or a thread beside them.
+    /// The reason why the process must restart: a machine stopped, or a thread beside the machines
+    /// ended.
     pub fn ended(&self) -> Option<String> {
         let stopped = self.machines().into_iter().find_map(|(machine, status, _)| match status {
             Status::Stopped(reason) => Some(format!("{machine} stopped: {reason}")),
@@ -151,24 +153,24 @@ impl App {
         stopped.or_else(vital_failure)
     }
 
-    /// Whether a tenant has the name that stood for the platform in earlier releases.
+    /// Whether a tenant has the name that earlier releases used for the platform.
     pub async fn has_tenant_platform(&self) -> Result<bool, Failure> {
         self.ledger.peek(|ledger| ledger.find_account(OLD_PLATFORM).is_some()).await
     }
 
-    /// Whether there is anything that only history knows.
+    /// Whether the ledger may have forgotten anything yet.
     pub fn may_have_forgotten(&self) -> bool {
         self.has_forgotten.load(Ordering::Relaxed)
             || self.clock.now() >= self.began_at.plus_millis(self.retention_ms)
     }
 
-    /// Takes a place to wait, and gives up the place among those that are worked on.
+    /// Takes a place among the waiting requests and gives up the one among requests in flight.
     pub fn wait_aside(&self, principal: &Principal) -> Result<(WaitPlace, Aside<'_>), Failure> {
         let place = self.waits.enter(principal, Wait::Poll)?;
         Ok((place, self.load.aside(meta::priority())))
     }
 
-    /// Returns once a key was revoked or has expired; never if it is the root key.
+    /// Returns once the key was revoked or has expired. Never returns for the root key.
     pub async fn until_key_ends(&self, principal: &Principal) {
         let mut changes = self.directory.changes();
         loop {
@@ -183,14 +185,14 @@ impl App {
                 }
             };
             tokio::select! {
-                // The directory goes only when the server does.
+                // The sender is dropped only at shutdown.
                 changed = changes.changed() => if changed.is_err() { return },
                 () = look_again => {}
             }
         }
     }
 
-    /// Looks at the ledger, not before the position that the request asks for.
+    /// Reads the ledger, at the requested minimum position or later.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Ledger) -> T + Send + 'static,
@@ -199,8 +201,8 @@ impl App {
         self.ledger.read(read).await
     }
 
-    /// Looks at the copy of the ledger that follows the journal, not before the position that the
-    /// request asks for. Costs the writer nothing; what was decided just now may not be in it.
+    /// Reads the follower's copy of the ledger, at the requested minimum position or later. It
+    /// costs the writer nothing, but may lack the newest decisions.
     pub async fn read_copy<T>(&self, read: impl FnOnce(&Ledger) -> T) -> Result<Seen<T>, Failure> {
         let wanted = meta::min_position().unwrap_or(0);
         let mut reached = self.feed.reached();
@@ -249,7 +251,7 @@ impl App {
         }
     }
 
-    /// The account that a list is limited to; one that the caller cannot see is not found.
+    /// The account that a list is limited to. An account that the caller cannot see is not found.
     pub async fn listed_account(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! How a server is set up: a file, overridden by flags, checked before anything starts.
+//! The configuration of a server: a file, overridden by flags, checked before anything starts.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -10,28 +10,28 @@ use thiserror::Error;
 use crate::logs::LogLimits;
 use crate::net::limits::LimitOptions;
 
-/// Where time comes from.
+/// The source of time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockKind {
-    /// The system's clock.
+    /// The system clock.
     #[default]
     Wall,
-    /// Requests to `/v1/clock`, for tests.
+    /// Set by requests to `/v1/clock`, for tests.
     Manual,
 }
 
-/// How long a client may take before its connection is given to somebody else.
+/// How long a client may take before its connection is closed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
-    /// To agree on TLS, in milliseconds.
+    /// The TLS handshake, in milliseconds.
     pub handshake_ms: NonZeroU64,
-    /// To send the headers of a request, and to stay idle before them.
+    /// Sending the headers of a request, including the idle time before them.
     pub header_ms: NonZeroU64,
-    /// To send a body.
+    /// Sending a request body.
     pub body_ms: NonZeroU64,
-    /// To take any part of an answer.
+    /// Accepting any part of a response.
     pub write_ms: NonZeroU64,
 }
 
@@ -47,7 +47,7 @@ impl Default for Timeouts {
     }
 }
 
-/// How a server is set up.
+/// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -55,7 +55,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The folder for journals and history.
     pub data: Option<PathBuf>,
-    /// The address of a PostgreSQL that keeps the journals instead.
+    /// The URL of a PostgreSQL database that keeps the journals instead.
     pub store: Option<String>,
     /// With `store`: the folder for what the database does not keep, the output of jobs and history.
     /// `state` beside the root key if absent.
@@ -66,9 +66,10 @@ pub struct Config {
     pub unsafe_plaintext_postgres: bool,
     /// The regions; one called `default` if none are given.
     pub regions: Vec<String>,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: ClockKind,
-    /// Temporary data unless `data` is given, and the root key on standard output.
+    /// Development mode: temporary data unless `data` is given, and the root key on standard
+    /// output.
     pub dev: bool,
     /// The file with the root key; written on the first start.
     pub root_key_file: Option<PathBuf>,
@@ -76,30 +77,32 @@ pub struct Config {
     pub new_checkpoint_key: bool,
     /// The certificate chain, in PEM.
     pub tls_cert: Option<PathBuf>,
-    /// The key of the certificate, in PEM.
+    /// The private key of the certificate, in PEM.
     pub tls_key: Option<PathBuf>,
-    /// Listen beyond this machine without TLS.
+    /// Listen on addresses beyond this machine without TLS.
     pub unsafe_plaintext: bool,
-    /// The address that clients use, for links in answers.
+    /// The URL that clients use, for links in answers.
     pub public_url: Option<String>,
-    /// Where to send traces: an OTLP collector over HTTP.
+    /// The OTLP collector that receives traces, over HTTP.
     pub otlp_endpoint: Option<String>,
-    /// How much is allowed.
+    /// Rate limits and concurrency limits.
     pub limits: LimitOptions,
-    /// How long a client may take.
+    /// Timeouts for slow clients.
     pub timeouts: Timeouts,
-    /// How much of the output of jobs is kept.
+    /// Limits on the stored output of jobs.
     pub logs: LogLimits,
-    /// Records between two snapshots at least; more when there is much to write.
+    /// The minimum number of records between two snapshots; there are more of them when the state
+    /// is large.
     pub snapshot_every: u64,
-    /// How far the wall clock may be ahead of the last record at a start. Beyond it no grant expires
-    /// until the clock is accepted.
+    /// The largest accepted distance of the wall clock ahead of the last record at a start. Beyond
+    /// it no grant expires until an operator accepts the clock.
     pub max_clock_gap_seconds: u64,
-    /// Believe the wall clock, however far it is ahead of the last record.
+    /// Accept the wall clock, however far it is ahead of the last record.
     pub accept_clock: bool,
-    /// How often agents report; as the cell says if absent.
+    /// How often agents report; the cell's own setting if absent.
     pub heartbeat_seconds: Option<u32>,
-    /// How long a node may be silent before what runs there is lost; as the cell says if absent.
+    /// How long a node may be silent before its attempts are lost; the cell's own setting if
+    /// absent.
     pub node_lease_seconds: Option<u32>,
 }
 
@@ -134,7 +137,7 @@ impl Default for Config {
     }
 }
 
-/// Why a set-up cannot be used. Each says what to change.
+/// Why a configuration cannot be used. Each message says what to change.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -145,7 +148,7 @@ pub enum ConfigError {
         /// Why.
         error: std::io::Error,
     },
-    /// The file is not what is expected.
+    /// The file is not a valid configuration.
     #[error("{path}: {error}")]
     Parse {
         /// The file.
@@ -153,13 +156,13 @@ pub enum ConfigError {
         /// Where and why.
         error: Box<toml::de::Error>,
     },
-    /// Two settings do not go together, or one is missing.
+    /// Two settings contradict each other, or one is missing.
     #[error("{0}")]
     Contradiction(String),
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration file.
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
@@ -167,19 +170,19 @@ impl Config {
             .map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })
     }
 
-    /// The regions, never none.
+    /// The names of the regions; at least one.
     pub fn region_names(&self) -> Vec<String> {
         if self.regions.is_empty() { vec!["default".into()] } else { self.regions.clone() }
     }
 
-    /// Where files are kept that a database does not keep; `None` without a database.
+    /// The folder for files that the database does not keep; `None` without a database.
     pub fn state_folder(&self) -> Option<PathBuf> {
         self.store.as_ref()?;
         let beside = || self.root_key_file.as_ref().map(|file| file.with_file_name("state"));
         self.state.clone().or_else(beside)
     }
 
-    /// Refuses what cannot work or would be unsafe without saying so.
+    /// Rejects contradictory settings, and unsafe ones that were not explicitly allowed.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |reason: &str| Err(ConfigError::Contradiction(reason.to_owned()));
         if self.data.is_some() && self.store.is_some() {

@@ -1,9 +1,9 @@
-//! The HTTP service: keys, limits, telemetry, and thin handlers over the engine.
+//! The HTTP service: API keys, limits, telemetry, and thin handlers over the engine.
 //!
-//! Read in this order: [`http::router`] (every route), one of `http/handlers/` (from a body to a
-//! command), [`change`] (from a command to an answer), [`render`] (from the ledger to a body),
-//! [`http::problem`] (every way to fail), [`auth`] and [`auth::permissions`] (who may do what),
-//! [`start`] (how it all comes together).
+//! Read in this order: [`http::router`] (every route), one of `http/handlers/` (from a request body
+//! to a command), [`change`] (from a command to an answer), [`render`] (from the ledger's state to
+//! a response body), [`http::problem`] (every error response), [`auth`] and [`auth::permissions`]
+//! (authentication and roles), [`start`] (startup and shutdown).
 
 pub mod app;
 pub mod auth;

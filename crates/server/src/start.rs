@@ -1,4 +1,4 @@
-//! How a server comes together, and how it ends.
+//! Startup and shutdown of a server.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -53,16 +53,16 @@ use crate::store::{self, Manifest, Store};
 use crate::telemetry::monotonic::Stopwatch;
 use crate::telemetry::{DIRECTORY, LEDGER, Metrics};
 
-/// A new store of a manual clock begins here: 2020-01-01T00:00:00.000Z.
+/// The first instant of a new store with a manual clock: 2020-01-01T00:00:00.000Z.
 const MANUAL_START: i64 = 1_577_836_800_000;
 
-/// How often the manifest is told how far the machines have come.
+/// How often the heads of the journals are written to the manifest.
 const MANIFEST_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a server did not start. Each says what is wrong with what.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The set-up cannot be used.
+    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A journal cannot be opened.
@@ -73,7 +73,7 @@ pub enum StartError {
         /// Why.
         error: JournalError,
     },
-    /// The data folder is not what it should be.
+    /// The data folder cannot be used.
     #[error(transparent)]
     Store(JournalError),
     /// A file or socket cannot be used.
@@ -87,7 +87,7 @@ pub enum StartError {
     /// Something else.
     #[error("{0}")]
     Other(String),
-    /// It was asked to end before it was ready.
+    /// The process was asked to stop before it was ready.
     #[error("asked to end before it was ready")]
     Interrupted,
 }
@@ -97,32 +97,32 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> StartError {
     move |error| StartError::Io { what, error }
 }
 
-/// What is known once the server answers.
+/// What is known once the server is ready.
 pub struct Ready {
-    /// The address it listens on.
+    /// The address that it listens on.
     pub address: SocketAddr,
-    /// The same as an address for clients.
+    /// The same as a URL for clients.
     pub url: String,
-    /// The root key, if nobody else has it.
+    /// The root key, if it is stored nowhere else.
     pub root_key: Option<String>,
 }
 
-/// What is known of a server that waits for the lead.
+/// A server that waits for leadership.
 pub struct Standby {
-    /// The address that it listens on, for clients.
+    /// The URL that it listens on.
     pub url: String,
-    /// Where the leader is reached, if that is known.
+    /// The URL of the leader, if known.
     pub owner: Option<String>,
     /// Why it does not lead.
     pub reason: String,
 }
 
-/// A folder that is gone when the server ends.
+/// A folder that is removed when the server ends.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What is left behind lies in the system's folder for temporary files.
+        // A folder that cannot be removed stays in the system's temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -134,16 +134,16 @@ pub(crate) type CellJournals = Vec<(Name, Arc<dyn Journal>)>;
 struct Storage {
     ledger: Arc<dyn Journal>,
     directory: Arc<dyn Journal>,
-    /// One for each region, by name.
+    /// One for each region, with its name.
     cells: CellJournals,
     folder: PathBuf,
     /// Where history is.
     history: HistoryFile,
     /// The output of jobs.
     logs: PathBuf,
-    /// What the folder is known to hold.
+    /// The data folder, if the journals are files.
     store: Option<Arc<Store>>,
-    /// The same of a database.
+    /// The database, if it has the journals.
     database: Option<Database>,
     _temporary: Option<Temporary>,
 }
@@ -208,8 +208,8 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Notes in the manifest how far the machines have come. A database does so with every renewal of a
-    /// lease.
+    /// Writes the heads of the journals to the manifest. In a database every renewal of a lease
+    /// does so.
     fn note(&self, clean: bool) {
         if let Some(store) = &self.store {
             note_heads(store, &self.machines(), clean);
@@ -219,7 +219,7 @@ impl Storage {
         }
     }
 
-    /// What the numbers of agents' starts are counted from.
+    /// The number that agents' incarnations are counted from.
     fn incarnation_base(&self) -> u32 {
         let of_database = || self.database.as_ref().map(Database::incarnation_base);
         self.store.as_ref().map(|store| store.incarnation_base()).or_else(of_database).unwrap_or(0)
@@ -273,8 +273,8 @@ impl Storage {
     }
 }
 
-/// Notes in the manifest how far machines have come. What cannot be noted is noted later: it is a lower
-/// bound.
+/// Writes the heads of the journals to the manifest. A failed write is retried later: the heads in
+/// the manifest are lower bounds.
 fn note_heads(store: &Store, machines: &[(String, Arc<dyn Journal>)], clean: bool) {
     let head = |(name, journal): &(String, Arc<dyn Journal>)| {
         journal.head().map(|head| (name.clone(), journal.id(), head))
@@ -285,7 +285,8 @@ fn note_heads(store: &Store, machines: &[(String, Arc<dyn Journal>)], clean: boo
     }
 }
 
-/// Notes who signs checkpoints. A key that was lost was made anew, and outsiders must know.
+/// Stores the public key that signs checkpoints. If it replaces another one, the log says so,
+/// because verifiers must have the new one.
 fn note_signer(store: &Store, file: &Path, public_key: &str) {
     if let Some(before) = store.signer().filter(|before| before != public_key) {
         tracing::error!(
@@ -299,18 +300,18 @@ fn note_signer(store: &Store, file: &Path, public_key: &str) {
     }
 }
 
-/// Notes now and then how far the machines have come.
+/// Writes the heads of the journals to the manifest periodically.
 async fn keep_noting(store: Arc<Store>, machines: Vec<(String, Arc<dyn Journal>)>) {
     let machines = Arc::new(machines);
     loop {
         tokio::time::sleep(MANIFEST_EVERY).await;
         let (store, machines) = (Arc::clone(&store), Arc::clone(&machines));
-        // Only a panic ends it otherwise, and that was shown.
+        // An error here is a panic, which the panic hook has reported.
         let _ = tokio::task::spawn_blocking(move || note_heads(&store, &machines, false)).await;
     }
 }
 
-/// Says of a full disk what it is and what to do.
+/// Explains a full disk and how to fix it.
 fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
     let words = error.to_string();
     let is_full = words.contains("os error 28") || words.contains("disk is full");
@@ -324,7 +325,7 @@ fn at_full_disk(folder: &Path, error: JournalError) -> JournalError {
     ))
 }
 
-/// Names the folder of a server that could not start because nothing more can be written there.
+/// Names the folder in the error of a server that could not start because the disk is full.
 fn naming_folder(folder: Option<&Path>, error: StartError) -> StartError {
     match (folder, error) {
         (Some(folder), StartError::Other(words)) if words.contains("disk is full") => {
@@ -338,7 +339,7 @@ fn naming_folder(folder: Option<&Path>, error: StartError) -> StartError {
     }
 }
 
-/// Says that the files of a folder are not of one store at one time.
+/// The error for a folder whose files do not belong to one store at one time.
 fn mixed(folder: &Path, error: &CutError) -> StartError {
     StartError::Other(format!(
         "{}: {error}. No record was written. Put back the files as they were, or restore the last \
@@ -347,7 +348,7 @@ fn mixed(folder: &Path, error: &CutError) -> StartError {
     ))
 }
 
-/// How a machine's journal in PostgreSQL is opened.
+/// The options of a machine's journal in PostgreSQL.
 fn postgres(url: &str, machine: &str, config: &Config) -> PostgresOptions {
     let mut options = PostgresOptions::new(url, machine);
     options.unsafe_single = config.unsafe_single_postgres;
@@ -355,7 +356,7 @@ fn postgres(url: &str, machine: &str, config: &Config) -> PostgresOptions {
     options
 }
 
-/// The journals of the regions that were named, now or ever before.
+/// Opens the journals of all regions that are configured now or were configured before.
 fn open_cells(
     directory: &dyn Journal,
     config: &Config,
@@ -377,7 +378,7 @@ fn wrong(error: bursar_engine::ReplayError) -> StartError {
     StartError::Other(error.to_string())
 }
 
-/// The clock, and the same if only requests move it.
+/// The clock, and the same clock if it is manual.
 type Clocks = (Arc<dyn Clock>, Option<Arc<ManualClock>>);
 
 fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
@@ -398,18 +399,18 @@ fn clocks(config: &Config, storage: &Storage) -> Result<Clocks, StartError> {
     }
 }
 
-/// Who this server is to others on the same store, and what it counts.
+/// The identity of this server among those that share the store.
 struct Identity {
-    /// Its name and the number of its start.
+    /// The host name and the random id of this start.
     holder: String,
     leader: Option<Arc<Leader>>,
     metrics: Arc<Metrics>,
-    /// How far the clock may be ahead of the last record.
+    /// The largest accepted distance of the clock ahead of the last record.
     max_gap: Duration,
 }
 
 impl Identity {
-    /// How a machine of this server runs.
+    /// The engine options of one machine.
     fn options(&self, machine: &str) -> EngineOptions {
         let permit = self.leader.as_ref().map(|leader| leader.permit()).unwrap_or_default();
         let (holder, observer) = (self.holder.clone(), self.observer(machine));
@@ -425,7 +426,7 @@ impl Identity {
     }
 }
 
-/// Says of a port that another process has what to do.
+/// Explains a port that is in use and how to fix it.
 fn at_port_in_use(listen: SocketAddr, error: std::io::Error) -> StartError {
     if error.kind() != std::io::ErrorKind::AddrInUse {
         return StartError::Io { what: listen.to_string(), error };
@@ -437,7 +438,7 @@ fn at_port_in_use(listen: SocketAddr, error: std::io::Error) -> StartError {
     ))
 }
 
-/// A socket that listens, and how the server behind it is reached.
+/// A bound listener and the URL of the server behind it.
 struct Listening {
     listener: TcpListener,
     address: SocketAddr,
@@ -458,7 +459,7 @@ impl Listening {
     }
 }
 
-/// Starts to ask for the lead of a store that several servers share.
+/// Starts to claim leadership of a store that several servers share.
 fn campaign(
     config: &Config,
     holder: &str,
@@ -477,7 +478,7 @@ fn campaign(
     Leader::start(store, candidate).map(|leader| Some(Arc::new(leader))).map_err(io("the leader"))
 }
 
-/// Waits until this server leads. Says once that it stands by, if it does.
+/// Waits until this server leads. Calls `standby` once if another server leads first.
 async fn until_leading(
     leader: &Leader,
     url: &str,
@@ -485,7 +486,7 @@ async fn until_leading(
     standby: impl FnOnce(&Standby),
 ) -> Result<(), StartError> {
     let (mut role, mut stopped) = (leader.role(), stopped.clone());
-    // Its sender lives as long as the leader does.
+    // The sender lives as long as the leader does.
     let known = role.wait_for(|role| *role != Role::Unknown).await.map(|role| role.clone());
     if let Ok(Role::Standby { owner, reason }) = known {
         standby(&Standby { url: url.to_owned(), owner, reason });
@@ -498,7 +499,7 @@ async fn until_leading(
     }
 }
 
-/// Ends streams and long polls when another server leads: its events are not seen here.
+/// Ends streams and long polls when another server leads, because its events are not seen here.
 async fn end_streams(mut role: watch::Receiver<Role>, streams: Arc<watch::Sender<bool>>) {
     while role.changed().await.is_ok() {
         let leads = *role.borrow_and_update() == Role::Leader;
@@ -506,8 +507,8 @@ async fn end_streams(mut role: watch::Receiver<Role>, streams: Arc<watch::Sender
     }
 }
 
-/// Starts a server, calls `ready` when it answers, and returns when it was asked to stop and has
-/// finished what was in flight. Calls `standby` before if another server leads the store.
+/// Starts a server, calls `ready` when it serves, and returns after a request to stop, once the
+/// requests in flight are finished. Calls `standby` first if another server leads the store.
 pub fn run(
     mut config: Config,
     standby: impl FnOnce(&Standby),
@@ -538,7 +539,7 @@ pub fn run(
     runtime.spawn(stop_on_signal(Arc::clone(&stopping)));
     let mut asked = stopped.clone();
     let stop = async move {
-        // Without a sender it was asked to as well.
+        // A dropped sender counts as a request to stop.
         let _ = asked.wait_for(|stopped| *stopped).await;
     };
     let serving =
@@ -555,7 +556,7 @@ pub fn run(
         let (app, why) = (Arc::clone(&started.app), Arc::clone(&ended));
         runtime.spawn(stop_at_the_end(app, why, stopping));
         ready(&Ready { address, url, root_key });
-        // Its panic, if any, was shown.
+        // The panic hook has reported a panic of this task.
         let _ = runtime.block_on(serving);
         Ok(started)
     })();
@@ -564,7 +565,7 @@ pub fn run(
     let outcome = match started {
         Ok(started) => {
             let Started { app, engines, storage, .. } = started;
-            // The writers end first: what they wrote last is noted.
+            // The writers end first, so that their last writes are in the manifest.
             drop((app, engines));
             let outcome = match ended.get() {
                 None => Ok(()),
@@ -585,7 +586,7 @@ pub fn run(
     outcome
 }
 
-/// Everything that runs behind the door, in the order in which it ends.
+/// Everything that runs behind the listener, in the order in which it ends.
 struct Started {
     app: Arc<App>,
     root_key: Option<String>,
@@ -594,7 +595,7 @@ struct Started {
 }
 
 impl Started {
-    /// Opens the journals, takes the machines over and waits until they serve. Called by an ordinary
+    /// Opens the journals, takes over the machines and waits until they serve. Called on a plain
     /// thread: journals must not be used inside the asynchronous runtime.
     fn start(
         config: &mut Config,
@@ -607,8 +608,8 @@ impl Started {
         let is_new = head.is_ok_and(|head| head.sequence == 0);
         let root = root_key::load(config, is_new).map_err(io("the root key"))?;
         let (clock, manual) = clocks(config, &storage)?;
-        // Those who follow the ledger share what its writer has just written; those who prove it read
-        // what is stored.
+        // Followers of the ledger share the batches that its writer has just written. Readers that
+        // prove the journal read what is stored.
         let followed: Arc<dyn Journal> = Arc::new(Recent::new(Arc::clone(&storage.ledger)));
         let ledger = Arc::new(Engine::start(
             Arc::clone(&followed),
@@ -630,7 +631,8 @@ impl Started {
                 StartedCell::start(region.clone(), journal, clock, options, config.snapshot_every);
             cells.push(cell.map_err(StartError::Other)?);
         }
-        // Whoever follows the ledger's journal shares its connections: the writer opens them first.
+        // Followers share the connections of the ledger's journal, and the writer must open them
+        // first.
         until_serving(&ledger, &stopped)?;
         let began_at = first_record(&*storage.ledger).map_err(StartError::Other)?;
         let history = HistoryService::start(
@@ -734,7 +736,8 @@ impl Started {
             for cell in app.cells.iter() {
                 let read = || cell.gateway.read(|cell| cell.config().clone());
                 let known = until_ready(read, cell.engine(), &stopped).await?.value;
-                // First: whatever it does is a sign that it was served since.
+                // First: any other record would be taken as a sign that the cell was served after
+                // the restore.
                 rewind(cell).await?;
                 configure(cell, known, config).await?;
             }
@@ -772,32 +775,32 @@ impl Started {
     }
 }
 
-/// Has the server end when the system asks for it.
+/// Stops the server on a signal of the system.
 async fn stop_on_signal(stopping: Arc<watch::Sender<bool>>) {
     signal().await;
     stopping.send_replace(true);
 }
 
-/// Has the server end when something has ended that only a new process can bring back.
+/// Stops the server when the process must restart.
 async fn stop_at_the_end(
     app: Arc<App>,
     why: Arc<OnceLock<String>>,
     stopping: Arc<watch::Sender<bool>>,
 ) {
-    // Set here alone.
+    // Set only here.
     let _ = why.set(until_ended(&app).await);
     stopping.send_replace(true);
 }
 
-/// Ends streams when the server ends.
+/// Ends streams when the server stops.
 async fn follow_stop(mut stopped: watch::Receiver<bool>, streams: Arc<watch::Sender<bool>>) {
     if stopped.wait_for(|stopped| *stopped).await.is_ok() {
         streams.send_replace(true);
     }
 }
 
-/// Reads the directory again whenever it was taken over, and tells the cells what another server may
-/// not have told them.
+/// Reads the directory again after a takeover, and sends the cells the prices and classes that
+/// another server may not have sent.
 async fn follow_directory(app: Arc<App>) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -814,14 +817,15 @@ async fn follow_directory(app: Arc<App>) {
     }
 }
 
-/// The name of this machine and the number of this start.
+/// The host name and a random id of this start.
 fn holder() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = if name.trim().is_empty() { "bursar" } else { name.trim() };
     format!("{name}-{}", base32(random_bits().into(), 13))
 }
 
-/// Waits until a writer has taken over its journal; gives up only when the writer has.
+/// Waits until a writer has taken over its journal. Fails only if the writer has stopped or the
+/// server is asked to stop.
 fn until_serving<C: bursar_engine::Codec>(
     engine: &Engine<C>,
     stopped: &watch::Receiver<bool>,
@@ -845,7 +849,7 @@ fn until_serving<C: bursar_engine::Codec>(
     }
 }
 
-/// When the first record was made: there is one since the writer serves.
+/// When the first record was made. There is one, because the writer serves.
 fn first_record(journal: &dyn Journal) -> Result<Timestamp, String> {
     let mut batches =
         journal.read(Head::genesis(journal.id())).map_err(|error| error.to_string())?;
@@ -854,7 +858,8 @@ fn first_record(journal: &dyn Journal) -> Result<Timestamp, String> {
     record.map(|record| record.time).map_err(|error| error.to_string())
 }
 
-/// Asks again until there is an answer; gives up only when the writer has.
+/// Repeats a request until it is answered. Fails only if the writer has stopped or the server is
+/// asked to stop.
 async fn until_ready<C: bursar_engine::Codec, T, F>(
     ask: impl Fn() -> F,
     engine: &Engine<C>,
@@ -892,7 +897,7 @@ async fn add_regions(directory: &DirectoryService, config: &Config) -> Result<()
     Ok(())
 }
 
-/// The ids of attempts, under the secret of the store; it gets one if it has none.
+/// The encoder of attempt ids, under the secret of the store. A store without a secret gets one.
 async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptIds, StartError> {
     let other = |detail: String| StartError::Other(detail);
     if directory.current().attempt_secret().is_none() {
@@ -907,7 +912,7 @@ async fn attempt_ids(directory: &DirectoryService) -> Result<AttemptIds, StartEr
     known.ok_or_else(|| other("the directory has no secret for ids of attempts".to_owned()))
 }
 
-/// Makes a region known to the ledger; says the number of its cell.
+/// Makes a region known to the ledger and returns the number of its cell.
 async fn open_region(ledger: &Gateway<Ledger>, region: &Name) -> Result<CellNo, StartError> {
     let envelope = Envelope { actor: "start".into(), ..Envelope::default() };
     let command = ledger::Command::OpenRegion { region: region.clone(), shard: SHARD };
@@ -919,7 +924,8 @@ async fn open_region(ledger: &Gateway<Ledger>, region: &Name) -> Result<CellNo, 
     }
 }
 
-/// Sets the rhythm of a region's agents, if the set-up names another than the cell has.
+/// Sets the heartbeat interval and node lease of a region, if the configuration differs from the
+/// cell's.
 async fn configure(
     cell: &CellService,
     known: CellConfig,
@@ -943,8 +949,8 @@ async fn configure(
     }
 }
 
-/// Has a cell of a restored store know it. It hears no agent before it registers again, unless it was
-/// served since.
+/// Records in a cell that its store was restored. Unless the cell was served since, agents must
+/// register again before their reports are accepted.
 async fn rewind(cell: &CellService) -> Result<(), StartError> {
     let Some(command) = cell.untold_restore() else { return Ok(()) };
     let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
@@ -954,10 +960,10 @@ async fn rewind(cell: &CellService) -> Result<(), StartError> {
     })
 }
 
-/// How often to look whether a machine has ended.
+/// How often to check whether a machine has ended.
 const WATCH_STEP: Duration = Duration::from_millis(100);
 
-/// Waits until something has ended that only a new process can bring back.
+/// Waits until the process must restart, and returns the reason.
 async fn until_ended(app: &App) -> String {
     let mut known = 0;
     loop {
@@ -974,7 +980,7 @@ async fn until_ended(app: &App) -> String {
     }
 }
 
-/// Starts a task that must not vanish: if it panics the process ends.
+/// Starts a task that must not end silently: a panic ends the process.
 fn spawn_vital(name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(async move {
         let _vital = Vital::new(name);
@@ -982,7 +988,7 @@ fn spawn_vital(name: &'static str, work: impl Future<Output = ()> + Send + 'stat
     });
 }
 
-/// Forgets buckets of rate limits that are full again.
+/// Drops the state of rate limits whose buckets are full again.
 async fn tidy(app: Arc<App>) {
     loop {
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -995,7 +1001,7 @@ async fn signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
-        // Without signals only the end of the process ends the server.
+        // Without signal handlers only the end of the process ends the server.
         return std::future::pending().await;
     };
     tokio::select! {

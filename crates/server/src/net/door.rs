@@ -1,5 +1,6 @@
-//! Where every request arrives. Before the server is ready, and while another server leads, it is
-//! answered here: the process lives, it is not ready, and the leader is at this address.
+//! The entry of every request. While this server is not ready, and while another server leads,
+//! requests are answered here: the process is alive, it is not ready, and the leader is at this
+//! address.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -21,11 +22,11 @@ use crate::machines::leader::{Leader, Role};
 use crate::net::limits::Priority;
 use crate::telemetry::Metrics;
 
-/// Names the server that can answer.
+/// The URL of the leader.
 const OWNER: HeaderName = HeaderName::from_static("bursar-owner");
 const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 
-/// Answers requests, by itself while this server cannot.
+/// Forwards requests to the dispatcher, or answers them while this server cannot serve.
 pub(crate) struct Door {
     front: OnceLock<Front>,
     leader: Option<Arc<Leader>>,
@@ -36,7 +37,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// The door of a server that is reached under this address. Without a `leader` it leads always.
+    /// Creates the entry of a server with this URL. Without a `leader` this server always leads.
     pub(crate) fn new(
         leader: Option<Arc<Leader>>,
         metrics: Arc<Metrics>,
@@ -46,9 +47,9 @@ impl Door {
         Door { front: OnceLock::new(), leader, metrics, base_url, ids, clock }
     }
 
-    /// From now on requests are answered by `front`, while this server leads.
+    /// From now on requests are answered by `front` while this server leads.
     pub(crate) fn open(&self, front: Front) {
-        // Opened once, by the start.
+        // Called once, at the start.
         let _ = self.front.set(front);
     }
 
@@ -57,7 +58,7 @@ impl Door {
         let leads = self.leader.as_ref().is_none_or(|leader| leader.leads());
         let path = request.uri().path();
         match self.front.get() {
-            // Whether the process is well, and its counters, are told whatever the role is.
+            // Liveness and metrics are answered in every role.
             Some(front) if leads || path == "/metrics" || path == "/healthz" => {
                 front.answer(request).await
             }
@@ -65,7 +66,7 @@ impl Door {
         }
     }
 
-    /// The leader's address if it is known, and why this server does not answer.
+    /// The leader's URL if it is known, and why this server does not serve.
     fn absence(&self) -> (Option<String>, String) {
         let starting = || (None, "the server is starting".to_owned());
         let Some(leader) = &self.leader else { return starting() };

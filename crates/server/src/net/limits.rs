@@ -1,4 +1,4 @@
-//! Rate limits, and what is shed first when there is too much.
+//! Rate limits and load shedding.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,22 +15,22 @@ use serde::{Deserialize, Serialize};
 use crate::auth::Principal;
 use crate::http::problem::Failure;
 
-/// How much is allowed.
+/// Rate limits and concurrency limits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOptions {
-    /// Requests per second of one key; twice that at once.
+    /// Requests per second of one key, with a burst of twice that.
     pub per_key: NonZeroU32,
-    /// Requests per second of one tenant; twice that at once.
+    /// Requests per second of one tenant, with a burst of twice that.
     pub per_tenant: NonZeroU32,
-    /// Operations per second of one tenant in batches, the jobs of an array one each; twice that at
-    /// once.
+    /// Operations per second of one tenant in batches, with a burst of twice that. Each job of an
+    /// array is one operation.
     pub operations: NonZeroU32,
-    /// Requests that are handled at once: reads are shed at half of it, changes at three quarters, and
-    /// metering when it fills all of it by itself.
+    /// Requests in flight: reads are shed at half of it, changes at three quarters, and metering
+    /// when metering alone reaches it.
     pub in_flight: NonZeroU32,
-    /// Requests that only wait at once: long polls, streams, reads that wait for a position. A tenant
-    /// has a quarter of these places, a key a thirty-second part for streams.
+    /// Waiting requests: long polls, streams, reads that wait for a position. A tenant has a
+    /// quarter of these places; the streams of one key have a thirty-second part.
     pub waiting: NonZeroU32,
 }
 
@@ -47,16 +47,16 @@ impl Default for LimitOptions {
     }
 }
 
-/// What a request is for. In the order in which they are shed: the last first.
+/// What a request is for. The last variant is shed first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// Whether the process is well: those who watch it must never take load for death.
+    /// Health checks. They are never shed: a monitor must not mistake load for a dead process.
     Health,
-    /// Captures, settlements, releases, heartbeats: what was used must be counted.
+    /// Captures, settlements, releases, heartbeats: usage must be recorded.
     Metering,
-    /// Everything else that changes something.
+    /// All other changes.
     Change,
-    /// Looking.
+    /// Reads.
     Read,
 }
 
@@ -69,7 +69,7 @@ fn limiter(rate: NonZeroU32) -> Limiter {
     RateLimiter::dashmap(quota).with_middleware::<StateInformationMiddleware>()
 }
 
-/// The buckets of every key and tenant.
+/// The rate limits of every key and tenant.
 pub struct Limits {
     options: LimitOptions,
     keys: [Limiter; 2],
@@ -78,7 +78,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Buckets that are full.
+    /// Creates full buckets.
     pub fn new(options: LimitOptions) -> Limits {
         let pair = |rate| [limiter(rate), limiter(rate)];
         Limits {
@@ -89,7 +89,7 @@ impl Limits {
         }
     }
 
-    /// Takes a token from each bucket that the request falls into. Metering has its own.
+    /// Takes a token from each bucket of the request. Metering has its own buckets.
     pub fn take(&self, principal: &Principal, priority: Priority) -> Result<HeaderMap, Failure> {
         if principal.is_exempt() {
             return Ok(HeaderMap::new());
@@ -123,7 +123,7 @@ impl Limits {
         Ok(standing(&policies, name, remaining, 1))
     }
 
-    /// Takes so many tokens from the bucket of operations: of the tenant, or of a key of the platform.
+    /// Takes tokens from the bucket of operations: the tenant's, or that of a platform key.
     pub fn take_operations(&self, principal: &Principal, count: u64) -> Result<(), Failure> {
         let count = u32::try_from(count).ok().and_then(NonZeroU32::new);
         let (Some(count), false) = (count, principal.is_exempt()) else { return Ok(()) };
@@ -147,14 +147,14 @@ impl Limits {
         }
     }
 
-    /// Forgets buckets that are full again; called now and then.
+    /// Drops buckets that are full again. Called periodically.
     pub fn tidy(&self) {
         let all = self.keys.iter().chain(&self.tenants).chain([&self.operations]);
         all.for_each(RateLimiter::retain_recent);
     }
 }
 
-/// What an answer says of the limits: all policies, and the bucket that has least left.
+/// The rate limit headers of an answer: all policies, and the bucket with the fewest tokens left.
 fn standing(policies: &[String], name: &str, remaining: u32, seconds: u64) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut insert = |name: &'static str, value: String| {
@@ -172,24 +172,24 @@ fn refusal(bucket: &str, seconds: u64) -> Failure {
     Failure::new(Code::RateLimited, detail).retry_after(seconds)
 }
 
-/// Counts what is being handled and says what is too much.
+/// Counts requests in flight and decides which to shed.
 #[derive(Debug)]
 pub struct Load {
     in_flight: AtomicUsize,
-    /// Those of them that meter.
+    /// Of these, the metering requests.
     metering: AtomicUsize,
     most: usize,
-    /// What was shed and is not told so yet.
+    /// Shed requests whose answer is delayed.
     held_back: AtomicUsize,
 }
 
-/// How long whoever is shed waits to hear it: a fifth of what they are asked to wait.
+/// Shed requests are answered after 200 ms, a fifth of their `Retry-After`.
 const HOLD_BACK: Duration = Duration::from_millis(200);
 
-/// As many are held back at most: their connections are missing meanwhile.
+/// The most delayed answers at once, because each of them occupies a connection.
 const MOST_HELD_BACK: usize = 4096;
 
-/// One request that was shed and is not told so yet.
+/// A shed request whose answer is delayed.
 struct HeldBack<'a>(&'a Load);
 
 impl Drop for HeldBack<'_> {
@@ -198,7 +198,7 @@ impl Drop for HeldBack<'_> {
     }
 }
 
-/// A request that only waits does not count until it goes on.
+/// A waiting request: not counted as in flight until it is dropped.
 pub struct Aside<'a> {
     load: &'a Load,
     priority: Priority,
@@ -212,7 +212,7 @@ impl Drop for Aside<'_> {
     }
 }
 
-/// One request that is being handled, and counted unless it asks for health.
+/// A request in flight. Health checks are not counted.
 pub struct Admitted<'a> {
     load: &'a Load,
     priority: Priority,
@@ -227,21 +227,21 @@ impl Drop for Admitted<'_> {
 }
 
 impl Load {
-    /// Nothing is being handled.
+    /// Creates a load with no request in flight.
     pub fn new(options: LimitOptions) -> Load {
         let most = options.in_flight.get() as usize;
         let [in_flight, metering, held_back] = [0; 3].map(AtomicUsize::new);
         Load { in_flight, metering, most, held_back }
     }
 
-    /// What a request of this priority counts in.
+    /// The counters that a request of this priority is counted in.
     fn counts(&self, priority: Priority) -> impl Iterator<Item = &AtomicUsize> {
         let in_flight = (priority != Priority::Health).then_some(&self.in_flight);
         let metering = (priority == Priority::Metering).then_some(&self.metering);
         in_flight.into_iter().chain(metering)
     }
 
-    /// Steps aside while an admitted request waits for something that costs nothing.
+    /// Stops counting an admitted request while it waits for something that costs nothing.
     pub fn aside(&self, priority: Priority) -> Aside<'_> {
         for count in self.counts(priority) {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -249,27 +249,28 @@ impl Load {
         Aside { load: self, priority }
     }
 
-    /// Waits before somebody is told that they were shed. Who asks again at once would else be shed
-    /// again and again, which takes more time away from those who are answered than they need.
+    /// Delays the answer to a shed request. A client that retries at once would be shed again and
+    /// again, which takes more time from admitted requests than they need.
     pub async fn hold_back(&self) {
         if let Some(_held_back) = self.try_hold_back() {
             tokio::time::sleep(HOLD_BACK).await;
         }
     }
 
-    /// Counts one more that is held back, unless these are too many.
+    /// Counts one more delayed answer, unless there are too many.
     fn try_hold_back(&self) -> Option<HeldBack<'_>> {
         let held_back = HeldBack(self);
         (self.held_back.fetch_add(1, Ordering::Relaxed) < MOST_HELD_BACK).then_some(held_back)
     }
 
-    /// How many requests are being handled.
+    /// The number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Lets a request in, or sheds it: reads at half the limit, changes at three quarters. Metering
-    /// is shed only when metering alone has reached the limit: no wave of anything else takes its room.
+    /// Admits a request or sheds it: reads at half the limit, changes at three quarters. Metering
+    /// is shed only when metering alone has reached the limit, so that no other traffic displaces
+    /// it.
     pub fn admit(&self, priority: Priority) -> Option<Admitted<'_>> {
         let before = match priority {
             Priority::Health => 0,
@@ -354,7 +355,7 @@ mod tests {
         let rate = NonZeroU32::new(8).expect("not zero");
         let load = Load::new(LimitOptions { in_flight: rate, ..LimitOptions::default() });
         let mut inside = Vec::new();
-        // Metering has all eight places for itself, whatever else is inside.
+        // Metering has all eight places for itself, whatever else is in flight.
         for (priority, most) in
             [(Priority::Read, 4), (Priority::Change, 6), (Priority::Metering, 6 + 8)]
         {

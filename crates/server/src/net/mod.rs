@@ -1,4 +1,5 @@
-//! Connections and what protects the server from them: limits, shedding, waits and stalls.
+//! Connections and the protection against too many or slow ones: limits, shedding, waits and
+//! stalls.
 
 pub mod counting;
 pub(crate) mod door;

@@ -1,4 +1,4 @@
-//! Takes connections: TLS, deadlines for slow clients, and an orderly end.
+//! Accepts connections: TLS, timeouts for slow clients, and graceful shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::config::{Config, ConfigError, Timeouts};
 use crate::net::door::Door;
 use crate::net::stall_timeout::Unstalled;
 
-/// How long requests in flight may take when the server ends.
+/// How long requests in flight may take at shutdown.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// The most connections at once.
+/// The maximum number of connections.
 const CONNECTIONS: usize = 16_384;
 const HEADER_BYTES: u32 = 32 * 1024;
 
@@ -28,7 +28,7 @@ fn duration(ms: std::num::NonZeroU64) -> Duration {
     Duration::from_millis(ms.get())
 }
 
-/// The TLS side of a listener, if the set-up has one.
+/// The TLS acceptor, if TLS is configured.
 pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
     let (Some(cert), Some(key)) = (&config.tls_cert, &config.tls_key) else { return Ok(None) };
     let wrong = |error: String| ConfigError::Contradiction(format!("TLS: {error}"));
@@ -46,7 +46,7 @@ pub fn tls(config: &Config) -> Result<Option<TlsAcceptor>, ConfigError> {
     Ok(Some(TlsAcceptor::from(Arc::new(tls))))
 }
 
-/// Answers until `stop` comes, then finishes what is in flight.
+/// Serves until `stop` resolves, then finishes the requests in flight.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of file descriptors, most likely: give connections time to end.
+                    // Most likely out of file descriptors: give connections time to end.
                     tracing::warn!(%error, "a connection could not be taken");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -72,7 +72,7 @@ pub(crate) async fn serve(
             },
             () = &mut stop => break,
         };
-        // Small answers leave at once.
+        // Small responses are sent without delay.
         let _ = stream.set_nodelay(true);
         let (door, tls, watcher) = (Arc::clone(&door), tls.clone(), graceful.watcher());
         tokio::spawn(async move {

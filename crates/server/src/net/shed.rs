@@ -1,5 +1,5 @@
-//! The answer to what is too much. It is needed most when there is no time for it, so it lies ready
-//! but for the id of the request.
+//! The response to shed requests. Under overload it must cost little, so it is serialized once,
+//! except for the id of the request.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -9,10 +9,10 @@ use crate::http::meta;
 use crate::http::problem::Failure;
 use crate::ids::RequestId;
 
-/// Stands where the id of the request belongs.
+/// The placeholder for the id of the request.
 const MARK: &str = "req_MARK";
 
-/// The answer, around the id of the request.
+/// The serialized response, before and after the id of the request.
 pub struct Shed {
     before: Vec<u8>,
     after: Vec<u8>,
@@ -23,7 +23,7 @@ fn too_much() -> Failure {
 }
 
 impl Shed {
-    /// The answer of a server that is reached under this address.
+    /// Prepares the response of a server with this URL.
     pub fn new(base_url: &str) -> Shed {
         let mut problem = *too_much().problem;
         problem.kind = format!("{base_url}{}", problem.kind);
@@ -33,7 +33,7 @@ impl Shed {
         Shed { before: before.into(), after: after.into() }
     }
 
-    /// The answer to one request.
+    /// The response to one request.
     pub fn response(&self, request_id: RequestId) -> Response {
         meta::note_problem(Code::Unavailable);
         let id = request_id.header();

@@ -1,4 +1,5 @@
-//! A stream that ends when the other side says nothing at first, or takes nothing, for too long.
+//! A stream that fails if the peer does not send its first bytes, or does not accept written bytes,
+//! in time.
 
 use std::io;
 use std::pin::Pin;
@@ -8,22 +9,24 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// As many bytes as tell HTTP/2 from HTTP/1. Until they are there no other deadline runs.
+/// The number of bytes that tell HTTP/2 from HTTP/1. Until they have arrived no other deadline
+/// runs.
 const OPENING_BYTES: usize = 24;
 
-/// Passes everything on. The first bytes must come in time; a write that waits too long is an error,
-/// so that a client which asks and does not read cannot hold its connection.
+/// A stream with two timeouts. The first bytes must arrive in time; a write that is pending for too
+/// long is an error, so that a client that sends requests and does not read cannot hold its
+/// connection.
 pub struct Unstalled<S> {
     stream: S,
-    /// How many of the first bytes are there, and until when the others must come.
+    /// The number of first bytes that have arrived, and the deadline for the others.
     opening: Option<(usize, Pin<Box<Sleep>>)>,
     patience: Duration,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Unstalled<S> {
-    /// Watches the first bytes that a stream gives, and all that it takes.
+    /// Applies `opening` to the first bytes read and `patience` to every pending write.
     pub fn new(stream: S, opening: Duration, patience: Duration) -> Unstalled<S> {
         let opening = Some((0, Box::pin(sleep(opening))));
         Unstalled { stream, opening, patience, alarm: None }
@@ -34,7 +37,7 @@ impl<S> Unstalled<S> {
         context: &mut Context<'_>,
         outcome: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        // Whoever is answered has said enough.
+        // A write means that a request has arrived, so the opening is over.
         self.opening = None;
         if outcome.is_ready() {
             self.alarm = None;

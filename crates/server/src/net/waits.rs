@@ -1,6 +1,6 @@
-//! Requests that only wait: long polls, streams of events, followed logs, reads that wait for a
-//! position. They take no place from requests that are worked on, and are bounded by themselves: in
-//! all, for a tenant, for a key and for a node.
+//! Waiting requests: long polls, event streams, followed logs, reads that wait for a position. They
+//! do not count as requests in flight. Their number is limited in total, per tenant, per key and
+//! per node.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,25 +15,25 @@ use crate::auth::Principal;
 use crate::http::problem::Failure;
 use crate::net::limits::LimitOptions;
 
-/// After how many seconds a request that found no place to wait may try again.
+/// The `Retry-After` of a request that found no place to wait, in seconds.
 const RETRY_SECONDS: u64 = 2;
 
 /// How a request waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// Up to seconds, for one answer.
+    /// For one answer, for some seconds.
     Poll,
-    /// Without end, for one piece after another.
+    /// For one item after another, without end.
     Stream,
 }
 
-/// How many may wait at once.
+/// How many requests may wait at once.
 #[derive(Copy, Clone, Debug)]
 struct Bounds {
     all: usize,
-    /// All tenants together: the platform's agents have the rest for themselves.
+    /// All tenants together; the rest is kept for the platform's agents.
     tenants: usize,
-    /// One tenant, whatever key.
+    /// One tenant, over all of its keys.
     tenant: usize,
     /// Streams of one key.
     streams: usize,
@@ -51,24 +51,24 @@ struct Counts {
     all: usize,
     tenants: usize,
     tenant: HashMap<Name, usize>,
-    /// Of streams only; by the name of the key's rate limit.
+    /// Streams only, by the name of the key's rate limit.
     key: HashMap<String, usize>,
 }
 
-/// A poll, by its number, and what ends it early.
+/// The number of a node's poll, and the notification that ends it early.
 type Newest = (u64, Arc<Notify>);
 
-/// Which node polls.
+/// The node that polls.
 type NodeOf = (CellNo, NodeKey);
 
-/// Everything that waits.
+/// All waiting requests.
 pub struct Waits {
     bounds: Bounds,
     counts: Mutex<Counts>,
     polls: Mutex<(u64, HashMap<NodeOf, Newest>)>,
 }
 
-/// One request that waits. Its place is free when this is dropped.
+/// A waiting request. Dropping it frees its place.
 pub struct WaitPlace {
     waits: Arc<Waits>,
     tenant: Option<Name>,
@@ -89,7 +89,7 @@ impl Drop for WaitPlace {
     }
 }
 
-/// Counts one less; what is at zero is forgotten.
+/// Decrements a count and removes it at zero.
 fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, of: &K) {
     if let Some(count) = counts.get_mut(of) {
         *count -= 1;
@@ -99,7 +99,7 @@ fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, of: &K) {
     }
 }
 
-/// The poll of a node. The next one of the same node ends it.
+/// The poll of a node. The next poll of the same node ends it.
 pub struct NodePoll {
     waits: Arc<Waits>,
     node: NodeOf,
@@ -108,7 +108,7 @@ pub struct NodePoll {
 }
 
 impl NodePoll {
-    /// Returns once a newer poll of the node has come.
+    /// Returns once a newer poll of the node has arrived.
     pub async fn replaced(&self) {
         self.ended.notified().await;
     }
@@ -128,7 +128,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Waits {
-    /// Nothing waits.
+    /// Creates limits with nothing waiting.
     pub fn new(options: LimitOptions) -> Arc<Waits> {
         Waits::bounded(options.waiting.get() as usize)
     }
@@ -139,12 +139,12 @@ impl Waits {
         Arc::new(Waits { bounds, counts: Mutex::default(), polls: Mutex::default() })
     }
 
-    /// How many requests wait.
+    /// The number of waiting requests.
     pub fn count(&self) -> usize {
         lock(&self.counts).all
     }
 
-    /// A place to wait, or why there is none.
+    /// Takes a place to wait, or returns the refusal.
     pub fn enter(
         self: &Arc<Waits>,
         principal: &Principal,
@@ -180,14 +180,14 @@ impl Waits {
         Ok(WaitPlace { waits: Arc::clone(self), tenant, key })
     }
 
-    /// The poll of a node, which ends the one before.
+    /// Registers the poll of a node and ends its previous one.
     pub fn poll_of(self: &Arc<Waits>, cell: CellNo, node: &NodeKey) -> NodePoll {
         let (node, ended) = ((cell, node.clone()), Arc::new(Notify::new()));
         let mut polls = lock(&self.polls);
         polls.0 += 1;
         let number = polls.0;
         if let Some((_, older)) = polls.1.insert(node.clone(), (number, Arc::clone(&ended))) {
-            // Kept for it if it does not listen yet.
+            // The notification is stored if the poll does not listen yet.
             older.notify_one();
         }
         NodePoll { waits: Arc::clone(self), node, number, ended }
