@@ -103,7 +103,7 @@ pub struct Ready {
     pub address: SocketAddr,
     /// The same as a URL for clients.
     pub url: String,
-    /// The root key, if it is stored nowhere else.
+    /// The root key, if it is to be printed.
     pub root_key: Option<String>,
 }
 

@@ -1,8 +1,8 @@
-//! Who is asking: API keys and what they may see.
+//! Authentication: API keys and their scopes.
 //!
-//! A key reads `bur_<id>_<secret><checksum>`: the id finds it, 160 random bits prove it, and the
-//! checksum lets anybody tell a real key from a mistyped one without asking the server. Only the
-//! BLAKE3 hash of the whole key is stored.
+//! A key has the form `bur_<id>_<secret><checksum>`. The id finds the key, the secret (160 random
+//! bits) proves it, and the checksum detects a mistyped key without a request to the server. Only
+//! the BLAKE3 hash of the whole key is stored.
 
 pub mod permissions;
 pub mod root_key;
@@ -34,7 +34,7 @@ fn checksum(text: &str) -> String {
     base32(bits, CHECKSUM)
 }
 
-/// Makes the bearer secret of a key.
+/// Generates the bearer secret of a key.
 pub fn make_key(id: &str) -> String {
     let bits = || (u128::from(random_bits()) << 64) | u128::from(random_bits());
     let secret = base32(bits(), SECRET / 2) + &base32(bits(), SECRET / 2);
@@ -43,12 +43,12 @@ pub fn make_key(id: &str) -> String {
     text + &checksum
 }
 
-/// Whether a text begins as the keys of this program do.
+/// Whether a text begins like a key of this program.
 pub(crate) fn looks_like_key(text: &str) -> bool {
     text.starts_with(PREFIX)
 }
 
-/// Whether a text is a whole key: form and checksum are right.
+/// Whether a text is a whole key: its form and checksum are right.
 pub(crate) fn is_key(text: &str) -> bool {
     key_id(text).is_some()
 }
@@ -63,29 +63,29 @@ fn key_id(key: &str) -> Option<&str> {
     (secret.len() == SECRET).then_some(id)
 }
 
-/// Whoever made a request.
+/// The key that authenticated a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The key, for the audit trail.
+    /// The id of the key, for the audit trail.
     pub id: Name,
-    /// What it may do.
+    /// The role of the key.
     pub role: Role,
-    /// The account whose subtree it may touch; everything if absent.
+    /// The account whose subtree the key is valid for; `None` is the whole platform.
     pub scope: Option<Name>,
-    /// The last instant at which the key works.
+    /// The last instant at which the key is valid.
     pub expires_at: Option<Timestamp>,
-    /// Agents: the region that it is bound to.
+    /// Agents: the region that the key is bound to.
     pub region: Option<Name>,
-    /// Agents: the node that it is bound to.
+    /// Agents: the node that the key is bound to.
     pub node: Option<Name>,
-    /// The hash of the key; none for the root key.
+    /// The hash of the key; `None` for the root key.
     pub secret_hash: Option<[u8; 32]>,
-    /// Whether it may let credits in within its scope.
+    /// Whether the key may issue credits within its scope.
     pub may_issue: bool,
 }
 
 impl Principal {
-    /// The holder of the root key.
+    /// The principal of the root key.
     pub fn root() -> Principal {
         Principal {
             id: "root".into(),
@@ -117,19 +117,19 @@ impl Principal {
         self.scope.as_ref().is_none_or(|scope| is_at_or_below(account, scope))
     }
 
-    /// Whether a node that is kept to a scope runs jobs of accounts that the key sees, or is below
-    /// them: whether the key may know of it.
+    /// Whether the key may see a node: the node runs jobs of accounts in the key's scope, or its
+    /// scope is within the key's.
     pub fn sees_node(&self, scope: Option<&str>) -> bool {
         let own = self.scope.as_deref();
         covers(own, scope) || covers(scope, own)
     }
 
-    /// Whether the key speaks for everybody whose jobs a node runs.
+    /// Whether the key's scope covers every account whose jobs the node may run.
     pub fn owns_node(&self, scope: Option<&str>) -> bool {
         covers(self.scope.as_deref(), scope)
     }
 
-    /// Whether the key that the request came with still works.
+    /// Whether the key of the request is still valid.
     pub fn works(&self, directory: &Directory, now: Timestamp) -> bool {
         let Some(secret_hash) = self.secret_hash else { return true };
         directory
@@ -142,17 +142,17 @@ impl Principal {
         self.scope.as_deref().map(tenant_of)
     }
 
-    /// The name of its rate limit: ids of keys are unique only within their tenant.
+    /// The name of the key's rate limit bucket. Ids of keys are unique only within their tenant.
     pub fn bucket(&self) -> String {
         format!("{}/{}", self.tenant().unwrap_or("*"), self.id)
     }
 
-    /// Whether rate limits leave it alone.
+    /// Whether the key is exempt from rate limits.
     pub fn is_exempt(&self) -> bool {
         self.role == Role::Admin && self.scope.is_none()
     }
 
-    /// Refuses what the key's role, or for the platform its scope, does not allow.
+    /// Refuses an operation that the key's role or scope does not allow.
     pub fn require(&self, operation: &str) -> Result<(), Failure> {
         let (_, roles, reach) = row(operation);
         if !roles.contains(self.role) {
@@ -174,12 +174,12 @@ impl Principal {
         }
     }
 
-    /// Whether it is a key of the platform.
+    /// Whether it is a platform key.
     pub fn is_of_platform(&self) -> bool {
         self.scope.is_none()
     }
 
-    /// Refuses what only the platform may do, or give to others to do.
+    /// Refuses what only the platform, or a key that the platform authorized, may do.
     pub fn require_authority(&self, authority: Authority) -> Result<(), Failure> {
         let (is_enough, detail) = match authority {
             Authority::Role => return Ok(()),
@@ -207,17 +207,17 @@ pub fn is_at_or_below(account: &str, ancestor: &str) -> bool {
     account.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
-/// Whether an account is the first of its path.
+/// Whether an account is the root of its tenant.
 pub fn is_org(account: &str) -> bool {
     !account.contains(':')
 }
 
-/// The first segment of a path.
+/// The first segment of a path: the tenant.
 pub fn tenant_of(account: &str) -> &str {
     account.split(':').next().unwrap_or(account)
 }
 
-/// The role of a key, as the interface names it.
+/// The role of a key, as the API names it.
 pub fn role(role: directory::Role) -> Role {
     match role {
         directory::Role::Admin => Role::Admin,
@@ -230,7 +230,7 @@ pub fn role(role: directory::Role) -> Role {
     }
 }
 
-/// The role of a key, as the directory keeps it.
+/// The role of a key, as the directory stores it.
 pub fn stored_role(role: Role) -> directory::Role {
     match role {
         Role::Admin => directory::Role::Admin,
@@ -247,13 +247,13 @@ fn has_expired(key: &ApiKey, now: Timestamp) -> bool {
     key.expires_at.is_some_and(|expires_at| expires_at < now)
 }
 
-/// What a request is told whose key stopped working while it waited.
+/// The answer to a request whose key became invalid while it waited.
 pub fn no_longer_works() -> Failure {
     let detail = "the key was revoked or has expired; send a valid key";
     Failure::new(Code::Unauthenticated, detail)
 }
 
-/// Finds out who asks. Every key that does not work gets the same answer.
+/// Finds the principal of a request. All invalid keys get the same answer.
 pub fn authenticate(
     authorization: Option<&str>,
     root: &[u8; 32],

@@ -1,4 +1,4 @@
-//! Which roles may do what. One row per operation of the interface.
+//! The permission table: the roles of each operation of the API.
 
 use bursar_api::system::key::Role;
 
@@ -17,23 +17,23 @@ const fn set(roles: &[Role]) -> Roles {
 }
 
 impl Roles {
-    /// Nobody but administrators.
+    /// Administrators only.
     pub const ADMIN: Roles = set(&[Role::Admin]);
-    /// Putting money in, taking it back, limiting it.
+    /// Issue, revoke and limit credits.
     pub const MONEY: Roles = set(&[Role::Admin, Role::Billing]);
-    /// Spending it.
+    /// Spend credits.
     pub const SPEND: Roles = set(&[Role::Admin, Role::Billing, Role::Submitter]);
-    /// Stopping spending.
+    /// Stop spending.
     pub const STOP: Roles = set(&[Role::Admin, Role::Billing, Role::Operator]);
-    /// Ending jobs.
+    /// End jobs.
     pub const END: Roles = set(&[Role::Admin, Role::Billing, Role::Operator, Role::Submitter]);
-    /// Speaking for a node.
+    /// Act as the agent of a node.
     pub const AGENT: Roles = set(&[Role::Admin, Role::Agent]);
-    /// Running machines.
+    /// Operate nodes and regions.
     pub const MACHINES: Roles = set(&[Role::Admin, Role::Operator]);
-    /// Reading the audit trail.
+    /// Read the audit trail.
     pub const AUDIT: Roles = set(&[Role::Admin, Role::Auditor]);
-    /// Reading accounts and money.
+    /// Read accounts and credits.
     pub const READ: Roles = set(&[
         Role::Admin,
         Role::Billing,
@@ -42,7 +42,7 @@ impl Roles {
         Role::Viewer,
         Role::Auditor,
     ]);
-    /// Whoever has a key.
+    /// Every valid key.
     pub const ANY: Roles = set(&Role::ALL);
 
     /// Whether a role is in the set.
@@ -59,28 +59,29 @@ impl Roles {
 /// Whether an operation concerns one tenant or the whole platform.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Things of one tenant: what lies outside the key's scope is not found.
+    /// Data of one tenant. Anything outside the key's scope is not found.
     Tenant,
-    /// Things that belong to nobody; a key with a scope may read them.
+    /// Data that belongs to no tenant; a key with a scope may read it.
     Shared,
-    /// Things of one tenant, where credits enter: only a key of the platform, or one with the capability `issue`.
+    /// Data of one tenant, where credits are issued: needs a platform key or one with the
+    /// capability `issue`.
     Issue,
-    /// The platform itself: only a key without a bound scope may do it.
+    /// The platform itself: needs a key without a scope.
     Platform,
 }
 
-/// What a request needs beyond the role that its operation asks for.
+/// What a request needs beyond the role of its operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Authority {
-    /// Nothing.
+    /// Nothing more.
     Role,
-    /// Credits enter: a key of the platform, or one with the capability `issue`.
+    /// Issues credits: needs a platform key or one with the capability `issue`.
     Issue,
-    /// A key of the platform.
+    /// A platform key.
     Platform,
 }
 
-/// One row: the operation, who may do it, and whom it concerns.
+/// One row: the operation, its roles and its reach.
 pub type Row = (&'static str, Roles, Reach);
 
 /// Every operation that needs a key.
@@ -163,7 +164,8 @@ pub const TABLE: &[Row] = &[
 /// The row of an operation.
 ///
 /// # Panics
-/// If there is none: each handler names its own, and a test compares the table with the routes.
+/// If there is none: each handler names its own operation, and a test compares the table with the
+/// routes.
 pub fn row(operation: &str) -> &'static Row {
     TABLE.iter().find(|row| row.0 == operation).expect("every operation has a row")
 }

@@ -1,4 +1,5 @@
-//! The cells of this server: one engine for each region, and the couriers between it and the ledger.
+//! The cells of this server: one engine for each region, and the couriers between it and the
+//! ledger.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -28,25 +29,25 @@ use crate::net::waits::{Wait, Waits};
 use crate::store::restored_at;
 use crate::telemetry::RegionCounts;
 
-/// The shard that the only ledger is.
+/// The shard number of the only ledger.
 pub const SHARD: u16 = 0;
 
 /// The most that ask at once what would become of a cell: each has a copy of it for a while, one after
 /// the other. [`Waits`] shares them between tenants.
 const MAX_QUESTIONS: usize = 64;
 
-/// What a node was told last: the number of its agent's start, and a hash of the orders.
+/// What was last sent to a node: the incarnation of its agent, and a hash of the orders.
 type Told = (u32, u64);
 
-/// Of so many nodes it is known what they were told. One that is not known may hear the same orders
-/// again at once.
+/// The most nodes whose last orders are remembered. Another node may receive the same orders again
+/// at once.
 const MAX_TOLD: usize = 1 << 16;
 
-/// What each node was told last, so that a long poll answers at once only with news.
+/// The orders last sent to each node, so that a long poll returns at once only with new ones.
 #[derive(Default)]
 struct ToldNodes {
     nodes: Mutex<BTreeMap<NodeKey, Told>>,
-    /// Orders name attempts of callers: none can choose two sets that look the same.
+    /// Randomly seeded: orders name attempts of callers, and no caller can construct a collision.
     hasher: RandomState,
 }
 
@@ -55,14 +56,14 @@ impl ToldNodes {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what a node is about to be told; says whether that is news to it.
+    /// Records the orders that are about to be sent to a node. Returns whether they are new to it.
     fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
         let mut told = self.lock();
         let now = (incarnation, self.hasher.hash_one(orders));
         let before = told.get(node).copied();
         let news = before != Some(now);
         if orders.is_empty() {
-            // The same as never having been told anything.
+            // A node without orders has the same state as one that was sent nothing.
             told.remove(node);
             return false;
         }
@@ -78,19 +79,19 @@ impl ToldNodes {
 pub struct CellService {
     /// The region.
     pub region: Name,
-    /// The ledger's number for it.
+    /// The ledger's number for the cell.
     pub number: CellNo,
     /// Commands and reads.
     pub gateway: Gateway<Cell>,
-    /// Everything that happened in it.
+    /// The journal of the cell.
     pub journal: Arc<dyn Journal>,
-    /// Changes whenever something became durable.
+    /// Changes after every durable write.
     moved: watch::Receiver<u64>,
     told: ToldNodes,
-    /// What the numbers of agents' starts are counted from: higher after each restore.
+    /// The number that agents' incarnations are counted from: higher after each restore.
     incarnation_base: u32,
-    /// What its journal does not have of a restore: it is younger, or an earlier build restored the
-    /// store and noted that in the manifest alone.
+    /// The restore that the cell's journal does not record: the journal is newer than the restore,
+    /// or an earlier build restored the store and changed only the manifest.
     untold: Option<Command>,
     engine: Engine<CellCodec>,
     copy: CellCopy,
@@ -100,13 +101,13 @@ pub struct CellService {
     _follower: Follower,
 }
 
-/// The cells, by the name of their region.
+/// All cells, by the name of their region.
 pub struct Cells {
     cells: Vec<CellService>,
     couriers: Mutex<Vec<JoinHandle<Result<(), CourierError>>>>,
 }
 
-/// A cell whose writer runs and that the ledger does not know yet. Started by an ordinary thread: a
+/// A cell whose writer runs and that the ledger does not know yet. Started on a plain thread: a
 /// journal must not be opened or read inside the asynchronous runtime.
 pub struct StartedCell {
     region: Name,
@@ -119,7 +120,7 @@ pub struct StartedCell {
 }
 
 impl StartedCell {
-    /// Starts the writer of a cell, and a copy that follows it and puts snapshots away.
+    /// Starts the writer of a cell, and a copy that follows it and stores snapshots.
     pub fn start(
         region: Name,
         journal: Arc<dyn Journal>,
@@ -127,7 +128,7 @@ impl StartedCell {
         options: EngineOptions,
         snapshot_every: u64,
     ) -> Result<StartedCell, String> {
-        // Before the writer takes the journal over: it reopens it.
+        // Before the writer takes over the journal, because it reopens it.
         let copy =
             NewCellCopy::read(Arc::clone(&journal), snapshot_every, options.observer.clone())?;
         let (generation, last_at) = (copy.generation(), copy.last_at());
@@ -141,7 +142,7 @@ impl StartedCell {
         &self.region
     }
 
-    /// The generation of the store as the cell's journal has it.
+    /// The generation of the store according to the cell's journal.
     pub fn generation(&self) -> u32 {
         self.generation
     }
@@ -160,8 +161,8 @@ impl Questions {
         Questions { turns, places: Waits::bounded(MAX_QUESTIONS) }
     }
 
-    /// Does the work of one question when its turn has come and what it needs is there. Its place is
-    /// free when the work is done; before the work begins, as soon as its caller is gone.
+    /// Runs `work` when it is the request's turn and `ready` has completed. The place is freed when
+    /// the work is done, or earlier if the caller goes away before the work begins.
     async fn answer<A: Send + 'static>(
         &self,
         principal: &Principal,
@@ -184,8 +185,8 @@ impl Questions {
 }
 
 impl CellService {
-    /// The cell under the number that the ledger gave it. Its journal knows the generation of the
-    /// store, and so do the manifest and other cells; the highest one counts.
+    /// Creates the service of a cell with its number in the ledger. The generation of the store is
+    /// the highest one known to its journal, the manifest or another cell.
     pub fn new(
         started: StartedCell,
         number: CellNo,
@@ -193,7 +194,8 @@ impl CellService {
     ) -> Result<CellService, String> {
         let StartedCell { region, journal, engine, copy, generation, last_at, follower } = started;
         let incarnation_base = generation.max(known_generation);
-        // Nothing of a new region is lost by it, and its nodes may have been those of another.
+        // A new region loses nothing by this command, and its nodes may have belonged to another
+        // region.
         let untold = (incarnation_base > generation).then(|| Command::Rewind {
             generation: incarnation_base,
             served: last_at > restored_at(incarnation_base),
@@ -208,7 +210,7 @@ impl CellService {
                 sender.send_replace(seen);
             }
         };
-        // It ends with the writer; there is nothing to join it for.
+        // The thread ends with the writer and is not joined.
         let _unjoined = std::thread::Builder::new()
             .name("bursar-cell-watch".into())
             .spawn(watching)
@@ -230,8 +232,8 @@ impl CellService {
         })
     }
 
-    /// Asks what would become of the cell, on copies of it. `ask` may change the copy that it gets; each
-    /// of its questions gets another. One caller at a time, and never the writer's time.
+    /// Evaluates hypothetical questions on copies of the cell. `ask` may change its copy; each
+    /// question gets a fresh one. One caller at a time, without using the writer's time.
     pub async fn suppose<Q: Send + 'static, A: Send + 'static>(
         &self,
         principal: &Principal,
@@ -251,24 +253,25 @@ impl CellService {
         self.questions.answer(principal, ready, work).await
     }
 
-    /// What its journal must be told of a restore before anything else happens.
+    /// The command that records a restore in the cell's journal. It must come before any other.
     pub fn untold_restore(&self) -> Option<Command> {
         self.untold.clone()
     }
 
-    /// The number of an agent's start as the agent is told it. After a restore none is told a number
-    /// that an agent of the lost future may have.
+    /// The incarnation as it is sent to the agent. After a restore, no agent receives a number that
+    /// an agent of the discarded journal may have.
     pub fn shown_incarnation(&self, incarnation: u32) -> u32 {
         self.incarnation_base.saturating_add(incarnation)
     }
 
-    /// The number that the cell knows of one that an agent says; 0, which is none, if it is from
-    /// before a restore.
+    /// The cell's incarnation for the number that an agent sent; 0, which is never valid, if the
+    /// number is from before a restore.
     pub fn known_incarnation(&self, said: u32) -> u32 {
         said.saturating_sub(self.incarnation_base)
     }
 
-    /// What agents keep their state under: after a restore another, because ids of attempts repeat.
+    /// The id under which agents keep their state. It changes with a restore, because ids of
+    /// attempts repeat.
     pub fn store_id(&self) -> String {
         match self.incarnation_base {
             0 => self.journal.id().to_string(),
@@ -286,27 +289,27 @@ impl CellService {
         &self.engine
     }
 
-    /// What its writer is doing.
+    /// The status of its writer.
     pub fn status(&self) -> Status {
         self.engine.status()
     }
 
-    /// What its writer has done.
+    /// The counters of its writer.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
     }
 
-    /// Changes whenever something became durable.
+    /// Changes after every durable write.
     pub fn moved(&self) -> watch::Receiver<u64> {
         self.moved.clone()
     }
 
-    /// Notes what a node is about to be told; says whether that is news to it.
+    /// Records the orders that are about to be sent to a node. Returns whether they are new to it.
     pub fn is_news(&self, node: &NodeKey, incarnation: u32, orders: &[String]) -> bool {
         self.told.is_news(node, incarnation, orders)
     }
 
-    /// Forgets what a node was told that is gone.
+    /// Drops the last orders of a removed node.
     pub fn forget_told(&self, node: &NodeKey) {
         self.told.lock().remove(node);
     }
@@ -335,7 +338,7 @@ impl CellService {
 }
 
 impl Cells {
-    /// The cells, with couriers to and from the ledger.
+    /// Starts the couriers between the ledger and all cells.
     pub fn start(
         cells: Vec<CellService>,
         ledger: &Engine<LedgerCodec>,
@@ -348,7 +351,7 @@ impl Cells {
         Cells { cells, couriers: Mutex::new(couriers) }
     }
 
-    /// All of them, by region.
+    /// All cells, by region.
     pub fn iter(&self) -> impl Iterator<Item = &CellService> {
         self.cells.iter()
     }
@@ -363,7 +366,7 @@ impl Cells {
         self.cells.iter().find(|cell| cell.number == number)
     }
 
-    /// Why messages do not arrive, if a courier gave up. It never does while journals are sound.
+    /// Why a courier has ended, if one has. Couriers do not end while the journals are intact.
     pub fn courier_failure(&self) -> Option<String> {
         let mut couriers = self.couriers.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = couriers.iter().position(JoinHandle::is_finished)?;
@@ -414,7 +417,8 @@ mod tests {
         assert_eq!(count(), MAX_QUESTIONS, "one that is refused has no place");
         drop(waiting);
         assert_eq!(count(), 1, "those that only waited have left");
-        // What is worked on keeps its place, or callers that go away could start work without end.
+        // Work in progress keeps its place. Otherwise callers that go away could start work without
+        // limit.
         first.abort();
         assert!(first.await.is_err_and(|end| end.is_cancelled()));
         assert_eq!(count(), 1);

@@ -1,9 +1,10 @@
-//! The directory as the server sees it: commands go to its machine, reads to a copy.
+//! The directory for request handlers: commands go to its machine, reads to a copy.
 //!
-//! The copy is the present for as long as the lease holds under which it was read, and until another
-//! command is answered. [`DirectoryService::follow`] reads it again where it is not; every request asks
-//! for that before its key is looked up. So a key that another server revoked while that one led works
-//! here no more, and neither does one whose revocation has lost its caller half way.
+//! The copy is current while the lease under which it was read is valid and no later command has
+//! been answered. [`DirectoryService::follow`] reads it again if it is not current; every request
+//! calls it before its key is looked up. So a key that another server revoked as the leader is
+//! invalid here as well, and so is a key whose revocation was decided although its caller went
+//! away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use crate::http::problem::Failure;
 use crate::machines::gateway::Gateway;
 
-/// The lease under which the directory is served, if it is.
+/// The lease under which the directory is served, if it is served.
 pub type TenureOf = Box<dyn Fn() -> Option<Arc<LeaseTrust>> + Send + Sync>;
 
 /// Commands to the directory, and a copy of it that every request reads.
@@ -25,23 +26,23 @@ pub struct DirectoryService {
     gateway: Gateway<Directory>,
     tenure: TenureOf,
     copy: watch::Sender<Arc<Directory>>,
-    /// Until when the copy is the present; nothing before it was read first.
+    /// Until when the copy is current; `None` before the first read.
     present: RwLock<Option<Present>>,
-    /// Commands that were answered so far.
+    /// The number of commands answered so far.
     answered: Arc<AtomicU64>,
-    /// One reads it again, the others wait for that.
+    /// Held by the request that reads the copy; the others wait.
     reading: tokio::sync::Mutex<()>,
 }
 
 struct Present {
     /// The lease under which the copy was read.
     tenure: Arc<LeaseTrust>,
-    /// Commands that were answered before it was read.
+    /// The number of commands answered before it was read.
     answered: u64,
 }
 
 impl DirectoryService {
-    /// The directory behind a gateway, with a first copy.
+    /// Creates the service with a first copy.
     pub async fn new(
         gateway: Gateway<Directory>,
         tenure: TenureOf,
@@ -63,17 +64,17 @@ impl DirectoryService {
         Arc::clone(&self.copy.borrow())
     }
 
-    /// Changes whenever there is another copy.
+    /// Changes with every new copy.
     pub fn changes(&self) -> watch::Receiver<Arc<Directory>> {
         self.copy.subscribe()
     }
 
-    /// How many messages wait for their answers.
+    /// The number of messages that wait for an answer.
     pub fn waiting(&self) -> i64 {
         self.gateway.waiting()
     }
 
-    /// Whether the copy is the present.
+    /// Whether the copy is current.
     pub fn is_present(&self) -> bool {
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
         present.as_ref().is_some_and(|present| {
@@ -81,7 +82,7 @@ impl DirectoryService {
         })
     }
 
-    /// Sees to it that the copy is the present.
+    /// Makes the copy current.
     ///
     /// # Errors
     /// While the directory is not served by this server.
@@ -93,7 +94,7 @@ impl DirectoryService {
         if self.is_present() {
             return Ok(());
         }
-        // Before the look: what is answered later may not be in it.
+        // Before the read: a command that is answered later may not be in the copy.
         let answered = self.answered.load(Ordering::SeqCst);
         let moved =
             || Failure::new(Code::Unavailable, "the directory is being taken over; try again");
@@ -108,8 +109,8 @@ impl DirectoryService {
         Ok(())
     }
 
-    /// Sends a command; when it is answered every request sees what it did. So a revoked key no
-    /// longer works by the time that its revocation is confirmed.
+    /// Sends a command. Once it is answered every request sees its effect, so a revoked key is
+    /// invalid by the time that its revocation is confirmed.
     pub async fn submit(&self, envelope: Envelope, command: Command) -> Result<Accepted, Failure> {
         let answered = Arc::clone(&self.answered);
         let posted = self.gateway.post_noted(envelope, command, move || {
@@ -117,7 +118,7 @@ impl DirectoryService {
             answered.fetch_add(1, Ordering::SeqCst);
         });
         let seen = posted.answer().await?;
-        // If it cannot be read now, it is read before the next request.
+        // If the copy cannot be read now, it is read before the next request.
         if let Err(failure) = self.follow().await {
             tracing::warn!(detail = %failure.problem.detail, "the directory was not read again");
         }

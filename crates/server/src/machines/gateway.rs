@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use crate::http::meta;
 use crate::http::problem::Failure;
 
-/// What a command said, once it arrives.
+/// The answer to a command.
 pub type Answered<M> = Seen<Result<<M as Machine>::Reply, <M as Machine>::Refusal>>;
 
-/// An answer under way.
+/// A pending answer.
 pub struct Posted<T> {
     receiver: oneshot::Receiver<Result<T, EngineError>>,
 }
@@ -25,7 +25,7 @@ impl<T> Posted<T> {
     pub async fn answer(self) -> Result<T, Failure> {
         match self.receiver.await {
             Ok(answer) => answer.map_err(Failure::from),
-            // The engine ended between deciding and answering.
+            // The engine ended between the decision and the answer.
             Err(_) => Err(EngineError::OutcomeUnknown.into()),
         }
     }
@@ -43,7 +43,7 @@ impl<M: Hosted> Clone for Gateway<M> {
     }
 }
 
-/// Counts a message for as long as its answer is waited for.
+/// Counts a message while its answer is pending.
 struct Waiting(Arc<AtomicI64>);
 
 impl Waiting {
@@ -60,24 +60,24 @@ impl Drop for Waiting {
 }
 
 impl<M: Hosted> Gateway<M> {
-    /// The gateway of a machine.
+    /// Creates the gateway of a machine.
     pub fn new(handle: Handle<M>) -> Gateway<M> {
         Gateway { handle, waiting: Arc::default() }
     }
 
-    /// The same gateway for messages of another urgency. What is posted through gateways of one
-    /// urgency keeps its order; between urgencies there is none.
+    /// The same gateway with another urgency. Messages of one urgency are handled in the order in
+    /// which they are posted; between urgencies there is no order.
     pub fn with_urgency(&self, urgency: Urgency) -> Gateway<M> {
         let waiting = Arc::clone(&self.waiting);
         Gateway { handle: self.handle.with_urgency(urgency), waiting }
     }
 
-    /// The handle of the tenant whose request is being handled: tenants take turns.
+    /// A handle for the tenant of the current request: the machine serves tenants in turns.
     fn in_turn(&self) -> Handle<M> {
         self.handle.with_sender(meta::sender())
     }
 
-    /// How many messages wait for their answers.
+    /// The number of messages that wait for an answer.
     pub fn waiting(&self) -> i64 {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -87,7 +87,8 @@ impl<M: Hosted> Gateway<M> {
         self.post_noted(envelope, command, || {})
     }
 
-    /// The same; calls `note` before the answer is given, also if nothing waits for it any more.
+    /// Like [`Gateway::post`], and calls `note` before the answer is sent, also if its caller has
+    /// gone.
     pub fn post_noted(
         &self,
         envelope: M::Envelope,
@@ -99,13 +100,13 @@ impl<M: Hosted> Gateway<M> {
         self.in_turn().submit(envelope, command, move |answer| {
             drop(waiting);
             note();
-            // Whoever asked may have gone away; the command stands all the same.
+            // The caller may have gone; the decision stands.
             let _ = sender.send(answer);
         });
         Posted { receiver }
     }
 
-    /// Posts work that looks at the state and decides commands, all at one instant.
+    /// Posts work that reads the state and decides commands, all at one instant.
     pub fn attend<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut dyn Attended<M>) -> T + Send + 'static,
@@ -114,13 +115,13 @@ impl<M: Hosted> Gateway<M> {
         let waiting = Waiting::begin(&self.waiting);
         self.in_turn().attend(work, move |seen| {
             drop(waiting);
-            // Whoever asked may have gone away; what was decided stands all the same.
+            // The caller may have gone; the decisions stand.
             let _ = sender.send(seen);
         });
         Posted { receiver }
     }
 
-    /// Posts work of many turns: between two of them others have theirs.
+    /// Posts work in several turns. Other messages are handled between two turns.
     pub fn attend_in_turns<T: Send + 'static>(
         &self,
         turn: impl FnMut(&mut dyn Attended<M>) -> Option<T> + Send + 'static,
@@ -134,7 +135,7 @@ impl<M: Hosted> Gateway<M> {
         Posted { receiver }
     }
 
-    /// Posts commands that happen all or not at all.
+    /// Posts commands that are applied all or not at all.
     pub async fn group(
         &self,
         items: Vec<(M::Envelope, M::Command)>,
@@ -148,7 +149,8 @@ impl<M: Hosted> Gateway<M> {
         Posted { receiver }.answer().await
     }
 
-    /// Looks at the state, behind commands that wait; answers when what was seen is durable.
+    /// Reads the state after the commands that wait. Answers once everything that was read is
+    /// durable.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> T + Send + 'static,
@@ -165,8 +167,8 @@ impl<M: Hosted> Gateway<M> {
         }
     }
 
-    /// Posts a look at the state that answers at once. Only for what never changes, or for what a
-    /// durable answer has shown already.
+    /// Posts a read that is answered at once, durable or not. Only for facts that never change, or
+    /// that a durable answer has already shown.
     pub fn post_peek<T: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> T + Send + 'static,
@@ -187,7 +189,7 @@ impl<M: Hosted> Gateway<M> {
         Peeked(receiver)
     }
 
-    /// The same, and waits for it.
+    /// Like [`Gateway::post_peek`], and waits for the result.
     pub async fn peek<T: Send + 'static>(
         &self,
         read: impl FnOnce(&M) -> T + Send + 'static,
@@ -196,11 +198,11 @@ impl<M: Hosted> Gateway<M> {
     }
 }
 
-/// A look at the state under way.
+/// A pending read of the state.
 pub struct Peeked<T>(oneshot::Receiver<Result<T, EngineError>>);
 
 impl<T> Peeked<T> {
-    /// Waits for what was seen.
+    /// Waits for the result.
     pub async fn seen(self) -> Result<T, Failure> {
         let overloaded = || Failure::new(Code::Unavailable, "too much is waiting; try again");
         self.0.await.map_err(|_| overloaded())?.map_err(Failure::from)

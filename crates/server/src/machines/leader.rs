@@ -1,8 +1,9 @@
-//! Of several servers on one store one leads: it owns every machine, the others are standbys. A thread
-//! claims and renews the lead; machines are taken only while it is held.
+//! Leader election: of several servers that share a store, one leads and owns every machine; the
+//! others are standbys. A thread claims and renews leadership; machines are taken over only while
+//! it is held.
 //!
-//! As with the leases of machines, the store's clock decides which server leads and the monotonic
-//! clock how long that is believed.
+//! As with the leases of machines, the store's clock decides which server leads, and the monotonic
+//! clock decides how long this server relies on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -18,46 +19,48 @@ use tokio::sync::watch;
 use crate::ids::random_bits;
 use crate::telemetry::Metrics;
 
-/// How long the store keeps the lead of a server that does not renew it.
+/// How long the store keeps a leader that does not renew.
 const LEAD_TTL: Duration = Duration::from_secs(10);
-/// How long a standby waits before it asks again, about: servers that start at once soon differ.
+/// The mean time between the claims of a standby. It is varied, so that servers started at the same
+/// time do not claim together.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
-/// How long to wait before a renewal that failed is tried again.
+/// The delay after a failed renewal.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long a leader waits for what the store's clock says, which must not cost it the lead.
+/// How long a leader waits for the store's clock. Bounded so that it does not lose leadership over
+/// it.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
-/// How far the clocks of this server and of the store may be apart.
+/// The largest accepted difference between the clocks of this server and of the store.
 const MAX_GAP_MS: i64 = 2_000;
 
-/// What this server is.
+/// The role of this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Not known yet.
     Unknown,
     /// It owns the machines, or takes them over.
     Leader,
-    /// It waits for the lead.
+    /// It waits for leadership.
     Standby {
-        /// Where the leader is reached, as far as is known.
+        /// The URL of the leader, if known.
         owner: Option<String>,
         /// Why it does not lead.
         reason: String,
     },
 }
 
-/// How this server takes part.
+/// How this server takes part in the election.
 pub(crate) struct Candidate {
-    /// Its name and the number of its start: two processes never share it.
+    /// The host name and the random id of this start. Two processes never share it.
     pub holder: String,
-    /// Where it is reached.
+    /// The URL of this server.
     pub url: String,
-    /// Whether its time is that of the system's clock, which is compared with the store's.
+    /// Whether the server uses the wall clock, which is then compared with the store's clock.
     pub by_wall_clock: bool,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
 }
 
-/// The thread that claims and renews the lead.
+/// The thread that claims and renews leadership.
 pub(crate) struct Leader {
     trust: Arc<Trust>,
     role: watch::Receiver<Role>,
@@ -66,7 +69,7 @@ pub(crate) struct Leader {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How long the lead is believed.
+/// Until when this server relies on its leadership.
 struct Trust {
     clock: BootTime,
     until_ms: AtomicU64,
@@ -81,7 +84,7 @@ impl Trust {
         millis(self.clock.elapsed()) < self.until_ms.load(Ordering::SeqCst)
     }
 
-    /// Believed for two thirds of its time, counted from before it was asked for.
+    /// Extends it to two thirds of the lease, counted from before the request was sent.
     fn extend(&self, asked: Duration) {
         self.until_ms.store(millis(asked + LEAD_TTL * 2 / 3), Ordering::SeqCst);
     }
@@ -91,14 +94,15 @@ impl Trust {
     }
 }
 
-/// How long to wait after a renewal that was asked for so long ago: the next is asked for a third of
-/// the lead's time after it, whatever was done meanwhile.
+/// The delay before the next renewal: it is sent a third of the lease after the last one was sent,
+/// whatever happened meanwhile.
 fn until_renewal(since_asked: Duration) -> Duration {
     (LEAD_TTL / 3).saturating_sub(since_asked)
 }
 
-/// How far the store's clock is ahead of ours at least, or behind it if negative, when its answer to a
-/// question at `ours` took so long: it may have read it at any time between.
+/// The smallest possible distance of the store's clock ahead of ours; negative if it is behind. The
+/// store may have read its clock at any time during the request, which was sent at `ours` and took
+/// `took`.
 fn ahead_ms(ours: i64, theirs: i64, took: Duration) -> i64 {
     let most = theirs.saturating_sub(ours);
     let least = most.saturating_sub(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
@@ -106,7 +110,7 @@ fn ahead_ms(ours: i64, theirs: i64, took: Duration) -> i64 {
 }
 
 impl Leader {
-    /// Starts to claim the lead.
+    /// Starts to claim leadership.
     ///
     /// # Errors
     /// If the system cannot start a thread.
@@ -128,22 +132,22 @@ impl Leader {
         Ok(Leader { trust, role, gap, stop, thread })
     }
 
-    /// Whether no other server can lead right now.
+    /// Whether this server leads, so that no other server can.
     pub(crate) fn leads(&self) -> bool {
         self.trust.holds()
     }
 
-    /// What this server is, and every change of that.
+    /// The role of this server, and its changes.
     pub(crate) fn role(&self) -> watch::Receiver<Role> {
         self.role.clone()
     }
 
-    /// What is wrong with the clocks of this server and of the store, if they differ too much.
+    /// The error text if the clocks of this server and of the store differ too much.
     pub(crate) fn clock_gap(&self) -> Option<String> {
         self.gap.borrow().clone()
     }
 
-    /// Machines may be owned while this server leads.
+    /// Permits the ownership of machines while this server leads.
     pub(crate) fn permit(&self) -> Permit {
         let trust = Arc::clone(&self.trust);
         Permit::new(move || {
@@ -151,12 +155,12 @@ impl Leader {
         })
     }
 
-    /// Gives the lead back, once all machines were.
+    /// Gives up leadership. Call it after all machines were released.
     pub(crate) fn stop(&self) {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic was shown by the thread itself; then the lead runs out.
+            // The thread has reported its panic; the lease then expires.
             let _ = thread.join();
         }
     }
@@ -179,7 +183,7 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Asks the store once; says how long to wait before the next time.
+    /// Sends one request to the store. Returns the delay before the next one.
     fn step(&mut self) -> Duration {
         match self.term {
             Some(term) => self.renew(term),
@@ -221,13 +225,13 @@ impl Campaign {
         later
     }
 
-    /// Compares this server's clock with the store's; says where the leader is reached, and what is
-    /// wrong if they differ too much. One that leads already keeps what it has.
+    /// Compares this server's clock with the store's. Returns the URL of the leader, and the error
+    /// text if the clocks differ too much. A server that already leads stays the leader.
     fn compare_clocks(
         &self,
         within: Duration,
     ) -> Result<(Option<String>, Option<String>), JournalError> {
-        // In this order: a pause in between counts as time that the answer took.
+        // In this order: a pause in between then counts as a part of the request's duration.
         let (asked, ours) = (self.trust.clock.elapsed(), wall_millis());
         let (theirs, owner) = self.store.look(within)?;
         if !self.candidate.by_wall_clock {
@@ -238,7 +242,7 @@ impl Campaign {
         self.candidate.metrics.store_clock(ahead);
         let gap = (ahead.abs() > MAX_GAP_MS).then(|| {
             let side = if ahead > 0 { "behind" } else { "ahead of" };
-            // Whole seconds, so that it is said again only when it has changed.
+            // Whole seconds, so that it is logged again only when it has changed.
             format!(
                 "the clock of this server is more than {} s {side} the clock of the database, which \
                  is too much; set both right",
@@ -314,7 +318,7 @@ mod tests {
             let next = took + until_renewal(took);
             assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
         }
-        // A renewal and a look that both take as long as they may, and another renewal.
+        // A renewal and a clock read that both take the longest allowed time, and another renewal.
         let slow = LEAD_TTL / 3 + LOOK_WITHIN;
         assert!(slow + until_renewal(slow) < LEAD_TTL * 2 / 3, "it is still believed");
     }

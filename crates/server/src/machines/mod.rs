@@ -1,4 +1,4 @@
-//! The machines that this server runs: how they are asked, and what keeps them going.
+//! The machines that this server runs, and the services around them.
 
 pub mod cells;
 pub mod directory;

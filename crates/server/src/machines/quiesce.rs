@@ -1,4 +1,5 @@
-//! Waits until nothing is under way between the machines, and moves the manual clock step by step.
+//! Waits until no message is in transit between the machines, and moves the manual clock step by
+//! step.
 
 use std::time::Duration;
 
@@ -12,13 +13,14 @@ use crate::app::App;
 use crate::http::problem::Failure;
 use crate::machines::cells::SHARD;
 
-/// How long to wait before looking again whether messages have arrived.
+/// How long to wait before checking again whether messages have arrived.
 const STEP: Duration = Duration::from_millis(1);
 
-/// A cell as the ledger knows it: what it was told, and what was heard from it.
+/// For each cell: the number of the last message that the ledger sent to it, and of the last one
+/// received from it.
 type Correspondence = Vec<(CellNo, u64, u64)>;
 
-/// What the ledger told and heard, and when something is due there that was not done yet.
+/// The messages that the ledger has sent and received, and the deadline of its next timer.
 fn progress(ledger: &Ledger) -> (Correspondence, Option<Timestamp>) {
     (correspondence(ledger), ledger.next_deadline())
 }
@@ -28,7 +30,8 @@ fn correspondence(ledger: &Ledger) -> Correspondence {
 }
 
 impl App {
-    /// Waits until every message between the machines, and what it caused, is journaled and applied.
+    /// Waits until every message between the machines, and everything that it causes, is journaled
+    /// and applied.
     pub async fn settle(&self) -> Result<(), Failure> {
         loop {
             if self.is_quiet().await? {
@@ -38,8 +41,8 @@ impl App {
         }
     }
 
-    /// Whether no message is under way and nothing is due: the ledger did not move while every cell was
-    /// found to have received and to have been heard.
+    /// Whether no message is in transit and no timer is due: the ledger did not change while every
+    /// cell was found to have received and delivered all messages.
     async fn is_quiet(&self) -> Result<bool, Failure> {
         let seen = self.ledger.read(progress).await?;
         let (before, due) = seen.value;
@@ -57,20 +60,20 @@ impl App {
         Ok(self.ledger.read(correspondence).await?.value == before)
     }
 
-    /// Settles, if only requests move the clock: then what a request caused is there when it is
-    /// answered. On the wall clock nobody waits.
+    /// Waits until the machines are quiet if the clock is manual, so that the effects of a request
+    /// are complete when it is answered. With the wall clock it returns at once.
     pub async fn settle_if_manual(&self) -> Result<(), Failure> {
         if self.manual.is_some() { self.settle().await } else { Ok(()) }
     }
 
-    /// Moves the manual clock to `target`. What is due on the way happens in order: whenever one
-    /// machine has something to do, the clock stops there until the others know. Whoever calls this
-    /// holds `moving`.
+    /// Moves the manual clock to `target`. Timers that are due on the way run in order: the clock
+    /// stops at each of them until all machines have processed its effects. The caller must hold
+    /// `moving`.
     pub async fn move_clock(&self, manual: &ManualClock, target: Timestamp) -> Result<(), Failure> {
         self.settle().await?;
         let mut told = manual.now();
         while let Some(stop) = self.next_stop(manual.now(), target).await? {
-            // Nobody else moves it, so it does not run back.
+            // No other caller moves the clock, so it does not run back.
             let _earlier = manual.set(stop);
             told = self.tell_prices_since(told, stop).await?;
             self.settle().await?;
@@ -83,7 +86,7 @@ impl App {
         self.settle().await
     }
 
-    /// Tells the cells if a price has begun to count in between.
+    /// Sends prices to the cells if one took effect in between.
     async fn tell_prices_since(
         &self,
         told: Timestamp,
@@ -96,8 +99,9 @@ impl App {
         Ok(now)
     }
 
-    /// The next instant up to `target` at which a machine has something to do that another one may
-    /// hear of, or a price begins to count. While no cell has a job there is nothing to tell, and the clock need not stop.
+    /// The next instant up to `target` at which a timer of a machine is due that may affect another
+    /// machine, or at which a price takes effect. While no cell has a job, timers affect no other
+    /// machine and the clock need not stop.
     async fn next_stop(
         &self,
         now: Timestamp,

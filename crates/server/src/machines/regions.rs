@@ -1,4 +1,4 @@
-//! What the server does about its regions beside answering for them: prices and counters.
+//! Background work for the regions: prices and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::machines::cells::CellService;
 use crate::telemetry::RegionCounts;
 use crate::telemetry::monotonic::Stopwatch;
 
-/// How long to wait before looking again for a price that begins to count: clocks may stand still,
-/// and cells may be away for a while.
+/// The delays between two checks for a price that takes effect. Clocks may stand still, and cells
+/// may be away for a while.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Stands for every GPU type that the platform neither has nor prices.
+/// The label of every GPU type that the platform neither has nor prices.
 const OTHER: &str = "other";
 
 /// How old an answer may be that is given without a key.
@@ -107,7 +107,7 @@ fn counts(cell: &Cell) -> RegionCounts {
 }
 
 impl App {
-    /// Tells the cells the list prices of now: they weigh usage until a price is pinned.
+    /// Sends the current list prices to the cells. They weigh usage until a price is pinned.
     pub async fn tell_prices(&self) -> Result<(), Failure> {
         let directory = self.directory.current();
         let now = self.clock.now();
@@ -129,7 +129,7 @@ impl App {
         Ok(())
     }
 
-    /// Tells the cells which classes may take from which.
+    /// Sends the cells which classes may preempt which.
     pub async fn tell_classes(&self) -> Result<(), Failure> {
         let directory = self.directory.current();
         for cell in self.cells.iter() {
@@ -147,8 +147,8 @@ impl App {
         Ok(())
     }
 
-    /// Tells the cells prices that were set ahead when they begin to count, for as long as the
-    /// server runs. A manual clock does this itself, on its way.
+    /// Sends prices that were set in advance to the cells when they take effect, until the server
+    /// stops. With a manual clock, moving the clock does this.
     pub async fn follow_prices(&self) {
         let mut told = self.clock.now();
         loop {
@@ -171,7 +171,7 @@ impl App {
         }
     }
 
-    /// Brings the counters of the regions and of their writers up to date.
+    /// Updates the metrics of the regions and of their writers.
     pub async fn measure_regions(&self) {
         for cell in self.cells.iter() {
             let name = format!("cell-{}", cell.region);

@@ -1,4 +1,4 @@
-//! What is said and done about a wall clock that cannot be followed or believed.
+//! Reports and handles a wall clock that cannot be followed or trusted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::http::problem::Failure;
 
-/// How often the clock is looked at, for the log.
+/// How often the clock is checked, for the log.
 const LOOK: Duration = Duration::from_secs(1);
-/// What an operator does about it.
+/// How an operator fixes a clock that jumped ahead, or expiry that waits for a clock.
 const WAY_OUT: &str = "look at this machine's clock. If it is right as it is now: `bursar admin accept-clock`, \
      or restart with --accept-clock. If it is wrong: set it right and accept nothing while it is behind";
-/// What an operator does about records whose time is ahead of a clock that is right.
+/// How an operator fixes records whose time is ahead of a clock that is right.
 const WAY_BACK: &str = "look at this machine's clock. If it is wrong, set it right. If it is right, the records were \
      stamped by a clock that was ahead: wait until it has caught up (time goes on at 90 %), or go back to before \
      it was wrong, without what happened since: `bursar admin backup`, then `bursar admin restore BACKUP --until \
      INSTANT --data DIR` with an instant before the clock was wrong";
 
-/// What is wrong with the time, in words.
+/// The faults of the clocks, as texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeTrouble {
     /// The wall clock is not followed.
     pub clock: Option<String>,
-    /// Grants do not expire.
+    /// No grant expires.
     pub expiry: Option<String>,
-    /// The database has another time.
+    /// The clock of the database differs.
     pub database: Option<String>,
     /// Whether the wall clock is behind the records.
     pub is_behind: bool,
 }
 
 impl TimeTrouble {
-    /// For `/readyz`: nothing if all is well.
+    /// The value for `/readyz`; null without a fault.
     pub fn shown(&self) -> Value {
         if *self == TimeTrouble::default() {
             return Value::Null;
@@ -49,14 +49,14 @@ impl TimeTrouble {
         })
     }
 
-    /// What an operator does about it.
+    /// How an operator fixes it.
     fn way_out(&self) -> &'static str {
         if self.is_behind { WAY_BACK } else { WAY_OUT }
     }
 }
 
 impl App {
-    /// What is wrong with the time.
+    /// The present faults of the clocks.
     pub fn time_trouble(&self) -> TimeTrouble {
         let alarm = self.clock.alarm();
         let is_behind = alarm.as_ref().is_some_and(|alarm| alarm.ahead_ms <= 0);
@@ -78,24 +78,25 @@ impl App {
         TimeTrouble { clock, expiry, database, is_behind }
     }
 
-    /// Notes for the metrics what is wrong with the time.
+    /// Updates the metrics of the wall clock.
     pub fn measure_time(&self) {
         let ahead_ms = self.clock.alarm().map_or(0, |alarm| alarm.ahead_ms);
         let waits = self.feed.look(|ledger| ledger.policy().expiry_waits).value;
         self.metrics.time(ahead_ms, waits);
     }
 
-    /// Believes the wall clock: an operator has looked at it. What waited to expire expires.
+    /// Accepts the wall clock, which an operator has checked. Expiry that waited for it takes
+    /// place.
     ///
     /// # Errors
-    /// Refuses while the wall clock is behind the time of the records: what waits would expire by the
-    /// very time that it does not confirm.
+    /// If the wall clock is behind the time of the records: grants would expire by a time that the
+    /// wall clock does not confirm.
     pub async fn accept_clock(&self, actor: &str) -> Result<Timestamp, NotAccepted> {
         self.clock.accept().map_err(NotAccepted::Behind)?;
         Ok(self.let_expire(actor).await?)
     }
 
-    /// Has expire what waits for a clock that can be believed; says at which instant.
+    /// Lets grants expire that waited for a trusted clock. Returns the instant of the change.
     async fn let_expire(&self, actor: &str) -> Result<Timestamp, Failure> {
         let policy = self.ledger.read(|ledger| *ledger.policy()).await?;
         if !policy.value.expiry_waits {
@@ -112,7 +113,7 @@ impl App {
 
 /// Why the wall clock was not accepted.
 pub enum NotAccepted {
-    /// It is behind the time of the records by so many milliseconds.
+    /// It is behind the time of the records, by this many milliseconds.
     Behind(i64),
     /// Something else went wrong.
     Failed(Failure),
@@ -124,7 +125,7 @@ impl From<Failure> for NotAccepted {
     }
 }
 
-/// What is answered while the wall clock is behind the time of the records.
+/// The answer while the wall clock is behind the time of the records.
 pub(crate) fn behind(millis: i64) -> Failure {
     let detail = format!(
         "the wall clock is {} s behind the time of the records, so it cannot be accepted: what waits \
@@ -134,11 +135,11 @@ pub(crate) fn behind(millis: i64) -> Failure {
     Failure::new(Code::Conflict, detail)
 }
 
-/// Says in the log whenever something about the time goes wrong or is right again.
+/// Logs every change of the clock faults.
 pub async fn watch(app: Arc<App>) {
     let mut said = TimeTrouble::default();
     loop {
-        // The clock compares its readings when it is asked.
+        // The clock compares its readings when it is read.
         let _ = app.clock.now();
         let now = app.time_trouble();
         if now != said {

@@ -1,5 +1,4 @@
-//! What can be measured: counters for `/metrics`. Labels are few and bounded: never an account, a
-//! key or an id.
+//! Metrics for `/metrics`. Labels have few values: never an account, a key or an id.
 
 pub mod monotonic;
 pub mod trace;
@@ -19,7 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::logs::LogStatus;
 
-/// Which route was asked for, and what came of it.
+/// The route of a request and the status of its answer.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Request {
     method: &'static str,
@@ -59,24 +58,24 @@ struct GpusOf {
     state: &'static str,
 }
 
-/// What is counted of a region whenever somebody looks.
+/// The gauges of a region, computed when metrics are read.
 #[derive(Clone, Debug, Default)]
 pub struct RegionCounts {
-    /// Nodes that are registered.
+    /// Registered nodes.
     pub nodes: u32,
-    /// Nodes that take work.
+    /// Nodes that accept jobs.
     pub ready: u32,
-    /// By type: thousandths of GPUs in use, and free on nodes that take work.
+    /// By GPU type: thousandths of GPUs in use, and free on nodes that accept jobs.
     pub gpus: Vec<(String, u32, u32)>,
     /// Jobs that have GPUs.
     pub running: u32,
-    /// Jobs that wait.
+    /// Jobs that wait for GPUs.
     pub waiting: u32,
     /// The kinds of things that the cell goes on without, each once.
     pub set_aside: Vec<&'static str>,
 }
 
-/// Every counter.
+/// All metrics.
 pub struct Metrics {
     registry: Mutex<Registry>,
     requests: Family<Request, Counter>,
@@ -135,7 +134,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counters that stand at zero.
+    /// Creates the metrics, all zero.
     pub fn new() -> Metrics {
         let durations = Family::new_with_constructor(seconds as fn() -> Histogram);
         let appends = Family::new_with_constructor(seconds as fn() -> Histogram);
@@ -288,34 +287,34 @@ impl Metrics {
         self.durations.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
-    /// Counts a problem.
+    /// Counts an answer that was a problem.
     pub fn problem(&self, code: &'static str) {
         self.problems.get_or_create(&Refused { code }).inc();
     }
 
-    /// Counts accounts whose laws held.
+    /// Counts accounts whose invariants were checked.
     pub fn checked(&self, accounts: u64) {
         self.checked.inc_by(accounts);
     }
 
-    /// Counts a broken law.
+    /// Counts an invariant violation.
     pub fn violation(&self) {
         self.violations.inc();
     }
 
-    /// How often a law was found broken.
+    /// The number of invariant violations.
     pub fn violations(&self) -> u64 {
         self.violations.get()
     }
 
-    /// Notes how long a durable write took, and how much it wrote.
+    /// Records the duration and size of a durable write.
     pub fn append(&self, machine: &str, written: Written) {
         let labels = Machine { machine: machine.to_owned() };
         self.appends.get_or_create(&labels).observe(written.took.as_secs_f64());
         self.batch_sizes.get_or_create(&labels).observe(written.records.into());
     }
 
-    /// Logs and counts what went wrong without an answer to any caller.
+    /// Logs and counts a failure that no caller receives as an answer.
     pub fn trouble(&self, machine: &str, trouble: &Trouble) {
         let labels = Machine { machine: machine.to_owned() };
         match trouble {
@@ -331,8 +330,8 @@ impl Metrics {
         }
     }
 
-    /// Notes how long a report of a node took, without its wait for orders, and how far its clock
-    /// was ahead of what the cell observed.
+    /// Records how long a node's report took, without its wait for orders, and how far the node's
+    /// clock was ahead of what the cell observed.
     pub fn heartbeat(&self, region: &str, took: Duration, ahead_ms: Option<i64>) {
         let labels = InRegion { region: region.to_owned() };
         self.heartbeats.get_or_create(&labels).observe(took.as_secs_f64());
@@ -341,18 +340,18 @@ impl Metrics {
         }
     }
 
-    /// Notes what is wrong with the time.
+    /// Records the state of the wall clock.
     pub fn time(&self, ahead_ms: i64, expiry_waits: bool) {
         self.clock_ahead.set(ahead_ms);
         self.expiry_waits.set(expiry_waits.into());
     }
 
-    /// Notes how far the clock of the database is ahead of this server's.
+    /// Records how far the clock of the database is ahead of this server's.
     pub fn store_clock(&self, ahead_ms: i64) {
         self.store_clock.set(ahead_ms);
     }
 
-    /// Notes what a region has and does.
+    /// Records the gauges of a region.
     pub fn region(&self, region: &str, counts: &RegionCounts) {
         let labels = InRegion { region: region.to_owned() };
         self.nodes.get_or_create(&labels).set(counts.nodes.into());
@@ -368,7 +367,7 @@ impl Metrics {
         }
     }
 
-    /// Notes the state of a machine's writer.
+    /// Records the status of a machine's writer.
     pub fn machine(&self, machine: &str, waiting: i64, stats: &Stats, status: &Status) {
         let labels = Machine { machine: machine.to_owned() };
         let set = |gauge: &Family<Machine, Gauge>, value: u64| {
@@ -388,12 +387,12 @@ impl Metrics {
         set(&self.serving, u64::from(*status == Status::Serving));
     }
 
-    /// Notes how many requests only wait.
+    /// Records the number of waiting requests.
     pub fn only_waiting(&self, count: usize) {
         self.only_waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// How much output of jobs is kept.
+    /// Records the size of the stored output of jobs.
     pub fn logs(&self, logs: LogStatus) {
         let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.log_bytes.set(shown(logs.bytes));
@@ -403,7 +402,7 @@ impl Metrics {
         self.log_files_removed.set(shown(logs.removed));
     }
 
-    /// Everything, in the text form that Prometheus reads.
+    /// All metrics in the Prometheus text format.
     pub fn text(&self, in_flight: usize, history_position: u64) -> String {
         self.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
         self.history_position.set(i64::try_from(history_position).unwrap_or(i64::MAX));

@@ -1,19 +1,19 @@
-//! Measures how long things take. Never decides anything.
+//! Measures durations, for metrics only. No decision depends on them.
 
 use std::time::{Duration, Instant};
 
-/// Runs from its making.
+/// A stopwatch that runs from its creation.
 #[derive(Copy, Clone, Debug)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Starts to measure.
+    /// Starts the stopwatch.
     #[expect(clippy::disallowed_methods, reason = "durations are measured here, for metrics only")]
     pub fn start() -> Stopwatch {
         Stopwatch(Instant::now())
     }
 
-    /// How long it has run.
+    /// The time since the start.
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }

@@ -1,4 +1,4 @@
-//! Logs as lines of JSON on standard error, and traces to a collector if one is given.
+//! Logs as JSON lines on standard error, and traces to a collector if one is configured.
 
 use std::io::Write;
 
@@ -11,27 +11,28 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Keeps traces flowing; when dropped, sends what is left.
+/// Keeps the trace exporter alive; sends the remaining spans when dropped.
 pub struct Tracing(Option<SdkTracerProvider>);
 
 impl Drop for Tracing {
     fn drop(&mut self) {
         if let Some(provider) = self.0.take() {
-            // Nobody is left to be told.
+            // A failure here has no recipient: the process ends.
             let _ = provider.shutdown();
         }
     }
 }
 
-/// Writes lines of JSON in which nothing is left that a terminal obeys. JSON escapes the rest itself, so
-/// that what a caller chose is neither a line of its own nor a command.
+/// Writes JSON lines without terminal control characters. JSON itself escapes line breaks and
+/// quotes, so text from a caller can neither begin a new line nor control a terminal.
 struct Visible<W>(W);
 
 impl<W: Write> Write for Visible<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.0.write_all(escaped_lines(text).as_bytes())?,
-            // A line is written at once and is text; a part of one is shown as far as it can be.
+            // A log line is written in one call and is valid UTF-8. Of an incomplete one, the
+            // invalid bytes are replaced.
             Err(_) => {
                 let text = String::from_utf8_lossy(bytes);
                 self.0.write_all(escaped_lines(&text).as_bytes())?;
@@ -45,9 +46,9 @@ impl<W: Write> Write for Visible<W> {
     }
 }
 
-/// Starts logging. Call outside of any asynchronous runtime: the exporter has threads of its own.
+/// Starts logging. Call it outside of an asynchronous runtime: the exporter has its own threads.
 ///
-/// What is logged never contains keys, bodies or amounts.
+/// Log lines never contain keys, bodies or amounts.
 pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, String> {
     let filter = EnvFilter::try_from_env("BURSAR_LOG")
         .or_else(|_| EnvFilter::try_new("info"))
@@ -63,13 +64,14 @@ pub fn start(otlp_endpoint: Option<&str>) -> Result<Tracing, String> {
         .as_ref()
         .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("bursar")));
     let registry = tracing_subscriber::registry().with(filter).with(lines).with(spans);
-    // A second start in one process keeps the first one's logs.
+    // A second start in one process keeps the subscriber of the first.
     let _ = registry.try_init();
     Ok(Tracing(provider))
 }
 
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, String> {
-    // The exporter's client asks for the process's provider; whoever came first is as good.
+    // The exporter's client needs a process-wide provider. One that is already installed works as
+    // well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
