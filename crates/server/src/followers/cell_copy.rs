@@ -1,5 +1,6 @@
-//! A copy of a cell that follows its journal. It makes the snapshots, and answers what would cost the
-//! writer too much: what would become of a job that is not there.
+//! A copy of a cell that follows its journal. It makes the snapshots, and answers hypothetical
+//! questions that would take too much of the writer's time, such as the start of a job that is not
+//! submitted.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,24 +16,25 @@ use tokio::sync::watch;
 
 use crate::http::problem::Failure;
 
-/// How long a question waits for the copy to come as far as the cell was.
+/// How long a question waits for the copy to reach the cell's position.
 const COPY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What those who ask see of the copy.
+/// A handle to the copy, for questions.
 #[derive(Clone)]
 pub(crate) struct CellCopy {
     cell: Arc<Mutex<Cell>>,
     reached: watch::Receiver<u64>,
 }
 
-/// The copy while it waits for the writer to start.
+/// The copy before the writer has started.
 pub(crate) struct NewCellCopy {
     following: Following,
     copy: CellCopy,
 }
 
 impl NewCellCopy {
-    /// The cell as its journal has it now; snapshots are made after `every` records at the earliest.
+    /// Reads the present state of the cell from its journal. Snapshots are made after `every`
+    /// records at the earliest.
     pub(crate) fn read(
         journal: Arc<dyn Journal>,
         every: u64,
@@ -48,7 +50,7 @@ impl NewCellCopy {
         Ok(NewCellCopy { following, copy })
     }
 
-    /// The generation of the store as the journal has it.
+    /// The generation of the store according to the journal.
     pub(crate) fn generation(&self) -> u32 {
         self.copy.cell.lock().unwrap_or_else(PoisonError::into_inner).generation()
     }

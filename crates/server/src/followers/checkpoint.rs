@@ -13,9 +13,9 @@ use ed25519_dalek::SigningKey;
 use crate::config::Config;
 use crate::render::time;
 
-/// A checkpoint, and the proof of one record if it was asked for.
+/// A checkpoint, and the proof of one record if it was requested.
 pub struct Proven {
-    /// The signed root.
+    /// The signed checkpoint.
     pub checkpoint: Checkpoint,
     /// The record's bytes and the hashes to the root, in hex.
     pub inclusion: Option<(String, Vec<String>)>,
@@ -30,20 +30,20 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The tree over the journal so far, which grows with it: a checkpoint reads what is new, a proof
-/// also the few hundred records around its own.
+/// The Merkle tree over the journal, which grows with it. A checkpoint reads the new records; a
+/// proof also reads the few hundred records around its own.
 pub struct Prover {
     tree: ChunkedTree,
     head: Head,
 }
 
 impl Prover {
-    /// Nothing was read yet.
+    /// Creates a prover that has read nothing.
     pub fn new(journal: &dyn Journal) -> Prover {
         Prover { tree: ChunkedTree::new(), head: Head::genesis(journal.id()) }
     }
 
-    /// Reads on at least as far as `size`, as far as there is.
+    /// Reads the journal to its end, unless the tree has `size` records already.
     fn reach(&mut self, journal: &dyn Journal, size: u64) -> Result<(), JournalError> {
         if self.tree.size() >= size {
             return Ok(());
@@ -58,7 +58,8 @@ impl Prover {
         Ok(())
     }
 
-    /// Signs the root over at least the first `size` records, and shows that one of them is there.
+    /// Signs the root over at least the first `size` records, and proves the inclusion of one of
+    /// them.
     pub fn prove(
         &mut self,
         journal: &dyn Journal,
@@ -122,7 +123,7 @@ impl Prover {
     }
 }
 
-/// The last batch that ends before a position. Searched by halves, not read through.
+/// The last batch that ends before a position, by binary search.
 fn head_before(journal: &dyn Journal, position: u64) -> Result<Head, JournalError> {
     let mut low = Head::genesis(journal.id());
     let mut high = journal.head()?.sequence;
@@ -138,8 +139,8 @@ fn head_before(journal: &dyn Journal, position: u64) -> Result<Head, JournalErro
     Ok(low)
 }
 
-/// Where the key that signs checkpoints is kept: with the data, or, when a database keeps those,
-/// beside the root key, so that it outlives the process.
+/// The file of the key that signs checkpoints: in the data folder, or beside the root key if a
+/// database has the data, so that it outlives the process.
 pub fn key_file(config: &Config, folder: &Path) -> PathBuf {
     match (&config.store, &config.root_key_file) {
         (Some(_), Some(root)) => root.with_file_name("checkpoint.key"),
@@ -166,12 +167,12 @@ pub fn read_key(path: &Path) -> std::io::Result<Option<SigningKey>> {
     }
 }
 
-/// The public key that belongs to a key, in hex.
+/// The public key of a signing key, in hex.
 pub fn public_key(key: &SigningKey) -> String {
     hex(key.verifying_key().as_bytes())
 }
 
-/// Reads the key that signs checkpoints, or makes and keeps one.
+/// Reads the key that signs checkpoints, or generates and stores one.
 pub fn load_key(path: &Path) -> std::io::Result<SigningKey> {
     if let Some(key) = read_key(path)? {
         return Ok(key);

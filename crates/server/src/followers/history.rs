@@ -1,4 +1,4 @@
-//! What was: a thread feeds history from the journal, queries ask it beside the writer.
+//! The history follower: a thread feeds history from the journal; queries do not use the writer.
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -22,21 +22,22 @@ use crate::followers::checkpoint::{Proven, Prover};
 use crate::http::problem::Failure;
 use crate::telemetry::monotonic::Stopwatch;
 
-/// Records that are taken in at once; whole batches are never divided.
+/// The number of records taken in at once. Batches are never divided.
 const CHUNK: u64 = 8192;
 
-/// How long to let the journal grow before the next records are taken in, if nobody asks: a row that changes
-/// several times meanwhile is written once, above all a hold that is placed and settled.
+/// How long the journal grows before the next records are taken in, while no query waits. A row
+/// that changes several times meanwhile is written once, above all a hold that is placed and
+/// settled.
 const PACE: Duration = Duration::from_millis(100);
 
-/// How long what was taken in may wait to be kept while more comes and nobody asks: a page that changes again
-/// and again meanwhile is written once.
+/// How long records that were taken in may stay uncommitted while more arrive and no query waits. A
+/// page that changes repeatedly meanwhile is written once.
 const KEPT_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long a query waits for history to come as far as the ledger was.
+/// How long a query waits for history to reach the ledger's position.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that are kept for the next questions; each has a cache of its own.
+/// Idle connections that are kept for later queries; each has its own cache.
 const MAX_IDLE: usize = 16;
 
 /// History, and the journal for proofs.
@@ -45,15 +46,15 @@ pub struct HistoryService {
     path: PathBuf,
     fed: watch::Receiver<u64>,
     feeding: std::thread::Thread,
-    /// How many wait for a position.
+    /// The number of queries that wait for a position.
     waiting: Arc<AtomicUsize>,
     idle: Arc<Mutex<Vec<History<Sqlite>>>>,
     prover: Arc<Mutex<Prover>>,
 }
 
 impl HistoryService {
-    /// Opens the file and starts the thread that feeds it; it ends with the writer. `followed` is the
-    /// same journal as its followers read it.
+    /// Opens the file and starts the thread that feeds it. The thread ends with the writer.
+    /// `followed` is the same journal as its followers read it.
     pub fn start(
         (journal, followed): (Arc<dyn Journal>, Arc<dyn Journal>),
         durable: Arc<Durable>,
@@ -102,7 +103,7 @@ impl HistoryService {
         *self.fed.borrow()
     }
 
-    /// Asks history, once it has come as far as `position`. Also says how far it had come.
+    /// Queries history once it has reached `position`. Also returns the position that it has.
     pub async fn ask<T: Send + 'static>(
         &self,
         position: u64,
@@ -132,7 +133,7 @@ impl HistoryService {
         }
     }
 
-    /// Waits until history has come as far as `position`. It does not rest meanwhile.
+    /// Waits until history has reached `position`. The feeding thread does not pause meanwhile.
     async fn wait_for(&self, position: u64) -> Result<(), Failure> {
         let _waiting = Waiting::begin(&self.waiting);
         self.feeding.unpark();
@@ -147,8 +148,8 @@ impl HistoryService {
         }
     }
 
-    /// Signs a checkpoint over at least the first `size` records, and proves one if asked to. One
-    /// caller at a time: each goes on where the one before stopped reading.
+    /// Signs a checkpoint over at least the first `size` records, and proves one on request. One
+    /// caller at a time: each continues where the previous one stopped reading.
     pub async fn prove(
         &self,
         key: SigningKey,
@@ -164,8 +165,8 @@ impl HistoryService {
         done.await.map_err(|error| internal(error.to_string()))?.map_err(internal)
     }
 
-    /// What an account had at an instant of the past, after everything that happened at it, and the
-    /// position of the last record by then. `position` is how far the ledger is now.
+    /// The balance of an account at a past instant, after everything that happened at it, and the
+    /// position of the last record by then. `position` is the present position of the ledger.
     pub async fn balance_at(
         &self,
         position: u64,
@@ -198,7 +199,7 @@ fn failure(error: HistoryError) -> Failure {
     }
 }
 
-/// Opens the file; one that cannot be used is dropped and built again.
+/// Opens the file. An unusable file is removed and built again.
 fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
     if cut_database(path).is_some() {
         tracing::warn!(file = %path.display(), "history was cut; building it again");
@@ -213,12 +214,12 @@ fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
     Sqlite::open(path).map(History::new)
 }
 
-/// Lets only the owner read the file; what SQLite makes beside it is like it.
+/// Makes the file readable by its owner only. SQLite gives the files beside it the same mode.
 fn make_private(path: &Path) {
     let mut options = std::fs::OpenOptions::new();
     let made = options.append(true).create(true).mode(0o600).open(path);
     let private = std::fs::Permissions::from_mode(0o600);
-    // Whatever is wrong with the file is said when it is opened as a database.
+    // Any fault of the file is reported when it is opened as a database.
     let _ = made.and_then(|file| file.set_permissions(private));
 }
 
@@ -226,13 +227,13 @@ fn remove(path: &Path) {
     for end in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(end);
-        // What is not there need not be removed.
+        // A missing file need not be removed.
         let _ = std::fs::remove_file(PathBuf::from(name));
     }
 }
 
-/// Whether what history has is of this journal: the last batch that it has is there, with its hash, and
-/// it has nothing behind that.
+/// Whether history belongs to this journal: the journal has history's last batch with the same
+/// hash, and history has nothing beyond it.
 fn is_of(history: &History<Sqlite>, journal: &dyn Journal) -> Result<bool, String> {
     let words = |error: HistoryError| error.to_string();
     let followed = history.followed(journal).map_err(words)?;
@@ -247,7 +248,7 @@ fn is_of(history: &History<Sqlite>, journal: &dyn Journal) -> Result<bool, Strin
     }
 }
 
-/// Somebody who waits for a position.
+/// A query that waits for a position.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Waiting<'_> {
@@ -266,7 +267,7 @@ impl Drop for Waiting<'_> {
 struct Feeder {
     journal: Arc<dyn Journal>,
     history: History<Sqlite>,
-    /// The last batch that those who ask can see.
+    /// The last batch that queries can see.
     kept: Head,
     told: watch::Sender<u64>,
     pace: Duration,
@@ -293,8 +294,8 @@ impl Feeder {
         }
     }
 
-    /// Takes in what is durable, and what becomes so meanwhile, until nothing more comes, somebody waits or it is time.
-    /// Then keeps it.
+    /// Takes in durable records until no more arrive, a query waits or [`KEPT_WITHIN`] has passed.
+    /// Then commits them.
     fn feed(&mut self, durable: &Durable) -> Result<(), String> {
         let begun = Stopwatch::start();
         let mut reached = self.kept;
@@ -303,7 +304,7 @@ impl Feeder {
             if self.is_due(&begun) {
                 break;
             }
-            // Whoever begins to wait ends the rest.
+            // A new waiting query ends the pause.
             std::thread::park_timeout(self.pace);
         }
         self.keep(reached)
@@ -320,7 +321,7 @@ impl Feeder {
         Ok(())
     }
 
-    /// Finds the last batch whose records are all in history. Searched by halves, not read through.
+    /// Finds the last batch whose records are all in history, by binary search.
     fn begin(&mut self, durable: &Durable) -> Result<(), String> {
         durable.wait_beyond(0);
         let words = |error: JournalError| error.to_string();
@@ -340,7 +341,7 @@ impl Feeder {
         Ok(())
     }
 
-    /// Takes in the batches after one head up to another. What is far behind is kept on the way.
+    /// Takes in the batches after one head up to another. Far behind, it commits on the way.
     fn take_in(&mut self, after: Head, until: Head, begun: &Stopwatch) -> Result<Head, String> {
         let mut reached = after;
         let (mut chunk, mut records) = (Vec::new(), 0);
@@ -385,7 +386,7 @@ mod tests {
 
     use super::*;
 
-    /// A ledger whose history rests as it is told to.
+    /// A ledger with a history whose pause is given.
     struct World {
         engine: Engine<LedgerCodec>,
         history: HistoryService,
@@ -405,7 +406,7 @@ mod tests {
             World { engine, history: history.expect("a new file"), _folder: folder }
         }
 
-        /// Opens an account; says at which position.
+        /// Opens an account and returns its position.
         fn open(&self, number: u32) -> u64 {
             let handle: Handle<_> = self.engine.handle();
             let (path, kind) = (format!("org-{number}").into(), AccountKind::Org);
@@ -415,7 +416,7 @@ mod tests {
             seen.position
         }
 
-        /// What happened at a position, for somebody who waits for it.
+        /// The number of records at a position, queried by waiting for it.
         async fn decided_at(&self, position: u64) -> usize {
             let filter = AuditFilter::Position(position);
             let asked = self.history.ask(position, move |history| history.audit(filter, None, 9));
@@ -429,7 +430,7 @@ mod tests {
     async fn whoever_waits_for_a_position_is_answered_although_history_rests() {
         let world = World::new(HOUR);
         for number in 0..5 {
-            // From the second on it rests, for longer than anybody is patient.
+            // From the second round on the thread pauses for longer than the query's timeout.
             let position = world.open(number);
             assert_eq!(world.decided_at(position).await, 1);
         }

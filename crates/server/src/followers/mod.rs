@@ -1,5 +1,5 @@
-//! What follows the journals: the feed of events, history, copies of cells, checkpoints, the self-
-//! check.
+//! Followers of the journals: the event feed, history, copies of cells, checkpoints, the
+//! self-check.
 
 pub(crate) mod cell_copy;
 pub mod checkpoint;

@@ -1,4 +1,5 @@
-//! Jobs that the ledger has forgotten: history knows where they are told of, the journal tells.
+//! Jobs that the ledger has forgotten: history has the positions of their events, the journal has
+//! the events.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::http::problem::Failure;
 use crate::ids::attempt::AttemptIds;
 use crate::render::{self, time};
 
-/// How many jobs are put together in one go.
+/// The number of jobs that are restored in one step.
 const CHUNK: u32 = 100;
 
 /// A job as it was at its end, with its last hold.
@@ -42,7 +43,7 @@ impl Restored {
     }
 }
 
-/// A tenant's last job with this name, if it has ended.
+/// A tenant's last job with this id, if it has ended.
 pub(crate) fn restored(
     history: &History<Sqlite>,
     journal: &dyn Journal,
@@ -55,7 +56,7 @@ pub(crate) fn restored(
     }
 }
 
-/// A job that was put together again, as it is shown.
+/// Renders a restored job for the API.
 pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Failure> {
     let ids = app.attempt_ids;
     let mut seen = app.read(move |ledger| show(&ids, ledger, &restored)).await?;
@@ -64,7 +65,7 @@ pub(crate) async fn shown(app: &App, restored: Restored) -> Result<Seen<Job>, Fa
     Ok(seen)
 }
 
-/// Puts a job together again.
+/// Restores a job from the journal.
 fn restore(
     history: &History<Sqlite>,
     journal: &dyn Journal,
@@ -82,7 +83,7 @@ fn restore(
     Ok(Some(Restored { number: past.job, account: AccountNo(past.account), job, hold }))
 }
 
-/// What the milestones of a job's life come to.
+/// Applies the events of a job's life.
 fn replay(number: JobNo, told: Vec<(Timestamp, Event)>) -> Option<core::Job> {
     let mut replayed: Option<core::Job> = None;
     for (at, event) in told {
@@ -113,11 +114,11 @@ pub(crate) struct Forgotten {
     pub(crate) submitted_at: Timestamp,
     /// When it ended.
     pub(crate) ended_at: Timestamp,
-    /// All of it, as it is shown.
+    /// The job, rendered for the API.
     pub(crate) job: Job,
 }
 
-/// Jobs with this id that have ended, in the tenants that the caller may mean.
+/// Ended jobs with this id, in the tenants that the caller may mean.
 async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, Failure> {
     let tenant = caller.principal.tenant().map(Name::from).or_else(|| caller.tenant.clone());
     let tenants = move |ledger: &Ledger| match tenant {
@@ -137,7 +138,8 @@ async fn ended(app: &App, caller: &Caller, id: &Name) -> Result<Vec<Restored>, F
     Ok(ask.await?.0)
 }
 
-/// The account of the one job with this id that the ledger has forgotten and the caller means, and its holds, the newest first.
+/// The account and the holds, newest first, of the only forgotten job with this id that the caller
+/// can mean.
 pub(crate) async fn holds_of_forgotten(
     app: &App,
     caller: &Caller,
@@ -168,7 +170,7 @@ pub(crate) async fn holds_of_forgotten(
     Ok((path, ask.await?.0))
 }
 
-/// The one job with this id that the ledger has forgotten and the caller means.
+/// The only forgotten job with this id that the caller can mean.
 pub(crate) async fn only_forgotten(
     app: &App,
     caller: &Caller,
@@ -204,14 +206,14 @@ pub(crate) async fn only_forgotten(
     }
 }
 
-/// Which forgotten jobs a list shows.
+/// The filter of a list of forgotten jobs.
 #[derive(Clone)]
 pub(crate) struct Wanted {
-    /// Who asks.
+    /// The caller.
     pub(crate) principal: Principal,
-    /// The account at or below which they were.
+    /// The account at or below which they were submitted.
     pub(crate) account: Option<Name>,
-    /// What else is asked of them.
+    /// The other filters.
     pub(crate) shown: Arc<dyn Fn(&Job) -> bool + Send + Sync>,
 }
 
@@ -249,7 +251,7 @@ pub(crate) async fn list_forgotten(
     Ok(found)
 }
 
-/// The jobs among these that the ledger has forgotten and that are asked for.
+/// Of these jobs, those that the ledger has forgotten and the filter accepts.
 async fn shown_of(
     app: &App,
     wanted: &Wanted,

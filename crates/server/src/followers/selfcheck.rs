@@ -1,5 +1,5 @@
-//! Checks the laws while running: a few accounts, grants and holds at a time, round and round. What
-//! costs more than a moment is checked on the copy that follows the journal, never on the writer.
+//! Checks the invariants continuously: a few accounts, grants and holds at a time. Expensive checks
+//! run on the copy that follows the journal, never on the writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use bursar_core::ledger::{Envelope, Ledger};
 
 use crate::app::App;
 
-/// Things of each kind in one look.
+/// The number of entities of each kind in one step.
 const STEP: u32 = 64;
 
-/// Pause between two looks.
+/// The pause between two steps.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Where the next look begins.
+/// Where the next step begins.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 struct Places {
     account: u32,
     grant: u32,
     hold: u32,
-    /// The next account whose budgets are counted anew.
+    /// The next account whose budgets are recounted.
     budgets: u32,
 }
 
-/// A broken law: whose, and which.
+/// Violations: the tenant, and the text.
 type Broken = Vec<(Option<Name>, String)>;
 
-/// What one look found.
+/// The result of one step.
 struct Look {
     checked: u32,
     next: Places,
@@ -69,7 +69,8 @@ fn look(ledger: &Ledger, first: Places) -> Look {
     Look { checked, next: Places { account, grant, hold, ..first }, broken }
 }
 
-/// Counts the budgets of the next account that has any. Walks all holds: only for a copy.
+/// Recounts the budgets of the next account that has any. Walks all holds, so it is only for a
+/// copy.
 fn count_budgets(ledger: &Ledger, first: u32) -> (u32, Broken) {
     let mut broken = Vec::new();
     let accounts = (first..ledger.account_count()).map(AccountNo);
@@ -80,14 +81,14 @@ fn count_budgets(ledger: &Ledger, first: u32) -> (u32, Broken) {
     (number.0 + 1, broken)
 }
 
-/// Rounds of the ledger between two looks at the cells.
+/// The number of ledger steps between two checks of the cells.
 const CELL_ROUNDS: u32 = 40;
 
-/// Looks at all nodes and jobs of each cell. A broken law is told: what runs goes on, and the
-/// ledger, which confirms every start, is checked for itself.
+/// Checks all nodes and jobs of each cell. A violation is logged and nothing is stopped: the ledger
+/// confirms every start, and it is checked separately.
 async fn look_at_cells(app: &App) {
     for cell in app.cells.iter() {
-        // While a cell cannot answer there is nothing to check.
+        // While a cell does not answer there is nothing to check.
         let Ok(checked) = cell.gateway.peek(Cell::check_without_reasons).await else { continue };
         if let Err(detail) = checked {
             app.metrics.violation();
@@ -96,7 +97,7 @@ async fn look_at_cells(app: &App) {
     }
 }
 
-/// Runs until the process ends. A broken law raises the alarm and stops the tenant's spending.
+/// Runs until the process ends. A violation raises an alarm and freezes the tenant.
 pub async fn run(app: Arc<App>) {
     let mut next = Places::default();
     let mut round = 0;
@@ -107,7 +108,7 @@ pub async fn run(app: Arc<App>) {
             look_at_cells(&app).await;
         }
         let first = next;
-        // While the ledger cannot answer there is nothing to check.
+        // While the ledger does not answer there is nothing to check.
         let Ok(look) = app.ledger.peek(move |ledger| look(ledger, first)).await else { continue };
         app.metrics.checked(look.checked.into());
         let (budgets, broken) = app.feed.look(|ledger| count_budgets(ledger, first.budgets)).value;
@@ -122,7 +123,7 @@ pub async fn run(app: Arc<App>) {
     }
 }
 
-/// Stops spending. What an operator unfreezes while the law is broken is frozen again.
+/// Freezes a tenant. If an operator unfreezes it while the violation persists, it is frozen again.
 async fn freeze(app: &App, path: Name) {
     let envelope = Envelope { actor: "self-check".into(), ..Envelope::default() };
     let command = Command::FreezeAccount { path, by_platform: true };

@@ -1,5 +1,5 @@
-//! What happened to a job, read off the journals of the ledger and of the cells and put into one
-//! order: that of time, and within an instant that of the messages between the machines.
+//! The events of a job, read from the journals of the ledger and of the cells and merged into one
+//! order: by time, and within an instant by the messages between the machines.
 
 use std::ops::RangeInclusive;
 
@@ -13,23 +13,23 @@ use bursar_core::time::Timestamp;
 use bursar_engine::{CellCodec, Codec, LedgerCodec};
 use bursar_journal::{Head, Journal, Record, RecordKind};
 
-/// The most steps that are told of one job.
+/// The most steps of one timeline.
 const MOST: usize = 10_000;
 
-/// One event, where it stands, and how far its machine had heard of the others.
+/// One event, its position, and the positions that its machine knew of the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Step<E> {
-    /// When.
+    /// The time of the record.
     pub at: Timestamp,
-    /// The record.
+    /// The position of the record.
     pub position: u64,
-    /// The stream and the last record of it that was known then.
+    /// For each stream, the last of its records that was known then.
     pub heard: Vec<(usize, u64)>,
-    /// What happened.
+    /// The event.
     pub event: E,
 }
 
-/// What happened somewhere.
+/// An event of one of the machines.
 #[derive(Clone, Debug)]
 pub(crate) enum Happened {
     /// In the ledger.
@@ -41,7 +41,7 @@ pub(crate) enum Happened {
 /// The events of one machine that concern a job, oldest first.
 pub(crate) type Stream = Vec<Step<Happened>>;
 
-/// The last batch in which nothing happened at or after `since`.
+/// The last batch without a record at or after `since`.
 fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, String> {
     let words = |error: bursar_journal::JournalError| error.to_string();
     let newest = journal.head().map_err(words)?;
@@ -63,7 +63,7 @@ fn batch_before(journal: &dyn Journal, since: Timestamp) -> Result<Head, String>
         };
         if later { high = middle } else { low = middle + 1 }
     }
-    // Within the batch before, later records may be of the instant itself.
+    // Later records of the batch before may be of the instant itself.
     journal.head_at(low.saturating_sub(1)).map_err(words)
 }
 
@@ -89,10 +89,10 @@ fn events_of<C: Codec>(codec: &C, record: &Record<'_>) -> Result<Vec<EventOf<C>>
     Ok(events)
 }
 
-/// The instants between which something is looked for, both included.
+/// A span of time, both ends included.
 pub(crate) type Span = RangeInclusive<Timestamp>;
 
-/// Reads what a journal has of a span of time and hands each record's events over.
+/// Reads the records of a span of time and passes on the events of each.
 fn scan<C: Codec>(
     journal: &dyn Journal,
     codec: &C,
@@ -131,7 +131,7 @@ pub(crate) fn batch_before_record(journal: &dyn Journal, position: u64) -> Resul
     Ok(low)
 }
 
-/// What happened in single records of the ledger's journal, in the order of the question.
+/// The events of single records of the ledger's journal, in the order of `positions`.
 pub(crate) fn ledger_events_at(
     journal: &dyn Journal,
     positions: &[u64],
@@ -179,8 +179,8 @@ impl Collecting {
     }
 }
 
-/// What the ledger's journal says of a job. Streams of cells are numbered from 1 on, in the order of
-/// their numbers.
+/// The events of a job in the ledger's journal. Streams of cells are numbered from 1, in the order
+/// of their numbers.
 pub(crate) fn of_ledger(journal: &dyn Journal, job: JobNo, span: &Span) -> Result<Stream, String> {
     let mut collecting = Collecting::new();
     let mut holds: Vec<HoldNo> = Vec::new();
@@ -193,7 +193,7 @@ pub(crate) fn of_ledger(journal: &dyn Journal, job: JobNo, span: &Span) -> Resul
                 collecting.hear(cell.index() + 1, *position);
             }
             if let Event::HoldPlaced(placed) = &event {
-                // A number may have been another hold's before.
+                // Another hold may have had this number before.
                 holds.retain(|hold| *hold != placed.hold);
                 holds.extend((placed.job == Some(job)).then_some(placed.hold));
             }
@@ -208,9 +208,9 @@ pub(crate) fn of_ledger(journal: &dyn Journal, job: JobNo, span: &Span) -> Resul
 /// Whether an event of the ledger is about a job or one of its holds.
 fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
     match event {
-        // What expired on its way back is issued again in the same record.
+        // Credits that expired while they were returned are issued again in the same record.
         Event::GrantIssued(_) => closes,
-        // Another hold: it takes a number that is free.
+        // A revived hold is another hold: it takes a free number.
         Event::HoldRevived { .. } => false,
         _ => match event.subject() {
             Subject::Job(of) => of == job,
@@ -220,7 +220,7 @@ fn concerns(event: &Event, job: JobNo, holds: &[HoldNo], closes: bool) -> bool {
     }
 }
 
-/// What a cell's journal says of a job.
+/// The events of a job in a cell's journal.
 pub(crate) fn of_cell(journal: &dyn Journal, job: JobId, span: &Span) -> Result<Stream, String> {
     let mut collecting = Collecting::new();
     scan(journal, &CellCodec, span, |record, events| {
@@ -292,8 +292,8 @@ fn is_about(event: &cell::Event, job: JobId) -> bool {
     }
 }
 
-/// One order over all streams: nothing comes before what its machine had heard of when it happened;
-/// otherwise the earlier instant first, and the ledger before the cells.
+/// Merges all streams into one order. No event comes before one that its machine knew of. Otherwise
+/// the earlier instant is first, and the ledger before the cells.
 pub(crate) fn merge<E>(streams: Vec<Vec<Step<E>>>) -> Vec<(usize, Step<E>)> {
     let mut queues: Vec<std::collections::VecDeque<Step<E>>> =
         streams.into_iter().map(Into::into).collect();
@@ -307,8 +307,8 @@ pub(crate) fn merge<E>(streams: Vec<Vec<Step<E>>>) -> Vec<(usize, Step<E>)> {
                 waiting.is_none_or(|waiting| waiting.position > *position)
             })
         };
-        // Machines never hear each other in a circle, so one of the fronts is ready; if a journal
-        // were wrong about that, time decides.
+        // Messages never form a cycle, so the first step of one queue is ready. If a journal
+        // contradicts this, time decides.
         let key = |(stream, step): &(usize, &Step<E>)| (!ready(step), step.at, *stream);
         let Some((stream, _)) = fronts.min_by_key(key) else { return merged };
         let step = queues[stream].pop_front().expect("it was just looked at");

@@ -1,5 +1,5 @@
-//! The files: `ATTEMPT.RANK.NODE.TENANT.log` for output, the same with `.cut` for why it ends there,
-//! and `ATTEMPT.TENANT.message` for last words.
+//! The files: `ATTEMPT.RANK.NODE.TENANT.log` for output, the same with `.cut` for the reason why it
+//! is incomplete, and `ATTEMPT.TENANT.message` for the agent's final message.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -11,10 +11,10 @@ use bursar_core::ledger::id::is_valid_name;
 use super::index::Owner;
 use super::{NodeTag, Output, TenantTag};
 
-/// The most that is read at once.
+/// The most bytes of one read.
 const PIECE: u64 = 64 << 10;
 
-/// A file that is there.
+/// An existing file.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) name: String,
@@ -33,7 +33,7 @@ fn read_tag(digits: &str) -> Option<u64> {
     (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Whose a file is, by its name; `None` if it is none of ours.
+/// The owner of a file, from its name; `None` if the file is not one of this store.
 fn owner(name: &str) -> Option<Owner> {
     let mut parts = name.split('.');
     parts.next().filter(|attempt| attempt.starts_with("att_"))?;
@@ -41,7 +41,7 @@ fn owner(name: &str) -> Option<Owner> {
     let (kind, parts) = parts.split_last()?;
     let (tenant, node) = match (*kind, parts) {
         ("log" | "cut", [_, node, tenant]) => (Some(*tenant), Some(*node)),
-        // Earlier versions left the tenant out, and before that the node.
+        // Earlier versions had no tenant in the name, and before that no node.
         ("log", [_, node]) => (None, Some(*node)),
         ("message", [tenant]) => (Some(*tenant), None),
         ("log", [] | [_]) | ("message", []) => (None, None),
@@ -65,7 +65,7 @@ impl Files {
     }
 
     fn name(attempt: &str, ending: &str) -> std::io::Result<String> {
-        // Ids of attempts are made here; what is not one must not name a file.
+        // Ids of attempts are made by this server; any other text must not become a file name.
         let plain = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_valid_name(attempt) || !attempt.strip_prefix("att_").is_some_and(plain) {
             return Err(std::io::Error::other("not the id of an attempt"));
@@ -73,8 +73,8 @@ impl Files {
         Ok(format!("{attempt}.{ending}"))
     }
 
-    /// The file of an output. Earlier versions left the tenant out, and before that the node; such a
-    /// file stays what it is.
+    /// The file of an output. Names of earlier versions had no tenant, and before that no node; an
+    /// existing file keeps its name.
     pub(super) fn output(&self, output: &Output) -> std::io::Result<String> {
         let Output { attempt, rank, node: NodeTag(node), tenant: TenantTag(tenant) } = output;
         let first = match rank {
@@ -90,13 +90,13 @@ impl Files {
         Files::name(attempt, &format!("{rank}.{node:016x}.{tenant:016x}.log"))
     }
 
-    /// The note beside an output.
+    /// The file with the reason why an output is incomplete.
     pub(super) fn note_of(output: &Output) -> std::io::Result<String> {
         let Output { attempt, rank, node: NodeTag(node), tenant: TenantTag(tenant) } = output;
         Files::name(attempt, &format!("{rank}.{node:016x}.{tenant:016x}.cut"))
     }
 
-    /// The last words of an attempt.
+    /// The file with the final message of an attempt.
     pub(super) fn message_of(
         attempt: &str,
         TenantTag(tenant): TenantTag,
@@ -104,7 +104,7 @@ impl Files {
         Files::name(attempt, &format!("{tenant:016x}.message"))
     }
 
-    /// All files, those that changed last at the end.
+    /// All files, the most recently changed last.
     pub(super) fn all(&self) -> std::io::Result<Vec<Found>> {
         let entries = match std::fs::read_dir(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -123,13 +123,13 @@ impl Files {
         Ok(found)
     }
 
-    /// Adds to the end of a file.
+    /// Appends to a file.
     pub(super) fn append(&self, name: &str, data: &[u8]) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         OpenOptions::new().create(true).append(true).open(self.path(name))?.write_all(data)
     }
 
-    /// Writes a file unless it is there; says whether it was not.
+    /// Writes a file unless it exists. Returns whether it was written.
     pub(super) fn create(&self, name: &str, text: &str) -> std::io::Result<bool> {
         std::fs::create_dir_all(&self.folder)?;
         match OpenOptions::new().create_new(true).write(true).open(self.path(name)) {
@@ -139,7 +139,7 @@ impl Files {
         }
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, name: &str) -> std::io::Result<()> {
         match std::fs::remove_file(self.path(name)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -147,7 +147,7 @@ impl Files {
         }
     }
 
-    /// The length of a file, 0 if it is not there.
+    /// The length of a file; 0 if it does not exist.
     pub(super) fn len(&self, name: &str) -> u64 {
         std::fs::metadata(self.path(name)).map_or(0, |metadata| metadata.len())
     }

@@ -1,4 +1,4 @@
-//! What is kept, of which tenant and node, and what goes first when it is too much.
+//! The index of the stored files by tenant and node, and which file is removed first.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use super::{LogLimits, NodeTag, TenantTag};
 /// The name of a file.
 pub(super) type FileName = Arc<str>;
 
-/// Whose a file is. Files of earlier versions do not say it.
+/// The owner of a file. Names of earlier versions do not have it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) tenant: Option<TenantTag>,
@@ -24,7 +24,7 @@ struct Entry {
     bytes: u64,
 }
 
-/// The files of a tenant or node, the one that was silent longest first.
+/// The files of a tenant or node, the least recently written first.
 #[derive(Debug, Default)]
 struct Group {
     bytes: u64,
@@ -32,7 +32,7 @@ struct Group {
 }
 
 impl Group {
-    /// The file that was silent longest, but not this one.
+    /// The least recently written file other than `but`.
     fn oldest(&self, but: &str) -> Option<&FileName> {
         self.order.values().find(|name| &***name != but)
     }
@@ -61,22 +61,22 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Bytes in all.
+    /// The size of all files in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many files there are.
+    /// The number of files.
     pub(super) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether a file is there.
+    /// Whether a file exists.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }
 
-    /// A file has so many bytes now, and is the one that changed last.
+    /// Records the size of a file and makes it the most recently written one.
     pub(super) fn set(&mut self, name: &str, owner: Owner, bytes: u64) {
         self.remove(name);
         let name = FileName::from(name);
@@ -122,7 +122,8 @@ impl Index {
         }
     }
 
-    /// A file that has to go because a node has too much. An eighth of the bound is freed at once.
+    /// The file to remove because a node exceeds its limit. Removal frees an eighth of the limit at
+    /// once.
     pub(super) fn node_victim(
         &self,
         node: NodeTag,
@@ -135,8 +136,8 @@ impl Index {
         is_over.then(|| group.oldest(current).cloned()).flatten()
     }
 
-    /// A file that has to go because there is too much in all: of the tenant that has most, the one
-    /// that was silent longest.
+    /// The file to remove because the total is too large: the least recently written file of the
+    /// tenant that has most.
     pub(super) fn victim(
         &self,
         limits: &LogLimits,
@@ -162,7 +163,7 @@ impl Index {
     }
 }
 
-/// What a bound means: once something has to go, until an eighth is free.
+/// The size to reach. Once files are removed, an eighth of the limit is freed.
 fn target(bound: u64, shedding: bool) -> u64 {
     if shedding { bound - bound / 8 } else { bound }
 }
@@ -210,11 +211,11 @@ mod tests {
             index.set(&format!("large{number}"), owner("large", 2), 100);
         }
         assert_eq!(shed(&mut index, &limits, "large7"), [""; 0]);
-        // It goes on, so it is not the oldest any more.
+        // It was written again, so it is no longer the oldest.
         index.set("large0", owner("large", 2), 200);
         assert_eq!(index.bytes(), 1050);
         assert_eq!(shed(&mut index, &limits, "large0"), ["large1", "large2"]);
-        // A tenant that has less than an equal share loses nothing, and what is being written stays.
+        // A tenant with less than an equal share loses nothing, and the file being written stays.
         index.set("other", owner("other", 1), 500);
         let gone = ["large3", "large4", "large5", "large6", "large7"];
         assert_eq!(shed(&mut index, &limits, "other"), gone);

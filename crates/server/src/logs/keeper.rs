@@ -1,4 +1,4 @@
-//! Writes output within its bounds. Used by one thread.
+//! Writes output within its limits. Used by one thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use super::files::Files;
 use super::index::{Index, Owner};
 use super::{FreeSpace, Gauges, LogError, LogLimits, Output, TenantTag};
 
-/// Bytes that are free on the file system of a folder for those who are not root.
+/// The bytes that are free for users other than root on the file system of a folder.
 pub(super) fn free_space(folder: &Path) -> std::io::Result<u64> {
-    // The folder is made with the first file; its file system is that of the next one above.
+    // The folder is created with the first file; until then its parent is on the same file system.
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
     let about = nix::sys::statvfs::statvfs(there).map_err(std::io::Error::from)?;
     Ok(about.blocks_available().saturating_mul(about.fragment_size()))
 }
 
-/// Writes output within its bounds.
+/// Writes output within its limits.
 pub(super) struct Keeper {
     files: Arc<Files>,
     gauges: Arc<Gauges>,
     limits: LogLimits,
     free: FreeSpace,
-    /// What is there; counted when it is first needed.
+    /// The index of the files; built when it is first needed.
     index: Option<Index>,
 }
 
@@ -47,7 +47,7 @@ impl Keeper {
         Ok(self.index.get_or_insert_with(Index::default))
     }
 
-    /// Refuses while the file system has too little room left.
+    /// Refuses output while the file system has too little room.
     fn require_room(&self) -> Result<(), LogError> {
         let free = (self.free)(self.files.folder()).map_err(LogError::Disk)?;
         let no_room = free < self.limits.min_free_bytes;
@@ -66,7 +66,7 @@ impl Keeper {
         if no_room { Err(LogError::NoRoom) } else { Ok(()) }
     }
 
-    /// Adds to an output: see [`super::LogStore::append`].
+    /// Appends to an output: see [`super::LogStore::append`].
     pub(super) fn append(
         &mut self,
         output: &Output,
@@ -103,7 +103,7 @@ impl Keeper {
         Ok(end.max(kept))
     }
 
-    /// Keeps the end of an output unless there is output already.
+    /// Stores the end of an output, unless there is output already.
     pub(super) fn tail(&mut self, output: &Output, data: &[u8]) -> Result<(), LogError> {
         let name = self.files.output(output).map_err(LogError::Disk)?;
         if self.files.len(&name) > 0 {
@@ -112,7 +112,7 @@ impl Keeper {
         self.append(output, 0, data).map(drop)
     }
 
-    /// Keeps last words; the first count.
+    /// Stores the final message of an attempt. The first message is kept.
     pub(super) fn note(
         &mut self,
         tenant: TenantTag,
@@ -128,7 +128,7 @@ impl Keeper {
         self.wrote(&name, Owner { tenant: Some(tenant), node: None }).map_err(LogError::Disk)
     }
 
-    /// Says beside an output why it ends where it does. Losing that loses no output.
+    /// Records why an output is incomplete. Failing to do so loses no output.
     fn explain(&mut self, output: &Output, words: &str) {
         let mut explain = || -> std::io::Result<()> {
             let name = Files::note_of(output)?;
@@ -142,7 +142,7 @@ impl Keeper {
         }
     }
 
-    /// The output goes on: it is not cut off any more.
+    /// Removes that record, because the output continues.
     fn unexplain(&mut self, output: &Output) -> std::io::Result<()> {
         let name = Files::note_of(output)?;
         if self.index()?.contains(&name) {
@@ -152,7 +152,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Counts a file that was written, and removes what is too much.
+    /// Records a written file in the index and removes files beyond the limits.
     fn wrote(&mut self, name: &str, owner: Owner) -> std::io::Result<()> {
         let (limits, bytes) = (self.limits, self.files.len(name));
         let files = Arc::clone(&self.files);
@@ -217,7 +217,7 @@ mod tests {
                 own.append(&output(attempt, node), 0, &[b'x'; 100]).expect("written");
                 assert!(kept(node) <= 1000, "{attempt}");
             }
-            // As after a new start of the server.
+            // As after a restart of the server.
             if attempt % 7 == 0 {
                 own = keeper(&files, limits);
             }

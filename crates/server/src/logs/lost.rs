@@ -1,5 +1,5 @@
-//! Output of a future that was lost. After a restore ids of attempts repeat: it would be taken for that
-//! of new attempts.
+//! Output of attempts that a restore discarded. After a restore ids of attempts repeat, so this
+//! output would be taken for that of new attempts.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::ids::attempt::read_stored;
 use crate::machines::gateway::Gateway;
 use crate::render::job::place_of;
 
-/// The file that says for which generation of the store the folder was looked through.
+/// The file with the generation of the store for which the folder was checked.
 const NOTE: &str = "generation";
 
-/// Whether a file of the folder, by its name, is of an attempt that the ledger does not know.
+/// Whether a file, by its name, belongs to an attempt that the ledger does not know.
 pub fn is_lost(ledger: &Ledger, name: &str) -> bool {
     let id = name.split('.').next().unwrap_or_default();
     let Some((cell, attempt)) = read_stored(id) else { return false };
     let number = JobNo::of_cell(attempt.job);
     match ledger.job(number) {
         Some(job) => !job.attempts.iter().any(|known| place_of(number, known) == (cell, attempt)),
-        // An earlier one is forgotten, and history knows it.
+        // An earlier job is forgotten by the ledger; history has it.
         None => number >= ledger.next_job(),
     }
 }
@@ -41,7 +41,7 @@ fn names(folder: &Path) -> std::io::Result<Vec<String>> {
     names.filter_map(Result::transpose).collect()
 }
 
-/// Moves files into a folder beside them, and notes that it was done.
+/// Moves files into a subfolder and records the generation.
 fn move_away(folder: &Path, lost: &[String], generation: u32) -> std::io::Result<()> {
     if !lost.is_empty() {
         let aside = folder.join(format!("lost-{generation}"));
@@ -60,8 +60,8 @@ fn move_away(folder: &Path, lost: &[String], generation: u32) -> std::io::Result
     Ok(())
 }
 
-/// Sets aside what attempts of a lost future printed, once for each generation of the store. Before
-/// anything is served: nothing new has printed anything.
+/// Moves the output of discarded attempts away, once for each generation of the store. Called
+/// before requests are served, when no new attempt has any output.
 pub(crate) async fn set_aside_lost(
     folder: &Path,
     generation: u32,

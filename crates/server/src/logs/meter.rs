@@ -1,23 +1,23 @@
-//! How fast nodes may send output.
+//! Rate limits for the output of nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{LogError, LogLimits, NodeTag};
 
-/// With more nodes than this, those that could send a whole burst are left out.
+/// With more nodes than this, nodes with a full bucket are dropped.
 const MAX_METERS: usize = 1024;
 
 #[derive(Debug)]
 struct Meter {
-    /// Bytes that the node may send now.
+    /// The bytes that the node may send now.
     room: u64,
-    /// When that was counted, by the clock of the writer.
+    /// When `room` was computed, by the writer's clock.
     since: Duration,
 }
 
 impl Meter {
-    /// Counts in what came in the meantime.
+    /// Adds the bytes earned since the last refill.
     fn refill(&mut self, limits: &LogLimits, now: Duration) {
         let passed = now.saturating_sub(self.since).as_millis();
         let earned = passed.saturating_mul(u128::from(limits.node_rate)) / 1000;
@@ -29,7 +29,7 @@ impl Meter {
     }
 }
 
-/// What each node may send.
+/// The rate limits of all nodes.
 pub(super) struct Meters {
     limits: LogLimits,
     nodes: BTreeMap<NodeTag, Meter>,
@@ -40,7 +40,7 @@ impl Meters {
         Meters { limits, nodes: BTreeMap::new() }
     }
 
-    /// Counts bytes of a node, unless it has to wait.
+    /// Takes bytes from a node's bucket, or returns how long it has to wait.
     pub(super) fn take(
         &mut self,
         node: NodeTag,

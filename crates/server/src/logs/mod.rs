@@ -1,10 +1,11 @@
-//! The output of attempts, one file for each of their nodes, and their last words.
+//! The output of attempts, one file per node, and their final messages.
 //!
-//! All of it is bounded: by attempt (the beginning is kept), by node (what was silent longest goes
-//! first), in all (of the tenant that has most, what was silent longest goes first), by the rate at
-//! which a node sends, and by what waits to be written. When the file system has too little room left
-//! nothing more is taken: agents keep the output and send it later. Where output is cut off, a note
-//! beside it says why. One thread writes; a caller never waits for a disk.
+//! All of it is limited: per attempt (the beginning is kept), per node (the least recently written
+//! file is removed first), in total (the least recently written file of the tenant that has most is
+//! removed first), by the rate at which a node sends, and by the amount that waits to be written.
+//! When the file system has too little room, no more output is accepted: agents keep it and send it
+//! later. Where output is incomplete, a file beside it has the reason. One thread writes; callers
+//! never wait for a disk.
 
 mod files;
 mod index;
@@ -28,35 +29,35 @@ pub(crate) use self::lost::set_aside_lost;
 use self::meter::Meters;
 use crate::telemetry::monotonic::Stopwatch;
 
-/// The most that one request adds.
+/// The most bytes that one request appends.
 pub const MAX_PIECE_BYTES: usize = 1 << 20;
-/// The most that is kept of what an agent says about the end of an attempt.
+/// The most bytes of an agent's final message for an attempt.
 pub const MAX_MESSAGE_BYTES: usize = 4 << 10;
-/// The most that is kept of the output that comes along with a report.
+/// The most bytes of output that are stored from a report.
 pub const MAX_TAIL_BYTES: usize = 64 << 10;
-/// How many pieces wait to be written.
+/// The most pieces that wait to be written.
 const MAX_QUEUED: usize = 64;
 
-/// After how many seconds output may be sent again for which there is no room.
+/// The `Retry-After` for output that finds no room, in seconds.
 pub const FULL_RETRY_SECONDS: u64 = 30;
 
-/// How much is kept, and how fast it may come.
+/// Limits on the size and rate of output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogLimits {
-    /// Of one attempt's output on one node.
+    /// Bytes of one attempt's output on one node.
     pub attempt_bytes: u64,
-    /// Of all attempts on one node.
+    /// Bytes of all attempts on one node.
     pub node_bytes: u64,
     /// Bytes per second of one node.
     pub node_rate: u64,
-    /// Bytes that one node may send at once.
+    /// The burst of one node in bytes.
     pub node_burst: u64,
-    /// Of all tenants together.
+    /// Bytes of all tenants together.
     pub total_bytes: u64,
-    /// Files of all tenants together: each output, each message, each note is one.
+    /// Files of all tenants together: each output, final message and reason is one.
     pub files: u64,
-    /// What the file system must have free for output to be taken.
+    /// The free bytes that the file system must have for output to be accepted.
     pub min_free_bytes: u64,
 }
 
@@ -74,18 +75,18 @@ impl Default for LogLimits {
     }
 }
 
-/// A few digits that stand for a name in the names of files.
+/// A short hash that stands for a name in file names.
 fn tag(of: &str) -> u64 {
     let hash = blake3::hash(of.as_bytes());
     let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// A node as the names of its files have it: its region, owner and name in a few digits.
+/// A node in file names: a short hash of its region, owner and name.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeTag(u64);
 
-/// A tenant as the names of its files have it.
+/// A tenant in file names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantTag(u64);
 
@@ -102,7 +103,7 @@ impl NodeTag {
         NodeTag::of_full(region, &node.full())
     }
 
-    /// The tag of a node by its name with its owner, as ledgers know it.
+    /// The tag of a node by its full name, as ledgers have it.
     pub fn of_full(region: &str, full: &str) -> NodeTag {
         // No region has a line break in its name.
         NodeTag(tag(&format!("{region}\n{full}")))
@@ -112,9 +113,9 @@ impl NodeTag {
 /// The output of an attempt on one of its nodes.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The attempt, as it is stored.
+    /// The attempt's stored id.
     pub attempt: String,
-    /// The place of the node among those of the attempt.
+    /// The rank of the node in the attempt.
     pub rank: u32,
     /// The node.
     pub node: NodeTag,
@@ -125,13 +126,13 @@ pub struct Output {
 /// Why nothing was written.
 #[derive(Debug)]
 pub enum LogError {
-    /// The node sends faster than it may. It may go on after so many seconds.
+    /// The node exceeds its rate. It may continue after this many seconds.
     TooFast(u64),
     /// Too much waits to be written.
     Busy,
     /// The file system has too little room left.
     NoRoom,
-    /// The folder does not take it.
+    /// Writing to the folder failed.
     Disk(std::io::Error),
 }
 
@@ -152,7 +153,7 @@ impl std::fmt::Display for LogError {
     }
 }
 
-/// What the writer is asked to do.
+/// A task of the writer.
 enum Work {
     Append {
         output: Output,
@@ -172,7 +173,7 @@ enum Work {
     },
 }
 
-/// What the keeper of output says of itself.
+/// The gauges of the writer.
 #[derive(Debug, Default)]
 struct Gauges {
     bytes: AtomicU64,
@@ -182,25 +183,25 @@ struct Gauges {
     no_room: AtomicBool,
 }
 
-/// How much output is kept, and what became of the rest.
+/// The size of the stored output, and counts of refused and removed output.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogStatus {
-    /// Bytes that are kept.
+    /// Stored bytes.
     pub bytes: u64,
-    /// Files that are kept.
+    /// Stored files.
     pub files: u64,
-    /// Pieces that were not taken because the file system had too little room.
+    /// Pieces that were refused because the file system had too little room.
     pub refused: u64,
-    /// Files that were removed for newer ones.
+    /// Files that were removed in favour of newer ones.
     pub removed: u64,
-    /// Whether nothing is taken because the file system has too little room.
+    /// Whether output is refused because the file system has too little room.
     pub no_room: bool,
 }
 
-/// Says how many bytes the file system of a folder has free.
+/// Returns the free bytes on the file system of a folder.
 pub type FreeSpace = Box<dyn Fn(&Path) -> std::io::Result<u64> + Send>;
 
-/// What is kept of attempts beside the ledger: their output and their last words.
+/// The store of the output and final messages of attempts.
 #[derive(Debug)]
 pub struct LogStore {
     files: Arc<Files>,
@@ -209,18 +210,18 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Keeps files in this folder, made when the first one is written.
+    /// Stores files in this folder, which is created with the first file.
     ///
     /// # Errors
-    /// If the thread that writes cannot be started.
+    /// If the writer thread cannot be started.
     pub fn start(folder: PathBuf, limits: LogLimits) -> std::io::Result<LogStore> {
         LogStore::start_on(folder, limits, Box::new(keeper::free_space))
     }
 
-    /// The same on a file system that says by itself what is free.
+    /// Like [`LogStore::start`], with a replaceable measurement of the free space.
     ///
     /// # Errors
-    /// If the thread that writes cannot be started.
+    /// If the writer thread cannot be started.
     pub fn start_on(
         folder: PathBuf,
         limits: LogLimits,
@@ -230,14 +231,14 @@ impl LogStore {
         let gauges = Arc::new(Gauges::default());
         let (writer, work) = sync_channel(MAX_QUEUED);
         let keeper = Keeper::new(Arc::clone(&files), Arc::clone(&gauges), limits, free);
-        // It ends with the store; there is nothing to join it for.
+        // The thread ends with the store and is not joined.
         let _unjoined = std::thread::Builder::new()
             .name("bursar-logs".into())
             .spawn(move || write(keeper, limits, &work))?;
         Ok(LogStore { files, gauges, writer })
     }
 
-    /// How much is kept, and what became of the rest.
+    /// The size of the stored output, and counts of refused and removed output.
     pub fn status(&self) -> LogStatus {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         LogStatus {
@@ -249,11 +250,11 @@ impl LogStore {
         }
     }
 
-    /// Adds output that belongs at `offset`; what is there already is not written again. Says where
-    /// the next piece belongs. What is beyond the bound of the attempt is taken and dropped.
+    /// Appends output at `offset`; bytes that are already stored are not written again. Returns the
+    /// offset of the next piece. Bytes beyond the limit of the attempt are accepted and dropped.
     ///
     /// # Errors
-    /// If the node sends too fast, too much waits, or the disk does not take it.
+    /// If the node sends too fast, too much waits, or writing fails.
     pub async fn append(
         &self,
         output: Output,
@@ -265,7 +266,7 @@ impl LogStore {
         answer.await.unwrap_or(Err(LogError::Busy))
     }
 
-    /// Keeps the end of the output that came with a report, unless there is output already.
+    /// Stores the end of the output that came with a report, unless there is output already.
     ///
     /// # Errors
     /// If too much waits to be written.
@@ -274,7 +275,7 @@ impl LogStore {
         self.send(Work::Tail { output, data })
     }
 
-    /// Keeps what an agent had to say about the end of an attempt; the first word counts.
+    /// Stores the final message of an agent for an attempt. The first message is kept.
     ///
     /// # Errors
     /// If too much waits to be written.
@@ -330,7 +331,7 @@ impl LogStore {
     }
 }
 
-/// Writes what comes until the store goes away.
+/// Runs the writer until the store is dropped.
 fn write(mut keeper: Keeper, limits: LogLimits, work: &Receiver<Work>) {
     let mut meters = Meters::new(limits);
     let clock = Stopwatch::start();
@@ -340,7 +341,7 @@ fn write(mut keeper: Keeper, limits: LogLimits, work: &Receiver<Work>) {
             Work::Append { output, offset, data, done } => {
                 let kept = meters.take(output.node, data.len(), now);
                 let kept = kept.and_then(|()| keeper.append(&output, offset, &data));
-                // Whoever asked may have gone away.
+                // The caller may have gone.
                 let _gone = done.send(kept);
             }
             Work::Tail { output, data } => {
@@ -363,7 +364,7 @@ fn warn(attempt: &str, kept: Result<(), LogError>) {
     }
 }
 
-/// The beginning of a text, no longer than so many bytes.
+/// The longest prefix of a text within `most` bytes.
 fn first(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -372,7 +373,7 @@ fn first(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The end of a text, no longer than so many bytes.
+/// The longest suffix of a text within `most` bytes.
 fn last(text: &str, most: usize) -> &str {
     let mut start = text.len().saturating_sub(most);
     while !text.is_char_boundary(start) {
@@ -499,7 +500,7 @@ mod tests {
         {
             store.note(node, TenantTag::of("acme"), attempt, text).expect("queued");
         }
-        // What was asked for before this is written before it.
+        // The writer keeps the order, so earlier work is done after this.
         append(&store, 0, b"x").await;
         assert_eq!(message(&store, "att_1", "acme").await.as_deref(), Some("out of memory"));
         let kept = message(&store, "att_2", "acme").await;
@@ -547,7 +548,7 @@ mod tests {
             ..output(&format!("att_{tenant}{number:03}"), 0, &format!("n{number}"))
         };
         for start in 0..3 {
-            // A new start counts what is there.
+            // A restart counts the existing files.
             let store = LogStore::start(folder.path().join("logs"), limits).expect("a thread");
             if start == 0 {
                 store.append(of("small", 0), 0, vec![b'x'; 900]).await.expect("written");
@@ -565,7 +566,7 @@ mod tests {
                     "the newest is there"
                 );
             }
-            // What was asked for before this is written before it.
+            // The writer keeps the order, so earlier work is done after this.
             store.append(of("large", 100 * start), 0, Vec::new()).await.expect("nothing");
             let status = store.status();
             assert!(status.bytes <= 10_000 && status.bytes > 8_000, "{status:?}");
@@ -573,7 +574,7 @@ mod tests {
             assert_eq!(store.read(&of("small", 0), 0).await.expect("read").len(), 900);
             let message = message(&store, "att_small000", "small").await;
             assert_eq!(message.as_deref(), Some("out of memory"));
-            // Messages go with the output.
+            // Messages are removed with the output.
             let kept = std::fs::read_dir(folder.path().join("logs")).expect("a folder").count();
             assert!(kept < 60, "{kept} files");
         }

@@ -1,5 +1,5 @@
-//! What a database is known to hold, as a data folder's manifest says it of files: see
-//! [`crate::store`]. It is looked at before anything is written.
+//! The state of a store in a database, as the manifest has it for a data folder: see
+//! [`crate::store`]. It is checked before anything is written.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,10 +14,10 @@ use crate::config::Config;
 use crate::followers::checkpoint;
 use crate::start::{CellJournals, StartError};
 
-/// How often journals are looked at that seem to be mixed: an owner of before may still have had
-/// appends under way when they were read.
+/// How often journals that do not fit together are read: a previous owner may have had appends in
+/// progress during the first read.
 const LOOKS: u32 = 3;
-/// How long to wait between looks: those appends end meanwhile.
+/// How long to wait between two reads, so that those appends end.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// Refuses a key that is not the one which signs the checkpoints of a database, also if there is none:
@@ -62,13 +62,13 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Refuses a database that is not whole. Writes nothing.
+    /// Opens a database and rejects an incomplete one. Writes nothing.
     pub(crate) fn look(options: PostgresOptions, holder: &str) -> Result<Database, StartError> {
         let store = PostgresStore::open(options).map_err(StartError::Store)?;
         Ok(Database { store, holder: holder.to_owned() })
     }
 
-    /// Refuses journals of which one is older than another, unless the last server ended in order.
+    /// Rejects journals of which one is older than another, unless the last server stopped cleanly.
     pub(crate) fn check_marks(
         &self,
         ledger: &dyn Journal,
@@ -97,8 +97,8 @@ impl Database {
         })
     }
 
-    /// Notes that this server begins, or that it ended in order. What is not noted costs a look at the
-    /// next start.
+    /// Records that this server starts, or that it stopped cleanly. If that fails, the next start
+    /// checks the journals again.
     pub(crate) fn note(&self, clean: bool) {
         if let Err(error) = self.store.note(&self.holder, clean) {
             tracing::warn!(%error, clean, "the manifest could not be written");

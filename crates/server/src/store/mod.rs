@@ -1,5 +1,5 @@
-//! What a data folder is: a manifest names the store, its machines and how far each has come. It is
-//! checked before anything in the folder is written.
+//! Data folders. A manifest has the identity of the store, its machines and the head of each
+//! journal. It is checked before anything in the folder is written.
 
 pub(crate) mod database;
 
@@ -18,28 +18,28 @@ use bursar_journal::sqlite::{
 use bursar_journal::{Head, JournalError, JournalId};
 use serde::{Deserialize, Serialize};
 
-/// The name of the manifest.
+/// The file name of the manifest.
 pub const MANIFEST: &str = "manifest.json";
-/// The form of manifests that this build writes, and the newest that it reads.
+/// The manifest format that this build writes, and the newest that it reads.
 const FORMAT: u32 = 1;
-/// The machines that every store has.
+/// The machine name of the ledger.
 pub const LEDGER: &str = "ledger-0";
-/// The directory's machine.
+/// The machine name of the directory.
 pub const DIRECTORY: &str = "directory";
-/// Generations of stores are seconds since this one, 2020-01-01T00:00:00Z in seconds since 1970: each
-/// restore has a higher one, and says when it was.
+/// 2020-01-01T00:00:00Z in seconds since 1970. The generation of a store is the time of its restore
+/// in seconds since then, so each restore has a higher one.
 pub const GENERATIONS_FROM: u64 = 1_577_836_800;
-/// What an operator can do about a folder that is not whole.
+/// How an operator fixes an incomplete folder.
 const WAY_OUT: &str = "Nothing was changed. Put back the file as it was, or restore the last backup \
      into an empty folder: bursar admin restore BACKUP --data DIR";
 
-/// When the restore was that a generation began with, at the earliest.
+/// The earliest time of the restore that began a generation.
 pub(crate) fn restored_at(generation: u32) -> Timestamp {
     let seconds = GENERATIONS_FROM.saturating_add(generation.into());
     Timestamp::from_millis(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000))
 }
 
-/// A batch that a machine's journal has.
+/// A batch that a machine's journal is known to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
     sequence: u64,
@@ -50,36 +50,36 @@ pub struct Bound {
 /// One machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its name; its file is called so.
+    /// The name of the machine, and of its file.
     pub name: String,
-    /// Which journal it has; absent while it is being created.
+    /// The id of its journal; absent while it is being created.
     pub journal: Option<String>,
-    /// Whether the tail beside the file holds a frame: then one without any was emptied.
+    /// Whether the tail beside the file holds a frame. If so, an empty tail was emptied by mistake.
     pub tail: bool,
-    /// How long it was at least.
+    /// The minimum length of the tail.
     #[serde(default)]
     pub tail_bytes: u64,
     /// A batch that its journal has.
     pub head: Option<Bound>,
 }
 
-/// What a folder holds.
+/// The contents of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The form of this file.
+    /// The format of this file.
     pub format: u32,
-    /// The identity of the store; a restored one has another.
+    /// The id of the store; a restored one has another.
     pub store: String,
-    /// What the numbers of agents' starts are counted from: higher after each restore, so that agents
-    /// of a future that was lost are not taken for those of this store.
+    /// The number that agents' incarnations are counted from. It is higher after each restore, so
+    /// that agents of the discarded journal are not taken for agents of this store.
     pub incarnation_base: u32,
-    /// Whether the server ended in order: then the heads are where the journals end.
+    /// Whether the server stopped cleanly. If so, the heads are where the journals end.
     pub clean: bool,
-    /// Whether this is a backup: it is restored, never served, or agents of the future that was lost
-    /// would be taken for those of this store.
+    /// Whether this is a backup. A backup is restored and never served, or agents of the discarded
+    /// journal would be taken for agents of this store.
     #[serde(default)]
     pub backup: bool,
-    /// The public key of what signs its checkpoints, in hex, once it is known.
+    /// The public key that verifies its checkpoints, in hex, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signer: Option<String>,
     /// The machines, by name.
@@ -141,7 +141,7 @@ impl Manifest {
         }
     }
 
-    /// Writes it, all or nothing and durably.
+    /// Writes the manifest atomically and durably.
     pub fn write(&self, folder: &Path) -> Result<(), JournalError> {
         let text = serde_json::to_vec_pretty(self).expect("it has only plain fields");
         let path = folder.join(MANIFEST);
@@ -164,8 +164,8 @@ impl Manifest {
         folder.join(format!("{machine}.db"))
     }
 
-    /// Lists a machine, or notes how far a listed one has come. `tail`: how long its tail is, if it holds
-    /// a frame.
+    /// Adds a machine, or updates the head of a listed one. `tail`: the length of its tail, if it
+    /// holds a frame.
     pub fn note(&mut self, name: &str, id: JournalId, head: Head, tail: Option<u64>) {
         let (name, journal, head) = (name.to_owned(), Some(id.to_string()), Some(Bound::of(head)));
         let (tail, tail_bytes) = (tail.is_some(), tail.unwrap_or_default());
@@ -177,7 +177,7 @@ impl Manifest {
         }
     }
 
-    /// Lists a machine that is about to be created.
+    /// Adds a machine that is about to be created.
     fn create(&mut self, name: &str) {
         if let Err(place) = self.machines.binary_search_by(|known| known.name.as_str().cmp(name)) {
             let (name, journal, head) = (name.to_owned(), None, None);
@@ -186,8 +186,8 @@ impl Manifest {
         }
     }
 
-    /// Refuses a folder in which a file is missing, emptied, foreign or older than it was. Says where
-    /// each machine's journal ends. Writes nothing.
+    /// Rejects a folder in which a file is missing, emptied, foreign or older than before. Returns
+    /// the head of each machine's journal. Writes nothing.
     pub fn check(&self, folder: &Path) -> Result<Vec<(String, Head)>, JournalError> {
         if let Some(unlisted) = journal_files(folder)?.into_iter().find(|name| !self.lists(name)) {
             let reason = "it is not a file of this store: the manifest does not name it";
@@ -197,7 +197,7 @@ impl Manifest {
         for machine in &self.machines {
             let file = Manifest::file(folder, &machine.name);
             let Some(journal) = &machine.journal else {
-                // It was being created when the server ended: what is there is whole, or nothing.
+                // It was being created when the server ended: its file is complete, or has nothing.
                 continue;
             };
             let bound = machine.head.as_ref().and_then(Bound::head);
@@ -213,13 +213,13 @@ impl Manifest {
         Ok(heads)
     }
 
-    /// Whether these are the heads that it names.
+    /// Whether these are the heads in the manifest.
     fn ends_at(&self, heads: &[(String, Head)]) -> bool {
         let known = self.machines.iter().map(|machine| machine.head.as_ref().and_then(Bound::head));
         known.eq(heads.iter().map(|(_, head)| Some(*head)))
     }
 
-    /// How long a machine's tail is known to be, if it holds a frame. Nothing ever takes it away.
+    /// The minimum length of a machine's tail, if it holds a frame. A tail never gets shorter.
     fn needed_tail(&self, name: &str) -> Option<u64> {
         let machine = self.machines.iter().find(|machine| machine.name == name)?;
         machine.tail.then_some(machine.tail_bytes)
@@ -230,7 +230,7 @@ impl Manifest {
     }
 }
 
-/// An error with the file's name, if it has none yet.
+/// Adds the file's name to an error, if it has none.
 fn named(file: &Path, error: JournalError) -> JournalError {
     match error {
         refused @ JournalError::Refused(_) => refused,
@@ -238,13 +238,13 @@ fn named(file: &Path, error: JournalError) -> JournalError {
     }
 }
 
-/// The machines of which there are files in a folder, by name: whole journals, and what is left of one.
+/// The names of the machines that have files in a folder, complete or not.
 fn journal_files(folder: &Path) -> Result<Vec<String>, JournalError> {
     let failed = |error: std::io::Error| JournalError::storage("reading the data folder", error);
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        // The last one: a region's name may have it in it as well.
+        // The last occurrence: the name of a region may contain `.db` as well.
         let Some((machine, rest)) = name.to_str().and_then(|name| name.rsplit_once(".db")) else {
             continue;
         };
@@ -252,7 +252,7 @@ fn journal_files(folder: &Path) -> Result<Vec<String>, JournalError> {
             || machine.starts_with("cell-")
             || machine == DIRECTORY
             || machine == "history";
-        // A lock file says nothing of what was stored.
+        // A lock file does not show that anything was stored.
         if is_ours && rest != ".lock" {
             names.push(if machine == "history" { LEDGER.to_owned() } else { machine.to_owned() });
         }
@@ -262,19 +262,19 @@ fn journal_files(folder: &Path) -> Result<Vec<String>, JournalError> {
     Ok(names)
 }
 
-/// A data folder that one server uses.
+/// A data folder in use by one server.
 pub struct Store {
     folder: PathBuf,
     manifest: Mutex<Manifest>,
-    /// Whether the last server ended in order, so that the journals are known to fit together.
+    /// Whether the last server stopped cleanly, so that the journals are known to fit together.
     pub was_clean: bool,
-    /// The folder itself is locked: there is no file to delete.
+    /// The folder itself is locked, so there is no lock file to delete.
     _lock: File,
 }
 
 impl Store {
-    /// Takes the folder and checks what is in it, before anything is written. A folder of an earlier
-    /// build has no manifest and gets one if its files are whole.
+    /// Locks the folder and checks its contents before anything is written. A folder of an earlier
+    /// build has no manifest; it gets one if its files are complete.
     pub fn open(folder: &Path) -> Result<Store, JournalError> {
         make_folder(folder)?;
         let lock = lock(folder)?;
@@ -308,12 +308,12 @@ impl Store {
         Ok(())
     }
 
-    /// Lists a machine before its file exists.
+    /// Adds a machine before its file exists.
     pub fn begin(&self, machine: &str) -> Result<(), JournalError> {
         self.change(|manifest| manifest.create(machine))
     }
 
-    /// Notes how far machines have come, at least. `clean`: this is where they end.
+    /// Records the heads of machines as lower bounds. `clean`: the journals end there.
     pub fn note(
         &self,
         heads: &[(String, JournalId, Head)],
@@ -332,7 +332,7 @@ impl Store {
         })
     }
 
-    /// Refuses a key that is not the one which signs the checkpoints of this store.
+    /// Rejects a key other than the one that signs the checkpoints of this store.
     pub fn check_signer(&self, file: &Path, public_key: &str) -> Result<(), JournalError> {
         match self.signer() {
             Some(known) if known != public_key => Err(JournalError::Refused(format!(
@@ -345,23 +345,23 @@ impl Store {
         }
     }
 
-    /// The public key of what signs its checkpoints, if it is known.
+    /// The public key that verifies the store's checkpoints, if it is known.
     pub fn signer(&self) -> Option<String> {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner).signer.clone()
     }
 
-    /// Notes the public key of what signs its checkpoints.
+    /// Records the public key that verifies the store's checkpoints.
     pub fn note_signer(&self, public_key: &str) -> Result<(), JournalError> {
         self.change(|manifest| manifest.signer = Some(public_key.to_owned()))
     }
 
-    /// What the numbers of agents' starts are counted from.
+    /// The number that agents' incarnations are counted from.
     pub fn incarnation_base(&self) -> u32 {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner).incarnation_base
     }
 }
 
-/// Makes a folder that only its owner can look into, if there is none.
+/// Creates a folder that only its owner can read, if there is none.
 pub fn make_folder(folder: &Path) -> Result<(), JournalError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| {
@@ -385,11 +385,11 @@ fn lock(folder: &Path) -> Result<File, JournalError> {
     }
 }
 
-/// The manifest of a folder that has none: a new one, or that of files which an earlier build made.
+/// Creates the manifest of a folder that has none: a new store, or the files of an earlier build.
 fn adopt(folder: &Path) -> Result<Manifest, JournalError> {
     let mut manifest = Manifest::new()?;
     let found = journal_files(folder)?;
-    // A first start that was cut off left files in which nothing was begun.
+    // An interrupted first start may have left files without a record.
     if !found.iter().any(|name| is_begun(&Manifest::file(folder, name)))
         && found
             .iter()

@@ -1,4 +1,4 @@
-//! Folders as a server finds them.
+//! Data folders in the states in which a server may find them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bursar_journal::sqlite::{SqliteJournal, SqliteOptions, tail_file};
 
 use super::*;
 
-/// A journal with one batch of so many bytes and a tail of 16 KiB.
+/// A journal with one batch of `bytes` bytes and a tail of 16 KiB.
 fn write(folder: &Path, machine: &str, bytes: usize) -> (String, JournalId, Head) {
     let options = SqliteOptions { tail_bytes: 16 << 10, ..SqliteOptions::default() };
     let journal = SqliteJournal::open(&Manifest::file(folder, machine), options).expect("alone");
@@ -23,7 +23,8 @@ fn write(folder: &Path, machine: &str, bytes: usize) -> (String, JournalId, Head
     (machine.to_owned(), journal.id(), head)
 }
 
-/// A folder with these machines, each with a batch of so many bytes, that a server has noted.
+/// A folder with these machines, each with a batch of so many bytes, and their heads in the
+/// manifest.
 fn noted(machines: &[(&str, usize)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = Store::open(folder.path()).expect("it is empty");

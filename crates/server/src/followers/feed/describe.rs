@@ -1,4 +1,4 @@
-//! Events in the interface's words.
+//! Renders events for the API.
 
 use bursar_api::amount::Sum;
 use bursar_api::system::audit::FeedEvent;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::{Place, event_id};
 use crate::render::time;
 
-/// What the numbers in an event stand for. Numbers of accounts, grants, buckets and jobs are given
-/// once; the number of a hold is given to another hold later.
+/// Resolves the numbers in an event. Numbers of accounts, grants, buckets and jobs are never
+/// reused; the number of a hold is.
 pub(super) trait Names {
     /// The path of an account.
     fn account(&self, account: AccountNo) -> String;
@@ -28,7 +28,7 @@ pub(super) trait Names {
     fn job(&self, job: JobNo) -> Option<(AccountNo, String)>;
 }
 
-/// Right after the event has happened.
+/// The state right after the event.
 impl Names for Ledger {
     fn account(&self, account: AccountNo) -> String {
         self.account(account).path.to_string()
@@ -56,10 +56,10 @@ fn amount(units: u64) -> Sum {
     Sum::from_micros(units.into())
 }
 
-/// What is said of an event: whom it concerns, and its particulars.
+/// A rendered event: its account and its data.
 type Told = Option<(Option<AccountNo>, Value)>;
 
-/// An event in the interface's words; nothing for what is of no interest outside.
+/// Renders an event; `None` for one that is not public.
 pub(super) fn tell(
     names: &impl Names,
     record: &Record<'_>,

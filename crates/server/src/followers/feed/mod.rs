@@ -1,5 +1,5 @@
-//! What happens, as it happens: a copy of the ledger follows the journal and tells each event in
-//! the interface's words. The same copy makes the snapshots.
+//! The live event feed: a copy of the ledger follows the journal, and each event is rendered for
+//! the API. The same copy makes the snapshots.
 
 mod describe;
 mod past;
@@ -20,24 +20,24 @@ use tokio::sync::{Semaphore, watch};
 use crate::telemetry::monotonic::Stopwatch;
 use describe::tell;
 
-/// Events that are kept ready; older ones are read from the journal.
+/// The number of events kept in memory; older ones are read from the journal.
 const KEPT: usize = 65_536;
 
-/// The most events that are handed out at once.
+/// The most events that are returned at once.
 const MAX_READY: usize = 256;
 
-/// How many readings of old events go on at once. Each keeps some records in memory.
+/// The most concurrent reads of old events. Each keeps some records in memory.
 const MAX_PAST_READINGS: usize = 4;
 
-/// The place of an event: its record and its number there.
+/// The place of an event: the position of its record and its number there.
 pub type Place = (u64, u32);
 
-/// An event's id.
+/// Formats the id of an event.
 pub fn event_id(place: Place) -> String {
     format!("evt_{:012}_{:04}", place.0, place.1)
 }
 
-/// The place that an id stands for; `0` is before the first.
+/// Parses the id of an event; `0` is the place before the first.
 pub fn read_event_id(id: &str) -> Option<Place> {
     if id == "0" {
         return Some((0, u32::MAX));
@@ -46,26 +46,26 @@ pub fn read_event_id(id: &str) -> Option<Place> {
     Some((position.parse().ok()?, number.parse().ok()?))
 }
 
-/// How long events are kept ready after the last listener has gone: long enough to come back.
+/// How long events are still collected after the last listener has left, so that it can resume.
 const LINGER: Duration = Duration::from_secs(600);
 
-/// How long the journal grows before the copy follows, while nobody listens. Those who look at the
-/// copy do not mind if it is this old.
+/// How long the journal grows before the copy follows, while there is no listener. Readers of the
+/// copy accept this delay.
 const PACE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 struct Ring {
     events: VecDeque<(Place, Arc<FeedEvent>)>,
-    /// Everything behind this position is in the ring.
+    /// The ring has every event after this position.
     complete_after: u64,
     listeners: usize,
-    /// Runs since the last listener has gone.
+    /// Runs since the last listener has left.
     left: Option<Stopwatch>,
 }
 
 impl Ring {
-    /// Whether a record is told. If nobody listens, and nobody is about to come back, it is not:
-    /// telling costs more than following.
+    /// Whether to render a record. Without a listener, present or expected to resume, it is
+    /// skipped: rendering costs more than following.
     fn tells(&mut self, position: u64) -> bool {
         let awaited = self.left.as_ref().is_some_and(|left| left.elapsed() < LINGER);
         if self.listeners > 0 || awaited {
@@ -76,7 +76,7 @@ impl Ring {
         false
     }
 
-    /// The next events behind a place. Of the last record that is not in the ring some may be
+    /// The next events after a place. Of the last record that is not in the ring some events may be
     /// missing, so a listener that has seen only a part of it reads the journal.
     fn behind(&self, place: Place) -> Behind {
         if place < (self.complete_after, u32::MAX) {
@@ -91,7 +91,7 @@ fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Somebody who wants to be told: of every record that is decided after it came.
+/// A listener: while it lives, all later records are rendered.
 pub struct Listener(Arc<Mutex<Ring>>);
 
 impl Drop for Listener {
@@ -104,27 +104,27 @@ impl Drop for Listener {
     }
 }
 
-/// The latest events, and where to get older ones.
+/// The latest events, and where to read older ones.
 pub struct Feed {
     journal: Arc<dyn Journal>,
     ring: Arc<Mutex<Ring>>,
     copy: Arc<RwLock<(Ledger, u64)>>,
     reached: watch::Receiver<u64>,
-    /// Places for readings of old events.
+    /// Permits for reads of old events.
     past_readings: Semaphore,
     _follower: Follower,
 }
 
-/// What the feed has behind a place.
+/// The events after a place.
 pub enum Behind {
-    /// The next of them; none if all were seen.
+    /// The next events; empty if there are none.
     Ready(Vec<(Place, Arc<FeedEvent>)>),
-    /// More than is kept: read the journal up to this position first.
+    /// Older than the ring: read the journal up to this position first.
     Older(u64),
 }
 
 impl Feed {
-    /// Starts to follow a journal from where it is.
+    /// Starts to follow a journal from its present state.
     pub fn start(
         journal: Arc<dyn Journal>,
         durable: Arc<Durable>,
@@ -152,26 +152,26 @@ impl Feed {
         Ok(Feed { journal, ring, copy: ledger, reached, past_readings, _follower: follower })
     }
 
-    /// Looks at the copy: everything in it is durable, and the latest may not be in it yet.
+    /// Reads the copy. Everything in it is durable; the newest records may be missing.
     pub fn look<T>(&self, read: impl FnOnce(&Ledger) -> T) -> Seen<T> {
         let copy = self.copy.read().unwrap_or_else(PoisonError::into_inner);
         let (ledger, position) = &*copy;
         Seen { value: read(ledger), position: *position, at: ledger.now() }
     }
 
-    /// Has events told from now on, for as long as what is returned lives.
+    /// Collects events while the returned listener lives.
     pub fn listen(&self) -> Listener {
         lock(&self.ring).listeners += 1;
         Listener(Arc::clone(&self.ring))
     }
 
-    /// How far it has come; changes as it goes on.
+    /// The position of the copy, and its changes.
     pub fn reached(&self) -> watch::Receiver<u64> {
         self.reached.clone()
     }
 
-    /// The next events behind a place. Older ones are those that the copy has, so that it knows all
-    /// that they name.
+    /// The next events after a place. Older ones are limited to those in the copy, so that it can
+    /// resolve all names in them.
     pub fn behind(&self, place: Place) -> Behind {
         let behind = lock(&self.ring).behind(place);
         match behind {

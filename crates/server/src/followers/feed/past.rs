@@ -1,6 +1,5 @@
-//! Old events, a few records at a time: the journal has the events, history says what the numbers in
-//! them stood for. What this needs of memory and time depends on what is read, never on how much
-//! lies before it.
+//! Old events, a few records at a time: the journal has the events, and history resolves the
+//! numbers in them. Memory and time depend on the records read, never on how many precede them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,21 +20,21 @@ use crate::http::problem::Failure;
 
 /// The most records that are read at once. The first is always read whole.
 const MAX_RECORDS: u64 = 512;
-/// Reading ends with the record that makes it as many events.
+/// Reading stops with the record that reaches this number of events.
 const MAX_EVENTS: usize = 1024;
 
-/// Some of the events behind a place.
+/// Some of the events after a place.
 #[derive(Debug, PartialEq)]
 pub struct Past {
     /// The events, oldest first.
     pub events: Vec<(Place, FeedEvent)>,
-    /// Everything up to here was read.
+    /// The place up to which everything was read.
     pub reached: Place,
 }
 
 impl App {
-    /// Reads some of the events behind a place and up to a position. A few such readings go on at
-    /// once; others wait for their turn. No thread waits for whoever wanted to know.
+    /// Reads some of the events after a place and up to a position. A few such reads run at once;
+    /// others wait for their turn. No thread waits for the caller.
     pub async fn past_events(self: &Arc<App>, place: Place, until: u64) -> Result<Past, Failure> {
         let internal = |detail: String| Failure::new(Code::Internal, detail);
         let turn = self.feed.past_readings.acquire().await;
@@ -49,7 +48,7 @@ impl App {
 }
 
 impl Feed {
-    /// Reads events behind a place up to a position that history has. Blocks.
+    /// Reads events after a place up to a position that history has. Blocks.
     fn read_past(
         &self,
         history: &History<Sqlite>,
@@ -81,7 +80,7 @@ impl Feed {
         Ok(past)
     }
 
-    /// Tells the events of one record that lie behind a place.
+    /// Renders the events of one record that lie after a place.
     fn tell_past(
         &self,
         history: &History<Sqlite>,
@@ -122,9 +121,9 @@ impl Feed {
     }
 }
 
-/// What the numbers in an old event stood for.
+/// Resolves the numbers in an old event.
 struct PastNames<'a> {
-    /// Accounts, grants and buckets are never given up, so the copy knows them.
+    /// Numbers of accounts, grants and buckets are never reused, so the copy knows them.
     feed: &'a Feed,
     history: &'a History<Sqlite>,
     /// The hold of this event.
