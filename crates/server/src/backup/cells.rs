@@ -1,4 +1,4 @@
-//! The journals of cells: found beside the ledger's, verified by their chain and by their replay.
+//! The journals of cells: found beside the ledger's, verified by their hash chain and by replay.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub fn copy_cells(data: &Path, to: &Path) -> Result<Vec<(String, PathBuf)>, Back
     Ok(copies)
 }
 
-/// Says what came of a cell's chain.
+/// Fails if the verification of a cell's chain found a problem.
 pub fn conclude(region: &str, report: &Report) -> Result<(), BackupError> {
     match &report.problem {
         None => Ok(()),
@@ -64,8 +64,8 @@ pub fn conclude(region: &str, report: &Report) -> Result<(), BackupError> {
     }
 }
 
-/// Replays a cell, checks its laws, and that it has heard nothing that the ledger has not said. Says
-/// what time it is there, and of which generation of the store it is.
+/// Replays a cell, checks its invariants, and checks that it has received no message that the
+/// ledger has not sent. Returns the cell's time and the generation of the store.
 pub fn check(
     region: &str,
     journal: &dyn Journal,
@@ -87,14 +87,14 @@ pub fn check(
         return Err(broken(why));
     }
     let digest: String = cell.digest().0.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    // On the error stream, so that the ledger's report stays one document.
+    // On standard error, so that the ledger's report stays one document.
     watch.note(&format!(
         "cell {region}: the chain and the laws hold; {heard} messages heard; state {digest}"
     ));
     Ok((cell.now(), cell.generation()))
 }
 
-/// Says that a cell's journal was looked at.
+/// Reports that a cell's journal was verified.
 pub fn say(region: &str, report: &Report, watch: &dyn Watch) -> Result<(), BackupError> {
     conclude(region, report)?;
     watch.say(&format!("cell {region}: {} records, the chain holds", report.records))

@@ -12,20 +12,20 @@ use thiserror::Error;
 /// Why a store was not copied or restored.
 #[derive(Debug, Error)]
 pub enum BackupError {
-    /// It cannot be done, in words for the operator.
+    /// It cannot be done, as a text for the operator.
     #[error("{why}")]
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
         /// What to do next.
         next: Option<String>,
-        /// Whether the call was wrong.
+        /// Whether the command was used wrongly.
         is_misuse: bool,
     },
-    /// There is something where the copy should go.
+    /// The target is not empty.
     #[error("{0} is not empty: nothing is ever overwritten, choose another place")]
     NotEmpty(PathBuf),
-    /// The copy is not a good journal.
+    /// The copy is not a valid journal.
     #[error("the copy is not a good journal: {0}")]
     Bad(String),
     /// A journal could not be copied.
@@ -49,17 +49,17 @@ pub enum BackupError {
 }
 
 impl BackupError {
-    /// An error with what was being done and why it did not work.
+    /// An error with the operation and its cause.
     pub(super) fn new(doing: impl Display, cause: impl Display) -> BackupError {
         BackupError::because(format!("{doing}: {cause}"))
     }
 
-    /// An error in these words.
+    /// An error with this text.
     pub fn because(why: impl Into<String>) -> BackupError {
         BackupError::Refused { why: why.into(), next: None, is_misuse: false }
     }
 
-    /// Says what to do next.
+    /// Adds what to do next.
     pub(super) fn with_next(self, then: impl Into<String>) -> BackupError {
         match self {
             BackupError::Refused { why, is_misuse, .. } => {
@@ -69,7 +69,7 @@ impl BackupError {
         }
     }
 
-    /// Says that the call was wrong.
+    /// Marks the error as a wrong use of the command.
     pub(super) fn into_misuse(self) -> BackupError {
         match self {
             BackupError::Refused { why, next, .. } => {
@@ -79,7 +79,7 @@ impl BackupError {
         }
     }
 
-    /// What to do next, if that is known.
+    /// What to do next, if known.
     pub fn next(&self) -> Option<&str> {
         match self {
             BackupError::Refused { next, .. } => next.as_deref(),
@@ -87,7 +87,7 @@ impl BackupError {
         }
     }
 
-    /// Whether the call was wrong.
+    /// Whether the command was used wrongly.
     pub fn is_misuse(&self) -> bool {
         matches!(self, BackupError::Refused { is_misuse: true, .. })
     }

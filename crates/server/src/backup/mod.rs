@@ -1,4 +1,4 @@
-//! `bursar admin backup` and `restore`: everything that a store is, at one cut, in one folder.
+//! `bursar admin backup` and `restore`: a whole store, at one consistent cut, in one folder.
 
 pub mod cells;
 mod error;
@@ -27,24 +27,24 @@ use crate::store::{DIRECTORY, GENERATIONS_FROM, LEDGER, MANIFEST, Manifest, make
 use cells::cell_files;
 pub use error::BackupError;
 
-/// The key that signs checkpoints.
+/// The file of the key that signs checkpoints.
 const KEY: &str = "checkpoint.key";
-/// The output of jobs.
+/// The folder of the output of jobs.
 const LOGS: &str = "logs";
-/// What an open journal leaves beside its file and a backup does not need.
+/// Files that an open journal has beside its own and a backup does not need.
 const BESIDE: [&str; 4] = ["-wal", "-shm", "-tail", ".lock"];
-/// The last generation that leaves room for the starts of agents.
+/// The largest generation; above it are numbers for the incarnations of agents.
 const MAX_GENERATION: u32 = u32::MAX - (1 << 24);
 
-/// What a backup or a restore is watched by.
+/// Receives the progress and the results of a backup or a restore.
 pub trait Watch {
-    /// So much is verified.
+    /// Reports the progress of the verification.
     fn verified(&self, progress: Progress);
 
-    /// A line of the result.
+    /// Prints a line of the result.
     fn say(&self, line: &str) -> Result<(), BackupError>;
 
-    /// A line beside the result.
+    /// Prints a line beside the result.
     fn note(&self, line: &str);
 }
 
@@ -63,8 +63,8 @@ pub fn ledger_file(data: &Path) -> Result<PathBuf, BackupError> {
     }
 }
 
-/// Refuses a folder whose files are not those that its manifest names, as a server would. One that is
-/// in use is looked at again: it may have been written while it was read.
+/// Rejects a folder whose files differ from its manifest, as a server would. The check is repeated,
+/// because a folder in use may change while it is read.
 pub fn check_folder(data: &Path) -> Result<(), BackupError> {
     let Some(first) = Manifest::read(data)? else { return Ok(()) };
     let mut outcome = first.check(data);
@@ -79,12 +79,12 @@ pub fn check_folder(data: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// How often a folder in use is looked at.
+/// How often a folder is checked again.
 const TRIES: u32 = 20;
-/// How long to wait before that.
+/// How long to wait before each repetition.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A folder inside the target in which everything is made ready. Whatever goes wrong before the end
+/// A temporary folder inside the target in which everything is prepared. A failure before the end
 /// leaves an empty target.
 struct Making {
     folder: tempfile::TempDir,
@@ -97,7 +97,7 @@ impl Making {
             return Err(BackupError::NotEmpty(target.to_owned()));
         }
         make_folder(target)?;
-        // Made for its owner's eyes only, and on the disk on which it will be.
+        // Readable by the owner only, and on the file system of the target.
         let folder = tempfile::Builder::new().prefix(".making-").tempdir_in(target)?;
         Ok(Making { folder, target: target.to_owned() })
     }
@@ -106,8 +106,8 @@ impl Making {
         self.folder.path()
     }
 
-    /// Gives everything its place, the manifest first: while a file is missing that it names, the
-    /// folder is refused.
+    /// Moves everything into the target, the manifest first: while a file that it names is missing,
+    /// the folder is rejected.
     fn finish(self) -> Result<(), BackupError> {
         sync_all(self.path())?;
         fs::rename(self.path().join(MANIFEST), self.target.join(MANIFEST))?;
@@ -122,7 +122,7 @@ impl Making {
     }
 }
 
-/// Copies a folder's store, also while a server has it open.
+/// Copies the store of a folder, also while a server has it open.
 pub fn backup(
     data: &Path,
     target: &Path,
@@ -132,7 +132,7 @@ pub fn backup(
     ledger_file(data)?;
     check_folder(data)?;
     let making = Making::begin(target)?;
-    // First, so that none is of an attempt behind the cut.
+    // First, so that there is no output of an attempt after the cut.
     if logs && data.join(LOGS).is_dir() {
         copy_all_logs(&data.join(LOGS), making.path())?;
     }
@@ -147,7 +147,7 @@ pub fn backup(
     conclude(making, manifest, watch)
 }
 
-/// Trims the copies to the largest cut, checks them and gives them their name.
+/// Trims the copies to the largest consistent cut, checks them and moves them into the target.
 fn conclude(
     making: Making,
     known: Option<Manifest>,
@@ -180,8 +180,8 @@ fn conclude(
     Ok(report)
 }
 
-/// Unpacks a backup into an empty folder, as a store of its own that no agent knows yet. `until`:
-/// without what happened later.
+/// Restores a backup into an empty folder, as a new store that no agent knows yet. `until`: without
+/// later records.
 pub fn restore(
     backup: &Path,
     data: &Path,
@@ -214,7 +214,7 @@ pub fn restore(
     Ok(report)
 }
 
-/// What a backup's manifest says, and where each of its journals ends.
+/// The manifest of a backup, and the head of each of its journals.
 fn read_backup(backup: &Path) -> Result<(Manifest, Vec<(String, Head)>), BackupError> {
     let Some(manifest) = Manifest::read(backup)? else {
         let reason = "it is not a backup: there is no manifest.json in it";
@@ -225,7 +225,7 @@ fn read_backup(backup: &Path) -> Result<(Manifest, Vec<(String, Head)>), BackupE
     Ok((manifest, known))
 }
 
-/// Copies the journals of a backup into a folder in which they are made ready.
+/// Copies the journals of a backup into the folder in which they are prepared.
 fn copy_machines(
     backup: &Path,
     known: &[(String, Head)],
@@ -246,12 +246,12 @@ struct SetBack {
     report: Report,
     generation: u32,
     heads: Heads,
-    /// What the ledger knows at the cut.
+    /// The state of the ledger at the cut.
     books: Ledger,
 }
 
-/// Leaves out of copies what happened after an instant, if there is one, verifies them, and journals in
-/// every cell that it was set back. `last` is a generation that agents may have heard of.
+/// Removes records after an instant, if one is given, from the copies, verifies them, and journals
+/// the restore in every cell. `last` is a generation that agents may have received.
 fn set_back(
     folder: &Path,
     until: Option<Timestamp>,
@@ -270,7 +270,7 @@ fn set_back(
     Ok(SetBack { report, generation, heads: heads(folder)?, books })
 }
 
-/// Refuses a copy that lacks what lay beside the file in the folder: a backup has nothing there.
+/// Rejects a copy that lacks records from files beside the original. A backup has no such files.
 fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), BackupError> {
     if sqlite::inspect(copy, None).is_ok_and(|copied| Some(copied.head) == end) {
         return Ok(());
@@ -285,7 +285,8 @@ fn check_end(backup: &Path, copy: &Path, end: Option<Head>) -> Result<(), Backup
     Err(BackupError::new(backup.display(), reason).with_next(next))
 }
 
-/// The machines of a folder: the cells, the ledger, the directory, in the order in which they are copied.
+/// The machines of a folder in the order in which they are copied: the cells, the ledger, the
+/// directory.
 fn machines(folder: &Path) -> Result<Vec<String>, BackupError> {
     Ok(in_order(cell_files(folder)?.into_iter().map(|(region, _)| region)))
 }
@@ -317,7 +318,7 @@ fn as_pairs(cells: &[(String, SqliteJournal)]) -> Vec<CellJournal<'_>> {
     cells.iter().map(|(region, journal)| (region.as_str(), journal as &dyn Journal)).collect()
 }
 
-/// The generation of a store that is restored: above every one that an agent can have heard of.
+/// The generation of a restored store: above every one that an agent may have received.
 fn next_generation(last: u32) -> Result<u32, BackupError> {
     let next = last.checked_add(1).filter(|next| *next <= MAX_GENERATION);
     let Some(next) = next else {
@@ -331,8 +332,8 @@ fn next_generation(last: u32) -> Result<u32, BackupError> {
     Ok(seconds_since_2020().clamp(next, MAX_GENERATION))
 }
 
-/// Journals in a cell that it was set back, so that no agent is heard before it registers again. The
-/// time there stands still meanwhile.
+/// Journals the restore in a cell, so that no report of an agent is accepted before the agent
+/// registers again. The cell's time stands still meanwhile.
 fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), BackupError> {
     let name = format!("cell-{}", cell.region);
     let journal: Arc<dyn Journal> = Arc::new(open(folder, &name)?);
@@ -349,7 +350,7 @@ fn rewind(folder: &Path, cell: &CheckedCell, generation: u32) -> Result<(), Back
     Ok(())
 }
 
-/// Where every machine of a folder ends.
+/// The heads of all machines of a folder.
 fn heads(folder: &Path) -> Result<Heads, BackupError> {
     let mut heads = Vec::new();
     for machine in machines(folder)? {
@@ -359,8 +360,8 @@ fn heads(folder: &Path) -> Result<Heads, BackupError> {
     Ok(heads)
 }
 
-/// Takes from each copy what happened after an instant, and then what lies behind the largest cut. A
-/// region that was not there yet is left out.
+/// Removes from each copy the records after an instant, and then those after the largest consistent
+/// cut. A region that did not exist yet is left out.
 fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError> {
     for machine in machines(folder)? {
         let journal = open(folder, &machine)?;
@@ -391,30 +392,30 @@ fn cut_at(folder: &Path, until: Timestamp) -> Result<(), BackupError> {
     trim(folder)
 }
 
-/// Removes what an open journal leaves beside its file.
+/// Removes the files that an open journal has beside its own.
 fn remove_beside(file: &Path) {
     for end in BESIDE {
         let mut name = file.as_os_str().to_owned();
         name.push(end);
-        // What is not there need not be removed.
+        // A missing file need not be removed.
         let _ = fs::remove_file(name);
     }
 }
 
-/// Takes from a copy what lies behind `end`.
+/// Removes from a copy the records after `end`.
 fn cut_off(folder: &Path, machine: &str, head: Head, end: Head) -> Result<(), BackupError> {
     if head != end {
         let file = Manifest::file(folder, machine);
         let mut tail = file.as_os_str().to_owned();
         tail.push("-tail");
-        // It holds a copy of what is taken out.
+        // The tail holds a copy of the removed records.
         let _ = fs::remove_file(tail);
         copies::truncate(&file, end)?;
     }
     Ok(())
 }
 
-/// Takes from each copy what lies behind the largest cut.
+/// Removes from each copy the records after the largest consistent cut.
 fn trim(folder: &Path) -> Result<(), BackupError> {
     let (ledger, cells) = (open(folder, LEDGER)?, open_cells(folder)?);
     let cut = largest_cut(&ledger, &as_pairs(&cells))?;
@@ -426,17 +427,17 @@ fn trim(folder: &Path) -> Result<(), BackupError> {
     ends.into_iter().try_for_each(|(machine, head, end)| cut_off(folder, &machine, head, end))
 }
 
-/// Where every machine ends.
+/// The heads of all machines.
 type Heads = Vec<(String, JournalId, Head)>;
 
-/// A cell that was looked at.
+/// A verified cell.
 struct CheckedCell {
     region: String,
     now: Timestamp,
     generation: u32,
 }
 
-/// What a folder was found to be.
+/// The result of verifying a folder.
 struct Checked {
     report: Report,
     heads: Heads,
@@ -444,7 +445,7 @@ struct Checked {
     books: Ledger,
 }
 
-/// Verifies every journal, that they belong together, and that a server could start with them.
+/// Verifies every journal, that they fit together, and that a server could start with them.
 fn check(folder: &Path, watch: &dyn Watch) -> Result<Checked, BackupError> {
     let source = |machine: &str| {
         let file = Manifest::file(folder, machine);
@@ -512,7 +513,8 @@ fn copy_key(from: &Path, known: Option<&str>, folder: &Path) -> Result<(), Backu
     }
 }
 
-/// Copies what jobs of a backup printed, without attempts behind the cut: their ids will be others'.
+/// Copies the output of jobs from a backup, without attempts after the cut: new attempts will have
+/// their ids.
 fn copy_logs(backup: &Path, to: &Path, books: &Ledger) -> Result<(), BackupError> {
     copy_folder(&backup.join(LOGS), to, &|name| !is_lost(books, name))
 }

@@ -1,5 +1,5 @@
-//! `bursar admin backup` and `restore` of a store in PostgreSQL. The form of a backup is the same as of a
-//! data folder, so that one can be restored into the other.
+//! `bursar admin backup` and `restore` of a store in PostgreSQL. Backups have the same form as
+//! those of a data folder, so each can be restored into the other.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -18,10 +18,10 @@ use bursar_journal::{Head, Journal, JournalError};
 use super::{BackupError, Heads, KEY, LOGS, Making, SetBack, Watch};
 use crate::store::{DIRECTORY, LEDGER, Manifest, make_folder};
 
-/// How a machine's journal in the database is opened.
+/// The options of a machine's journal in the database.
 pub type OptionsOf<'a> = &'a dyn Fn(&str) -> PostgresOptions;
 
-/// Copies the journals of a PostgreSQL store into the form of every backup.
+/// Copies the journals of a PostgreSQL store into a backup.
 pub fn backup(
     options: OptionsOf<'_>,
     beside: &Beside<'_>,
@@ -71,13 +71,13 @@ pub fn backup(
 
 /// Where the parts of a store are that a database does not keep.
 pub struct Beside<'a> {
-    /// The key that signs checkpoints.
+    /// The file of the key that signs checkpoints.
     pub key: Option<&'a Path>,
     /// The folder of `bursar serve --state`.
     pub state: Option<&'a Path>,
 }
 
-/// Unpacks a backup into an empty database, as a store of its own that no agent knows yet.
+/// Restores a backup into an empty database, as a new store that no agent knows yet.
 pub fn restore(
     backup: &Path,
     options: OptionsOf<'_>,
@@ -87,7 +87,7 @@ pub fn restore(
 ) -> Result<Report, BackupError> {
     let (manifest, known) = super::read_backup(backup)?;
     let (key, logs) = beside.check(backup, watch)?;
-    // The journals are verified in a copy: opening one leaves files beside it.
+    // The journals are verified in a copy, because opening one creates files beside it.
     let folder = tempfile::tempdir()?;
     super::copy_machines(backup, &known, folder.path())?;
     let SetBack { report, generation, heads, books } =
@@ -98,8 +98,8 @@ pub fn restore(
     }
     let journals: Vec<(&str, &dyn Journal)> =
         journals.iter().map(|(machine, journal)| (*machine, journal as &dyn Journal)).collect();
-    // Before the database, which cannot be restored twice: what has no place or no space is known by
-    // then, and goes away again if the database is not restored.
+    // Before the database, which cannot be restored twice. A missing place or a full disk is found
+    // by then, and these files are removed again if the database is not restored.
     let mut placed = Placed::default();
     if let Some((key, bytes)) = key {
         placed.write_key(key, &bytes)?;
@@ -127,16 +127,16 @@ pub fn restore(
     Ok(report)
 }
 
-/// Whether the database may be restored although the end of it was not seen.
+/// Whether it is unknown if the database was restored.
 fn is_unknown(error: &JournalError) -> bool {
     matches!(error, JournalError::Storage { doing: PostgresStore::ENDING, .. })
 }
 
-/// What was written beside a database that is being restored. Removed unless it is kept.
+/// Files written beside a database that is being restored. Removed on drop unless they are kept.
 #[derive(Default)]
 struct Placed {
     key: Option<PathBuf>,
-    /// The folder under a name for the meantime, and where it belongs.
+    /// The temporary name of the folder, and its final one.
     logs: Option<(PathBuf, PathBuf)>,
 }
 
@@ -161,7 +161,7 @@ impl Placed {
         super::copy_logs(backup, &meanwhile, books)
     }
 
-    /// Leaves everything where it is, because the database may be restored.
+    /// Leaves everything in place, because the database may have been restored.
     fn leave(mut self, failure: BackupError) -> BackupError {
         self.key = None;
         match self.logs.take() {
@@ -190,7 +190,7 @@ impl Placed {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        // What cannot be removed is named by the next restore.
+        // If a file cannot be removed, the next restore names it.
         if let Some(key) = &self.key {
             let _ = fs::remove_file(key);
         }
@@ -200,7 +200,7 @@ impl Drop for Placed {
     }
 }
 
-/// Reads what was stored, every batch of it, and compares it with what was verified.
+/// Reads every stored batch and compares the result with what was verified.
 fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> {
     let wrong = |machine: &str, reason: String| {
         let reason = format!("the database does not hold what was restored: {reason}");
@@ -241,11 +241,11 @@ fn read_again(options: OptionsOf<'_>, heads: &Heads) -> Result<(), BackupError> 
     }
 }
 
-/// A file to write, and what goes into it.
+/// A file to write, and its contents.
 type NewFile<'a> = (&'a Path, Vec<u8>);
 
 impl Beside<'_> {
-    /// Looks, before anything is written, whether everything has a place. Says what is left out.
+    /// Checks, before anything is written, that everything has a place. Reports what is left out.
     fn check(
         &self,
         backup: &Path,

@@ -1,4 +1,4 @@
-//! What a change needs of history, because the ledger may have forgotten it.
+//! Looks up in history what a change needs and the ledger may have forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,13 +129,13 @@ impl Order {
     }
 }
 
-/// A record as a command carries it. What is open the ledger has.
+/// A record in the form of a command. Only closed records: the ledger has the open ones.
 fn recalled_hold(archived: Archived) -> Option<RecalledHold> {
     let Archived { record, digest, hold: _ } = archived;
     digest.map(|digest| RecalledHold { record: Box::new(record), digest })
 }
 
-/// What came of looking into history.
+/// The result of a look-up in history.
 pub enum Recalled {
     /// It was done before, and this is the answer.
     Answered(Done),
@@ -156,17 +156,17 @@ enum Repeated {
     LookedUp(Option<LookUp>),
 }
 
-/// What history has of a hold, charge or job that is refunded.
+/// The records that history has of a refunded hold, charge or job.
 pub struct Past {
-    /// Who paid for it.
+    /// The account that paid.
     account: Name,
-    /// The names of its holds, the newest first, if it is a job that the ledger has forgotten.
+    /// The names of its holds, newest first, if it is a job that the ledger has forgotten.
     job_holds: Option<Vec<Name>>,
     /// The holds and charges that the ledger has forgotten.
     records: Vec<Archived>,
 }
 
-/// A hold or charge that is refunded, if the ledger has forgotten it.
+/// A refunded hold or charge, if the ledger has forgotten it.
 async fn recall_one(
     app: &App,
     caller: &Caller,
@@ -178,7 +178,7 @@ async fn recall_one(
     Ok(found.map(past))
 }
 
-/// What history has of a job that is refunded, if the ledger has forgotten it or one of its holds.
+/// The records of a refunded job, if the ledger has forgotten it or one of its holds.
 async fn recall_holds(app: &App, caller: &Caller, id: &Name) -> Result<Option<Past>, Failure> {
     match find(app, caller, Resource::Job, id).await {
         Ok(account) => forgotten_holds(app, account, id).await,
@@ -187,12 +187,12 @@ async fn recall_holds(app: &App, caller: &Caller, id: &Name) -> Result<Option<Pa
             let names = records.iter().map(|archived| archived.record.hold.id.clone()).collect();
             Ok(Some(Past { account, job_holds: Some(names), records }))
         }
-        // The decision says what is wrong.
+        // The decision reports the error.
         Err(_) => Ok(None),
     }
 }
 
-/// The holds of a job's earlier attempts that the ledger has forgotten, though it has the job.
+/// The holds of a job's earlier attempts that the ledger has forgotten, although it has the job.
 async fn forgotten_holds(app: &App, account: Name, id: &Name) -> Result<Option<Past>, Failure> {
     let (path, wanted) = (account.clone(), id.clone());
     let look = move |ledger: &Ledger| {
@@ -213,7 +213,7 @@ async fn forgotten_holds(app: &App, account: Name, id: &Name) -> Result<Option<P
     Ok(Some(Past { account, job_holds: None, records: ask.await?.0 }))
 }
 
-/// What was asked for, as far as history is concerned.
+/// The parts of the request that a look-up needs.
 struct Asked {
     caller: Caller,
     target: Target,
@@ -224,11 +224,11 @@ struct Asked {
     again: bool,
 }
 
-/// What history has under an id.
+/// The record that history has under an id.
 enum Found {
     Hold(Archived),
     Job(Restored),
-    /// The record in which it was made.
+    /// The events of the record that created it.
     Movement(Vec<(Timestamp, Event)>),
 }
 
@@ -274,7 +274,8 @@ impl Asked {
                 let Some(print) = whole.map(|(_, whole)| whole.fingerprint) else {
                     return Ok(absent);
                 };
-                // Another request of the same atomic batch may have chosen a name that looks like a part's.
+                // Another request of the same atomic batch may have chosen an id that looks like
+                // that of a part.
                 parts.retain(|(_, part)| part.fingerprint == print);
                 self.same(print, resource, &id)?;
                 let shape = self.shape.clone();
@@ -288,7 +289,7 @@ impl Asked {
         Ok(Repeated::Before(done))
     }
 
-    /// The tenant, if the caller can see what the change is about.
+    /// The tenant, if the caller can see the target of the change.
     async fn tenant(&self, app: &App) -> Option<Name> {
         let account = match &self.target {
             Target::Account(path) => {
@@ -300,12 +301,12 @@ impl Asked {
         account.map(|path| Name::from(tenant_of(&path)))
     }
 
-    /// Refuses what was something else the first time.
+    /// Refuses a request that differs from the original.
     fn same(&self, first: u128, what: Resource, name: &Name) -> Result<(), Failure> {
         self.same_short(short_fingerprint(first), what, name)
     }
 
-    /// The same, by the part of the hash that is kept with holds and charges.
+    /// Like [`Asked::same`], by the part of the hash that is stored with holds and charges.
     fn same_short(&self, first: u64, what: Resource, name: &Name) -> Result<(), Failure> {
         let (fingerprint, batch) = (self.fingerprint, self.batch);
         if (Envelope { fingerprint, batch, ..Envelope::default() }).made(first) {
@@ -315,7 +316,7 @@ impl Asked {
     }
 }
 
-/// A hold or charge as the repeat of its creation is answered.
+/// A hold or charge as a repeat of its creation is answered.
 fn shown_hold(ledger: &Ledger, hold: &Hold) -> Shown {
     match hold.kind {
         HoldKind::Hold => Shown::Hold(Box::new(render::archived_hold(ledger, hold))),
@@ -323,13 +324,13 @@ fn shown_hold(ledger: &Ledger, hold: &Hold) -> Shown {
     }
 }
 
-/// The answer to something that was done long ago.
+/// The answer to a repeat of an old change.
 fn done(body: serde_json::Result<Value>, position: u64) -> Done {
     let body = body.expect("the bodies have only plain fields and string keys");
     Done { status: 200, body: Some(Shown::Other(body)), replayed: false, position }
 }
 
-/// One part of the movement with this name, if the event tells of it.
+/// One part of the movement with this name, if the event has it.
 fn part(
     what: Resource,
     id: &Name,
@@ -364,7 +365,7 @@ fn shown_movement(
     render::movement(ledger, &parts[0], parts.iter(), amount, shape)
 }
 
-/// What history has under an id.
+/// The record that history has under an id.
 fn look(
     history: &History<Sqlite>,
     journal: &dyn Journal,

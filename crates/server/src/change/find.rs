@@ -1,4 +1,4 @@
-//! Finds the things that requests name.
+//! Finds the resources that requests name.
 
 use bursar_api::Code;
 use bursar_core::ledger::Ledger;
@@ -27,7 +27,7 @@ fn noun(resource: Resource) -> &'static str {
     }
 }
 
-/// The account of something that has an id, if the caller can see it.
+/// The account of a resource, if the caller can see it.
 pub async fn find(
     app: &App,
     caller: &Caller,
@@ -37,13 +37,13 @@ pub async fn find(
     let (asker, wanted) = (caller.clone(), id.clone());
     let found = app.ledger.peek(move |ledger| find_in(ledger, &asker, resource, &wanted)).await?;
     if found.is_err() {
-        // A refusal too is answered only when what it saw is durable.
+        // A refusal too is answered only when the state that it is based on is durable.
         app.ledger.read(|_| ()).await?;
     }
     found
 }
 
-/// The same, by whoever has the ledger.
+/// Like [`find`], on a given state of the ledger.
 pub(crate) fn find_in(
     ledger: &Ledger,
     caller: &Caller,
@@ -64,8 +64,8 @@ pub(crate) fn find_in(
     }
 }
 
-/// Closed holds or charges that the ledger has forgotten, as history has them, with the paths of
-/// their accounts: those that the caller can see, one per tenant.
+/// Closed holds or charges that the ledger has forgotten, from history, with the paths of their
+/// accounts. Only those that the caller can see; one per tenant.
 async fn forgotten(
     app: &App,
     caller: &Caller,
@@ -123,7 +123,7 @@ async fn forgotten(
     Ok(found)
 }
 
-/// The one hold or charge that the ledger has forgotten and the caller means.
+/// The only forgotten hold or charge with this id that the caller can mean.
 pub async fn only_forgotten(
     app: &App,
     caller: &Caller,
@@ -135,7 +135,8 @@ pub async fn only_forgotten(
     found.map(|(archived, _)| archived.record.hold).ok_or_else(missing)
 }
 
-/// The same as history keeps it, with the path of its account; none if the ledger has it.
+/// The archived record of that hold or charge, with the path of its account; `None` if the ledger
+/// has it.
 pub(super) async fn only_archived(
     app: &App,
     caller: &Caller,
@@ -160,7 +161,7 @@ pub(crate) fn ambiguous<'a>(id: &Name, accounts: impl Iterator<Item = &'a Name>)
     Failure::new(Code::AmbiguousId, detail)
 }
 
-/// The accounts of the things with this id, one per tenant.
+/// The accounts of the resources with this id, one per tenant.
 fn accounts_of(
     ledger: &Ledger,
     tenant: Option<&str>,
@@ -200,7 +201,7 @@ fn hold_account(ledger: &Ledger, tenant: AccountNo, kind: HoldKind, id: &str) ->
     ledger.hold(hold).map(|hold| hold.account)
 }
 
-/// Whether a thing with this id is there.
+/// Whether a resource with this id exists.
 pub(super) fn exists(ledger: &Ledger, tenant: &str, resource: Resource, id: &str) -> bool {
     let Some(tenant) = ledger.find_account(tenant) else { return false };
     match resource {

@@ -1,4 +1,4 @@
-//! One change of the ledger, from what was asked to what is answered. Handlers and batches share it.
+//! One change of the ledger, from the request to the answer. Handlers and batches share it.
 
 mod archive_lookup;
 mod find;
@@ -25,39 +25,39 @@ use find::exists;
 pub(crate) use find::{ambiguous, find_in};
 pub use find::{find, only_forgotten};
 
-/// What a change is about.
+/// The target of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An account, by its path.
     Account(Name),
-    /// Something that has an id within its tenant.
+    /// A resource, by its id within the tenant.
     Named(Resource, Name),
 }
 
 type Build = Box<dyn FnOnce(Name) -> Command + Send>;
 
-/// Looks at the ledger, and at the tenant that is concerned, in the instant of the decision.
+/// A precondition on the ledger and the tenant, checked at the instant of the decision.
 type Check = Box<dyn FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send>;
 
-/// A change that was asked for, before it is known which tenant it concerns.
+/// A requested change, before its tenant is known.
 pub struct Plan {
-    /// The operation, for the permissions.
+    /// The operation, for the permission table.
     pub operation: &'static str,
     /// What it needs beyond the operation's role.
     pub authority: Authority,
-    /// What it is about.
+    /// The target.
     pub target: Target,
-    /// Makes the command, once the tenant is known.
+    /// Builds the command once the tenant is known.
     pub build: Build,
-    /// What the answer looks like.
+    /// The form of the answer.
     pub shape: Shape,
-    /// What it creates, and whether the caller chose the id.
+    /// The resource that it creates, its id, and whether the caller chose the id.
     pub creates: Option<(Resource, Name, bool)>,
-    /// The command, where much may have to be counted before it is decided.
+    /// The command, if its decision needs a count that may take several turns.
     pub counts: Option<Box<Command>>,
 }
 
-/// A hash over parts, each with its length.
+/// A hash over parts, each prefixed with its length.
 fn hash_parts(parts: &[&[u8]]) -> u128 {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
@@ -69,37 +69,37 @@ fn hash_parts(parts: &[&[u8]]) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// The hash of a whole request: equal requests have equal ones.
+/// The fingerprint of a whole request. Equal requests have equal fingerprints.
 pub fn fingerprint(method: &str, path: &str, body: &Value) -> u128 {
     let mut canonical = Vec::new();
     bursar_api::json::canonical(body, &mut canonical);
     fingerprint_of(method, path, &canonical)
 }
 
-/// The same for a body in its canonical form.
+/// Like [`fingerprint`], for a body in canonical form.
 pub fn fingerprint_of(method: &str, path: &str, canonical: &[u8]) -> u128 {
     hash_parts(&[method.as_bytes(), path.as_bytes(), canonical])
 }
 
-/// The hash under which an answer is kept.
+/// The hash under which an answer is stored.
 pub fn key_hash(scope: &str, key: &str) -> u128 {
     hash_parts(&[scope.as_bytes(), key.as_bytes()])
 }
 
-/// The namespace of idempotency keys for what belongs to no tenant. No account has this name.
+/// The namespace of idempotency keys of requests without a tenant. No account has this name.
 pub const PLATFORM: &str = "*";
 
-/// The same in earlier releases: a tenant of this name shared it.
+/// The namespace in earlier releases; a tenant of this name shared it.
 pub const OLD_PLATFORM: &str = "platform";
 
-/// A change that somebody asks for: all that its decision needs.
+/// A requested change with everything that its decision needs.
 pub struct Order {
     plan: Plan,
     caller: Caller,
     fingerprint: u128,
-    /// The hash of the batch that its idempotency key stands for.
+    /// The hash of the batch whose idempotency key it is derived from.
     batch: Option<u128>,
-    /// What must be true besides when it is decided, unless it was answered before.
+    /// A further precondition, checked unless the request was answered before.
     check: Option<Check>,
     /// What the archive said of the id that it creates something under.
     looked_up: Option<LookUp>,
@@ -121,13 +121,13 @@ pub enum Decision {
 }
 
 impl Plan {
-    /// Refuses a caller that may not ask for it.
+    /// Refuses a caller without the permission.
     fn permit(&self, principal: &Principal) -> Result<(), Failure> {
         principal.require(self.operation)?;
         principal.require_authority(self.authority)
     }
 
-    /// Says who asks for it.
+    /// Adds the caller and the fingerprint of the request.
     pub fn ordered_by(self, caller: Caller, fingerprint: u128) -> Order {
         let chosen = self.creates.as_ref().is_some_and(|(_, _, chosen)| *chosen);
         let looked_up = chosen.then_some(NOT_LOOKED_UP);
@@ -144,12 +144,12 @@ pub enum Uncounted {
 }
 
 impl Order {
-    /// The same as an operation of a batch: its idempotency key is made from the batch's.
+    /// Marks it as an operation of a batch: its idempotency key is derived from the batch's.
     pub fn in_batch(self, batch: Option<u128>) -> Order {
         Order { batch, ..self }
     }
 
-    /// The same, decided only if this holds then. It is not asked about a repeat under a key.
+    /// Adds a precondition. A repeat under an idempotency key is answered without checking it.
     pub fn only_if(
         self,
         check: impl FnOnce(&Ledger, &Name) -> Result<(), Failure> + Send + 'static,
@@ -157,7 +157,7 @@ impl Order {
         Order { check: Some(Box::new(check)), ..self }
     }
 
-    /// What tells whether its key was used for another batch; none if its key is its own.
+    /// Checks whether its key was used for another batch; `None` if the key is its own.
     pub fn probe(&self) -> Option<Probe> {
         let (key, batch) = (self.caller.idempotency_key.clone()?, self.batch?);
         Some(Probe { target: self.plan.target.clone(), key, batch })
@@ -172,7 +172,7 @@ impl Order {
         ledger.attend(|ledger| self.decide(ledger))
     }
 
-    /// Whether something has to be counted before it is decided.
+    /// Whether a count must precede the decision.
     pub fn must_count(&self) -> bool {
         self.plan.counts.is_some()
     }
@@ -298,7 +298,7 @@ impl Order {
                 Name::from(tenant_of(path))
             }
             Target::Named(resource, id) => {
-                // What the same batch creates is meant, and need not be looked for.
+                // A resource that the same batch creates need not be found.
                 let created =
                     promised.iter().find(|(what, name, _)| what == resource && name == id);
                 let account = match created {
@@ -330,7 +330,7 @@ impl Order {
     }
 }
 
-/// The same command with what it says of the caller.
+/// Adds to a command what it stores about the caller.
 fn asked_by(principal: &Principal, mut command: Command) -> Command {
     if let Command::FreezeAccount { by_platform, .. }
     | Command::UnfreezeAccount { by_platform, .. } = &mut command
@@ -342,7 +342,7 @@ fn asked_by(principal: &Principal, mut command: Command) -> Command {
     command
 }
 
-/// An operation of a batch, as far as its idempotency key is concerned.
+/// The idempotency key of a batch's operation.
 pub struct Probe {
     target: Target,
     key: Name,
@@ -350,7 +350,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// The tenant in whose namespace its key is, as far as that is known before it is decided.
+    /// The tenant in whose namespace the key is, as far as it is known before the decision.
     pub fn namespace(&self, ledger: &Ledger, caller: &Caller) -> Option<Name> {
         let tenant = match &self.target {
             Target::Account(path) => {
@@ -362,76 +362,76 @@ impl Probe {
         tenant.or_else(|| caller.principal.tenant()).map(Name::from)
     }
 
-    /// Whether its key was used for another request.
+    /// Whether the key was used for another request.
     pub fn is_reused(&self, ledger: &Ledger, namespace: &str) -> bool {
         let kept = ledger.kept_fingerprint(key_hash(namespace, &self.key));
         kept.is_some_and(|kept| kept != self.batch)
     }
 }
 
-/// A change that is ready to be decided.
+/// A change that can be decided.
 pub struct Ready {
-    /// Who asks, and under which key.
+    /// The caller and the idempotency key.
     pub envelope: Envelope,
-    /// What.
+    /// The command.
     pub command: Command,
     tenant: Name,
     finish: Finish,
-    /// What it creates under an id that the caller chose.
+    /// The resource that it creates, if the caller chose the id.
     chosen: Option<(Resource, Name)>,
 }
 
 impl Ready {
-    /// The tenant that it concerns.
+    /// The tenant.
     pub fn tenant(&self) -> &Name {
         &self.tenant
     }
 
-    /// Whether an answer is kept under its key, to this request or to another.
+    /// Whether an answer is stored under its key, to this request or to another.
     fn was_answered(&self, ledger: &Ledger) -> bool {
         self.envelope.key.is_some_and(|key| ledger.kept_fingerprint(key).is_some())
     }
 
-    /// Whether the thing that it creates is there already.
+    /// Whether the resource that it creates exists already.
     pub fn existed(&self, ledger: &Ledger) -> bool {
         let chosen = self.chosen.as_ref();
         chosen.is_some_and(|(resource, id)| exists(ledger, &self.tenant, *resource, id))
     }
 
-    /// What the answer to this change looks like, for those who decide it themselves.
+    /// The parts, for callers that decide the change themselves.
     pub fn into_parts(self) -> (Envelope, Command, Finish) {
         (self.envelope, self.command, self.finish)
     }
 }
 
-/// Where things are that earlier operations of the same batch create: resource, id, account.
+/// The resources that earlier operations of the same batch create: kind, id, account.
 pub type Promised = [(Resource, Name, Name)];
 
 /// A finished change.
 #[derive(Debug)]
 pub struct Done {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// The body; none for 204.
+    /// The body; `None` for 204.
     pub body: Option<Shown>,
-    /// Whether this answer was kept from the first time.
+    /// Whether this is the stored answer to an earlier request.
     pub replayed: bool,
     /// The ledger's position.
     pub position: u64,
 }
 
-/// How to answer a change.
+/// How to render the answer to a change.
 pub struct Finish {
     shape: Shape,
     creates: bool,
 }
 
 impl Finish {
-    /// An accepted change whose answer is not in words yet.
+    /// An accepted change whose answer is not rendered yet.
     pub fn settled(self, accepted: Accepted, existed: bool, position: u64) -> Settled {
         let status = match (&self.shape, self.creates) {
             (Shape::Nothing, _) => 204,
-            // An answer that is given again has the status of the first.
+            // A stored answer has the status of the first one.
             (_, true) if accepted.replayed && !accepted.unchanged => 201,
             (_, true) if !accepted.replayed && !existed => 201,
             (_, true | false) => 200,
@@ -441,7 +441,7 @@ impl Finish {
     }
 }
 
-/// An accepted change whose answer is not in words yet.
+/// An accepted change whose answer is not rendered yet.
 pub struct Settled {
     reply: Reply,
     shape: Shape,
@@ -451,7 +451,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// The answer.
+    /// Renders the answer.
     pub fn done(self, ledger: &Ledger) -> Done {
         let body = match &self.shape {
             Shape::Nothing => None,

@@ -1,6 +1,6 @@
-//! Ids of attempts. Inside, an attempt is a job, a cell and a number that counts; outside, it is those
-//! under a keyed permutation, so that an id says nothing of how many jobs there are and none is
-//! guessed from another. The key belongs to the store: the directory keeps it.
+//! Ids of attempts. Internally an attempt is a job, a cell and a consecutive number. Public ids are
+//! a keyed permutation of these, so that an id does not reveal the number of jobs and no id can be
+//! guessed from another. The key belongs to the store and is kept in the directory.
 
 use bursar_core::cell::ids::{AttemptId, JobId};
 use bursar_core::directory::{Directory, Secret};
@@ -9,19 +9,19 @@ use bursar_core::time::Timestamp;
 use crate::ids::{ALPHABET, base32};
 
 const PREFIX: &str = "att_";
-/// The length of an id behind its prefix: 128 bits.
+/// The length of an id after its prefix: 128 bits.
 const DIGITS: usize = 26;
-/// The length of a stored id behind its prefix: 64 bits of job, 16 of cell, 32 of number.
+/// The length of a stored id after its prefix: 64 bits of job, 16 of cell, 32 of number.
 const STORED_DIGITS: usize = 23;
 /// Four rounds with a good round function are enough for a permutation that looks random from both
-/// sides; two more cost a microsecond.
+/// sides. Two more cost a microsecond.
 const ROUNDS: u8 = 6;
 
-/// Writes and reads the ids of attempts.
+/// Encodes and decodes the ids of attempts.
 #[derive(Copy, Clone)]
 pub struct AttemptIds {
     secret: [u8; 32],
-    /// Since when ids are written so. Attempts of before were given out under their stored ids.
+    /// When the secret was created. Earlier attempts were published under their stored ids.
     since: Timestamp,
 }
 
@@ -38,17 +38,17 @@ impl std::fmt::Debug for AttemptIds {
 }
 
 impl AttemptIds {
-    /// Ids under a secret of the store.
+    /// Creates the encoder for a secret of the store.
     pub fn new(secret: &Secret, since: Timestamp) -> AttemptIds {
         AttemptIds { secret: secret.0, since }
     }
 
-    /// Ids under the secret that the directory has, if it has one.
+    /// Creates the encoder for the directory's secret, if there is one.
     pub fn of(directory: &Directory) -> Option<AttemptIds> {
         directory.attempt_secret().map(|(secret, since)| AttemptIds::new(secret, since))
     }
 
-    /// Since when ids are written so.
+    /// When the secret was created.
     pub(crate) fn since(&self) -> Timestamp {
         self.since
     }
@@ -74,7 +74,7 @@ impl AttemptIds {
         format!("{PREFIX}{}", base32(bits, DIGITS))
     }
 
-    /// The cell and the attempt that an id stands for. `None`: it was not made here.
+    /// The cell and the attempt of an id; `None` if it was not created by this store.
     pub(crate) fn read(&self, id: &str) -> Option<(u16, AttemptId)> {
         let bits = digits(id, DIGITS)?;
         let mut left = u64::try_from(bits >> 64).ok()?;
@@ -91,7 +91,7 @@ impl AttemptIds {
     }
 }
 
-/// The bits behind the prefix of an id of so many digits.
+/// The bits after the prefix of an id with `length` digits.
 fn digits(id: &str, length: usize) -> Option<u128> {
     let text = id.strip_prefix(PREFIX).filter(|text| text.len() == length)?;
     let mut bits: u128 = 0;
@@ -102,15 +102,15 @@ fn digits(id: &str, length: usize) -> Option<u128> {
     Some(bits)
 }
 
-/// The id of an attempt in names of files, and as agents knew it before there was a secret: it sorts
-/// by job, cell and number.
+/// The id of an attempt in file names, and as agents knew it before there was a secret. It sorts by
+/// job, cell and number.
 pub(crate) fn stored(cell: u16, attempt: AttemptId) -> String {
     let bits =
         (u128::from(attempt.job.0) << 48) | (u128::from(cell) << 32) | u128::from(attempt.number);
     format!("{PREFIX}{}", base32(bits, STORED_DIGITS))
 }
 
-/// The cell and the attempt that a stored id stands for.
+/// The cell and the attempt of a stored id.
 pub(crate) fn read_stored(id: &str) -> Option<(u16, AttemptId)> {
     let bits = digits(id, STORED_DIGITS)?;
     let job = JobId(u64::try_from(bits >> 48).ok()?);
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The form never changes: agents keep ids, and stores are read by every later version.
+    /// The encoding never changes: agents keep ids, and stores are read by every later version.
     #[test]
     fn the_form_is_pinned() {
         let attempt = AttemptId { job: JobId(42), number: 3 };
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(stored(7, attempt), "att_000000000000AG00W000003");
     }
 
-    /// Of many attempts in a row no two ids look alike, and no id is another with a digit changed.
+    /// Of many consecutive attempts no two ids look alike, and changing a digit gives no valid id.
     #[test]
     fn ids_of_neighbours_have_nothing_in_common() {
         let ids = ids(3);
@@ -178,7 +178,7 @@ mod tests {
                 assert!(read.is_none_or(|(_, attempt)| attempt.job.0 > 1 << 20), "{other}");
             }
         }
-        // Four digits of five bits: of five hundred a tenth meet by chance.
+        // Four digits of five bits: among five hundred ids, about a tenth coincide by chance.
         assert!(alike < 125, "{alike}");
     }
 

@@ -1,4 +1,4 @@
-//! Ids that the server makes: prefixed, sortable by time, carrying their shard.
+//! Ids that the server generates: prefixed, sortable by time, with their shard.
 
 pub mod attempt;
 
@@ -8,11 +8,11 @@ use axum::http::HeaderValue;
 use bursar_core::ledger::id::Name;
 use bursar_core::time::Timestamp;
 
-/// Crockford's alphabet: no letters that look like digits, sorts like the bits it stands for.
+/// Crockford's alphabet: no letters that look like digits; digits sort like the bits they encode.
 pub(crate) const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// Makes ids: 48 bits of milliseconds, 16 bits of shard, 64 bits that are random in each new
-/// millisecond and count on within it.
+/// Generates ids: 48 bits of milliseconds, 16 bits of shard, and 64 bits that are random in each
+/// new millisecond and incremented within it.
 #[derive(Debug)]
 pub struct IdMaker {
     shard: u16,
@@ -20,7 +20,7 @@ pub struct IdMaker {
 }
 
 impl IdMaker {
-    /// Makes ids of one shard.
+    /// Creates a generator for one shard.
     pub fn new(shard: u16) -> IdMaker {
         IdMaker { shard, last: Mutex::new((i64::MIN, 0)) }
     }
@@ -45,7 +45,7 @@ impl IdMaker {
         *last = if last.0 == millis {
             (millis, last.1.wrapping_add(1))
         } else {
-            // The top bit stays free, so that counting on never wraps within one millisecond.
+            // The top bit stays free, so that incrementing never wraps within one millisecond.
             (millis, random_bits() >> 1)
         };
         (u128::from(millis.unsigned_abs()) << 80)
@@ -57,7 +57,8 @@ impl IdMaker {
 /// Digits of an id: 128 bits.
 const DIGITS: usize = 26;
 
-/// The id of a request, `req_01JAB…`, also as a number. Every request has one, so it lies where the request does.
+/// The id of a request, `req_01JAB…`, as digits and as a number. Stored inline, because every
+/// request has one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RequestId([u8; DIGITS], u128);
 
@@ -91,7 +92,7 @@ fn ascii(digits: &[u8]) -> &str {
     std::str::from_utf8(digits).expect("the alphabet is ASCII")
 }
 
-/// The lowest `length × 5` bits, most significant first.
+/// Encodes the lowest `length × 5` bits, most significant first.
 pub(crate) fn base32(bits: u128, length: usize) -> String {
     let mut text = vec![0; length];
     write_base32(bits, &mut text);

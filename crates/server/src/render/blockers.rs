@@ -1,4 +1,4 @@
-//! What keeps a job waiting in a cell, in the interface's words, each with the way out.
+//! Renders the blockers of a waiting job in a cell, each with how to fix it.
 
 use bursar_api::amount::Sum;
 use bursar_api::{Blocker, BlockerType};
@@ -7,7 +7,7 @@ use bursar_core::cell::schedule::explain;
 
 use crate::render::time;
 
-/// Thousandths of GPUs as the interface shows them.
+/// Thousandths of GPUs as the API shows them.
 pub(crate) fn gpus(thousandths: u32) -> Sum {
     Sum::from_micros(i128::from(thousandths) * 1000)
 }
@@ -16,7 +16,7 @@ fn of(kind: BlockerType, detail: impl Into<String>, fix: impl Into<String>) -> B
     Blocker::new(kind, detail, fix)
 }
 
-/// A blocker of a cell. `name` gives the id of another job, if the reader may know it.
+/// Renders a blocker of a cell. `name` returns the id of another job, if the caller may see it.
 pub(crate) fn blocker(
     region: &str,
     blocker: &explain::Blocker,

@@ -1,4 +1,4 @@
-//! Puts jobs into the words of the interface.
+//! Renders jobs for the API.
 
 use bursar_api::amount::Sum;
 use bursar_api::jobs::job::{self, Attempt, EndReason, Job, JobHold, SubmitJob};
@@ -19,7 +19,7 @@ use crate::logs::TenantTag;
 use crate::machines::cells::SHARD;
 use crate::render::time;
 
-/// Stands for the cell of attempts that others measure.
+/// The cell number of attempts that are measured outside.
 const ELSEWHERE: u16 = u16::MAX;
 
 fn sum(credits: Credits) -> Sum {
@@ -46,7 +46,7 @@ pub(crate) fn state(state: JobState) -> job::JobState {
     }
 }
 
-/// Whether nothing more happens to a job in this state.
+/// Whether the state is final.
 pub(crate) fn is_over(state: job::JobState) -> bool {
     match state {
         job::JobState::Queued
@@ -76,7 +76,7 @@ pub(crate) fn end_reason(reason: core::EndReason) -> EndReason {
     }
 }
 
-/// The cell of an attempt, and what it is called there.
+/// The cell of an attempt, and its id there.
 pub(crate) fn place_of(job: JobNo, attempt: &core::Attempt) -> (u16, AttemptId) {
     let cell = attempt.cell.map_or(ELSEWHERE, |cell| cell.0);
     (cell, AttemptId { job: job.in_cell(SHARD), number: attempt.number })
@@ -93,18 +93,18 @@ fn find_hold<'a>(ledger: &'a Ledger, job: &core::Job, name: &Name) -> Option<&'a
     ledger.find_hold(tenant, HoldKind::Hold, name).and_then(|number| ledger.hold(number))
 }
 
-/// What a job's open hold still keeps.
+/// The credits that a job's open hold still has.
 pub(crate) fn held(ledger: &Ledger, job: &core::Job) -> Sum {
     let hold = job.hold.and_then(|number| ledger.hold(number));
     units(hold.map_or(0, Hold::room))
 }
 
-/// GPU time that a hold has paid for so far.
+/// The GPU time that a hold has paid for so far.
 fn gpu_ms(hold: &Hold) -> u64 {
     hold.rare.as_ref().map_or(0, |rare| rare.gpu_ms)
 }
 
-/// GPU-milliseconds that an attempt used so far, and what they cost.
+/// The GPU-milliseconds that an attempt has used so far, and their cost.
 pub(crate) fn used(ledger: &Ledger, job: &core::Job, own: &core::Attempt) -> (u64, u64) {
     let hold = || own.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
     match &own.end {
@@ -139,9 +139,9 @@ fn attempt(
     }
 }
 
-/// What was asked for, as it was kept.
+/// The submitted specification, as it was stored.
 fn spec(job: &core::Job) -> SubmitJob {
-    // Written by this server; an older form lacks fields at most.
+    // Written by this server; an older form can only lack fields.
     serde_json::from_str(&job.order.shown).unwrap_or_default()
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn array(job: &Job) -> Option<Vec<String>> {
     Some((0..size).map(|index| format!("{array}.{index}")).collect())
 }
 
-/// What an attempt used that no credits could be found for.
+/// The usage of an attempt for which no credits were found.
 fn unpaid(ledger: &Ledger, job: &core::Job, attempt: &core::Attempt) -> u64 {
     let hold = || attempt.hold.as_ref().and_then(|name| find_hold(ledger, job, name));
     match &attempt.end {
@@ -161,7 +161,8 @@ fn unpaid(ledger: &Ledger, job: &core::Job, attempt: &core::Attempt) -> u64 {
     }
 }
 
-/// What came back when an attempt got a cheaper type than its hold was made for.
+/// The credits that were returned because the attempt got a cheaper GPU type than its hold was
+/// placed for.
 fn surplus(job: &core::Job, attempt: &core::Attempt) -> u64 {
     let (terms, need) = (&job.order.terms, job.order.need());
     let longest = match (terms.reserve, terms.max_runtime_ms) {
@@ -179,13 +180,13 @@ fn surplus(job: &core::Job, attempt: &core::Attempt) -> u64 {
     need.saturating_sub(pinned).length()
 }
 
-/// What went back to the grants so far, over all holds; `last` is the newest of them.
+/// The credits returned to the grants so far, over all holds; `last` is the newest of them.
 fn returned(job: &core::Job, last: Option<&Hold>) -> u64 {
     let placed = job.attempts.iter().filter(|attempt| attempt.cell.is_some());
     let surplus: u64 = placed.map(|attempt| surplus(job, attempt)).sum();
     let ended: u64 =
         job.attempts.iter().filter_map(|attempt| attempt.end).map(|e| e.returned).sum();
-    // A job that ended before it was placed gave its whole hold back.
+    // A job that ended before it was placed has returned its whole hold.
     let name = job.hold_name.as_ref();
     let unused = last.filter(|_| job.attempts.iter().all(|one| one.hold.as_ref() != name));
     let unused =
@@ -193,14 +194,14 @@ fn returned(job: &core::Job, last: Option<&Hold>) -> u64 {
     surplus + ended + unused
 }
 
-/// A job as the ledger has it. `as_of` and the position are for the caller to add.
+/// Renders a job of the ledger. The caller adds `as_of` and the position.
 pub(crate) fn job(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Option<Job> {
     let own = ledger.job(number)?;
     let hold = own.hold_name.as_ref().and_then(|name| find_hold(ledger, own, name));
     Some(render(ids, ledger, number, own, hold))
 }
 
-/// The same of a job and its newest hold, wherever they come from.
+/// Renders a job with its newest hold, from the ledger or from history.
 pub(crate) fn render(
     ids: &AttemptIds,
     ledger: &Ledger,
@@ -239,7 +240,7 @@ pub(crate) fn render(
     }
 }
 
-/// A job as it was when it was submitted: what the first answer says, and every repeat of it.
+/// A job as it was when it was submitted: the first answer, and every repeat of it.
 pub(crate) fn submitted(ids: &AttemptIds, ledger: &Ledger, number: JobNo) -> Option<Job> {
     let own = ledger.job(number)?;
     let need = own.order.need();

@@ -1,4 +1,4 @@
-//! Puts the things of the ledger into the words of the interface.
+//! Renders the ledger's state for the API.
 
 pub(crate) mod blockers;
 pub(crate) mod job;
@@ -31,25 +31,25 @@ use serde_json::Value;
 use crate::http::problem::budget_sum;
 use crate::ids::attempt::AttemptIds;
 
-/// The most lots that an answer lists.
+/// The most lots in an answer.
 pub const MOST_LOTS: usize = 100;
 
-/// The most lots that went back that an answer lists. Usually all of them, so that they add up.
+/// The most returned lots in an answer. Usually all of them, so that they add up.
 const MAX_RETURNED: usize = 1000;
 
-/// What the answer to a change looks like.
+/// The form of the answer to a change.
 #[derive(Clone, Debug)]
 pub enum Shape {
-    /// Nothing to show: 204.
+    /// No body: 204.
     Nothing,
     /// The account.
     Account,
     /// The grant.
     Grant {
-        /// Whether the request takes it back.
+        /// Whether the request revokes it.
         revoked: bool,
     },
-    /// The hold, with what came back if the request closes it.
+    /// The hold, with the returned lots if the request closes it.
     Hold {
         /// Whether the request closes it.
         closing: bool,
@@ -58,17 +58,17 @@ pub enum Shape {
     Charge,
     /// The refund.
     Refund {
-        /// What it returned from: a hold, a charge or a job.
+        /// The refunded hold, charge or job.
         of: (Resource, Name),
     },
     /// The transfer.
     Transfer {
         /// The account whose grants were drawn.
         from: Name,
-        /// The account that got them.
+        /// The account that received them.
         to: Name,
     },
-    /// The repayment.
+    /// The collection.
     Collection {
         /// The account.
         account: Name,
@@ -81,7 +81,7 @@ pub enum Shape {
     Quota(Box<bursar_api::accounts::quota::Quota>),
 }
 
-/// An instant.
+/// Converts an instant.
 pub fn time(at: Timestamp) -> Time {
     Time::from_millis(at.millis())
 }
@@ -98,8 +98,8 @@ fn value(body: impl Serialize) -> Value {
     serde_json::to_value(body).expect("the bodies have only plain fields and string keys")
 }
 
-/// The body of an answer, in words but not yet in bytes: what is asked for most is not turned into a
-/// tree first.
+/// The body of an answer before serialization. The most frequent ones are not converted into a JSON
+/// tree.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Shown {
@@ -107,12 +107,12 @@ pub enum Shown {
     Hold(Box<hold::Hold>),
     /// A charge.
     Charge(Box<charge::Charge>),
-    /// Anything else.
+    /// Any other body.
     Other(Value),
 }
 
 impl Shown {
-    /// Writes the body as JSON behind what is in `out`.
+    /// Appends the body as JSON to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Shown::Hold(hold) => written::hold(hold, out),
@@ -153,7 +153,7 @@ fn other_reply(ledger: &Ledger, reply: &Reply, shape: &Shape) -> Value {
         )),
         (Reply::Grant { grant: number, parts }, Shape::Grant { revoked }) => {
             let mut shown = grant(ledger, *number, parts);
-            // A first answer that is given again knows nothing of a later revocation.
+            // A repeated first answer does not show a later revocation.
             let taken = parts[Part::Revoked as usize] > 0;
             shown.is_revoked = *revoked || (shown.is_revoked && taken);
             value(shown)
@@ -206,7 +206,7 @@ fn movement_reply(ledger: &Ledger, number: u32, amount: Credits, shape: &Shape) 
     movement(ledger, made, ledger.refund_parts(number), amount, shape)
 }
 
-/// A refund with all of its parts, a transfer or a repayment.
+/// Renders a refund with all of its parts, a transfer or a collection.
 pub fn movement<'a>(
     ledger: &Ledger,
     made: &Movement,
@@ -241,7 +241,7 @@ pub fn account(ledger: &Ledger, number: AccountNo) -> account::Account {
     account_as(ledger, number, &settings, (own.frozen, own.uncollected()))
 }
 
-/// An account with what may change as it was at some time.
+/// An account with settings that may differ from its present ones.
 fn account_as(
     ledger: &Ledger,
     number: AccountNo,
@@ -268,7 +268,7 @@ fn account_as(
     }
 }
 
-/// Metadata is kept as the text of its JSON.
+/// Metadata is stored as JSON text.
 fn stored_json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -292,7 +292,7 @@ pub fn grant_kind(kind: GrantKind) -> grant::GrantKind {
     }
 }
 
-/// A grant and what became of its units.
+/// A grant and the state of its units.
 pub fn grant(ledger: &Ledger, number: GrantNo, parts: &[u64; 6]) -> grant::Grant {
     let own = ledger.grant(number);
     let (rank, restriction) = match (&own.pending, own.bucket) {
@@ -385,12 +385,12 @@ fn hold_reply(ledger: &Ledger, reply: &HoldReply, closing: bool) -> Option<hold:
     Some(shown)
 }
 
-/// A hold as it is.
+/// A hold in its present state.
 pub fn hold(ledger: &Ledger, number: HoldNo) -> Option<hold::Hold> {
     ledger.hold(number).map(|own| archived_hold(ledger, own))
 }
 
-/// A hold as it is, or as history has it when the ledger has forgotten it.
+/// A hold in its present state, or as history has it if the ledger has forgotten it.
 pub fn archived_hold(ledger: &Ledger, own: &Hold) -> hold::Hold {
     hold_with(ledger, own, u32::MAX)
 }
@@ -453,7 +453,8 @@ pub fn charge(ledger: &Ledger, own: &Hold) -> charge::Charge {
     }
 }
 
-/// A refund with all of its parts. It names what the request named: numbers of holds are used again.
+/// A refund with all of its parts. It has the id that the request named, because numbers of holds
+/// are reused.
 fn refund<'a>(
     ledger: &Ledger,
     made: &Movement,
@@ -466,7 +467,7 @@ fn refund<'a>(
     for part in parts {
         for (place, piece) in part.movement.pieces.iter().enumerate() {
             let expired = part.expired.get(place).copied().unwrap_or(false);
-            // Within a piece too, what was drawn last goes back first.
+            // Within a piece too, the units drawn last are returned first.
             let mut lots: Vec<Lot> = ledger.lots([*piece]).collect();
             lots.reverse();
             all.extend(lots.into_iter().map(|lot| Lot { expired, ..lot }));
@@ -503,7 +504,7 @@ fn transfer(
     }
 }
 
-/// A budget and its numbers in the current period.
+/// A budget with its amounts in the current period.
 pub fn budget(ledger: &Ledger, number: AccountNo, own: &Budget, now: Timestamp) -> budget::Budget {
     let (spent, held) = own.numbers(now);
     let (budget, terms) = (own.name.clone(), own.terms.clone());
@@ -547,7 +548,7 @@ fn budget_as(ledger: &Ledger, own: &BudgetReply) -> budget::Budget {
     }
 }
 
-/// Amounts by kind, from the order of [`GrantKind::ALL`].
+/// Amounts by kind, in the order of [`GrantKind::ALL`].
 pub fn by_kind(amounts: [i128; 4]) -> balance::ByKind {
     let of = |kind: GrantKind| Sum::from_micros(amounts[kind as usize]);
     balance::ByKind {

@@ -1,4 +1,4 @@
-//! Why a job waits: what the ledger says and what each cell says, put together.
+//! Why a job waits: the blockers of the ledger and of each cell, merged.
 
 use bursar_api::{Blocker, BlockerType, Time};
 use bursar_core::cell::Cell;
@@ -14,18 +14,18 @@ use crate::http::problem::Failure;
 use crate::render::blockers::blocker;
 use crate::render::time;
 
-/// What a waiting job is told.
+/// The explanation of a waiting job.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// Its best place in a queue.
+    /// Its best position in a queue.
     pub(crate) position: Option<u64>,
     /// The earliest start that a cell expects.
     pub(crate) estimated_start_at: Option<Time>,
-    /// Everything that blocks.
+    /// All blockers.
     pub(crate) blockers: Vec<Blocker>,
 }
 
-/// The job that nodes are kept for, if a blocker is about one.
+/// The job that nodes are reserved for, if a blocker is a reservation.
 pub(crate) fn kept_for(blocker: &explain::Blocker) -> Option<JobId> {
     match blocker {
         explain::Blocker::Reservation { job, .. } => *job,
@@ -45,14 +45,14 @@ pub(crate) fn kept_for(blocker: &explain::Blocker) -> Option<JobId> {
     }
 }
 
-/// The names of jobs that a reader may know, in the order of the question.
+/// The name of a job, if the caller may see it.
 pub(crate) fn visible_name(ledger: &Ledger, principal: &Principal, id: JobId) -> Option<Name> {
     let job = ledger.job(JobNo::of_cell(id))?;
     let account = &ledger.account(job.order.account).path;
     principal.sees(account).then(|| job.order.id.clone())
 }
 
-/// Adds what the cells say of a job to what the ledger said.
+/// Adds the cells' blockers of a job to those of the ledger.
 pub(crate) async fn ask_cells(
     app: &App,
     principal: &Principal,
@@ -61,7 +61,7 @@ pub(crate) async fn ask_cells(
     mut waiting: Waiting,
 ) -> Result<Waiting, Failure> {
     let mut heard = false;
-    // What a cell was told about money the ledger knows better.
+    // For credits, budgets and freezes, the ledger's blockers are more recent than a cell's.
     let known: Vec<BlockerType> = waiting.blockers.iter().map(|blocker| blocker.kind).collect();
     let is_new = |blocker: &Blocker| {
         use BlockerType::{Budget, Credits, Frozen};
@@ -78,7 +78,7 @@ pub(crate) async fn ask_cells(
         let kept: Vec<JobId> = blockers.iter().filter_map(kept_for).collect();
         let names = names(app, principal, kept).await?;
         let name = |id: JobId| names.iter().find(|(known, _)| *known == id).map(|(_, n)| n.clone());
-        // A cell that knows of nothing else says that it is the job's turn.
+        // A cell without other blockers reports that it is the job's turn.
         let turn = explain::Blocker::Priority { ahead: 0 };
         let told = blockers.iter().filter(|of| known.is_empty() || **of != turn);
         let told = told.map(|of| blocker(&service.region, of, name));

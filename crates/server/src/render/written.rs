@@ -1,5 +1,5 @@
-//! The bodies that are sent most, written straight to bytes: the same that their serialisation gives,
-//! at a fraction of its cost.
+//! Writes the most frequent bodies directly to bytes: the same bytes as their serialization, at a
+//! fraction of its cost.
 
 use std::io::Write;
 
@@ -33,7 +33,7 @@ impl<'a> Object<'a> {
         text(self.field(name), value);
     }
 
-    /// A name of ours, which needs no escapes.
+    /// A text of the server's own, which needs no escapes.
     fn name(&mut self, name: &str, value: &str) {
         self.quoted(name, |out| out.extend_from_slice(value.as_bytes()));
     }
