@@ -1,4 +1,4 @@
-//! From the words of the interface to those of the ledger.
+//! Conversions from API types to ledger types.
 
 use bursar_api::accounts::{account, budget};
 use bursar_api::credits::{grant, hold};
@@ -21,7 +21,7 @@ pub(super) fn instant(at: Time) -> Timestamp {
     Timestamp::from_millis(at.millis())
 }
 
-/// An amount; what the strict reader let through always fits.
+/// Converts an amount. Everything that the strict parser accepts fits.
 pub(super) fn credits(amount: Amount, field: &str) -> Result<Credits, Failure> {
     let micros = i64::try_from(amount.micros()).ok().and_then(Credits::from_micros);
     micros.ok_or_else(|| Failure::invalid(field, "an amount is at most 9223372036854.775807"))
@@ -50,7 +50,7 @@ pub(super) fn name(text: Option<String>, field: &str) -> Result<Option<Name>, Fa
     }
 }
 
-/// A text that is shown to people.
+/// Checks the length of a display text.
 pub(super) fn text(
     text: Option<String>,
     field: &str,
@@ -80,8 +80,8 @@ pub(super) fn metadata(map: Option<Map<String, Value>>) -> Result<Option<Box<str
     Ok(Some(text.into()))
 }
 
-/// The first whole number that would be kept as another one, if there is any. Deeper than
-/// [`MAX_DEPTH`](bursar_api::json::MAX_DEPTH) nothing is read.
+/// The path of the first whole number that would not be stored exactly, if there is one. Nothing
+/// deeper than [`MAX_DEPTH`](bursar_api::json::MAX_DEPTH) is read.
 fn inexact(value: &Value, place: &str) -> Option<String> {
     const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
     match value {
@@ -100,7 +100,7 @@ fn inexact(value: &Value, place: &str) -> Option<String> {
     }
 }
 
-/// Seconds as milliseconds; what does not fit is refused by the ledger as too long.
+/// Converts seconds to milliseconds. The ledger refuses a duration that does not fit as too long.
 pub(super) fn millis(seconds: u64) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000)
 }

@@ -1,4 +1,4 @@
-//! What handlers take: who asks, a strict body, strict parameters.
+//! Extractors of the handlers: the caller, a strict body, strict parameters.
 
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -17,28 +17,29 @@ use crate::auth::Principal;
 use crate::change::{fingerprint, fingerprint_of};
 use crate::http::problem::Failure;
 
-/// A body larger than [`MAX_BODY`] is read on up to here, so that the client sees the answer.
+/// A body larger than [`MAX_BODY`] is read and dropped up to this size, so that the client sees the
+/// answer.
 const READ_ON: usize = 32 << 20;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Names the platform where a tenant is named.
+/// Stands for the platform where a tenant is named.
 pub(crate) const PLATFORM_TENANT: &str = "*";
 const TENANT: HeaderName = HeaderName::from_static("bursar-tenant");
 
-/// Who asks, and how.
+/// The caller of a request, and the request itself.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Whose key it is.
+    /// The authenticated key.
     pub principal: Principal,
-    /// The method.
+    /// The HTTP method.
     pub method: Method,
     /// The path as it was sent.
     pub path: String,
     /// The idempotency key.
     pub idempotency_key: Option<Name>,
-    /// The tenant in which ids are meant.
+    /// The tenant in which ids are looked up.
     pub tenant: Option<Name>,
-    /// The id of the request, as a number.
+    /// The id of the request as a number.
     pub request: u128,
 }
 
@@ -54,7 +55,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 }
 
 impl Caller {
-    /// The caller of a request that a key came with.
+    /// The caller of an authenticated request.
     pub(crate) fn of(principal: Principal, parts: &Parts) -> Result<Caller, Failure> {
         Ok(Caller {
             principal,
@@ -66,7 +67,7 @@ impl Caller {
         })
     }
 
-    /// The hash of this request with its body: equal requests have equal ones.
+    /// The fingerprint of this request with its body. Equal requests have equal fingerprints.
     pub fn print(&self, body: &Value) -> u128 {
         fingerprint(self.method.as_str(), &self.path, body)
     }
@@ -99,7 +100,7 @@ fn tenant(headers: &HeaderMap) -> Result<Option<Name>, Failure> {
     Ok(Some(text.into()))
 }
 
-/// A body, read strictly but not yet converted.
+/// A strictly parsed body, not yet converted.
 pub(crate) struct Tree(pub Value);
 
 impl<S: Send + Sync> FromRequest<S> for Tree {
@@ -111,7 +112,7 @@ impl<S: Send + Sync> FromRequest<S> for Tree {
     }
 }
 
-/// A body as it arrived.
+/// A body as raw bytes.
 pub(crate) struct Arrived(pub Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Arrived {
@@ -123,7 +124,7 @@ impl<S: Send + Sync> FromRequest<S> for Arrived {
     }
 }
 
-/// A body as its handler wants it, and the hash of the request that it came with.
+/// A parsed body, and the fingerprint of its request.
 pub(crate) struct Sent<T> {
     pub(crate) value: T,
     pub(crate) fingerprint: u128,
@@ -139,7 +140,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Sent<T> {
 }
 
 impl<T: DeserializeOwned> Sent<T> {
-    /// Reads a body that has arrived.
+    /// Parses a received body.
     pub(crate) fn read(parts: &Parts, body: &[u8]) -> Result<Sent<T>, Failure> {
         let print =
             |canonical: &[u8]| fingerprint_of(parts.method.as_str(), parts.uri.path(), canonical);
@@ -155,7 +156,7 @@ impl<T: DeserializeOwned> Sent<T> {
     }
 }
 
-/// The whole body of a request, once it is there.
+/// Receives the whole body of a request.
 pub(crate) async fn receive<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Failure>
 where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
@@ -183,7 +184,7 @@ async fn read_all<B>(mut body: B) -> Result<Bytes, Failure>
 where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
-    // Most bodies come in one piece, which is not copied.
+    // Most bodies arrive in one piece, which is not copied.
     let (mut whole, mut pieces) = (Bytes::new(), Vec::new());
     let mut seen = 0;
     while let Some(frame) = body.frame().await {
@@ -209,7 +210,7 @@ where
     Ok(if pieces.is_empty() { whole } else { pieces.into() })
 }
 
-/// Parameters of the path. One that is not text names nothing.
+/// Parameters of the path. A value that is not valid UTF-8 is not found.
 pub(crate) struct Path<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
@@ -223,10 +224,10 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
     }
 }
 
-/// Parameters of the query, read strictly.
+/// Parameters of the query, parsed strictly.
 pub(crate) struct Params<T>(pub T);
 
-/// Parameters that every read takes; the handlers do not see them.
+/// Parameters that every read accepts; the handlers do not see them.
 const COMMON: [&str; 1] = ["min_position"];
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
@@ -238,7 +239,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
 }
 
 impl<T: DeserializeOwned> Params<T> {
-    /// The parameters of a request.
+    /// Parses the parameters of a request.
     pub(crate) fn of(parts: &Parts) -> Result<Params<T>, Failure> {
         query(parts.uri.query().unwrap_or("")).map(Params)
     }

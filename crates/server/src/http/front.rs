@@ -1,6 +1,6 @@
-//! The way in. What is asked for most, thousands of times a second, goes straight to its handler;
-//! everything else goes through the router. Both are observed, shed, authenticated and limited alike,
-//! and call the same handlers.
+//! The dispatcher. The most frequent routes go directly to their handlers; all others go through
+//! the router. Both are observed, shed, authenticated and limited in the same way and call the same
+//! handlers.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -23,14 +23,14 @@ use super::respond::Answer;
 use super::router::router;
 use crate::app::App;
 
-/// Answers requests.
+/// Dispatches requests.
 pub struct Front {
     app: Arc<App>,
     router: Router,
 }
 
 impl Front {
-    /// The front of an application.
+    /// Creates the dispatcher of an application.
     pub fn new(app: Arc<App>) -> Front {
         let router = router(&app);
         Front { app, router }
@@ -72,7 +72,7 @@ impl Front {
     }
 }
 
-/// The routes that are asked for most.
+/// The most frequent routes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Busy {
     Balance,
@@ -88,7 +88,7 @@ impl Busy {
     const ALL: [Busy; 6] =
         [Busy::Balance, Busy::Charge, Busy::Place, Busy::Capture, Busy::Settle, Busy::Release];
 
-    /// The route of a request. A path with escapes is left to the router.
+    /// Finds the route of a request. A path with escapes is left to the router.
     fn find(method: &Method, path: &str) -> Option<Busy> {
         let rest = path.strip_prefix("/v1/").filter(|rest| !rest.contains('%'))?;
         let (first, rest) = rest.split_once('/').unwrap_or((rest, ""));
@@ -102,7 +102,7 @@ impl Busy {
             ("accounts", false, "balance") => Busy::Balance,
             _ => return None,
         };
-        // A slash at the end makes it another path.
+        // A trailing slash makes it another path.
         (found.method() == method.as_str() && !path.ends_with('/')).then_some(found)
     }
 
@@ -113,7 +113,7 @@ impl Busy {
         }
     }
 
-    /// The route as the description has it.
+    /// The route as in the OpenAPI document.
     fn route(self) -> &'static str {
         match self {
             Busy::Balance => "/v1/accounts/{id}/balance",
@@ -129,7 +129,7 @@ impl Busy {
         let id = || Path(id_in(parts.uri.path()).to_owned());
         let app = State(Arc::clone(app));
         match self {
-            // What a look may have to wait for is large.
+            // Boxed, because the future of a read that may wait is large.
             Busy::Balance => Box::pin(balance::get(app, caller, id(), Params::of(parts)?)).await,
             Busy::Charge => charges::charge(app, caller, Sent::read(parts, body)?).await,
             Busy::Place => holds::place(app, caller, Sent::read(parts, body)?).await,
@@ -140,7 +140,7 @@ impl Busy {
     }
 }
 
-/// The id in the path of a busy route, empty if there is none.
+/// The id in the path of a frequent route; empty if there is none.
 fn id_in(path: &str) -> &str {
     path.split('/').nth(3).unwrap_or("")
 }

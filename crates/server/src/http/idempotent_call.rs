@@ -1,7 +1,7 @@
-//! Calls that a cell carries out, each once under its idempotency key.
+//! Idempotent calls that a cell carries out.
 //!
-//! The cell notes the key in the record of the effect; what was answered is kept there before the
-//! caller sees it. So a repeat gets the first answer, also after a crash anywhere in between.
+//! The cell stores the idempotency key in the record of the effect, and the answer before the
+//! caller receives it. So a repeat gets the first answer, also after a crash anywhere in between.
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -21,33 +21,33 @@ use crate::change::{OLD_PLATFORM, PLATFORM, fingerprint, key_hash};
 use crate::http::problem::{Failure, reused};
 use crate::machines::cells::CellService;
 
-/// The largest body that is kept.
+/// The largest body that is stored.
 const MOST: usize = 1 << 20;
 
-/// The scope of idempotency keys for what belongs to no tenant: keys of another reach are others.
+/// The namespace of idempotency keys of calls without a tenant: the scope of the API key.
 pub(super) fn reach(principal: &Principal) -> &str {
     principal.scope.as_deref().unwrap_or(PLATFORM)
 }
 
-/// What is known of a call.
+/// The state of a call.
 pub(super) enum Begun<'a> {
-    /// It was answered before, with this.
+    /// It was answered before, with this answer.
     Answered(Response),
-    /// It must be answered.
+    /// It has no answer yet.
     Open(Once<'a>),
 }
 
-/// A call that must be answered.
+/// A call without an answer.
 pub(super) struct Once<'a> {
     app: &'a App,
     actor: Name,
     request: Option<Request>,
-    /// Whether it was carried out before, and nobody was answered.
+    /// Whether it was carried out before without an answer.
     pub(super) done: bool,
 }
 
 impl<'a> Once<'a> {
-    /// Looks up a call under its key, if it has one.
+    /// Looks up a call under its idempotency key, if it has one.
     pub(super) async fn begin(
         app: &'a App,
         caller: &Caller,
@@ -63,7 +63,7 @@ impl<'a> Once<'a> {
         let Some(mut request) = request else { return Ok(Begun::Open(once)) };
         let mut known = once.known(request).await?.1;
         if known.is_none() && scope == PLATFORM {
-            // An answer that an earlier release kept is given again.
+            // An answer that an earlier release stored is returned again.
             let key = caller.idempotency_key.as_deref().unwrap_or_default();
             let old = Request { key: key_hash(OLD_PLATFORM, key), ..request };
             let kept = once.known(old).await?.1.filter(|known| known.request == old);
@@ -83,12 +83,13 @@ impl<'a> Once<'a> {
         }
     }
 
-    /// Who asks the cell: under the key, so that the cell does it once.
+    /// The origin of the cell's command. It has the idempotency key, so that the cell applies it
+    /// once.
     pub(super) fn origin(&self) -> Origin {
         Origin::Shell { actor: self.actor.clone(), request: self.request }
     }
 
-    /// The cell that knows a request, or else any.
+    /// The cell that has the request, or else any cell.
     async fn known(
         &self,
         request: Request,
@@ -105,7 +106,7 @@ impl<'a> Once<'a> {
         Ok((first, None))
     }
 
-    /// Keeps the answer, if it is one that is kept, and gives it.
+    /// Stores the answer if its status is one that is stored, and returns it.
     pub(super) async fn finish(self, answer: Answer) -> Answer {
         let answer = answer.unwrap_or_else(IntoResponse::into_response);
         let status = answer.status();
@@ -119,7 +120,7 @@ impl<'a> Once<'a> {
         let (cell, _) = self.known(request).await?;
         let keep = Command::KeepAnswer(answer.clone());
         cell.gateway.post(self.origin(), keep).answer().await?.value?;
-        // Somebody who asked at the same time may have been first.
+        // A concurrent call under the same key may have been first.
         let kept = self.known(request).await?.1.and_then(|known| known.answer);
         Ok(response(&kept.map_or(answer, |kept| *kept), self.done))
     }

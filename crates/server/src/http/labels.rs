@@ -1,4 +1,4 @@
-//! Labels and sizes, as nodes offer them and jobs ask for them.
+//! Labels and memory sizes of nodes and jobs.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use bursar_core::ledger::id::Name;
 
 use crate::http::problem::Failure;
 
-/// The most labels of one thing.
+/// The most labels of one node or job.
 const MOST: usize = 64;
 
 /// Labels as `key=value`, in order.
@@ -18,7 +18,7 @@ pub(super) fn label_list(
     Ok(labels.into_iter().map(|(key, value)| Name::from(format!("{key}={value}"))).collect())
 }
 
-/// Labels whose keys and values are short and readable.
+/// Checks the number and length of labels.
 pub(super) fn check_labels(
     labels: Option<BTreeMap<String, String>>,
     field: &str,
@@ -35,7 +35,7 @@ pub(super) fn check_labels(
     Ok(labels)
 }
 
-/// Gibibytes as mebibytes.
+/// Converts gibibytes to mebibytes.
 pub(super) fn memory_mib(gib: u32, field: &str) -> Result<u32, Failure> {
     gib.checked_mul(1024).ok_or_else(|| Failure::invalid(field, "is too large"))
 }

@@ -1,4 +1,4 @@
-//! Pages of lists, walked in bounded steps so that no command waits long.
+//! Pages of lists, collected in bounded steps so that no command waits long.
 
 use bursar_api::list::List;
 use bursar_core::ledger::Ledger;
@@ -9,17 +9,17 @@ use crate::http::problem::Failure;
 use crate::ids::base32;
 use crate::render::time;
 
-/// How many things one look at the ledger goes through.
+/// The most entries that one read of the ledger visits.
 const STEPS: usize = 20_000;
 
-/// What one look found: things with their places, newest first, and where to go on.
+/// The result of one step: entries with their places, newest first, and the place to continue from.
 pub(super) struct Step<T> {
     found: Vec<(u128, T)>,
     next: Option<u128>,
 }
 
 impl<T> Step<T> {
-    /// Looks at the first things of an order, and shows those that are wanted.
+    /// Visits the first places and collects the entries that `show` returns.
     pub(super) fn over(
         places: impl Iterator<Item = u128>,
         mut show: impl FnMut(u128) -> Option<T>,
@@ -38,7 +38,7 @@ impl<T> Step<T> {
     }
 }
 
-/// How many entries a page has.
+/// The number of entries of a page.
 pub(super) fn page_size(limit: Option<u32>) -> Result<usize, Failure> {
     match limit.unwrap_or(25) {
         limit @ 1..=100 => Ok(limit as usize),
@@ -46,8 +46,7 @@ pub(super) fn page_size(limit: Option<u32>) -> Result<usize, Failure> {
     }
 }
 
-/// Checks which page is asked for of a list that is short and always given as a whole: there is no
-/// page after the first, and no cursor that leads to one.
+/// Checks the page parameters of a list that always has a single page. No cursor is valid.
 pub(super) fn whole_list(limit: Option<u32>, cursor: Option<&str>) -> Result<(), Failure> {
     page_size(limit)?;
     match cursor {
@@ -56,12 +55,12 @@ pub(super) fn whole_list(limit: Option<u32>, cursor: Option<&str>) -> Result<(),
     }
 }
 
-/// A place as an opaque text.
+/// Encodes a place as an opaque cursor.
 pub(super) fn write_cursor(place: u128) -> String {
     base32(place, 26)
 }
 
-/// The place that a cursor stands for.
+/// Decodes a cursor.
 pub(super) fn read_cursor(cursor: Option<&str>) -> Result<Option<u128>, Failure> {
     let Some(cursor) = cursor else { return Ok(None) };
     let wrong = || Failure::invalid("cursor", "pass the next_cursor of the page before");
@@ -74,22 +73,22 @@ pub(super) fn read_cursor(cursor: Option<&str>) -> Result<Option<u128>, Failure>
     if cursor.len() == 26 { Ok(Some(place)) } else { Err(wrong()) }
 }
 
-/// How a cursor begins that goes on behind a name.
+/// The prefix of a cursor that continues after a name.
 const AFTER: &str = "after:";
 
-/// The place behind a name, in a list by name.
+/// The cursor after a name, in a list ordered by name.
 pub(super) fn write_after(name: &str) -> String {
     format!("{AFTER}{name}")
 }
 
-/// The name behind which to go on; before all others without a cursor.
+/// The name after which to continue; empty, which is before all names, without a cursor.
 pub(super) fn read_after(cursor: Option<&str>) -> Result<&str, Failure> {
     let Some(cursor) = cursor else { return Ok("") };
     let name = cursor.strip_prefix(AFTER).filter(|name| is_valid_name(name));
     name.ok_or_else(|| Failure::invalid("cursor", "pass the next_cursor of the page before"))
 }
 
-/// Collects one page. `look` gets the place before which to begin and shows one step.
+/// Collects one page. `look` receives the place before which to begin and returns one step.
 pub(super) async fn walk<T: Send + 'static>(
     app: &App,
     size: usize,
@@ -111,7 +110,7 @@ pub(super) async fn walk<T: Send + 'static>(
     }
 }
 
-/// The first entries of what was found, and the place to go on from.
+/// The first entries that were found, and the cursor to continue from.
 pub(super) fn page<T>(mut found: Vec<(u128, T)>, size: usize) -> List<T> {
     let has_more = found.len() > size;
     found.truncate(size);

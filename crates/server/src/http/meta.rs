@@ -1,4 +1,4 @@
-//! What is known about the request being handled, wherever it is needed.
+//! Task-local data of the current request.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -11,18 +11,18 @@ use crate::auth::Principal;
 use crate::ids::RequestId;
 use crate::net::limits::Priority;
 
-/// About one request.
+/// The data of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Meta {
     /// Its id.
     pub request_id: RequestId,
-    /// The address under which this server is reached.
+    /// The URL under which clients reach this server.
     pub base_url: Arc<str>,
-    /// Wait for this position before reading.
+    /// The position to wait for before reading.
     pub min_position: Option<u64>,
     /// How long the client may take to send its body.
     pub body_patience: Duration,
-    /// What the request is for.
+    /// The priority of the request.
     pub priority: Priority,
 }
 
@@ -33,7 +33,7 @@ tokio::task_local! {
     static CALLER: RefCell<Option<Principal>>;
 }
 
-/// Runs a request with what is known about it; also says with which problem it ended, if any.
+/// Runs a request with its data. Also returns the code of the problem it ended with, if any.
 pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, Option<Code>) {
     let inner = async {
         let result = work.await;
@@ -44,16 +44,16 @@ pub(crate) async fn scope<T>(meta: Meta, work: impl Future<Output = T>) -> (T, O
     PROBLEM.scope(Cell::new(None), inner).await
 }
 
-/// What is known about a request, for what goes on after its answer has begun.
+/// The data of a request, for work that continues after its answer has begun.
 pub(crate) struct Carried(Option<Meta>);
 
 impl Carried {
-    /// Of the request being handled.
+    /// The data of the current request.
     pub(crate) fn of_request() -> Carried {
         Carried(META.try_with(Meta::clone).ok())
     }
 
-    /// Does something as if the request were still being handled.
+    /// Runs `work` with the data of the request.
     pub(crate) fn during<T>(self, work: impl FnOnce() -> T) -> T {
         match self.0 {
             Some(meta) => META.sync_scope(meta, work),
@@ -62,13 +62,13 @@ impl Carried {
     }
 }
 
-/// Uses what is known, if a request is being handled.
+/// Passes the data on, if there is a current request.
 pub(crate) fn with(use_it: impl FnOnce(&Meta)) {
-    // Outside of a request there is nothing to know.
+    // Outside of a request there is no data.
     let _ = META.try_with(use_it);
 }
 
-/// The id of the request as a number, zero outside of one.
+/// The id of the current request as a number; zero outside of one.
 pub(crate) fn request() -> u128 {
     META.try_with(|meta| meta.request_id.bits()).unwrap_or(0)
 }
@@ -83,37 +83,37 @@ pub(crate) fn body_patience() -> Duration {
     META.try_with(|meta| meta.body_patience).unwrap_or(Duration::MAX)
 }
 
-/// Names tenants in this process: numbers cannot be chosen from outside.
+/// Numbers tenants in this process. Randomly seeded, so that no client can choose a number.
 static SENDERS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// Notes the tenant that asks: tenants take turns.
+/// Records the tenant of the request: machines serve tenants in turns.
 pub(crate) fn note_sender(tenant: &str) {
     let _ = SENDER.try_with(|sender| sender.set(SENDERS.hash_one(tenant)));
 }
 
-/// The tenant that asks, as a number; zero for the server itself.
+/// The number of the tenant; zero for the server itself.
 pub(crate) fn sender() -> u64 {
     SENDER.try_with(Cell::get).unwrap_or(0)
 }
 
-/// What the request is for.
+/// The priority of the request.
 pub(crate) fn priority() -> Priority {
     META.try_with(|meta| meta.priority).unwrap_or(Priority::Health)
 }
 
-/// Notes who asks, if the request may have to wait.
+/// Records the caller, if the request may have to wait.
 pub(crate) fn note_caller(principal: &Principal) {
     if min_position().is_some() {
         let _ = CALLER.try_with(|caller| *caller.borrow_mut() = Some(principal.clone()));
     }
 }
 
-/// Who asks, if the request may have to wait.
+/// The caller, if the request may have to wait.
 pub(crate) fn caller() -> Option<Principal> {
     CALLER.try_with(|caller| caller.borrow().clone()).ok().flatten()
 }
 
-/// Notes the problem with which the request ends, for the metrics.
+/// Records the problem that the request ends with, for the metrics.
 pub(crate) fn note_problem(code: Code) {
     let _ = PROBLEM.try_with(|problem| problem.set(Some(code)));
 }

@@ -1,4 +1,4 @@
-//! What happens around every handler: ids, logs, counters, shedding, keys, limits.
+//! Middleware around every handler: request ids, logs, metrics, shedding, authentication, limits.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -28,14 +28,14 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("bursar-request-id");
 /// How long a handler may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a move of the manual clock may take: everything on the way happens before the answer.
+/// How long a move of the manual clock may take. All timers on the way run before the answer.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(600);
 
 fn patience(route: &str) -> Duration {
     if route == "/v1/clock" { CLOCK_PATIENCE } else { PATIENCE }
 }
 
-/// What a request is for, as far as its route tells.
+/// The priority of a request, by its route.
 fn priority(method: &str, route: &str) -> Priority {
     if ["/healthz", "/readyz", "/metrics"].contains(&route) {
         return Priority::Health;
@@ -56,7 +56,8 @@ fn route_of(request: &Request) -> String {
     matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned())
 }
 
-/// The method as metrics and logs name it. A caller may invent methods without end; those are one.
+/// The method as a label. All unknown methods share one label, because clients can invent any
+/// number.
 fn known_method(method: &Method) -> &'static str {
     const KNOWN: [&str; 9] =
         ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
@@ -66,15 +67,15 @@ fn known_method(method: &Method) -> &'static str {
 /// What is known of a request before it is handled.
 pub(super) struct Asked {
     method: &'static str,
-    /// The route as the description has it.
+    /// The route as in the OpenAPI document.
     route: Cow<'static, str>,
     pub(super) priority: Priority,
-    /// The position to wait for before reading, or why there is none.
+    /// The position to wait for before reading, or the error of the parameter.
     wanted: Result<Option<u64>, Failure>,
 }
 
 impl Asked {
-    /// A request for a route that is known by name.
+    /// A request for a known route.
     pub(super) fn known(method: &'static str, route: &'static str, uri: &Uri) -> Asked {
         let priority = priority(method, route);
         let wanted = min_position(uri.query());
@@ -94,15 +95,15 @@ impl Asked {
     }
 }
 
-/// Observes what the router found.
+/// Observes a request that the router matched.
 pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let asked = Asked::matched(&request);
     observed(&app, asked, pin!(next.run(request))).await
 }
 
-/// Gives the request its id, counts and logs it, sheds it when there is too much, and turns a
-/// panic into an answer. What is shed is not even begun. The work stays where it is: wrapped into so
-/// many layers it would be copied from one into the next.
+/// Gives the request its id, counts and logs it, sheds it under overload, and turns a panic into an
+/// answer. The handler of a shed request does not start. The work is passed as a pinned reference:
+/// moved through so many layers it would be copied from one to the next.
 pub(super) async fn observed(
     app: &App,
     asked: Asked,
@@ -131,7 +132,7 @@ pub(super) async fn observed(
             let changes = priority != Priority::Read;
             let response = handle(work, patience).await;
             if changes && response.status().is_success() {
-                // With a manual clock what a change causes has happened when it is answered.
+                // With a manual clock the effects of a change are complete when it is answered.
                 app.settle_if_manual().await?;
             }
             Ok::<Response, Failure>(response)
@@ -140,7 +141,7 @@ pub(super) async fn observed(
     };
     let (mut response, problem) = meta::scope(meta, work.instrument(span.clone())).await;
     if let Some(position) = response.headers().get(POSITION) {
-        // Where the decision is in the journal: from the trace of a request to its record.
+        // The position of the decision leads from the trace of a request to its record.
         span.record("position", position.to_str().unwrap_or(""));
     }
     let status = response.status().as_u16();
@@ -159,7 +160,7 @@ pub(super) async fn observed(
     response
 }
 
-/// Runs a handler; neither a panic nor patience without end gets through.
+/// Runs a handler. A panic or a timeout becomes an answer.
 async fn handle(work: impl Future<Output = Response>, patience: Duration) -> Response {
     let guarded = AssertUnwindSafe(work).catch_unwind();
     match tokio::time::timeout(patience, guarded).await {
@@ -176,7 +177,7 @@ async fn handle(work: impl Future<Output = Response>, patience: Duration) -> Res
     }
 }
 
-/// Finds out who asks, and takes a token from their buckets.
+/// Authenticates a request and takes a token from the buckets of its key.
 pub(super) async fn authenticate(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -190,8 +191,8 @@ pub(super) async fn authenticate(
     Ok(response)
 }
 
-/// Answers a request that reads, as long as its key works. A change is answered whatever happens to
-/// the key meanwhile: it may have been made.
+/// Answers a read while its key is valid. A change is answered even if its key becomes invalid
+/// meanwhile, because it may have been made.
 pub(super) async fn while_key_works(
     app: &App,
     principal: &Principal,
@@ -208,7 +209,7 @@ pub(super) async fn while_key_works(
     }
 }
 
-/// Who asks, and what the answer says of their limits.
+/// The principal of a request, and the rate limit headers of its answer.
 pub(super) async fn admit(
     app: &App,
     headers: &HeaderMap,
@@ -221,7 +222,7 @@ pub(super) async fn admit(
     let directory = app.directory.current();
     let principal = auth::authenticate(authorization, &app.root, &directory, app.clock.now())?;
     tracing::debug!(key = %principal.id, "authenticated");
-    // A key of the platform takes turns by itself.
+    // A platform key has its own turns.
     meta::note_sender(principal.tenant().unwrap_or(&principal.id));
     let limits = app.limits.take(&principal, priority)?;
     meta::note_caller(&principal);

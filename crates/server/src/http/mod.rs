@@ -1,4 +1,4 @@
-//! The HTTP interface. Every route is in [`router`]; one file per resource, each handler thin.
+//! The HTTP API. All routes are in [`router`]; there is one file per resource, with thin handlers.
 
 mod convert;
 pub(crate) mod extract;

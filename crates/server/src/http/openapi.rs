@@ -1,5 +1,5 @@
-//! The description of the interface: what the handlers say of themselves, completed with what is
-//! the same everywhere.
+//! The OpenAPI document: the descriptions of the handlers, completed with what all operations
+//! share.
 
 use utoipa::openapi::extensions::ExtensionsBuilder;
 use utoipa::openapi::header::HeaderBuilder;
@@ -31,7 +31,7 @@ const TAGS: [(&str, &str); 8] = [
     ("operations", "Batches and the manual clock."),
 ];
 
-/// The statuses that problems of every operation may have.
+/// The statuses of problems that every operation may return.
 const PROBLEMS: [(&str, &str); 4] = [
     ("401", "No key, or one that is unknown, expired or revoked"),
     ("403", "The key does not allow this"),
@@ -46,7 +46,7 @@ const BODY_PROBLEMS: [(&str, &str); 4] = [
     ("415", "The body is not declared as JSON"),
 ];
 
-/// The beginning of the description.
+/// The head of the OpenAPI document.
 pub(super) fn head() -> OpenApi {
     let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
     let info = InfoBuilder::new()
@@ -59,7 +59,7 @@ pub(super) fn head() -> OpenApi {
     OpenApiBuilder::new().info(info.build()).tags(Some(tags)).build()
 }
 
-/// Adds what is the same for every operation.
+/// Adds what all operations share.
 pub(super) fn complete(mut description: OpenApi) -> OpenApi {
     let mut components = description.components.take().unwrap_or_default();
     let mut schemas = Vec::new();

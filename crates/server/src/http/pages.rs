@@ -1,4 +1,4 @@
-//! The few pages that the server shows to people. They load nothing from elsewhere.
+//! The HTML pages of the server. They load nothing from elsewhere.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ pub fn front() -> String {
     page("Bursar", body)
 }
 
-/// Inline code and links of a line of Markdown.
+/// Renders the inline code and links of a line of Markdown.
 fn inline(text: &str) -> String {
     let mut out = String::new();
     for (place, part) in escape(text).split('`').enumerate() {
@@ -50,7 +50,7 @@ fn inline(text: &str) -> String {
     out
 }
 
-/// The page that explains a code, or nothing if there is no such code.
+/// The page of a problem code; `None` if there is no such code.
 pub fn problem(code: &str) -> Option<String> {
     let code = Code::ALL.iter().find(|known| known.as_str() == code)?;
     let text = problem_text(*code);
@@ -75,7 +75,7 @@ pub fn problem(code: &str) -> Option<String> {
 
 macro_rules! problem_texts {
     ($($variant:ident $file:literal),* $(,)?) => {
-        /// The text of the page that explains a code.
+        /// The Markdown text of a problem code.
         pub fn problem_text(code: Code) -> &'static str {
             match code {
                 $(Code::$variant => include_str!(concat!("../../../../docs/problems/", $file, ".md")),)*
@@ -113,7 +113,7 @@ problem_texts!(
     Internal "internal",
 );
 
-/// The whole interface for people, from its description.
+/// The API reference for people, from the OpenAPI document.
 pub fn reference(description: &OpenApi) -> String {
     let tree = serde_json::to_value(description).unwrap_or(Value::Null);
     let mut body = format!("<p>{}</p>", inline(tree["info"]["description"].as_str().unwrap_or("")));

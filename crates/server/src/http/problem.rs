@@ -1,4 +1,4 @@
-//! Every way in which a request fails, mapped to its problem in this one place.
+//! The mapping of all failures to problem documents, in one place.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,27 +19,27 @@ use crate::machines::wall_time;
 /// A failed request.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What the caller is told.
+    /// The problem document.
     pub problem: Box<Problem>,
-    /// When to try again, in seconds.
+    /// The `Retry-After` in seconds.
     pub retry_after: Option<u64>,
-    /// Whether this answer was kept from the first time.
+    /// Whether this is the stored answer to an earlier request.
     pub replayed: bool,
-    /// The request that was answered so first, if it was not this one.
+    /// The request that was first answered with it, if it was another one.
     first: Option<RequestId>,
-    /// What else the head of the answer says.
+    /// Further headers of the answer.
     headers: Option<Box<HeaderMap>>,
 }
 
 impl Failure {
-    /// A failure with nothing but its code and what happened.
+    /// A failure with a code and a detail.
     pub fn new(code: Code, detail: impl Into<String>) -> Failure {
         let problem = Box::new(Problem::new(code, detail));
         let retry_after = (code.status() == 503).then_some(1);
         Failure { problem, retry_after, replayed: false, first: None, headers: None }
     }
 
-    /// A field, parameter or header that can never be right.
+    /// A field, parameter or header that is never valid.
     pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Failure {
         let field = field.into();
         let detail = format!("{field}: {}", reason.into());
@@ -48,7 +48,7 @@ impl Failure {
         failure
     }
 
-    /// There is no such thing, or the key cannot see it: the answer is the same.
+    /// The resource does not exist or the key cannot see it; the answer is the same.
     pub fn not_found(what: &str, name: &str) -> Failure {
         let detail = format!("there is no {what} `{name}` that this key can see");
         Failure::new(Code::NotFound, detail)
@@ -59,32 +59,32 @@ impl Failure {
         Failure::new(Code::Forbidden, detail)
     }
 
-    /// Says when to try again.
+    /// Sets the `Retry-After`.
     pub fn retry_after(mut self, seconds: u64) -> Failure {
         self.retry_after = Some(seconds);
         self
     }
 
-    /// Adds to the head of the answer.
+    /// Adds headers to the answer.
     pub fn with_headers(mut self, headers: HeaderMap) -> Failure {
         self.headers = Some(Box::new(headers));
         self
     }
 
-    /// Sets whether this answer was kept from the first time.
+    /// Sets whether this is the stored answer to an earlier request.
     pub fn replayed(mut self, replayed: bool) -> Failure {
         self.replayed = replayed;
         self
     }
 
-    /// Names the request that was answered so first, if its number is known: a kept answer is told
-    /// again in the same words.
+    /// Sets the request that was first answered with it, if its number is known: a stored answer is
+    /// repeated unchanged.
     pub fn first_told(mut self, request: u128) -> Failure {
         self.first = (request != 0).then(|| RequestId::from_bits(request));
         self
     }
 
-    /// The body, with the id of the request and the full address of the page that explains it.
+    /// The problem document, with the id of the request and the full URL of its page.
     pub fn into_problem(self) -> Problem {
         let (mut problem, first) = (*self.problem, self.first);
         meta::with(|meta| {
@@ -168,7 +168,7 @@ impl From<directory::Refused> for Failure {
     }
 }
 
-/// The answer to an idempotency key that came with another request.
+/// The answer to an idempotency key that was used for another request.
 pub(crate) fn reused() -> Failure {
     let detail = "this Idempotency-Key came with another request before; use a new key for a new \
                   request";
@@ -302,7 +302,7 @@ fn conflict_detail(conflict: Conflict) -> String {
     }
 }
 
-/// Micro-credits, or what GPU-hour budgets count, as the decimal that the interface shows.
+/// Micro-credits, or the count of a GPU-hour budget, as the decimal that the API shows.
 pub(crate) fn budget_sum(unit: BudgetUnit, value: i128) -> Sum {
     match unit {
         BudgetUnit::Credits => Sum::from_micros(value),

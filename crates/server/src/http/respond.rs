@@ -1,4 +1,4 @@
-//! Runs a change and turns what came of it into a response.
+//! Runs a change and renders its response.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,21 +12,21 @@ use crate::app::App;
 use crate::change::{Decision, Done, Order, Plan, Recalled, Uncounted};
 use crate::http::problem::Failure;
 
-/// Most bodies are smaller.
+/// Most bodies are smaller than this.
 pub(super) const USUAL_BODY: usize = 640;
 
-/// What ids and names are made of.
+/// The characters of ids and names.
 const NAME_FORM: &str = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -";
 
-/// What a handler gives.
+/// The result of a handler.
 pub(super) type Answer = Result<Response, Failure>;
 
-/// Where in the journal the answer is.
+/// The position in the journal that the answer is based on.
 pub(super) const POSITION: HeaderName = HeaderName::from_static("bursar-position");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// Runs one change of the ledger. It is posted at once if it needs nothing else, so that what waits
-/// for the answer is small.
+/// Runs one change of the ledger. A change that needs nothing else is posted at once, so that the
+/// future that waits for the answer is small.
 pub(super) fn change(
     app: &App,
     caller: Caller,
@@ -123,7 +123,7 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     json_bytes(status, bytes)
 }
 
-/// JSON that is written already.
+/// A response with serialized JSON.
 pub(super) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
     let mut response = Response::new(bytes.into());
     *response.status_mut() = status;
@@ -132,7 +132,7 @@ pub(super) fn json_bytes(status: StatusCode, bytes: Vec<u8>) -> Response {
     response
 }
 
-/// The id of something new: the caller's, or one that the server makes.
+/// The id of a new resource: the caller's, or a generated one.
 pub(super) fn new_id(
     app: &App,
     resource: Resource,
@@ -150,12 +150,12 @@ pub(super) fn new_id(
     Ok((id.clone(), (resource, id, chosen)))
 }
 
-/// A name out of the address under which something is set: it must be one that can be.
+/// A name from the path under which a resource is set. It must be valid.
 pub(super) fn new_name(name: String) -> Result<Name, Failure> {
     if is_valid_name(&name) { Ok(name.into()) } else { Err(Failure::invalid("name", NAME_FORM)) }
 }
 
-/// An account path out of a body.
+/// An account path from a body.
 pub(super) fn account_field(path: String, field: &str) -> Result<Name, Failure> {
     if is_valid_path(&path) {
         return Ok(path.into());
@@ -164,17 +164,17 @@ pub(super) fn account_field(path: String, field: &str) -> Result<Name, Failure> 
     Err(Failure::invalid(field, reason))
 }
 
-/// An account path out of the address: one that cannot exist is not found.
+/// An account path from the URL. A path that cannot exist is not found.
 pub(super) fn account_path(path: String) -> Result<Name, Failure> {
     if is_valid_path(&path) { Ok(path.into()) } else { Err(Failure::not_found("account", &path)) }
 }
 
-/// The id of a job or of an array out of the address.
+/// The id of a job or of an array from the URL.
 pub(super) fn job_named(id: String) -> Result<Name, Failure> {
     if is_valid_job_name(&id) { Ok(id.into()) } else { Err(Failure::not_found("job", &id)) }
 }
 
-/// An id out of the address: one that cannot exist is not found.
+/// An id from the URL. An id that cannot exist is not found.
 pub(super) fn named(what: &str, id: String) -> Result<Name, Failure> {
     if is_valid_name(&id) { Ok(id.into()) } else { Err(Failure::not_found(what, &id)) }
 }

@@ -1,4 +1,4 @@
-//! Every route, on one screen.
+//! All routes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::handlers::system::{self, audit, clock, directory, events, keys};
 use super::{middleware, openapi};
 use crate::app::App;
 
-/// The routes that need a key, with their description.
+/// The routes that need a key, with their OpenAPI descriptions.
 fn versioned() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(openapi::head())
         .routes(routes!(accounts::open, accounts::list))
@@ -78,12 +78,12 @@ fn versioned() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(clock::accept))
 }
 
-/// The description of the whole interface.
+/// The OpenAPI document.
 pub fn description() -> OpenApi {
     openapi::complete(versioned().into_openapi())
 }
 
-/// Everything that the server answers.
+/// The router of all requests.
 pub fn router(app: &Arc<App>) -> Router {
     let (versioned, _) = versioned().split_for_parts();
     let authenticate = layer::from_fn_with_state(Arc::clone(app), middleware::authenticate);
