@@ -161,7 +161,8 @@ mod tests {
         assert_eq!(stored(7, attempt), "att_000000000000AG00W000003");
     }
 
-    /// Of many consecutive attempts no two ids look alike, and changing a digit gives no id of an existing attempt.
+    /// Of many consecutive attempts no two ids look alike, and changing a digit gives no id of an
+    /// existing attempt.
     #[test]
     fn ids_of_neighbours_have_nothing_in_common() {
         let ids = ids(3);

@@ -1,4 +1,4 @@
-//! One folder per group of resources, each handler thin.
+//! The handlers: one folder per group of resources.
 
 pub(super) mod accounts;
 pub(in crate::http) mod credits;

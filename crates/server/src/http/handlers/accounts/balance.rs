@@ -1,4 +1,4 @@
-//! What an account has now, and what it will have.
+//! The balance of an account, now and at other instants.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::http::problem::Failure;
 use crate::http::respond::{Answer, json};
 use crate::render::{by_kind, grant_kind, time};
 
-/// The most entries of what will expire.
+/// The most entries of the list of expiring credits.
 const MOST_EXPIRING: usize = 20;
 
 fn context(query: &BalanceQuery) -> Result<Context, Failure> {
@@ -92,7 +92,7 @@ fn shown(account: &str, balance: view::Balance, at: Timestamp, position: u64) ->
     }
 }
 
-/// What one account gives at a later instant: by kind, spendable in the context, expiring.
+/// The credits of one account at a later instant: by kind, spendable in the context, expiring.
 #[derive(Default)]
 struct Later {
     by_kind: [i128; 4],
@@ -119,7 +119,7 @@ fn later(ledger: &Ledger, number: AccountNo, context: &Context, at: Timestamp) -
             add(*rank, bucket.admits(context), free);
         }
     }
-    // Grants that have not begun are few; they are looked for only if there are some.
+    // Grants that have not started are few; they are searched only if there are some.
     if ledger.balance_at(number, at) > open {
         for (_, grant) in ledger.grants_before(u32::MAX) {
             let Some(terms) = grant.pending.as_ref().filter(|_| grant.account == number) else {

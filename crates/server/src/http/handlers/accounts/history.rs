@@ -1,4 +1,4 @@
-//! What was: entries, statements, forecasts, rankings.
+//! Queries about the past: entries, statements, forecasts, rankings.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::render::time;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// The most accounts that a ranking of a key with a scope looks through.
+/// The most accounts that a ranking for a key with a scope visits.
 const MOST_RANKED: u32 = 100_000;
 
-/// An account that the caller may read, its number, and how far the ledger has come.
+/// An account that the caller may read, its number, and the position of the ledger.
 async fn known(
     app: &App,
     caller: &Caller,
@@ -108,7 +108,7 @@ pub(in crate::http) async fn statement(
     }
     let (from, to) = (instant(query.from), instant(query.to));
     let (account, number, at, position) = known(&app, &caller, id, "get_statement").await?;
-    // `to` no longer counts; history's statements include their last instant.
+    // `to` is exclusive; history's statements include their last instant.
     let ask = app
         .history
         .ask(position, move |history| history.statement(number, from, to.plus_millis(-1)));
@@ -168,7 +168,7 @@ pub(in crate::http) async fn forecast(
     Ok(json(StatusCode::OK, &shown))
 }
 
-/// What will expire unspent if `burned` is spent per day, soonest first.
+/// The credits that will expire unspent if `burned` is spent per day, soonest first.
 fn at_risk(
     expiring: impl Iterator<Item = (Timestamp, i128)>,
     now: Timestamp,
@@ -186,7 +186,7 @@ fn at_risk(
     lost
 }
 
-/// Milliseconds of a window such as `24h`.
+/// Parses a window such as `24h` into milliseconds.
 fn window(text: &str) -> Option<i64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let number: i64 = number.parse().ok().filter(|n| (1..=99_999).contains(n))?;
@@ -242,7 +242,7 @@ pub(in crate::http) async fn top(
             &Top { data, has_more: false, next_cursor: None, as_of, position },
         ));
     }
-    // A key with a scope ranks what it sees: all are looked at and the others left out.
+    // A key with a scope ranks only visible accounts: all are fetched and the others left out.
     let most = if caller.principal.scope.is_some() { MOST_RANKED } else { k };
     let ask = app.history.ask(seen.position, move |history| match kind {
         Some(kind) => history.top(kind, counted, period, most),

@@ -46,7 +46,8 @@ fn settings(change: ChangeAccount, home_region: Option<Name>) -> Result<AccountS
     })
 }
 
-/// What settings need: those of an org that bound its tenant are the platform's, and so is what lets credits in.
+/// The authority that settings need: the platform for the weight of an org, the capability `issue`
+/// for settings that let credits in.
 fn authority(path: &str, settings: &AccountSettings, cleared: ClearedSettings) -> Authority {
     let issues = settings.compensation_ttl_ms.is_some()
         || settings.overdraft_limit.is_some()
@@ -117,7 +118,7 @@ pub(super) fn plan_freeze(id: String, freeze: bool, body: Value) -> Result<Plan,
         creates: None,
         counts: None,
         build: Box::new(move |_| {
-            // Who asks is added when it is known.
+            // Set when the caller is known.
             let by_platform = false;
             if freeze {
                 Command::FreezeAccount { path, by_platform }
@@ -224,7 +225,7 @@ pub(in crate::http) async fn collect(
     change(&app, caller, print, plan).await
 }
 
-/// The number of an account that the caller may read.
+/// The path of an account that the caller may read.
 pub(in crate::http) fn visible(caller: &Caller, id: String) -> Result<Name, Failure> {
     let path = account_path(id)?;
     if !caller.principal.sees(&path) {

@@ -1,4 +1,4 @@
-//! Quotas: how much of the machines an account and all below it may use at once.
+//! Quotas: limits on the GPUs and jobs of an account's subtree.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::http::problem::Failure;
 use crate::http::respond::{Answer, account_path, change, json};
 use crate::render::Shape;
 
-/// A quota in the interface's words.
+/// Renders a quota for the API.
 pub(crate) fn shown(account: &str, region: Option<&Name>, quota: &quota::Quota) -> Quota {
     Quota {
         account: account.to_owned(),
@@ -34,7 +34,7 @@ pub(crate) fn shown(account: &str, region: Option<&Name>, quota: &quota::Quota) 
     }
 }
 
-/// The quota of an org bounds its whole tenant: the platform sets it.
+/// The quota of an org limits its whole tenant, so the platform sets it.
 fn quota_authority(path: &str) -> Authority {
     if is_org(path) { Authority::Platform } else { Authority::Role }
 }

@@ -1,4 +1,4 @@
-//! Charges, refunds and transfers: credits that move at once.
+//! Charges, refunds and transfers: credits that move in one step.
 
 use std::sync::Arc;
 

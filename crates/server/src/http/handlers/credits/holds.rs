@@ -54,7 +54,7 @@ pub(super) fn plan_place(app: &App, place: PlaceHold) -> Result<Plan, Failure> {
     })
 }
 
-/// A change of a hold that is there.
+/// Plans a change of an existing hold.
 fn plan(
     operation: &'static str,
     hold: &Name,
@@ -204,7 +204,7 @@ pub(in crate::http) async fn get(
     Ok(json(StatusCode::OK, &hold))
 }
 
-/// Looks at a hold or charge in the ledger, or as history has it once the ledger has forgotten it.
+/// Reads a hold or charge from the ledger, or from history if the ledger has forgotten it.
 pub(in crate::http) async fn look<T: Send + 'static>(
     app: &App,
     caller: &Caller,
@@ -262,7 +262,7 @@ pub(in crate::http) async fn lots(
     Ok(json(StatusCode::OK, &list))
 }
 
-/// How many numbers one look at the ledger goes through.
+/// The most numbers that one read of the ledger visits.
 const STEP: u32 = 20_000;
 
 /// Holds in the key's scope, newest first.
@@ -279,7 +279,7 @@ pub(in crate::http) async fn list(
     let account = app.listed_account(&caller, filter.account).await?;
     caller.principal.require("list_holds")?;
     let wanted = Wanted { principal: caller.principal, account, state: filter.state, before };
-    // Numbers say nothing about time, so all are looked at and the newest kept.
+    // Numbers are not ordered by time, so all holds are visited and the newest kept.
     let mut found: Vec<(u128, Hold)> = Vec::new();
     let mut first = 0;
     loop {
@@ -308,7 +308,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The newest wanted holds among those with numbers from `first` on.
+    /// The newest matching holds among those with numbers from `first` on.
     fn among(&self, ledger: &Ledger, first: u32, most: usize) -> Vec<(u128, Hold)> {
         let mut places: Vec<(u128, HoldNo)> = Vec::new();
         for (number, hold) in ledger.holds_from(first, STEP) {

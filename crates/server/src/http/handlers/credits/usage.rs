@@ -1,4 +1,4 @@
-//! Usage that others measured: each record stands on its own, and repeating it changes nothing.
+//! Usage that is measured outside. Each record is independent, and repeating it changes nothing.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ fn check_attempt(
     (job, attempt): (&Name, &NamedAttempt),
 ) -> Result<(), Failure> {
     let number = ledger.find_account(tenant).and_then(|it| ledger.find_job_or_array(it, job));
-    // A job that is not there is answered as without an attempt.
+    // A job that does not exist is answered as without an attempt.
     let Some((number, known)) = number.and_then(|it| Some((it, ledger.job(it)?))) else {
         return Ok(());
     };
@@ -103,7 +103,7 @@ fn check_attempt(
     Ok(())
 }
 
-/// The change that a record asks for.
+/// The change that a record requests.
 fn order(app: &App, own: Caller, record: UsageRecord, print: Option<u128>) -> Ordered {
     let named = match (&record.job, &record.attempt) {
         (_, None) => None,

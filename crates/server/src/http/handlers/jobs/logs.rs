@@ -1,4 +1,4 @@
-//! What jobs print.
+//! The output of jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::logs::{NodeTag, Output, TenantTag};
 use crate::net::waits::{Wait, WaitPlace};
 use crate::render::job::{attempt_name, place_of};
 
-/// How long to wait for more output.
+/// How long to wait before checking for more output.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What to read: the output of an attempt on one of its nodes.
@@ -83,20 +83,20 @@ async fn source(
     Ok(Source { number, output: output.map(|(_, output)| output), rank })
 }
 
-/// Where a reader is.
+/// The state of a reader.
 struct Reading {
     app: Arc<App>,
     source: Source,
     offset: u64,
     follow: bool,
     principal: Principal,
-    /// Whether it was said why the output ends where it does.
+    /// Whether the reason why the output is incomplete was sent.
     noted: bool,
-    /// Kept while it follows.
+    /// Held while it follows.
     _place: Option<WaitPlace>,
 }
 
-/// Breaks the answer off: an end in order would say that the output was complete.
+/// Aborts the response: a normal end would mean that the output is complete.
 fn key_ended() -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the key works no more")
 }
@@ -105,11 +105,11 @@ impl Reading {
     async fn has_ended(&self) -> bool {
         let number = self.source.number;
         let look = move |ledger: &Ledger| ledger.job(number).is_none_or(|job| job.state.is_ended());
-        // A ledger that does not answer is going away, and the stream with it.
+        // A ledger that does not answer is shutting down, and the stream with it.
         self.app.ledger.peek(look).await.unwrap_or(true)
     }
 
-    /// The output to read; an attempt that was not named may only be there later.
+    /// The output to read. If no attempt was named, it may appear only later.
     async fn output(&mut self) -> Option<Output> {
         if self.source.output.is_none() {
             let (number, rank) = (self.source.number, self.source.rank);
@@ -122,7 +122,7 @@ impl Reading {
         self.source.output.clone()
     }
 
-    /// Why the output ends where it does, once, if it was cut off.
+    /// The reason why the output is incomplete, once, if it is.
     async fn note(&mut self) -> Option<Vec<u8>> {
         let output = self.source.output.clone()?;
         if std::mem::replace(&mut self.noted, true) {
@@ -132,13 +132,13 @@ impl Reading {
         Some(format!("\n[{note}]\n").into_bytes())
     }
 
-    /// The next piece; nothing at the end.
+    /// The next piece; `None` at the end.
     async fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         loop {
             if !self.principal.works(&self.app.directory.current(), self.app.clock.now()) {
                 return Err(key_ended());
             }
-            // Looked at first: what is written before the end is read after it.
+            // Checked first, so that output written before the end is still read.
             let ended = !self.follow || self.has_ended().await;
             if let Some(output) = self.output().await {
                 let piece = self.app.logs.read(&output, self.offset).await?;

@@ -89,7 +89,7 @@ pub(in crate::http) async fn submit(
     change(&app, caller, print, plan).await
 }
 
-/// How many jobs a body asks for, as far as it may.
+/// The number of jobs that a body requests, clamped to the limit.
 pub(in crate::http) fn count(body: &Value) -> u32 {
     let array = body.get("array").and_then(Value::as_u64).unwrap_or(1);
     u32::try_from(array).unwrap_or(MAX_ARRAY).clamp(1, MAX_ARRAY)
@@ -110,7 +110,7 @@ pub(in crate::http) async fn cancel(
     change(&app, caller, print, plan).await
 }
 
-/// A job as the ledger has it, and what its cells must be asked.
+/// A job from the ledger, and what to ask its cells.
 struct Looked {
     number: JobNo,
     job: Job,
@@ -118,7 +118,7 @@ struct Looked {
     waiting: bool,
 }
 
-/// The id under which cells know a job.
+/// The id of a job in cells.
 fn cell_id(number: JobNo) -> JobId {
     number.in_cell(SHARD)
 }
@@ -142,7 +142,7 @@ async fn look(app: &App, account: &Name, id: &Name) -> Result<Looked, Failure> {
     Ok(looked)
 }
 
-/// The job with everything that is known of why it waits.
+/// The job with all reasons why it waits.
 async fn complete(app: &App, principal: &Principal, looked: Looked) -> Result<Job, Failure> {
     let Looked { number, mut job, cells, waiting } = looked;
     if !waiting {
@@ -261,7 +261,7 @@ pub(in crate::http) async fn list(
     Ok(json(StatusCode::OK, &page))
 }
 
-/// Says of every job of a page as of when it is.
+/// Sets the `as_of` of every job of a page.
 fn stamp(page: &mut List<Job>) {
     for job in &mut page.data {
         job.as_of = page.as_of.unwrap_or(job.as_of);
@@ -269,10 +269,10 @@ fn stamp(page: &mut List<Job>) {
     }
 }
 
-/// Places from here on are those of jobs that the ledger has forgotten: they come behind all others.
+/// Places from here on are those of jobs that the ledger has forgotten. They come after all others.
 const PAST: u128 = 1 << 100;
 
-/// Fills a page up with jobs that the ledger has forgotten.
+/// Fills a page with jobs that the ledger has forgotten.
 async fn with_past(
     app: &App,
     mut page: List<Job>,
@@ -325,7 +325,7 @@ pub(in crate::http) async fn preempt(
     once.finish(answer).await
 }
 
-/// Preempts a job, unless the same call did before.
+/// Preempts a job, unless the same call did so before.
 async fn stop(
     app: &App,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Quotes: what a job would cost and whether it would be accepted, without doing anything.
+//! Quotes: the cost of a job and whether it would be accepted, without any effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ use crate::http::respond::{Answer, json};
 use crate::render::blockers::blocker;
 use crate::render::time;
 
-/// No job has this number: it stands for the one that is asked about.
+/// The id of the hypothetical job. No real job has it.
 const NOBODY: JobId = JobId(u64::MAX);
-/// A copy of a cell with more jobs than this takes too much time and memory.
+/// The most jobs of a cell that is copied. Larger copies take too much time and memory.
 const MAX_JOBS: u32 = 20_000;
 
 /// Whether a cell is small enough to be copied.
@@ -41,7 +41,7 @@ fn may_be_copied(cell: &Cell) -> bool {
     running.saturating_add(waiting) <= MAX_JOBS
 }
 
-/// What a cell would say to a job. The cell is a copy for this one question.
+/// The answer of a cell to a hypothetical job. `copy` is used for this question only.
 fn ask_copy(copy: &mut Cell, spec: JobSpec) -> Option<Why> {
     let now = copy.now();
     let command = cell::Command::AdmitJob(spec);
@@ -51,7 +51,8 @@ fn ask_copy(copy: &mut Cell, spec: JobSpec) -> Option<Why> {
     copy.why(NOBODY, now)
 }
 
-/// What the cells would say to a job: for each offer when it is now in its region, and the answer.
+/// The answers of the cells to a hypothetical job: for each offer the region's present instant, and
+/// the answer.
 async fn ask_cells(
     app: &App,
     principal: &Principal,
@@ -78,7 +79,7 @@ async fn ask_cells(
     Ok(answers)
 }
 
-/// The job as a cell would get it if this offer were the only one.
+/// The job as a cell would receive it if this offer were the only one.
 fn spec(submit: &Submit, offer: &Offer) -> JobSpec {
     let terms = &submit.terms;
     let mut spec = JobSpec::new(NOBODY, submit.account.clone(), terms.gpu);
@@ -110,7 +111,7 @@ fn offer(quoted: &QuotedOffer, estimated_start_at: Option<Time>) -> QuoteOffer {
     }
 }
 
-/// The offers with their starts, and what makes the job wait where it cannot start at once.
+/// The offers with their starts, and the blockers where the job cannot start at once.
 async fn starts(
     app: &App,
     principal: &Principal,

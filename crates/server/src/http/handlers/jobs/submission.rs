@@ -1,4 +1,4 @@
-//! From the body of a job to the command that submits it, with the prices of now.
+//! Converts the body of a job to the command that submits it, with the present prices.
 
 use bursar_api::jobs::job::{self, JobGpus, MAX_ARRAY, SubmitJob};
 use bursar_api::json::convert;
@@ -26,24 +26,24 @@ use crate::http::respond::{account_field, new_id};
 
 /// The class of a job that names none.
 const USUAL_CLASS: &str = "normal";
-/// How often a job is queued again after its node was lost, unless it says otherwise.
+/// The default number of requeues after a node was lost.
 const USUAL_REQUEUES: u32 = 3;
 /// The most GPUs of one node: one bit each.
 const MOST_GPUS: u32 = 64;
 /// The most nodes of a gang.
 const MOST_NODES: u32 = 4096;
-/// The most that is kept of a job for the agent.
+/// The most bytes that are stored of a job for the agent.
 const MOST_PAYLOAD: usize = 256 << 10;
 
-/// A submission, ready but for the tenant.
+/// A submission without its tenant.
 pub(super) struct Submission {
     /// The command.
     pub(in crate::http) command: command::SubmitJob,
-    /// What it creates, and whether the caller chose the id.
+    /// The resource that it creates, its id, and whether the caller chose the id.
     pub(in crate::http) creates: (Resource, Name, bool),
 }
 
-/// Between 1 and a most, or what is usual.
+/// A value between 1 and `most`, or `usual` if absent.
 fn count(value: Option<u32>, usual: u32, most: u32, field: &str) -> Result<u32, Failure> {
     match value.unwrap_or(usual) {
         value if (1..=most).contains(&value) => Ok(value),
@@ -71,7 +71,7 @@ fn demand(gpus: &JobGpus) -> Result<GpuDemand, Failure> {
     }
 }
 
-/// Names in the order given, each once.
+/// Names in the given order, without duplicates.
 fn ordered(list: Vec<String>, field: &str) -> Result<Vec<Name>, Failure> {
     if !(1..=64).contains(&list.len()) || !list.iter().all(|name| is_valid_name(name)) {
         let reason = "must list 1 to 64 names of the characters A-Z a-z 0-9 . _ : -";
@@ -86,7 +86,7 @@ fn ordered(list: Vec<String>, field: &str) -> Result<Vec<Name>, Failure> {
     Ok(names)
 }
 
-/// The regions that will do: those named, or all.
+/// The acceptable regions: those named, or all.
 fn regions(app: &App, named: Option<Vec<String>>) -> Result<Vec<Name>, Failure> {
     let Some(named) = named else {
         return Ok(app.cells.iter().map(|cell| cell.region.clone()).collect());
@@ -100,7 +100,7 @@ fn regions(app: &App, named: Option<Vec<String>>) -> Result<Vec<Name>, Failure> 
     }
 }
 
-/// What the job would cost on each type in each region that has a price, by preference of type.
+/// The price of the job on each GPU type in each region that has one, by preference of type.
 fn offers(
     directory: &Directory,
     types: &[Name],
@@ -125,7 +125,7 @@ fn offers(
     Ok(offers)
 }
 
-/// Nothing that the job accepts has a price: it could never be paid for, so it can never run.
+/// No acceptable GPU type has a price: the job could never be paid for, so it can never run.
 fn unpriced(types: &[Name], regions: &[Name]) -> Failure {
     let wanted = if types.is_empty() { "any GPU".to_owned() } else { types.join(" or ") };
     let detail = format!("there is no price for {wanted} in {}", regions.join(" or "));
@@ -136,7 +136,7 @@ fn unpriced(types: &[Name], regions: &[Name]) -> Failure {
     failure
 }
 
-/// All types that have a price in one of the regions.
+/// All GPU types that have a price in one of the regions.
 fn priced_types(directory: &Directory, regions: &[Name], now: Timestamp) -> Vec<Name> {
     let priced = directory.prices_at(now).into_iter();
     let here = priced.filter(|price| price.region.as_ref().is_none_or(|at| regions.contains(at)));
@@ -217,8 +217,8 @@ fn terms(
     })
 }
 
-/// What no process can be started with: a variable whose name has `=` in it would set another one,
-/// and NUL ends a text.
+/// Rejects values with which no process can be started: a variable name with `=` would set another
+/// variable, and NUL ends a string.
 fn check_process(job: &SubmitJob) -> Result<(), Failure> {
     let has_nul = |text: &String| text.contains('\0');
     if job.command.iter().flatten().any(has_nul) {
@@ -239,7 +239,7 @@ fn check_process(job: &SubmitJob) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the agent must know.
+/// The specification for the agent.
 fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
     check_process(job)?;
     let spec = RunSpec {
@@ -256,7 +256,7 @@ fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
         cpus: job.cpus,
         memory_gib: job.memory_gib,
         max_runtime_seconds: job.max_runtime_seconds,
-        // Which one it is, is in the name of each job.
+        // The index of each job is in its name.
         array_index: job.array.map(|_| 0),
     };
     let text = serde_json::to_string(&spec).expect("a spec has only plain fields");
@@ -267,7 +267,7 @@ fn payload(job: &SubmitJob) -> Result<Box<str>, Failure> {
     Ok(text.into())
 }
 
-/// The job as it is shown: what was asked for, with the defaults that apply.
+/// The specification as the API shows it, with the defaults that apply.
 fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Name]) -> Box<str> {
     let text = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<String>>();
     job.id = None;
@@ -289,7 +289,7 @@ fn shown(mut job: SubmitJob, terms: &JobTerms, regions: &[Name]) -> Box<str> {
     text.into()
 }
 
-/// Reads a job's body.
+/// Parses the body of a job.
 pub(in crate::http) fn submission(app: &App, body: Value) -> Result<Submission, Failure> {
     let mut job: SubmitJob = convert(body)?;
     let account = account_field(job.account.clone(), "account")?;

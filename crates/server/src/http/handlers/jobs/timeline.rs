@@ -1,4 +1,4 @@
-//! What happened to a job, step by step, in words.
+//! The timeline of a job: its events as texts.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn units(length: u64) -> Sum {
     Sum::from_micros(length.into())
 }
 
-/// What the ledger is asked about an entry.
+/// The text of an entry, and what it refers to.
 struct Words {
     detail: String,
     attempt: Option<String>,
@@ -72,7 +72,7 @@ impl Words {
     }
 }
 
-/// What the ledger decided, in words.
+/// The text of a ledger event.
 fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) -> Words {
     match event {
         Event::JobSubmitted { after, .. } if after.is_empty() => Words::new("submitted"),
@@ -105,7 +105,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         }
         Event::HoldClosed { hold, returned, .. } => {
             let mut words = Words::of_hold(*hold, "the rest returned").amount(*returned);
-            // Its number may be another hold's by now.
+            // Another hold may have its number by now.
             let own = ledger.hold(*hold).filter(|own| own.job() == Some(job));
             if let Some(own) = own.filter(|own| !own.is_open()) {
                 let lots = ledger.returned_lots(own).into_iter();
@@ -192,7 +192,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
     }
 }
 
-/// What a cell decided, in words, and the attempt that it is about.
+/// The text of a cell event, and the attempt that it is about.
 fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) {
     use cell::Event as Of;
     let own = job.in_cell(SHARD);
@@ -319,7 +319,7 @@ fn entry(
     }
 }
 
-/// The number of a job that the ledger has, and since when there is something to tell of it.
+/// The number of a job in the ledger, and the time span of its events.
 async fn life(app: &App, account: &str, id: &Name) -> Result<(JobNo, Span), Failure> {
     let (tenant, wanted) = (Name::from(tenant_of(account)), id.clone());
     let read = move |ledger: &Ledger| {
@@ -347,13 +347,13 @@ pub(in crate::http) async fn get(
         Ok(account) => life(&app, &account, &id).await?,
         Err(failure) if failure.problem.code == Code::NotFound => {
             let past = past_jobs::only_forgotten(&app, &caller, &id).await?;
-            // Whatever the machines had to say of it they said soon.
+            // A day is enough for the last messages between the machines.
             (past.number, past.submitted_at..=past.ended_at.plus_millis(DAY_MS))
         }
         Err(failure) => return Err(failure),
     };
     caller.principal.require("get_job_timeline")?;
-    // What the journals have by now is told.
+    // The timeline includes everything that is in the journals by now.
     let seen = app.read(|_| ()).await?;
     let mut sources: Sources = vec![("ledger".to_owned(), 0)];
     let mut cells: Vec<_> = app.cells.iter().collect();

@@ -11,11 +11,11 @@ use crate::auth::Principal;
 use crate::http::problem::Failure;
 use crate::render::job::{held, used};
 
-/// How many jobs one look at the ledger goes through.
+/// The most jobs that one read of the ledger visits.
 const STEPS: usize = 5_000;
 
-/// What a job counts for. What it spent or used counts by when its attempts ended; what runs counts
-/// in full.
+/// The value of a job in a ranking. Spending and usage count for attempts that run, or that ended
+/// within the window.
 fn value(ledger: &Ledger, job: &Job, by: TopBy, since: Timestamp) -> Sum {
     let recent = job.attempts.iter().filter(|own| own.end.is_none_or(|end| end.at >= since));
     let recent = recent.map(|own| used(ledger, job, own));
@@ -30,7 +30,7 @@ fn value(ledger: &Ledger, job: &Job, by: TopBy, since: Timestamp) -> Sum {
     }
 }
 
-/// The first `k` jobs, largest first; of equals the newer one first.
+/// The first `k` jobs, largest first; of equal ones the newer first.
 pub(in crate::http) async fn top_jobs(
     app: &App,
     principal: &Principal,

@@ -1,5 +1,5 @@
-//! What jobs print and what agents say about their ends. A node speaks of its own attempts alone: of
-//! others nothing is kept.
+//! The output of jobs and the final messages of agents. A node reports only on its own attempts;
+//! anything about others is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::ids::attempt::{read_stored, stored};
 use crate::logs::{FULL_RETRY_SECONDS, LogError, MAX_PIECE_BYTES, NodeTag, Output, TenantTag};
 use crate::machines::cells::CellService;
 
-/// Attempts of a cell by the ids that an agent says.
+/// Attempts of a cell by the ids that an agent uses.
 pub(in crate::http) type Known = BTreeMap<String, AttemptId>;
 
-/// The attempts of a cell that ids stand for. What was started before the store had a secret is
-/// known to its agent under its stored id, and goes on under it.
+/// Resolves ids to attempts of a cell. An agent knows attempts that were started before the store
+/// had a secret under their stored ids and continues to use them.
 pub(super) async fn known_attempts<'a>(
     app: &App,
     cell: &CellService,
@@ -60,13 +60,13 @@ pub(super) async fn known_attempts<'a>(
 /// A node's part in an attempt.
 #[derive(Copy, Clone, Debug)]
 pub(in crate::http) struct Part {
-    /// The place of the node among those of the attempt.
+    /// The rank of the node in the attempt.
     rank: u32,
-    /// Whose job it is.
+    /// The tenant of the job.
     tenant: TenantTag,
 }
 
-/// The place of a node, by its name with its owner, among those that an attempt has or had.
+/// The rank of a node, by its full name, among the present and past nodes of an attempt.
 pub(super) fn rank_in(
     ledger: &Ledger,
     cell: CellNo,
@@ -80,7 +80,7 @@ pub(super) fn rank_in(
     u32::try_from(rank).ok()
 }
 
-/// Those of some attempts in which a node has or had a part, and which.
+/// Of these attempts, those in which a node has or had a part.
 pub(in crate::http) async fn parts(
     app: &App,
     cell: &CellService,
@@ -91,7 +91,7 @@ pub(in crate::http) async fn parts(
         return Ok(BTreeMap::new());
     }
     let (own, asked) = (node.clone(), attempts.clone());
-    // The cell knows what is not over, the ledger what is.
+    // The cell has the attempts that have not ended, the ledger those that have.
     let look = move |all: &Cell| {
         let parts = asked.into_iter().filter_map(|id| {
             let tenant = TenantTag::of(tenant_of(&all.job_spec(id.job)?.account));
@@ -117,14 +117,14 @@ pub(in crate::http) async fn parts(
     Ok(parts)
 }
 
-/// The attempts of a report of which something is to be kept beside what the cell keeps.
+/// The attempts of a report that come with output or a message.
 pub(super) fn with_words(known: &Known, beat: &Heartbeat) -> Vec<AttemptId> {
     let said = beat.attempts.iter();
     let said = said.filter(|said| said.message.is_some() || said.log_tail.is_some());
     said.filter_map(|said| known.get(&said.id).copied()).collect()
 }
 
-/// Keeps what came along with the reports on attempts of the node; losing it loses no money.
+/// Stores the output and messages of a report. Losing them loses no credits.
 pub(super) fn keep_words(
     app: &App,
     cell: &CellService,
@@ -194,7 +194,7 @@ pub(in crate::http) async fn logs(
     Ok(json(StatusCode::OK, &LogKept { next_offset }))
 }
 
-/// Why output was not kept, in the interface's words.
+/// The failure for output that was not stored.
 fn refused(error: LogError) -> Failure {
     let code = match &error {
         LogError::TooFast(_) => Code::RateLimited,

@@ -1,4 +1,4 @@
-//! What agents are told to do.
+//! The orders of agents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::auth::{Principal, no_longer_works};
 use crate::http::problem::Failure;
 use crate::machines::cells::CellService;
 
-/// Longer waits are answered after this: a handler has thirty seconds.
+/// The longest wait: a handler has thirty seconds.
 const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
-/// Why an attempt is stopped, in the interface's words.
+/// The API name of a stop reason.
 pub(in crate::http) fn reason(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "cancelled",
@@ -34,7 +34,7 @@ pub(in crate::http) fn reason(reason: StopReason) -> &'static str {
     }
 }
 
-/// The order in the interface's words.
+/// Renders an order for the API.
 fn shown(id: String, order: orders::Order, job: Option<&String>, now: Timestamp) -> Order {
     let mut shown = Order { job: job.cloned(), ..forget(id) };
     let seconds = |ms: i64| u32::try_from(ms.max(0).saturating_add(999) / 1000).unwrap_or(u32::MAX);
@@ -66,7 +66,7 @@ fn shown(id: String, order: orders::Order, job: Option<&String>, now: Timestamp)
     shown
 }
 
-/// An order to forget an attempt that is none of the node's.
+/// An order to forget an attempt that does not belong to the node.
 pub(super) fn forget(attempt: String) -> Order {
     Order {
         kind: OrderType::Forget,
@@ -79,8 +79,8 @@ pub(super) fn forget(attempt: String) -> Order {
     }
 }
 
-/// The names of the jobs that orders are about, as far as the ledger still knows them. What a node
-/// must forget may be none of its own: then it does not learn whose it is.
+/// The names of the jobs of orders, as far as the ledger still has them. An attempt that a node
+/// must forget may belong to another node; its job is then not named.
 async fn names(
     app: &App,
     cell: &CellService,
@@ -120,7 +120,7 @@ async fn orders(
         return Ok(Vec::new());
     }
     let names = names(app, cell, beat, &orders).await?;
-    // What an agent reports it is told about under the id that it uses.
+    // Attempts are named by the ids that the agent used.
     let said: BTreeMap<AttemptId, &String> =
         known.iter().map(|(id, attempt)| (*attempt, id)).collect();
     let shown = orders.into_iter().map(|order| {
@@ -132,13 +132,13 @@ async fn orders(
     Ok(shown.collect())
 }
 
-/// What tells two sets of orders apart.
+/// The identity of a set of orders, for comparison.
 fn print(orders: &[Order]) -> Vec<String> {
     orders.iter().map(|order| format!("{:?} {}", order.kind, order.attempt)).collect()
 }
 
-/// The orders; if there is nothing new, not before there is or the wait is over. When the agent has
-/// started again meanwhile, or the node is gone, the wait ends with that.
+/// Waits for new orders, up to the requested time, and returns them. The wait also ends when the
+/// agent has started again or the node was removed.
 pub(super) async fn wait_for_orders(
     app: &App,
     principal: &Principal,

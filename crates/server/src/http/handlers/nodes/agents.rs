@@ -1,4 +1,4 @@
-//! What agents say: that a node is there, what it runs, and what its jobs print.
+//! Requests of agents: registration, reports and output.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +32,9 @@ use crate::telemetry::monotonic::Stopwatch;
 const MOST_GPUS: usize = 64;
 /// The most attempts of one report.
 const MOST_REPORTS: usize = 1024;
-/// The longest wait that may be asked for.
+/// The longest wait that may be requested.
 const MOST_WAIT_SECONDS: u32 = 60;
-/// The longest id of an attempt that is looked at.
+/// The longest id of an attempt that is parsed.
 const MAX_ID_BYTES: usize = 64;
 /// The longest uuid of a GPU.
 const MAX_UUID_BYTES: usize = 128;
@@ -121,8 +121,8 @@ pub(in crate::http) async fn register(
     once.finish(answer).await
 }
 
-/// Registers a node. Doing so once more only makes the start before it an older one, so the cell need
-/// not know the request.
+/// Registers a node. Repeating it only makes the previous incarnation stale, so the cell need not
+/// store the request.
 async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNode) -> Answer {
     let offer = offer(node, caller.principal.scope.clone())?;
     let key = NodeKey::of(&offer);
@@ -154,8 +154,8 @@ async fn start(app: &App, caller: &Caller, cell: &CellService, node: RegisterNod
     Ok(json(StatusCode::CREATED, &registration))
 }
 
-/// Refuses GPUs that a node of the same owner has in any region. The cell decides it for its own
-/// nodes; here it is told whose they are, if the caller may know.
+/// Refuses GPUs that a node of the same owner has in any region. The cell checks its own nodes;
+/// this check also names the other node, if the caller may see it.
 async fn check_gpus(
     app: &App,
     caller: &Caller,
@@ -185,7 +185,7 @@ async fn check_gpus(
     Ok(())
 }
 
-/// A report as the cell wants it, and the ids in it that are none of the cell's attempts.
+/// A report in the form of the cell, and the ids in it that are not attempts of the cell.
 fn report(node: &NodeKey, known: &Known, beat: &Heartbeat) -> (command::Heartbeat, Vec<String>) {
     let mut reports = Vec::new();
     let mut foreign = Vec::new();
@@ -210,7 +210,7 @@ fn report(node: &NodeKey, known: &Known, beat: &Heartbeat) -> (command::Heartbea
     (command::Heartbeat { node: node.clone(), incarnation, seq, reports }, foreign)
 }
 
-/// Refuses a report that no agent sends.
+/// Rejects a report that no agent sends.
 fn check(beat: &Heartbeat) -> Result<(), Failure> {
     if beat.attempts.len() > MOST_REPORTS {
         return Err(Failure::invalid("attempts", "at most 1024 in one report"));
@@ -224,7 +224,8 @@ fn check(beat: &Heartbeat) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How far the report's longest-running attempt claims more running time than the cell has seen.
+/// How much more running time the report's longest-running attempt claims than the cell has
+/// observed.
 async fn observed(cell: &CellService, beat: &command::Heartbeat) -> Result<Option<i64>, Failure> {
     let claims: Vec<(AttemptId, u64)> = beat
         .reports
@@ -248,7 +249,7 @@ async fn observed(cell: &CellService, beat: &command::Heartbeat) -> Result<Optio
     Ok(seen.value.map(|end| end.millis_since(seen.at)))
 }
 
-/// A refusal with the number of the agent's start as the agent knows it.
+/// A refusal with the incarnation as it is sent to the agent.
 pub(super) fn shown_refusal(cell: &CellService, refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::StaleIncarnation { current } => {
@@ -287,7 +288,7 @@ pub(in crate::http) async fn heartbeat(
     said.incarnation = cell.known_incarnation(beat.incarnation);
     let watch = Stopwatch::start();
     let before = observed(cell, &said).await?;
-    // What the report ends is still known as the node's own.
+    // Read before the report: attempts that it ends still belong to the node.
     let parts = parts(&app, cell, &node, with_words(&known, &beat)).await?;
     let command = Command::Heartbeat(said.clone());
     let seen = cell.gateway.post(origin(&caller), command).answer().await?;

@@ -1,4 +1,4 @@
-//! Nodes: what operators see and do. What agents say is in `agents.rs`.
+//! Nodes, for operators. Requests of agents are in `agents.rs`.
 
 pub(in crate::http) mod agent_logs;
 pub(super) mod agent_orders;
@@ -36,12 +36,12 @@ use crate::ids::attempt::AttemptIds;
 use crate::machines::cells::CellService;
 use crate::render::time;
 
-/// The scope of a node that runs everybody's jobs.
+/// The scope of a node that runs jobs of all accounts.
 const EVERYBODY: &str = "*";
 /// A whole GPU, in thousandths.
 const WHOLE: u16 = 1000;
 
-/// Who asks a cell.
+/// The origin of a cell's command.
 pub(in crate::http) fn origin(caller: &Caller) -> Origin {
     Origin::Shell { actor: caller.principal.id.clone(), request: None }
 }
@@ -67,7 +67,7 @@ fn labels(labels: &[Name]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Shows the nodes of a cell to somebody: only the attempts of accounts that they see.
+/// Renders the nodes of a cell for a caller: only attempts of accounts that the caller can see.
 #[derive(Clone)]
 struct Showing {
     ids: AttemptIds,
@@ -133,7 +133,7 @@ async fn show(app: &App, found: &Found<'_>, principal: &Principal) -> Answer {
     Ok(json(StatusCode::OK, &node))
 }
 
-/// The node behind which a page begins.
+/// The node after which a page begins.
 fn read_place(cursor: Option<&str>) -> Result<Option<NodeKey>, Failure> {
     let Some((name, owner)) = cursor.and_then(|cursor| cursor.rsplit_once('/')) else {
         let name = read_after(cursor)?;
@@ -142,12 +142,12 @@ fn read_place(cursor: Option<&str>) -> Result<Option<NodeKey>, Failure> {
     Ok(Some(NodeKey::new(read_after(Some(name))?, Some(owner))))
 }
 
-/// The account whose jobs a node runs; none if it runs everybody's.
+/// The account whose jobs a node runs; `None` if it runs jobs of all accounts.
 fn scope_of(node: &Node) -> Option<&str> {
     Some(node.scope.as_str()).filter(|scope| *scope != EVERYBODY)
 }
 
-/// The place of a node in the list, as a cursor.
+/// The cursor of a node in the list.
 fn write_place(node: &Node) -> String {
     match owner_of(scope_of(node)) {
         None => write_after(&node.id),
@@ -180,7 +180,7 @@ pub(in crate::http) async fn list(
         };
         found.extend(cell.gateway.read(read).await?.value);
     }
-    // Of nodes of one name the platform's comes first.
+    // Of nodes with the same name the platform's comes first.
     let place = |node: &Node| NodeKey::new(node.id.as_str(), scope_of(node));
     found.sort_by_key(place);
     let has_more = found.len() > size;
@@ -204,7 +204,7 @@ pub(in crate::http) async fn get(
     shown(&app, &caller, &id).await
 }
 
-/// Runs a command about a node, unless the same call did before.
+/// Runs a command on a node, unless the same call did so before.
 async fn command(
     app: &App,
     caller: &Caller,
@@ -221,7 +221,7 @@ async fn command(
     app.settle_if_manual().await
 }
 
-/// Runs a command about a node and shows it.
+/// Runs a command on a node and renders the node.
 async fn change(
     app: &App,
     caller: &Caller,
@@ -302,7 +302,7 @@ pub(in crate::http) async fn delete(
     });
     let answer = removed.await.map(|()| StatusCode::NO_CONTENT.into_response());
     if let Some(node) = gone.filter(|_| answer.is_ok()) {
-        // A name is one owner's in all regions.
+        // A name belongs to one owner in all regions.
         app.cells.iter().for_each(|cell| cell.forget_told(&node));
     }
     once.finish(answer).await

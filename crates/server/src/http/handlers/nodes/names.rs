@@ -1,5 +1,5 @@
-//! Which node a name means. Names are unique among the nodes of one owner: the platform, or a tenant.
-//! What one owner has neither blocks nor shows itself to another.
+//! Resolves node names. Names are unique among the nodes of one owner: the platform, or a tenant.
+//! The nodes of one owner neither block nor reveal names to another.
 
 use bursar_api::Code;
 use bursar_core::cell::nodes::scope::covers;
@@ -11,28 +11,28 @@ use crate::http::extract::{Caller, PLATFORM_TENANT};
 use crate::http::problem::Failure;
 use crate::machines::cells::CellService;
 
-/// The most owners that are listed where a name is ambiguous.
+/// The most owners that are listed for an ambiguous name.
 const MAX_LISTED: usize = 20;
 
-/// A node, and where it is.
+/// A node and its cell.
 pub(in crate::http) struct Found<'a> {
     pub(in crate::http) cell: &'a CellService,
     pub(in crate::http) key: NodeKey,
-    /// Whose jobs it runs. `None`: everybody's.
+    /// The account whose jobs it runs; `None` if it runs jobs of all accounts.
     pub(in crate::http) scope: Option<Name>,
 }
 
-/// What a name means to a key of all tenants where several owners have such a node.
+/// How a name is resolved for a platform key if several owners have a node of that name.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Resolve {
-    /// Nothing: the caller must say whose it is.
+    /// Ambiguous: the caller must name the owner.
     Only,
-    /// The platform's node first. So agents of the platform speak for their own nodes, whatever
-    /// tenants call theirs.
+    /// The platform's node is preferred. So agents of the platform report for their own nodes,
+    /// whatever names tenants use.
     OwnFirst,
 }
 
-/// The node of this owner and name, wherever it is.
+/// The node of this owner and name, in any region.
 pub(super) async fn find_node<'a>(
     app: &'a App,
     key: NodeKey,
@@ -48,7 +48,7 @@ pub(super) async fn find_node<'a>(
     Ok(None)
 }
 
-/// The nodes of this name, of every owner and in every region.
+/// The nodes with this name, of all owners and in all regions.
 async fn called<'a>(app: &'a App, id: &Name) -> Result<Vec<Found<'a>>, Failure> {
     let mut found = Vec::new();
     for cell in app.cells.iter() {
@@ -76,7 +76,7 @@ fn ambiguous(id: &Name, found: &[Found<'_>]) -> Failure {
     Failure::new(Code::AmbiguousId, detail)
 }
 
-/// The node that a caller means and may know of.
+/// The node that a caller names and may see.
 pub(in crate::http) async fn visible<'a>(
     app: &'a App,
     caller: &Caller,
@@ -87,7 +87,7 @@ pub(in crate::http) async fn visible<'a>(
     let principal = &caller.principal;
     let seen = |found: &Found<'_>| principal.sees_node(found.scope.as_deref());
     let own = principal.tenant();
-    // Within a tenant its own nodes come first, then those that run everybody's jobs.
+    // For a tenant its own nodes come first, then nodes that run jobs of all accounts.
     let owners: Vec<Option<&str>> = match (caller.tenant.as_deref(), own) {
         (Some(PLATFORM_TENANT), _) => vec![None],
         (Some(asked), Some(own)) if asked != own => return Err(missing()),
@@ -113,7 +113,7 @@ pub(in crate::http) async fn visible<'a>(
     }
 }
 
-/// The node that a caller means and may speak for or change.
+/// The node that a caller names and may change.
 pub(in crate::http) async fn owned<'a>(
     app: &'a App,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Regions: what they have, who waits there, and when they are closed.
+//! Regions: their capacity, queue and maintenance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ use crate::machines::cells::CellService;
 use crate::render::blockers::{blocker, gpus};
 use crate::render::time;
 
-/// A region has one plan at a time.
+/// A region has one maintenance plan at a time.
 const THE_PLAN: MaintenanceId = MaintenanceId(1);
-/// How many waiting jobs one look at a cell goes through.
+/// The most waiting jobs that one read of a cell visits.
 const MOST_WAITING: usize = 10_000;
 
-/// What a region has for whoever asks: nodes that they may know of.
+/// The capacity of a region: the nodes that the caller may see.
 fn region(id: &str, cell: &Cell, principal: &Principal) -> Region {
     let mut by_type: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
     let (mut nodes, mut ready) = (0, 0);
@@ -98,23 +98,23 @@ pub(in crate::http) async fn list(
     Ok(json(StatusCode::OK, &list))
 }
 
-/// The cell of a region out of the address.
+/// The cell of a region from the URL.
 fn cell_of<'a>(app: &'a App, region: &str) -> Result<&'a CellService, Failure> {
     app.cells.of_region(region).ok_or_else(|| Failure::not_found("region", region))
 }
 
-/// Where a region stands.
+/// The state of a region's queue.
 struct Standing {
-    /// Waiting jobs with their places and reasons.
+    /// Waiting jobs with their positions and reasons.
     waiting: Vec<(u64, JobId, Why)>,
     more: bool,
-    /// The place of the last one who waits, shown or not.
+    /// The position of the last waiting job, shown or not.
     places: u64,
-    /// Where accounts stand.
+    /// The fair shares of accounts.
     shares: Vec<FairShare>,
 }
 
-/// Those who come behind the place `after`.
+/// The waiting jobs after the position `after`.
 fn look(cell: &Cell, principal: &Principal, size: usize, after: u64) -> Standing {
     use bursar_core::machine::Machine;
     let now = cell.now();
@@ -138,7 +138,7 @@ fn share(share: FairShare) -> ShareEntry {
     let millionths = |ppm: u64| Sum::from_micros(ppm.into());
     ShareEntry {
         account: share.account.to_string(),
-        // Cells count whole weights.
+        // Cells use whole weights.
         weight: Sum::from_micros(i128::from(share.weight) * 1_000),
         usage: Sum::from_micros(i128::try_from(share.usage_micros).unwrap_or(i128::MAX)),
         entitled: millionths(share.entitled_ppm),
@@ -150,7 +150,7 @@ fn share(share: FairShare) -> ShareEntry {
     }
 }
 
-/// What the queue shows of jobs that the ledger knows: name, account, class, submission.
+/// The fields of queue entries that the ledger has: name, account, class, submission.
 pub(super) fn known_jobs(
     ledger: &Ledger,
     jobs: &[JobId],
@@ -164,8 +164,8 @@ pub(super) fn known_jobs(
     known.collect()
 }
 
-/// Jobs that a region will hear of when the ledger has nothing against them any more: behind all
-/// that are there. And whether there are more of them.
+/// Jobs that are not sent to a region yet, because the ledger has blockers for them. They come
+/// after all jobs of the cell. Also returns whether there are more.
 fn held_back(
     ledger: &Ledger,
     principal: &Principal,
@@ -185,7 +185,7 @@ fn held_back(
     let path = |job: &ledger::jobs::Job| ledger.account(job.order.account).path.clone();
     let own = jobs.filter(|job| principal.sees(&path(job)));
     let mut own = own.skip(usize::try_from(passed).unwrap_or(usize::MAX));
-    // Behind the last place there is nothing, so that no number is ever cut off.
+    // Saturates: nothing comes after the largest position.
     let behind = places.saturating_add(passed);
     let entries = own.by_ref().take(room).zip(1u64..).map(|(job, place)| QueueEntry {
         position: behind.saturating_add(place),
@@ -200,7 +200,7 @@ fn held_back(
     (entries, own.next().is_some())
 }
 
-/// The place behind which to go on in a queue.
+/// The position after which a page of a queue begins.
 fn queue_cursor(cursor: Option<&str>) -> Result<u64, Failure> {
     match read_after(cursor)? {
         "" => Ok(0),
@@ -276,7 +276,7 @@ pub(in crate::http) async fn queue(
     Ok(json(StatusCode::OK, &queue))
 }
 
-/// The plan, as far as somebody may know of its nodes.
+/// The maintenance plan, with the nodes that the caller may see.
 async fn plan_of(cell: &CellService, caller: &Caller) -> Result<Option<Maintenance>, Failure> {
     let (region, principal) = (cell.region.to_string(), caller.principal.clone());
     let read = move |cell: &Cell| {
@@ -361,7 +361,7 @@ async fn begin_plan(
 }
 
 async fn show_plan(cell: &CellService, caller: &Caller) -> Answer {
-    // A plan that begins and ends at once is over already.
+    // A plan that begins and ends at once is already over.
     let shown = plan_of(cell, caller).await?;
     let shown = shown.ok_or_else(|| Failure::not_found("maintenance", &cell.region))?;
     Ok(json(StatusCode::OK, &shown))

@@ -35,7 +35,7 @@ fn record(entry: AuditEntry) -> AuditRecord {
     }
 }
 
-/// A job that the caller sees.
+/// A job that the caller can see.
 async fn job_of(app: &App, caller: &Caller, id: String) -> Result<JobNo, Failure> {
     let id = job_named(id)?;
     let account = match find(app, caller, Resource::Job, &id).await {
@@ -93,7 +93,7 @@ pub(in crate::http) async fn list(
     let count = page.data.len();
     let data: Vec<AuditRecord> =
         page.data.into_iter().filter(|entry| entry.position > after).map(record).collect();
-    // Newest first: once older ones were left out, no later page has any.
+    // Newest first: once older records were left out, no later page has any.
     let next_cursor = page.next.filter(|_| data.len() == count).map(|cursor| cursor.to_string());
     let (as_of, position) = (Some(time(seen.at)), Some(position));
     let has_more = next_cursor.is_some();

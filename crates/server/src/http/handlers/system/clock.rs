@@ -21,8 +21,8 @@ use crate::http::respond::{Answer, json};
 use crate::machines::wall_time::{NotAccepted, behind};
 use crate::render::time;
 
-/// Where a manual clock ends: what lives for a while after this must still have an instant to end
-/// at, and the last one that can be written is in the year 9999.
+/// The last instant of a manual clock. Later deadlines must still be representable, and the last
+/// representable instant is in the year 9999.
 const LAST: i64 = 221_845_392_000_000;
 
 /// What the manual clock shows. Only with `--clock manual`.
@@ -47,7 +47,7 @@ pub(in crate::http) async fn set(
     let asked: MoveClock = convert(body.clone())?;
     let manual = app.manual.as_ref().ok_or_else(|| Failure::not_found("clock", "manual"))?;
     caller.principal.require("move_clock")?;
-    // One move at a time, from what it starts at to what it is answered with.
+    // One move at a time, from reading the clock to the answer.
     let _one_at_a_time = app.moving.lock().await;
     let envelope = platform_envelope(&app, &caller, &body).await?;
     let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
@@ -60,12 +60,12 @@ pub(in crate::http) async fn set(
     };
     let target = match accepted.reply {
         Reply::Clock { target } => target,
-        // Kept by a release that did not keep the target.
+        // Stored by a release that did not store the target.
         Reply::Done | Reply::Key { .. } | Reply::Price { .. } => {
             bursar_engine::Clock::now(&**manual)
         }
     };
-    // A repeat finds the clock there, unless the first try was cut off on the way.
+    // A repeat finds the clock there, unless the first call was interrupted.
     if target >= bursar_engine::Clock::now(&**manual) {
         app.move_clock(manual, target).await?;
         let note = Envelope { actor: caller.principal.id.clone(), ..Envelope::default() };
@@ -92,7 +92,7 @@ pub(in crate::http) async fn accept(
     caller.principal.require("accept_clock")?;
     let _one_at_a_time = app.moving.lock().await;
     let envelope = platform_envelope(&app, &caller, &body).await?;
-    // A repeat must not accept a later jump, which no operator has looked at.
+    // A repeat must not accept a later jump, which no operator has checked.
     let known = app.directory.current().answered(&envelope).transpose().map_err(Failure::from)?;
     let accepted = match known {
         Some(accepted) => accepted,
@@ -100,7 +100,7 @@ pub(in crate::http) async fn accept(
             let target = match app.accept_clock(&caller.principal.id).await {
                 Ok(target) => target,
                 Err(NotAccepted::Failed(failure)) => return Err(failure),
-                // Kept as well: a repeat must not accept a clock that was set meanwhile.
+                // Stored as well: a repeat must not accept a clock that was set meanwhile.
                 Err(NotAccepted::Behind(behind_ms)) => {
                     let refused = Command::RefuseClock { behind_ms };
                     app.directory.submit(envelope, refused).await?;
@@ -110,7 +110,7 @@ pub(in crate::http) async fn accept(
             if envelope.key.is_none() {
                 return Ok(json(StatusCode::OK, &Clock { now: time(target) }));
             }
-            // Afterwards, so that an answer that is kept is one of something that happened.
+            // Last, so that a stored answer is always about a completed change.
             app.directory.submit(envelope, Command::AimClock { target }).await?
         }
     };
@@ -120,7 +120,7 @@ pub(in crate::http) async fn accept(
     Ok(mark(json(StatusCode::OK, &Clock { now: time(target) }), accepted.replayed))
 }
 
-/// Where the clock is asked to go.
+/// The requested instant of the clock.
 fn aim(manual: &ManualClock, asked: &MoveClock) -> Result<Timestamp, Failure> {
     let shown = bursar_engine::Clock::now(manual);
     let target = match (asked.now, asked.advance_seconds) {

@@ -1,4 +1,4 @@
-//! What the directory keeps for everybody: prices and classes.
+//! Prices and classes, which the directory keeps for all tenants.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::http::problem::Failure;
 use crate::http::respond::{Answer, json};
 use crate::render::time;
 
-/// Who asks the directory, under a key of this namespace.
+/// The envelope of a directory command, with its idempotency key in this namespace.
 pub(in crate::http) fn envelope(caller: &Caller, namespace: &str, body: &Value) -> Envelope {
     Envelope {
         actor: caller.principal.id.clone(),
@@ -34,7 +34,8 @@ pub(in crate::http) fn envelope(caller: &Caller, namespace: &str, body: &Value) 
     }
 }
 
-/// Who asks the directory about what belongs to no tenant. An answer that an earlier release kept is given again.
+/// The envelope of a command without a tenant. An answer that an earlier release stored is returned
+/// again.
 pub(super) async fn platform_envelope(
     app: &App,
     caller: &Caller,
@@ -49,7 +50,7 @@ pub(super) async fn platform_envelope(
     Ok(envelope(caller, PLATFORM, body))
 }
 
-/// Says of an answer whether it was given before.
+/// Marks an answer as a replay.
 pub(in crate::http) fn mark(
     mut response: axum::response::Response,
     replayed: bool,

@@ -1,4 +1,4 @@
-//! The feed of events.
+//! The event feed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::http::meta::Carried;
 use crate::http::problem::Failure;
 use crate::net::waits::Wait;
 
-/// Events that wait to be sent to one client.
+/// The most events that wait to be sent to one client.
 const MAX_UNSENT: usize = 64;
 
-/// The name of the event that says why the stream ends.
+/// The name of the event with the reason why the stream ends.
 const PROBLEM: &str = "problem";
 
 /// What happens in the key's scope, as server-sent events.
@@ -45,7 +45,7 @@ pub(in crate::http) async fn follow(
 ) -> Result<Response, Failure> {
     caller.principal.require("follow_events")?;
     let place = app.waits.enter(&caller.principal, Wait::Stream)?;
-    // Before the position is read: what comes after it is then told.
+    // Before the position is read, so that every later event is collected.
     let listener = app.feed.listen();
     let position = app.read(|_| ()).await?.position;
     let after = begin(&headers, &query, position)?;
@@ -55,7 +55,7 @@ pub(in crate::http) async fn follow(
     let request = Carried::of_request();
     tokio::spawn(async move {
         if let Some(failure) = following.run().await.failure() {
-            // A client that has gone need not be told.
+            // The client may have gone.
             let _ = end.send(request.during(|| failure.into_problem()));
         }
         drop((listener, place));
@@ -64,7 +64,7 @@ pub(in crate::http) async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// Where a stream begins. No event lies behind the ledger's position.
+/// Where a stream begins. No event comes after the ledger's position.
 fn begin(headers: &HeaderMap, query: &EventsQuery, position: u64) -> Result<Place, Failure> {
     let last = headers.get("last-event-id");
     let wrong = || Failure::invalid("after", "pass the id of an event, or 0 for the beginning");
@@ -78,10 +78,10 @@ fn begin(headers: &HeaderMap, query: &EventsQuery, position: u64) -> Result<Plac
     Ok(place)
 }
 
-/// What a client is sent.
+/// The stream of events to a client.
 struct Sending {
     receiver: mpsc::Receiver<Arc<FeedEvent>>,
-    /// Says why the stream ends, before anything else.
+    /// The reason why the stream ends; it is sent before anything else.
     ended: Option<oneshot::Receiver<Problem>>,
 }
 
@@ -129,18 +129,18 @@ fn is_visible(principal: &Principal, event: &FeedEvent) -> bool {
 enum Ended {
     /// The client has gone.
     Gone,
-    /// The server ends.
+    /// The server stops.
     Stopped,
-    /// The client did not take an event in time.
+    /// The client did not accept an event in time.
     TooSlow(Duration),
-    /// Its key works no more.
+    /// Its key is no longer valid.
     KeyRevoked,
     /// Old events cannot be read.
     Failed(Failure),
 }
 
 impl Ended {
-    /// What the client is told.
+    /// The problem that is sent to the client.
     fn failure(self) -> Option<Failure> {
         match self {
             Ended::Gone | Ended::Stopped => None,
@@ -167,7 +167,7 @@ struct Following {
 }
 
 impl Following {
-    /// Sends events until something ends it.
+    /// Sends events until the stream ends, and returns why.
     async fn run(mut self) -> Ended {
         let (app, principal) = (Arc::clone(&self.app), self.principal.clone());
         let sender = self.sender.clone();
@@ -204,7 +204,7 @@ impl Following {
         }
     }
 
-    /// Sends some of the events that are not kept ready any more; says how many there were.
+    /// Sends some of the events that are no longer in memory. Returns how many there were.
     async fn send_past(&mut self, until: u64) -> Result<usize, Ended> {
         let past = self.app.past_events(self.after, until).await.map_err(Ended::Failed)?;
         let events = past.events.into_iter().map(|(place, event)| (place, Arc::new(event)));
@@ -213,7 +213,7 @@ impl Following {
         Ok(1)
     }
 
-    /// Sends those that the key may see; says how many there were.
+    /// Sends the events that the key may see. Returns how many there were.
     async fn send(&mut self, events: Vec<(Place, Arc<FeedEvent>)>) -> Result<usize, Ended> {
         let (count, patience) = (events.len(), self.app.write_patience);
         for (place, event) in events {
@@ -227,7 +227,7 @@ impl Following {
     }
 }
 
-/// Hands an event over to a client that takes it in time.
+/// Passes an event to a client that accepts it in time.
 async fn hand_over(
     sender: &mpsc::Sender<Arc<FeedEvent>>,
     event: Arc<FeedEvent>,

@@ -57,7 +57,8 @@ fn stored_capabilities(given: Vec<Capability>) -> Vec<directory::Capability> {
     stored
 }
 
-/// Whether a key's scope lies in the caller's: nobody sees or makes a wider key than their own.
+/// Whether a key's scope is within the caller's. No caller can see or create a key with a wider
+/// scope.
 fn covers(caller: &Caller, scope: Option<&Name>) -> bool {
     match scope {
         Some(scope) => caller.principal.sees(scope),
@@ -151,7 +152,7 @@ pub(in crate::http) async fn create(
     Ok(mark(response, accepted.replayed))
 }
 
-/// A key's place in a list: ids are unique only within their tenant.
+/// The place of a key in a list. Ids are unique only within their tenant.
 fn place_of(id: &Name, key: &ApiKey) -> String {
     format!("{}/{id}", key.tenant().as_deref().unwrap_or("*"))
 }
@@ -221,9 +222,9 @@ pub(in crate::http) async fn revoke(
     Ok(mark(StatusCode::NO_CONTENT.into_response(), accepted.replayed))
 }
 
-/// The tenant of a key that the same request has ended before: it is gone, and another tenant may
-/// have one with the same id by now. The directory knows the answer. A caller that could mean any
-/// tenant's is not answered with what a tenant has asked for itself.
+/// The tenant of a key that the same request has revoked before. The key is gone, and another
+/// tenant may have one with the same id by now; the directory has the answer. A caller that could
+/// mean a key of any tenant does not receive the answer to a tenant's own request.
 fn ended_before(
     known: &Directory,
     caller: &Caller,
@@ -238,8 +239,9 @@ fn ended_before(
     Some(tenant.cloned())
 }
 
-/// The tenant of the key that a caller means. One that could mean any tenant's is asked which, where a
-/// tenant has ended one under the same idempotency key and another tenant has one.
+/// The tenant of the key that a caller means. A caller that could mean a key of any tenant must
+/// name the tenant if one has revoked such a key under the same idempotency key and another one has
+/// one.
 fn meant(
     known: &Directory,
     caller: &Caller,
@@ -255,12 +257,12 @@ fn meant(
     let mut ended = known.ended_in(id).filter(|_| any).map(|(tenant, _)| tenant);
     let ended = ended.find(|tenant| is_answered(tenant.map(Name::as_str)));
     let Some(key) = keys.next() else {
-        // Nothing else can be meant than what a tenant has asked for before under this key.
+        // Only the key that a tenant has revoked before under this idempotency key can be meant.
         let ended = ended.ok_or_else(|| Failure::not_found("key", id))?;
         return Ok(ended.cloned());
     };
     let others: Vec<&ApiKey> = keys.collect();
-    // One of the platform comes first and is meant: no header could name it.
+    // A key of the platform comes first and is meant, because no header could name it.
     if key.scope.is_some() && !(others.is_empty() && ended.is_none()) {
         let scopes = std::iter::once(&key).chain(&others).filter_map(|key| key.scope.as_ref());
         return Err(ambiguous(id, ended.flatten().into_iter().chain(scopes)));

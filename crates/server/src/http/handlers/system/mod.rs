@@ -1,4 +1,4 @@
-//! What the server says about itself, without a key.
+//! Public endpoints of the server: health, metrics, documentation.
 
 pub(in crate::http) mod audit;
 pub(in crate::http) mod clock;
@@ -25,7 +25,7 @@ use crate::logs::LogStatus;
 static OPENAPI: LazyLock<String> =
     LazyLock::new(|| description().to_json().expect("the description has only plain fields"));
 
-/// Whether the process is there, with all that it needs to go on.
+/// Whether the process is alive and everything that it needs is running.
 pub(in crate::http) async fn healthz(State(app): State<Arc<App>>) -> Response {
     match app.ended() {
         None => axum::Json(json!({ "status": "ok" })).into_response(),
@@ -36,7 +36,7 @@ pub(in crate::http) async fn healthz(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-/// Whether requests can be answered: journals reachable, replay done.
+/// Whether requests can be answered: the journals are reachable and replayed.
 pub(in crate::http) async fn readyz(State(app): State<Arc<App>>) -> Response {
     let mut ready = true;
     let mut machines = serde_json::Map::new();
@@ -57,7 +57,7 @@ pub(in crate::http) async fn readyz(State(app): State<Arc<App>>) -> Response {
         ready &= shown == "serving";
         machines.insert(machine, shown.into());
     }
-    // Keys are looked up in it: without it no request is answered.
+    // Without the directory no key can be looked up and no request answered.
     match tokio::time::timeout(LOOK_PATIENCE, app.directory.follow()).await {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => {
@@ -88,7 +88,7 @@ pub(in crate::http) async fn readyz(State(app): State<Arc<App>>) -> Response {
     (status, axum::Json(body)).into_response()
 }
 
-/// What is wrong with keeping the output of jobs. It is no reason not to be ready.
+/// The fault of storing the output of jobs. The server is ready in spite of it.
 fn log_trouble(logs: LogStatus) -> Value {
     if !logs.no_room {
         return Value::Null;
@@ -98,7 +98,7 @@ fn log_trouble(logs: LogStatus) -> Value {
         .into()
 }
 
-/// Every counter, as Prometheus reads it.
+/// All metrics, for Prometheus.
 pub(in crate::http) async fn metrics(State(app): State<Arc<App>>) -> Response {
     (app.measure)(&app);
     app.measure_time();
@@ -108,30 +108,30 @@ pub(in crate::http) async fn metrics(State(app): State<Arc<App>>) -> Response {
     counters(app.metrics.text(app.load.in_flight(), app.history.position()))
 }
 
-/// Counters in the form that Prometheus reads.
+/// A response in the format that Prometheus reads.
 pub(crate) fn counters(text: String) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response()
 }
 
-/// The description of the interface.
+/// The OpenAPI document.
 pub(in crate::http) async fn openapi() -> Response {
     let kind = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, kind)], OPENAPI.as_str()).into_response()
 }
 
-/// The description for people; loads nothing from elsewhere.
+/// The API reference for people. It loads nothing from elsewhere.
 pub(in crate::http) async fn docs() -> Response {
     Html(pages::reference(&description())).into_response()
 }
 
-/// What a problem's code means.
+/// The page of a problem code.
 pub(in crate::http) async fn problem_page(Path(code): Path<String>) -> Result<Response, Failure> {
     let page = pages::problem(&code).ok_or_else(|| Failure::not_found("problem", &code))?;
     Ok(Html(page).into_response())
 }
 
-/// Where to go from here.
+/// The front page.
 pub(in crate::http) async fn front() -> Response {
     Html(pages::front()).into_response()
 }
@@ -141,7 +141,7 @@ pub(in crate::http) async fn no_route(uri: axum::http::Uri) -> Failure {
     Failure::not_found("path", uri.path())
 }
 
-/// The path is there, but not with this method.
+/// The path exists, but not with this method.
 pub(in crate::http) async fn no_method(method: axum::http::Method) -> Failure {
     let detail = format!("this path does not take {method}; see /openapi.json");
     Failure::new(Code::MethodNotAllowed, detail)

@@ -1,8 +1,8 @@
-//! Batches that happen whole or not at all.
+//! Atomic batches.
 //!
-//! Under an idempotency key of its own a batch is led by a command that only keeps an answer for
-//! that key, in the same group: so a batch that happened is known by its key, and one that came to
-//! nothing keeps its refusal there, like any other refusal with the status 409.
+//! A batch with its own idempotency key begins with a command that only stores an answer for that
+//! key, in the same group. So an applied batch is known by its key, and a failed one stores its
+//! refusal there, like any other refusal with the status 409.
 
 use bursar_api::Code;
 use bursar_api::credits::batch::{Operation, OperationResult};
@@ -23,7 +23,7 @@ use crate::http::extract::Caller;
 use crate::http::problem::Failure;
 use crate::http::respond::Answer;
 
-/// What is kept of a batch that came to nothing: which operation failed, and how.
+/// The stored answer to a failed batch: which operation failed, and how.
 #[derive(Serialize, Deserialize)]
 struct Told {
     place: usize,
@@ -44,11 +44,11 @@ struct Prepared {
     finishes: Vec<(Finish, bool)>,
 }
 
-/// Why a batch does not happen.
+/// Why a batch is not applied.
 enum Stopped {
     /// One operation failed.
     By(usize, Failure),
-    /// It is no batch that could be tried.
+    /// The batch as a whole is not valid.
     Whole(Failure),
     /// Something that it needs was forgotten since it was looked up.
     LookAgain,
@@ -162,7 +162,7 @@ fn too_many_counts() -> Failure {
     Failure::invalid("operations", reason)
 }
 
-/// What was done so long ago that only history knows it cannot be done together with anything.
+/// An operation whose original is only in history cannot be part of an atomic batch.
 fn long_ago() -> Failure {
     let detail = "this id was used so long ago that only history knows it; repeat it by itself";
     Failure::new(Code::AlreadyExists, detail)
@@ -235,7 +235,7 @@ async fn gather(
     }
 }
 
-/// The answer to a batch that happened, in words.
+/// Renders the answer to an applied batch.
 async fn finish(
     app: &App,
     accepted: Vec<Accepted>,
@@ -252,8 +252,8 @@ async fn finish(
     rendered(shown.await?, all_replayed).await
 }
 
-/// The answer when one operation made all fail, kept for the batch's key if it has one. None if the
-/// same batch has happened in the meantime.
+/// The answer when one operation made the batch fail, stored under the batch's key if it has one.
+/// `None` if the same batch was applied meanwhile.
 async fn keep(
     app: &App,
     lead: Option<Envelope>,
@@ -278,7 +278,7 @@ async fn keep(
     }
 }
 
-/// The answer that was kept for a batch's key, in the words of then.
+/// The answer that was stored under a batch's key, unchanged.
 fn kept(refused: Refused, count: usize) -> Failure {
     if let Refusal::BatchAborted { told } = &refused.refusal
         && let Ok(told) = serde_json::from_str::<Told>(told)

@@ -1,4 +1,4 @@
-//! Many changes of the ledger in one request, each on its own or all or nothing.
+//! Many changes of the ledger in one request, independent or atomic.
 
 mod atomic;
 
@@ -32,7 +32,7 @@ use crate::http::problem::{Failure, reused};
 use crate::http::respond::{Answer, USUAL_BODY, json_bytes, known};
 use crate::render::Shown;
 
-/// What an operation asks for, without its body.
+/// An operation without its body.
 #[derive(Copy, Clone)]
 struct Asked<'a> {
     method: &'a str,
@@ -54,10 +54,10 @@ impl<'a> From<&FlatOperation<'a>> for Asked<'a> {
     }
 }
 
-/// An operation's body, come the long way or the short one.
+/// The body of an operation, from the general parser or the fast one.
 enum Body<'a> {
     Tree(Value),
-    /// With the bytes that it was read from.
+    /// With the bytes that it was parsed from.
     Flat(&'a Flat<'a>, &'a [u8]),
 }
 
@@ -90,12 +90,12 @@ impl Body<'_> {
         {
             return Ok(value);
         }
-        // The long way says what is wrong.
+        // The general parser reports the error.
         Ok(convert(self.tree()?)?)
     }
 }
 
-/// The change that an operation asks for.
+/// The change that an operation requests.
 fn plan(app: &App, caller: &Caller, asked: Asked<'_>, body: Body<'_>) -> Result<Plan, Failure> {
     let path = asked.path;
     let segments: SmallVec<[Cow<'_, str>; 6]> = path.split('/').skip(1).map(decoded).collect();
@@ -142,13 +142,13 @@ fn decoded(segment: &str) -> Cow<'_, str> {
     if !segment.contains('%') {
         return Cow::Borrowed(segment);
     }
-    // These are themselves in a path, unlike in a query.
+    // In a path these characters stand for themselves, unlike in a query.
     let escaped = segment.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
     let mut pairs = form_urlencoded::parse(escaped.as_bytes());
     pairs.next().map(|(name, _)| name.into_owned().into()).unwrap_or_default()
 }
 
-/// The caller of one operation: its own idempotency key, or one made from the batch's.
+/// The caller of one operation: its own idempotency key, or one derived from the batch's.
 fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, Failure> {
     let method = Method::from_bytes(asked.method.as_bytes())
         .map_err(|_| Failure::invalid("method", "must be an HTTP method"))?;
@@ -166,13 +166,13 @@ fn caller_of(caller: &Caller, place: usize, asked: Asked<'_>) -> Result<Caller, 
     Ok(Caller { principal, method, path, idempotency_key, tenant, request })
 }
 
-/// The same for a part of a request whose key stands for all of it.
+/// The key of one part of a request, derived from the key of the request.
 pub(super) fn derived_key(key: &Name, place: usize) -> Name {
-    // A space cannot be in a key that a client sends, so these never meet.
+    // A key from a client cannot contain a space, so derived keys never collide with one.
     format_compact!("{key} {place}")
 }
 
-/// Things that the batch has promised to create so far: resource, id, account.
+/// The resources that the batch creates so far: kind, id, account.
 type Promises = Vec<(Resource, Name, Name)>;
 
 fn promise(command: &Command, promises: &mut Promises) {
@@ -217,13 +217,14 @@ fn prepare(
     print: Option<u128>,
 ) -> Result<Order, Failure> {
     let own = caller_of(caller, place, asked)?;
-    // What it makes is its own, whatever batch it comes in. Its key stands for the whole batch.
+    // A created resource has the operation's own fingerprint, whatever batch it comes in. A derived
+    // key stands for the whole batch.
     let whole = print.filter(|_| asked.idempotency_key.is_none());
     let own_print = body.fingerprint(asked);
     Ok(plan(app, &own, asked, body)?.ordered_by(own, own_print).in_batch(whole))
 }
 
-/// How many operations one stands for: an array stands for its jobs.
+/// The number of operations that one counts for: an array counts its jobs.
 fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
     match body.filter(|_| asked.path == "/v1/jobs") {
         Some(body) => jobs::count(body),
@@ -231,13 +232,14 @@ fn cost_of(asked: Asked<'_>, body: Option<&Value>) -> u32 {
     }
 }
 
-/// The most jobs that one atomic batch may submit, those of arrays included.
+/// The most jobs that one atomic batch may submit, including those of arrays.
 const MAX_ATOMIC_JOBS: u32 = 1000;
 
-/// One operation as it will be decided, or why it will not.
+/// An operation that can be decided, or its failure.
 pub(super) type Ordered = Result<Order, Failure>;
 
-/// All operations of a batch that came the short way; none if one of them must go the long way, or all are one.
+/// All operations of a batch from the fast parser. `None` if one of them needs the general parser,
+/// or the batch is atomic.
 fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Ordered>, Option<u128>)> {
     let batch = FlatBatch::read(body)?;
     if batch.is_atomic() || !(1..=MAX_OPERATIONS).contains(&batch.operations().len()) {
@@ -266,7 +268,7 @@ fn short(app: &App, caller: &Caller, body: &[u8]) -> Option<(Vec<Ordered>, Optio
     Some((all, print))
 }
 
-/// What one operation came to.
+/// The result of one operation.
 struct Outcome {
     status: u16,
     body: Shown,
@@ -291,7 +293,7 @@ fn failed(failure: Failure) -> OperationResult {
     OperationResult { status: problem.status, body }
 }
 
-/// What all came to, in order, as a [`BatchResults`].
+/// All results in order, as a [`BatchResults`].
 fn results_body(results: &[Outcome]) -> Vec<u8> {
     let mut out = Vec::with_capacity(results.len() * USUAL_BODY);
     out.extend_from_slice(b"{\"results\":[");
@@ -309,13 +311,13 @@ fn results_body(results: &[Outcome]) -> Vec<u8> {
     out
 }
 
-/// Orders that are decided in one go: enough to share its cost, few enough that nobody waits long
-/// behind it.
+/// The number of operations decided in one turn: enough to share its cost, few enough that no other
+/// request waits long.
 const AT_ONCE: usize = 64;
-/// What they may write in one go: after it others have their turns.
+/// The most bytes that a turn writes before other requests have theirs.
 const MAX_TURN_BYTES: usize = 64 << 10;
 
-/// The idempotency key of a batch, which stands for all of it.
+/// The idempotency key of a batch.
 #[derive(Clone)]
 struct BatchKey {
     caller: Caller,
@@ -329,7 +331,7 @@ impl BatchKey {
         Some(BatchKey { caller, key, print: print? })
     }
 
-    /// Refuses the batch if its key, or one made from it, was used for something else.
+    /// Refuses the batch if its key, or one derived from it, was used for another request.
     fn require_unused(&self, ledger: &Ledger, probes: &[Probe]) -> Result<(), Failure> {
         for probe in probes {
             let Some(tenant) = probe.namespace(ledger, &self.caller) else { continue };
@@ -341,7 +343,7 @@ impl BatchKey {
         Ok(())
     }
 
-    /// Notes that the key was used, in each tenant where that changed something.
+    /// Records that the key was used, in each tenant in which the batch changed something.
     fn note(&self, ledger: &mut dyn Attended<Ledger>, tenants: BTreeSet<Name>) {
         for tenant in tenants {
             let key = key_hash(&tenant, &self.key);
@@ -362,7 +364,7 @@ impl BatchKey {
     }
 }
 
-/// What is to be decided, or what it came to before.
+/// A change to decide, or its earlier result.
 type Known = Result<Order, Result<Done, Failure>>;
 
 /// Brings back what an order needs of history.
@@ -386,7 +388,7 @@ async fn recall_all(app: &App, orders: Vec<Ordered>) -> Vec<Known> {
     ready
 }
 
-/// Decides one operation. One that panics fails alone.
+/// Decides one operation. If it panics, it fails alone.
 fn decide_one(
     ledger: &mut dyn Attended<Ledger>,
     known: Known,
@@ -412,8 +414,8 @@ fn decide_one(
     Decision::Done(done)
 }
 
-/// Decides orders one after the other, in their order. None is decided if the key of the batch was used for something
-/// else.
+/// Decides operations in their order. None is decided if the key of the batch was used for another
+/// request.
 async fn decide_all(
     app: &App,
     tenant: Option<&str>,
@@ -422,7 +424,7 @@ async fn decide_all(
 ) -> Result<Vec<Result<Done, Failure>>, Failure> {
     let mut left = recall_all(app, orders).await;
     let probe = |known: &Known| known.as_ref().ok().and_then(Order::probe);
-    // All keys are looked at before the first operation.
+    // All keys are checked before the first operation.
     let mut probes: Vec<Probe> = match &key {
         Some(_) => left.iter().filter_map(probe).collect(),
         None => Vec::new(),
@@ -554,13 +556,14 @@ pub(in crate::http) async fn run(
 
 fn require(caller: &Caller) -> Result<(), Failure> {
     caller.principal.require("run_batch").or_else(|failure| {
-        // Whoever may change anything may do so in a batch; each operation is checked by itself.
+        // A caller that may make any change may do so in a batch; each operation is checked
+        // separately.
         let may = ["revoke_grant", "set_budget", "freeze_account"];
         may.iter().find_map(|name| caller.principal.require(name).ok()).ok_or(failure)
     })
 }
 
-/// Decides orders that stand each on its own, under the key of the whole if it has one.
+/// Decides independent operations, under the key of the whole request if it has one.
 pub(super) async fn separate(
     app: &App,
     caller: &Caller,
@@ -578,8 +581,8 @@ pub(super) async fn separate(
     rendered(results, all_replayed).await
 }
 
-/// Renders the answer. That of a long batch can be megabytes: it is rendered where it keeps no other
-/// request from being answered.
+/// Renders the answer. It can be megabytes for a long batch, so it is rendered where it delays no
+/// other request.
 async fn rendered(results: Vec<Outcome>, replayed: bool) -> Answer {
     if results.len() <= AT_ONCE {
         return Ok(finished(results, replayed));
