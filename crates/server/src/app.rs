@@ -233,7 +233,9 @@ impl App {
                     return Ok(());
                 }
                 if position.saturating_add(POSITION_AHEAD) < wanted {
-                    let reason = format!("the ledger is at {position}; no answer was so far ahead");
+                    let reason = format!(
+                        "the ledger is at {position}; no answer had a position so far ahead"
+                    );
                     return Err(Failure::invalid("min_position", reason));
                 }
                 if waits.is_none() {

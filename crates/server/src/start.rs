@@ -88,7 +88,7 @@ pub enum StartError {
     #[error("{0}")]
     Other(String),
     /// The process was asked to stop before it was ready.
-    #[error("asked to end before it was ready")]
+    #[error("stopped before it was ready")]
     Interrupted,
 }
 
@@ -493,7 +493,7 @@ async fn until_leading(
     }
     tokio::select! {
         led = role.wait_for(|role| *role == Role::Leader) => {
-            led.map(drop).map_err(|_| StartError::Other("the thread of the leader ended".into()))
+            led.map(drop).map_err(|_| StartError::Other("the leader thread ended".into()))
         }
         _ = stopped.wait_for(|stopped| *stopped) => Err(StartError::Interrupted),
     }
@@ -757,15 +757,15 @@ impl Started {
             }
             if let Some(store) = &storage.store {
                 let noting = keep_noting(Arc::clone(store), storage.machines());
-                spawn_vital("the notes of the manifest", noting);
+                spawn_vital("the manifest writer", noting);
             }
-            spawn_vital("the watch of the clock", wall_time::watch(Arc::clone(&app)));
-            spawn_vital("the check of the laws", selfcheck::run(Arc::clone(&app)));
-            spawn_vital("the tidying of rate limits", tidy(Arc::clone(&app)));
-            spawn_vital("the follower of the directory", follow_directory(Arc::clone(&app)));
+            spawn_vital("the clock watcher", wall_time::watch(Arc::clone(&app)));
+            spawn_vital("the self-check", selfcheck::run(Arc::clone(&app)));
+            spawn_vital("the cleanup of rate limits", tidy(Arc::clone(&app)));
+            spawn_vital("the directory follower", follow_directory(Arc::clone(&app)));
             if app.manual.is_none() {
                 let app = Arc::clone(&app);
-                spawn_vital("the teller of prices", async move { app.follow_prices().await });
+                spawn_vital("the price follower", async move { app.follow_prices().await });
             }
             Ok::<_, StartError>(app)
         })?;
@@ -945,7 +945,9 @@ async fn configure(
     let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
     match seen.value {
         Ok(_) => Ok(()),
-        Err(refusal) => Err(StartError::Other(format!("the cell refused its set-up: {refusal:?}"))),
+        Err(refusal) => {
+            Err(StartError::Other(format!("the cell refused its configuration: {refusal:?}")))
+        }
     }
 }
 
@@ -955,9 +957,9 @@ async fn rewind(cell: &CellService) -> Result<(), StartError> {
     let Some(command) = cell.untold_restore() else { return Ok(()) };
     let posted = cell.gateway.post(Origin::component("start"), command).answer().await;
     let seen = posted.map_err(|failure| StartError::Other(failure.problem.detail.clone()))?;
-    seen.value.map(drop).map_err(|refusal| {
-        StartError::Other(format!("the cell refused that it was restored: {refusal:?}"))
-    })
+    seen.value
+        .map(drop)
+        .map_err(|refusal| StartError::Other(format!("the cell refused the restore: {refusal:?}")))
 }
 
 /// How often to check whether a machine has ended.
@@ -973,7 +975,7 @@ async fn until_ended(app: &App) -> String {
             tracing::error!(set_aside = aside, "a timer or message was set aside; see /readyz");
         }
         if let Some(reason) = app.ended() {
-            tracing::error!(%reason, "this process cannot go on and ends");
+            tracing::error!(%reason, "this process cannot continue and ends");
             return reason;
         }
         tokio::time::sleep(WATCH_STEP).await;
@@ -1028,7 +1030,10 @@ mod tests {
             said.contains("127.0.0.1:7070") && said.contains("--listen 127.0.0.1:PORT"),
             "{said}"
         );
-        let other = StartError::Other("the cell refused its set-up".into());
-        assert_eq!(naming_folder(Some(folder), other).to_string(), "the cell refused its set-up");
+        let other = StartError::Other("the cell refused its configuration".into());
+        assert_eq!(
+            naming_folder(Some(folder), other).to_string(),
+            "the cell refused its configuration"
+        );
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         assert!(usable(b"\xff").is_err());
         let (short, other) = ("a".repeat(31), "Ω".repeat(32));
         for text in ["x", "Ω", &short, &other, &made[1..20]] {
-            let found = usable(text.as_bytes()).expect("stores of before have such keys");
+            let found = usable(text.as_bytes()).expect("earlier stores have such keys");
             assert!(found.key == text && found.weakness.is_some(), "{found:?}");
         }
         for text in [&*made, "a-secret-of-my-own-that-is-long-enough"] {

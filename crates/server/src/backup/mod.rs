@@ -323,7 +323,7 @@ fn next_generation(last: u32) -> Result<u32, BackupError> {
     let next = last.checked_add(1).filter(|next| *next <= MAX_GENERATION);
     let Some(next) = next else {
         let reason =
-            format!("its generation is {last}, and none above {MAX_GENERATION} can be told");
+            format!("its generation is {last}, and the highest possible one is {MAX_GENERATION}");
         return Err(BackupError::new(MANIFEST, reason).with_next(
             "use a backup that was made before; generations count seconds, so one so high was written \
              while a clock was wrong",

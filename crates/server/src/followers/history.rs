@@ -142,7 +142,7 @@ impl HistoryService {
         match tokio::time::timeout(PATIENCE, reached).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => {
-                let detail = "history has not come so far yet; try again";
+                let detail = "history has not reached this position yet; try again";
                 Err(Failure::new(Code::Unavailable, detail))
             }
         }
@@ -202,7 +202,7 @@ fn failure(error: HistoryError) -> Failure {
 /// Opens the file. An unusable file is removed and built again.
 fn open(path: &Path) -> Result<History<Sqlite>, HistoryError> {
     if cut_database(path).is_some() {
-        tracing::warn!(file = %path.display(), "history was cut; building it again");
+        tracing::warn!(file = %path.display(), "history is incomplete; rebuilding");
         remove(path);
     }
     make_private(path);
@@ -276,7 +276,7 @@ struct Feeder {
 
 impl Feeder {
     fn run(mut self, durable: &Durable) {
-        let _vital = Vital::new("the feeder of history");
+        let _vital = Vital::new("the history follower");
         while let Err(reason) = self.begin(durable) {
             if durable.is_closed() {
                 tracing::error!(%reason, "history cannot be fed");

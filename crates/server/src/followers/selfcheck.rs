@@ -92,7 +92,7 @@ async fn look_at_cells(app: &App) {
         let Ok(checked) = cell.gateway.peek(Cell::check_without_reasons).await else { continue };
         if let Err(detail) = checked {
             app.metrics.violation();
-            tracing::error!(%detail, region = %cell.region, "a law is broken in a cell");
+            tracing::error!(%detail, region = %cell.region, "an invariant of a cell is violated");
         }
     }
 }
@@ -115,7 +115,7 @@ pub async fn run(app: Arc<App>) {
         next = Places { budgets, ..look.next };
         for (tenant, detail) in look.broken.into_iter().chain(broken) {
             app.metrics.violation();
-            tracing::error!(%detail, "a law is broken: spending of the tenant is stopped");
+            tracing::error!(%detail, "an invariant is violated: the tenant is frozen");
             if let Some(path) = tenant {
                 freeze(&app, path).await;
             }

@@ -30,10 +30,10 @@ fn page(title: &str, body: &str) -> String {
 
 /// The front page.
 pub fn front() -> String {
-    let body = "<ul><li><a href=\"/docs\">The interface</a></li>\
-        <li><a href=\"/openapi.json\">The same for programs</a></li>\
-        <li><a href=\"/readyz\">Whether it is ready</a></li>\
-        <li><a href=\"/metrics\">What it counts</a></li></ul>";
+    let body = "<ul><li><a href=\"/docs\">API reference</a></li>\
+        <li><a href=\"/openapi.json\">OpenAPI document</a></li>\
+        <li><a href=\"/readyz\">Readiness</a></li>\
+        <li><a href=\"/metrics\">Metrics</a></li></ul>";
     page("Bursar", body)
 }
 
@@ -143,7 +143,7 @@ pub fn reference(description: &OpenApi) -> String {
         );
     }
     body.push_str("</table>");
-    page("Bursar: the interface", &body)
+    page("Bursar: API reference", &body)
 }
 
 fn operation_text(path: &str, method: &str, operation: &Value, tree: &Value) -> String {

@@ -157,7 +157,7 @@ impl From<directory::Refused> for Failure {
             directory::Refusal::InvalidField { field, reason } => Failure::invalid(field, reason),
             directory::Refusal::IdempotencyKeyReused => reused(),
             directory::Refusal::NotFound => {
-                Failure::new(Code::NotFound, "there is no such thing that this key can see")
+                Failure::new(Code::NotFound, "there is no such resource that this key can see")
             }
             directory::Refusal::AlreadyExists => {
                 Failure::new(Code::AlreadyExists, "the id is taken; choose another one")
@@ -417,7 +417,7 @@ impl From<cell::Refusal> for Failure {
                 Failure::new(Code::Conflict, detail)
             }
             cell::Refusal::StaleAttempt | cell::Refusal::AlreadyAdmitted => {
-                Failure::new(Code::Conflict, "that was decided before")
+                Failure::new(Code::Conflict, "this was decided before")
             }
             cell::Refusal::MessageGap { expected } => {
                 Failure::new(Code::Unavailable, format!("message {expected} is due"))

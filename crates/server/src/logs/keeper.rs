@@ -57,11 +57,11 @@ impl Keeper {
             tracing::error!(
                 free,
                 least,
-                next = "make room on the file system of the logs; agents send what they kept then",
-                "the file system has too little room: no output of jobs is taken"
+                next = "free space on the file system of the logs; agents then send the output that they kept",
+                "the file system has too little room: no output of jobs is accepted"
             );
         } else if before && !no_room {
-            tracing::info!(free, "output of jobs is taken again");
+            tracing::info!(free, "output of jobs is accepted again");
         }
         if no_room { Err(LogError::NoRoom) } else { Ok(()) }
     }
@@ -138,7 +138,7 @@ impl Keeper {
             self.wrote(&name, Owner { tenant: Some(output.tenant), node: Some(output.node) })
         };
         if let Err(error) = explain() {
-            tracing::warn!(%error, attempt = output.attempt, "a note beside output was not written");
+            tracing::warn!(%error, attempt = output.attempt, "the reason for incomplete output was not stored");
         }
     }
 

@@ -51,11 +51,11 @@ fn move_away(folder: &Path, lost: &[String], generation: u32) -> std::io::Result
         }
         tracing::warn!(
             files = lost.len(), folder = %aside.display(),
-            "output of attempts of before the restore that are not known here was moved"
+            "output of attempts that the restore discarded was moved"
         );
     }
     if let Err(error) = std::fs::write(folder.join(NOTE), format!("{generation}\n")) {
-        tracing::warn!(%error, "output is looked through again at the next start");
+        tracing::warn!(%error, "output will be checked again at the next start");
     }
     Ok(())
 }

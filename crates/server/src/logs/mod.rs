@@ -360,7 +360,7 @@ fn write(mut keeper: Keeper, limits: LogLimits, work: &Receiver<Work>) {
 
 fn warn(attempt: &str, kept: Result<(), LogError>) {
     if let Err(error) = kept {
-        tracing::warn!(%error, attempt, "what the agent said was not kept");
+        tracing::warn!(%error, attempt, "output or a message of an agent was not stored");
     }
 }
 

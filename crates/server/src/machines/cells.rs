@@ -203,7 +203,7 @@ impl CellService {
         let (sender, moved) = watch::channel(0);
         let durable = engine.durable();
         let watching = move || {
-            let _vital = Vital::new("the watcher of a cell");
+            let _vital = Vital::new("the cell watcher");
             let mut seen = 0;
             while durable.wait_beyond(seen) {
                 seen = durable.head().map_or(seen, |head| head.sequence);

@@ -269,7 +269,7 @@ impl Campaign {
                 self.release(term);
             }
             Err(error) if self.trust.holds() => {
-                tracing::warn!(%error, "the lead was not renewed");
+                tracing::warn!(%error, "leadership was not renewed");
             }
             Err(error) => self.step_down(error.to_string()),
         }
@@ -296,7 +296,7 @@ impl Campaign {
 
     fn release(&self, term: u64) {
         if let Err(error) = self.store.release(term, LEAD_TTL) {
-            tracing::warn!(%error, "the lead was not given back; it runs out");
+            tracing::warn!(%error, "leadership was not given up; its lease will expire");
         }
     }
 

@@ -165,7 +165,7 @@ impl App {
             match self.tell_prices().await {
                 Ok(()) => told = now,
                 Err(failure) => {
-                    tracing::warn!(detail = %failure.problem.detail, "prices were not told");
+                    tracing::warn!(detail = %failure.problem.detail, "prices were not sent to the cells");
                 }
             }
         }

@@ -102,7 +102,7 @@ impl Door {
         };
         let detail = match &owner {
             Some(url) => format!("this server is a standby: send the request to {url} ({reason})"),
-            None => format!("this server does not serve now; try again ({reason})"),
+            None => format!("this server cannot serve requests now; try again ({reason})"),
         };
         let mut failure = Failure::new(Code::Unavailable, detail);
         if let Some(url) = owner.as_deref().and_then(|url| HeaderValue::from_str(url).ok()) {

@@ -389,7 +389,7 @@ mod tests {
         let load = Load::new(LimitOptions::default());
         let mut held_back: Vec<_> = (0..MOST_HELD_BACK).map(|_| load.try_hold_back()).collect();
         assert!(held_back.iter().all(Option::is_some));
-        assert!(load.try_hold_back().is_none(), "the next one is told at once");
+        assert!(load.try_hold_back().is_none(), "the next one is answered at once");
         held_back.pop();
         assert!(load.try_hold_back().is_some());
     }

@@ -65,7 +65,7 @@ pub(crate) async fn serve(
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     // Most likely out of file descriptors: give connections time to end.
-                    tracing::warn!(%error, "a connection could not be taken");
+                    tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }

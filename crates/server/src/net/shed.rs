@@ -19,7 +19,7 @@ pub struct Shed {
 }
 
 fn too_much() -> Failure {
-    Failure::new(Code::Unavailable, "more is waiting than can be answered in time; try again")
+    Failure::new(Code::Unavailable, "the server is overloaded; try again")
 }
 
 impl Shed {

@@ -89,7 +89,7 @@ pub(crate) async fn ask_cells(
         waiting.estimated_start_at = earliest;
     }
     if !heard && waiting.blockers.is_empty() {
-        let detail = "its regions are about to hear of it";
+        let detail = "the job is being sent to its regions";
         waiting.blockers.push(Blocker::new(BlockerType::Priority, detail, "ask again"));
     }
     Ok(waiting)

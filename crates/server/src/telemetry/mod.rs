@@ -201,22 +201,23 @@ impl Metrics {
         all.register("http_waiting", help, self.only_waiting.clone());
         all.register("log_bytes", "Bytes of output of jobs that are kept", self.log_bytes.clone());
         all.register("log_files", "Files of output of jobs", self.log_files.clone());
-        let help = "1 if no output of jobs is taken, because the file system has too little room";
+        let help =
+            "1 if no output of jobs is accepted, because the file system has too little room";
         all.register("log_no_room", help, self.log_no_room.clone());
-        let help = "Pieces of output that were not taken for lack of room, since the start";
+        let help = "Pieces of output that were refused for lack of room, since the start";
         all.register("log_pieces_refused", help, self.log_pieces_refused.clone());
-        let help = "Files of output that were removed for newer ones, since the start";
+        let help = "Files of output that were removed in favour of newer ones, since the start";
         all.register("log_files_removed", help, self.log_files_removed.clone());
         all.register("mailbox_waiting", "Messages waiting for answers", self.waiting.clone());
         all.register("nodes", "Nodes that are registered", self.nodes.clone());
-        all.register("nodes_ready", "Nodes that take work", self.nodes_ready.clone());
-        let help = "GPUs in use, and free on nodes that take work, in thousandths";
+        all.register("nodes_ready", "Nodes that accept jobs", self.nodes_ready.clone());
+        let help = "GPUs in use, and free on nodes that accept jobs, in thousandths";
         all.register("gpu_thousandths", help, self.gpu_thousandths.clone());
         all.register("jobs_running", "Jobs that have GPUs", self.running_jobs.clone());
         all.register("jobs_waiting", "Jobs that wait in a region", self.waiting_jobs.clone());
         all.register_with_unit(
             "heartbeat_duration",
-            "Time to take a node's report, without its wait for orders",
+            "Time to process a node's report, without its wait for orders",
             Unit::Seconds,
             self.heartbeats.clone(),
         );
@@ -246,7 +247,7 @@ impl Metrics {
         all.register("machine_panics", help, self.panics.clone());
         let help = "Timers and messages that panicked three times and were set aside";
         all.register("machine_set_aside", help, self.set_aside.clone());
-        let help = "The longest turn of messages in microseconds: for so long other tenants waited";
+        let help = "The longest turn of messages in microseconds, for which other tenants waited";
         all.register("machine_longest_turn_micros", help, self.longest_turn.clone());
         let help = "Snapshots that could not be stored";
         all.register("snapshot_failures", help, self.snapshot_failures.clone());
@@ -261,15 +262,15 @@ impl Metrics {
         );
         let help = "Records of one durable write";
         all.register("journal_batch_records", help, self.batch_sizes.clone());
-        let help = "How far the state was built from the journal at the last start or rebuild";
+        let help = "The position up to which the state was built from the journal at the last start or rebuild";
         all.register("replay_position", help, self.replayed.clone());
-        let help = "How far it had to be built";
+        let help = "The position up to which the state had to be built";
         all.register("replay_target", help, self.replay_until.clone());
         let help = "The last position that history has";
         all.register("history_position", help, self.history_position.clone());
-        let help = "Accounts whose laws were checked while running";
+        let help = "Accounts whose invariants were checked while running";
         all.register("self_check_accounts", help, self.checked.clone());
-        let help = "Laws that were found broken while running";
+        let help = "Invariant violations found while running";
         all.register("self_check_violations", help, self.violations.clone());
     }
 

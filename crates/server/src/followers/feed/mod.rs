@@ -257,7 +257,7 @@ mod tests {
         let listener = Listener(Arc::clone(&ring));
         assert!(lock(&ring).tells(8));
         drop(listener);
-        assert!(lock(&ring).tells(9), "whoever has gone may come back");
+        assert!(lock(&ring).tells(9), "a listener that has left may resume");
         assert_eq!(lock(&ring).complete_after, 7);
         lock(&ring).left = None;
         assert!(!lock(&ring).tells(10));

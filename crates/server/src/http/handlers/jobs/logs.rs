@@ -98,7 +98,7 @@ struct Reading {
 
 /// Aborts the response: a normal end would mean that the output is complete.
 fn key_ended() -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the key works no more")
+    std::io::Error::new(std::io::ErrorKind::PermissionDenied, "the key is no longer valid")
 }
 
 impl Reading {

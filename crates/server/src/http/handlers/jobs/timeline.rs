@@ -142,7 +142,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         Event::AttemptStarted { .. } => Words::new("runs"),
         Event::AttemptFunded { funded_ms, short, .. } => Words::new(match funded_ms {
             Some(funded) if *short => {
-                format!("{} s of running are paid for, and nobody pays for more", funded / 1000)
+                format!("{} s of running are paid for, and no more will be", funded / 1000)
             }
             Some(funded) => format!("{} s of running are paid for", funded / 1000),
             None => "all of its running time is paid for".to_owned(),
@@ -151,13 +151,13 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
             OnExhausted::Stop => format!("warned: it is stopped at {ends_at} unless more is paid"),
             OnExhausted::Overdraft => format!("warned: it owes from {ends_at} on"),
         }),
-        Event::AttemptStopping { .. } => Words::new("was asked to stop; the meter stands still"),
+        Event::AttemptStopping { .. } => Words::new("was asked to stop; billing stopped"),
         Event::AttemptEnded { end, .. } => {
             let reason = format!("{:?}", render::job::end_reason(end.reason)).to_lowercase();
             let detail = format!("attempt over: {reason}, {} GPU-ms", end.gpu_ms);
             Words::new(detail).amount(end.charged)
         }
-        Event::CancelAsked { .. } => Words::new("its end was asked for"),
+        Event::CancelAsked { .. } => Words::new("cancellation was requested"),
         Event::DependenciesMet { met, .. } => {
             Words::new(format!("{} jobs that it waited for have succeeded", met.len()))
         }

@@ -149,7 +149,7 @@ pub(super) fn keep_words(
             None => Ok(()),
         };
         if let Err(error) = noted.and(kept) {
-            tracing::warn!(%error, attempt = %said.id, "what the agent said was not kept");
+            tracing::warn!(%error, attempt = %said.id, "output or a message of an agent was not stored");
         }
     }
 }

@@ -124,7 +124,7 @@ pub(in crate::http) async fn owned<'a>(
     if covers(caller.principal.scope.as_deref(), found.scope.as_deref()) {
         return Ok(found);
     }
-    let whose = found.scope.map_or("everybody".to_owned(), |scope| scope.to_string());
+    let whose = found.scope.map_or("all accounts".to_owned(), |scope| scope.to_string());
     let detail = format!("the node runs jobs of {whose}; use a key whose scope covers that");
     Err(Failure::forbidden(detail))
 }

@@ -263,8 +263,8 @@ mod tests {
         let (end, ended) = oneshot::channel();
         let patience = Duration::from_millis(1);
         assert!(hand_over(&sender, event(0), patience).await.is_ok());
-        let slow = hand_over(&sender, event(1), patience).await.expect_err("nobody takes it");
-        let problem = slow.failure().expect("it is told").into_problem();
+        let slow = hand_over(&sender, event(1), patience).await.expect_err("no event is read");
+        let problem = slow.failure().expect("it has a problem").into_problem();
         assert_eq!((problem.code, problem.retryable), (Code::Unavailable, true));
         assert!(problem.detail.contains("Last-Event-ID"), "{}", problem.detail);
         end.send(problem).expect("it listens");

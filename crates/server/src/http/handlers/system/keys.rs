@@ -97,7 +97,7 @@ pub(in crate::http) async fn create(
     if !covers(&caller, scope.as_ref()) {
         return match &scope {
             Some(scope) => Err(Failure::not_found("account", scope)),
-            None => Err(Failure::forbidden("nobody can make a key wider than their own")),
+            None => Err(Failure::forbidden("a key cannot create a wider key than itself")),
         };
     }
     caller.principal.require("create_key")?;
@@ -109,7 +109,7 @@ pub(in crate::http) async fn create(
     if own_end.is_some_and(|end| create.expires_at.is_none_or(|at| instant(at) > end)) {
         let end = own_end.map(|end| end.to_string()).unwrap_or_default();
         let detail = format!(
-            "nobody can make a key wider than their own: this one ends at {end}, so give \
+            "a key cannot create a wider key than itself: this one ends at {end}, so give \
              expires_at, and nothing later"
         );
         return Err(Failure::forbidden(detail));
