@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_unsafe_must_be_said_aloud() {
+    fn unsafe_settings_must_be_explicit() {
         let everywhere = SocketAddr::from(([0, 0, 0, 0], 7070));
         assert_eq!(with(|_| {}), Ok(()));
         assert!(with(|config| config.listen = everywhere).is_err());

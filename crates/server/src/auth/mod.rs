@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_known_to_those_whose_jobs_it_runs_and_belongs_to_those_above_all_of_them() {
+    fn a_key_sees_nodes_that_run_its_jobs_and_owns_nodes_within_its_scope() {
         let mut principal = Principal::root();
         assert!(principal.owns_node(None) && principal.owns_node(Some("acme")));
         principal.scope = Some("acme:nlp".into());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_tells_its_id_and_a_mistyped_one_is_noticed() {
+    fn a_key_contains_its_id_and_a_mistyped_key_is_detected() {
         for id in ["key_01", "my.own:key_id-1"] {
             let key = make_key(id);
             assert_eq!(key_id(&key), Some(id));

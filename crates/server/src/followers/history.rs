@@ -427,7 +427,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
-    async fn whoever_waits_for_a_position_is_answered_although_history_rests() {
+    async fn a_query_that_waits_for_a_position_ends_the_pause() {
         let world = World::new(HOUR);
         for number in 0..5 {
             // From the second round on the thread pauses for longer than the query's timeout.
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_burst_is_caught_up_for_the_first_who_asks() {
+    async fn a_burst_is_taken_in_for_the_first_query() {
         let world = World::new(HOUR);
         let first = world.open(0);
         world.decided_at(first).await;
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn history_catches_up_by_itself_although_nobody_asks() {
+    async fn history_catches_up_without_a_query() {
         let world = World::new(Duration::from_millis(1));
         let last = (0..50).fold(0, |_, number| world.open(number));
         let mut fed = world.history.fed.clone();

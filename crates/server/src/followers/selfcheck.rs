@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn every_account_is_looked_at_before_it_begins_again() {
+    fn every_account_is_checked_before_the_next_round() {
         let ledger = with_orgs(150);
         let mut looks = Vec::new();
         let mut next = Places::default();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_says_more_than_was_used_is_found_and_its_tenant_named() {
+    fn a_budget_with_too_much_usage_is_found_with_its_tenant() {
         let mut ledger = with_orgs(3);
         let terms = BudgetTerms {
             limit: Credits::MAX,

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_routes_are_those_of_the_description() {
+    fn frequent_routes_are_in_the_openapi_document() {
         let description = super::super::router::description();
         for busy in Busy::ALL {
             let paths = &description.paths.paths;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_found_with_its_id_and_what_only_looks_like_it_is_left_to_the_router() {
+    fn frequent_routes_are_found_with_their_id_and_similar_paths_are_left_to_the_router() {
         let found = |method: &str, path: &str| {
             let method = Method::from_bytes(method.as_bytes()).expect("a method");
             Some((Busy::find(&method, path)?, id_in(path).to_owned()))

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_that_a_caller_invents_have_one_name() {
+    fn unknown_methods_share_one_label() {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
             let known = Method::from_bytes(method.as_bytes()).expect("a method");
             assert_eq!(known_method(&known), method);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_comes_before_what_is_asked_for_before_looking() {
+    fn the_priority_of_a_request_follows_from_its_route() {
         for (method, route, expected) in [
             ("POST", "/v1/holds/{id}/capture", Priority::Metering),
             ("POST", "/v1/holds/{id}/settle", Priority::Metering),

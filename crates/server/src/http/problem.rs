@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_of_the_engine_has_its_code_and_says_when_to_come_back() {
+    fn every_engine_error_has_its_code_and_retry_after() {
         for (error, code) in [
             (EngineError::Unavailable("starting".into()), Code::Unavailable),
             (EngineError::Stopped("ended".into()), Code::Unavailable),

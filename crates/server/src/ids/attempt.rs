@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_read_back_under_its_own_secret_alone() {
+    fn an_id_is_decoded_only_with_its_own_secret() {
         for (cell, attempt) in all() {
             let id = ids(1).write(cell, attempt);
             assert_eq!(id.len(), 30, "{id}");
@@ -155,7 +155,7 @@ mod tests {
 
     /// The encoding never changes: agents keep ids, and stores are read by every later version.
     #[test]
-    fn the_form_is_pinned() {
+    fn the_encoding_is_pinned() {
         let attempt = AttemptId { job: JobId(42), number: 3 };
         assert_eq!(ids(1).write(7, attempt), "att_689VNNWYP2QXCSRAV5K7SKV0BH");
         assert_eq!(stored(7, attempt), "att_000000000000AG00W000003");
@@ -164,7 +164,7 @@ mod tests {
     /// Of many consecutive attempts no two ids look alike, and changing a digit gives no id of an
     /// existing attempt.
     #[test]
-    fn ids_of_neighbours_have_nothing_in_common() {
+    fn ids_of_consecutive_attempts_have_nothing_in_common() {
         let ids = ids(3);
         let mut seen = BTreeSet::new();
         let mut alike = 0;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_not_read() {
+    fn invalid_ids_are_not_decoded() {
         for wrong in [
             "",
             "att_",

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_whose_a_file_is() {
+    fn a_file_name_contains_its_owner() {
         let of = |tenant, node| {
             Some(Owner { tenant: Option::map(tenant, TenantTag), node: Option::map(node, NodeTag) })
         };

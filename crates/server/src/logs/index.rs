@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tenant_that_has_most_gives_first_and_what_was_silent_longest_goes_first() {
+    fn the_least_recently_written_file_of_the_largest_tenant_is_removed_first() {
         let limits = LogLimits { total_bytes: 1000, ..LogLimits::default() };
         let mut index = Index::default();
         for number in 0..3 {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_files_are_kept_however_small() {
+    fn the_number_of_files_is_bounded_however_small_they_are() {
         let limits = LogLimits { files: 80, ..LogLimits::default() };
         let mut index = Index::default();
         index.set("one", owner("one", 1), 1 << 20);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_keeps_so_much_and_its_oldest_files_go_first() {
+    fn a_node_has_a_limit_and_its_oldest_files_are_removed_first() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let files = Arc::new(Files::new(folder.path().join("logs")));
         let limits = LogLimits { node_bytes: 1000, ..LogLimits::default() };
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_an_earlier_version_goes_on() {
+    fn a_file_of_an_earlier_version_is_continued() {
         let own = output(1, "n1");
         let with_node = format!("att_0001.0.{:016x}.log", own.node.0);
         for earlier in ["att_0001.log", with_node.as_str()] {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_system_says_what_is_free() {
+    fn free_space_is_measured_before_the_folder_exists() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let there = free_space(folder.path()).expect("it says");
         let not_yet = free_space(&folder.path().join("logs")).expect("it says");

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_were_quiet_are_not_remembered() {
+    fn idle_nodes_are_not_remembered() {
         let mut meters = Meters::new(LogLimits::default());
         let start = Duration::ZERO;
         for index in 0..5 * MAX_METERS {

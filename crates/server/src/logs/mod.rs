@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_that_is_sent_twice_is_kept_once_and_a_gap_is_asked_for() {
+    async fn a_repeated_piece_is_stored_once_and_a_gap_is_requested() {
         let (_folder, store) = store(LogLimits::default());
         assert_eq!(append(&store, 0, b"hello ").await, 6);
         assert_eq!(append(&store, 0, b"hello ").await, 6);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_beyond_the_bound_is_taken_and_dropped() {
+    async fn output_beyond_the_limit_is_accepted_and_dropped() {
         let limits = LogLimits { attempt_bytes: 100, ..LogLimits::default() };
         let (_folder, store) = store(limits);
         assert_eq!(append(&store, 0, &[b'x'; 105]).await, 105);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_attempt_names_a_file_and_the_first_word_counts() {
+    async fn only_an_attempt_names_a_file_and_the_first_message_is_kept() {
         let (folder, store) = store(LogLimits::default());
         for wrong in ["../att_1", "att_/x", "", "job_1", "att_1.0"] {
             let refused = store.append(output(wrong, 0, "n1"), 0, b"x".to_vec()).await;
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_room_nothing_is_taken_and_a_note_says_so_until_there_is_room() {
+    async fn without_room_output_is_refused_and_the_reason_is_stored_until_there_is_room() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let free = Arc::new(AtomicU64::new(2 << 30));
         let said = Arc::clone(&free);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_in_all_is_bounded_and_the_tenant_that_has_most_gives_first() {
+    async fn the_total_is_bounded_and_files_of_the_largest_tenant_are_removed_first() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let limits = LogLimits { total_bytes: 10_000, ..LogLimits::default() };
         let of = |tenant: &str, number: usize| Output {
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_beyond_the_bound_of_an_attempt_leaves_a_note() {
+    async fn output_beyond_the_limit_of_an_attempt_leaves_a_reason() {
         let limits = LogLimits { attempt_bytes: 100, ..LogLimits::default() };
         let (_folder, store) = store(limits);
         let own = output("att_1", 0, "n1");

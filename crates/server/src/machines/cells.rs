@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_question_that_is_abandoned_gives_its_place_back_when_nothing_is_done_for_it() {
+    async fn an_abandoned_question_frees_its_place_unless_work_has_begun() {
         let questions = Arc::new(Questions::new());
         let count = || questions.places.count();
         let root = Principal::root();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn only_other_orders_are_news_and_a_node_without_orders_is_not_remembered() {
+    fn only_changed_orders_are_new_and_a_node_without_orders_is_not_remembered() {
         let told = ToldNodes::default();
         let node = NodeKey::from("n1");
         let orders = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_were_told_is_bounded() {
+    fn remembered_orders_are_bounded() {
         let told = ToldNodes::default();
         let orders = ["start a".to_owned()];
         for number in 0..MAX_TOLD + 100 {

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_after_a_renewal_does_not_put_off_the_next() {
+    fn work_after_a_renewal_does_not_delay_the_next_one() {
         for took in [Duration::ZERO, LOOK_WITHIN, LEAD_TTL / 3, LEAD_TTL] {
             let next = took + until_renewal(took);
             assert_eq!(next, took.max(LEAD_TTL / 3), "after {took:?}");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_took_is_not_held_against_a_clock() {
+    fn the_duration_of_a_request_is_not_counted_as_clock_difference() {
         let slow = Duration::from_secs(9);
         assert_eq!(ahead_ms(1_000, 1_000, Duration::ZERO), 0);
         assert_eq!(ahead_ms(1_000, 10_000, slow), 0, "it was read at the end");

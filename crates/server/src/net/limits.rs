@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_used_up_its_burst_is_told_when_to_come_back_but_may_still_meter() {
+    fn an_exhausted_key_gets_retry_after_and_may_still_meter() {
         let limits = limits(1, 100);
         let asks = principal("acme");
         let first = limits.take(&asks, Priority::Read).expect("the bucket is full");
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_held_back_at_once() {
+    fn delayed_answers_are_bounded() {
         let load = Load::new(LimitOptions::default());
         let mut held_back: Vec<_> = (0..MOST_HELD_BACK).map(|_| load.try_hold_back()).collect();
         assert!(held_back.iter().all(Option::is_some));

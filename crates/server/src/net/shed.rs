@@ -60,7 +60,7 @@ mod tests {
     use crate::ids::IdMaker;
 
     #[tokio::test]
-    async fn what_lies_ready_is_what_the_failure_would_say() {
+    async fn the_prepared_response_equals_the_rendered_failure() {
         let request_id = IdMaker::new(0).make_request_id(Timestamp::from_millis(7));
         let meta = Meta {
             request_id,

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_so_many_streams_and_another_key_has_its_own() {
+    fn streams_are_limited_for_each_key() {
         let waits = waits(64);
         let (streams, refused) = fill(&waits, &of("k", "acme"), Wait::Stream);
         assert_eq!((streams.len(), refused), (2, Code::RateLimited));

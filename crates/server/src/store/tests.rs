@@ -88,14 +88,14 @@ fn a_backup_is_not_served() {
 }
 
 #[test]
-fn a_manifest_from_before_backups_were_marked_is_of_a_store() {
+fn a_manifest_without_a_backup_mark_is_of_a_store() {
     let text = r#"{"format":1,"store":"s","incarnation_base":0,"clean":true,"machines":[]}"#;
     let manifest: Manifest = serde_json::from_str(text).expect("it is one");
     assert!(!manifest.backup);
 }
 
 #[test]
-fn a_tail_that_was_cut_is_refused_and_one_that_has_grown_is_not() {
+fn a_shortened_tail_is_refused_and_a_longer_one_is_not() {
     let folder = noted(&[(LEDGER, 10)]);
     let tail = tail_file(&Manifest::file(folder.path(), LEDGER));
     let whole = fs::read(&tail).expect("it is there");
@@ -107,7 +107,7 @@ fn a_tail_that_was_cut_is_refused_and_one_that_has_grown_is_not() {
 }
 
 #[test]
-fn a_manifest_from_before_tails_were_measured_is_read() {
+fn a_manifest_without_tail_lengths_is_read() {
     let text = r#"{"name":"ledger-0","journal":null,"tail":true,"head":null}"#;
     let machine: Machine = serde_json::from_str(text).expect("it is one");
     assert_eq!((machine.tail, machine.tail_bytes), (true, 0));

@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happened_is_counted_under_stable_names() {
+    fn metrics_have_stable_names() {
         let metrics = Metrics::new();
         metrics.request("POST", "/v1/holds".into(), 201, Duration::from_millis(3));
         metrics.problem("not_found");

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_can_neither_forge_a_line_nor_command_the_terminal() {
+    fn a_caller_can_neither_forge_a_log_line_nor_control_the_terminal() {
         let kept = Kept::default();
         let writer = kept.clone();
         let lines = tracing_subscriber::fmt::layer()

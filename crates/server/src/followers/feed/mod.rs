@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_is_told_while_somebody_listens_and_a_while_longer() {
+    fn events_are_collected_while_there_is_a_listener_and_for_a_while_after() {
         let ring = Arc::new(Mutex::new(Ring::default()));
         assert!(!lock(&ring).tells(7));
         assert_eq!(lock(&ring).complete_after, 7);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_saw_a_part_of_a_record_that_was_not_told_reads_the_rest_in_the_journal() {
+    fn a_listener_that_saw_part_of_a_skipped_record_reads_the_rest_from_the_journal() {
         let mut ring = Ring::default();
         assert!(!ring.tells(7));
         for (place, older) in

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_in_time_is_not_at_risk() {
+    fn credits_spent_before_they_expire_are_not_at_risk() {
         let now = Timestamp::from_millis(0);
         let day = |days: i64, amount: i128| (Timestamp::from_millis(days * DAY_MS), amount);
         let risk = |burned| at_risk([day(1, 10), day(2, 30)].into_iter(), now, burned);

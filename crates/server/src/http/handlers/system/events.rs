@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_nothing_is_dropped_and_told_how_to_go_on() {
+    async fn a_client_that_reads_nothing_is_dropped_with_a_problem() {
         let (sender, receiver) = mpsc::channel(1);
         let (end, ended) = oneshot::channel();
         let patience = Duration::from_millis(1);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_handed_over_is_sent_when_the_server_ends() {
+    async fn queued_events_are_sent_when_the_server_stops() {
         let (sender, receiver) = mpsc::channel(4);
         let (end, ended) = oneshot::channel::<Problem>();
         for number in 0..3 {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_begins_behind_an_event_that_there_is() {
+    fn a_stream_begins_after_an_existing_event() {
         let begin = |last: Option<&'static str>, after: Option<&str>| {
             let mut headers = HeaderMap::new();
             if let Some(last) = last {
