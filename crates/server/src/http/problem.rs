@@ -170,7 +170,7 @@ impl From<directory::Refused> for Failure {
 
 /// The answer to an idempotency key that was used for another request.
 pub(crate) fn reused() -> Failure {
-    let detail = "this Idempotency-Key came with another request before; use a new key for a new \
+    let detail = "this Idempotency-Key was used for another request before; use a new key for a new \
                   request";
     Failure::new(Code::IdempotencyKeyReused, detail)
 }
@@ -227,12 +227,12 @@ impl From<Refusal> for Failure {
             }
             Refusal::SequenceConflict { seen } => {
                 let detail =
-                    format!("this seq came with the total {seen} before; use the next one");
+                    format!("this seq was sent with the total {seen} before; use the next seq");
                 Failure::new(Code::SequenceConflict, detail)
             }
             Refusal::Conflict(conflict) => Failure::new(Code::Conflict, conflict_detail(*conflict)),
             Refusal::QuotaExceeded { .. } => {
-                let detail = "as many jobs wait as may; the blockers name each quota";
+                let detail = "the quota of waiting jobs is used up; the blockers name each quota";
                 Failure::new(Code::Conflict, detail)
             }
             Refusal::InsufficientCredits { .. } => {
@@ -297,7 +297,7 @@ fn conflict_detail(conflict: Conflict) -> String {
         Conflict::NotMeasuredByOthers => {
             "the job is measured by the agents of its region, or does not run yet".into()
         }
-        Conflict::DependencyFailed => "a job that it must come after did not succeed".into(),
+        Conflict::DependencyFailed => "a job that it depends on did not succeed".into(),
         Conflict::MessageSkipped { expected } => format!("message {expected} is due"),
     }
 }
@@ -360,7 +360,7 @@ pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
         ledger::Blocker::WaitingJobs { account, region, limit, waiting, requested } => {
             let whole = |jobs: u32| Some(Sum::from_micros(i128::from(jobs) * 1_000_000));
             let detail = format!(
-                "{waiting} of the {limit} jobs of {account} that may wait in {region} do; \
+                "{account} has {waiting} of at most {limit} jobs waiting in {region}; \
                  {requested} more do not fit"
             );
             let fix =
@@ -374,7 +374,7 @@ pub(crate) fn blocker(blocker: ledger::Blocker) -> Blocker {
         ledger::Blocker::Dependency { job, state } => {
             let state = crate::render::job::state(state).as_str();
             let detail = format!("job {job} must succeed first; it is {state}");
-            let fix = format!("wait for it; GET /v1/jobs/{job}/why tells what it waits for");
+            let fix = format!("wait for it; GET /v1/jobs/{job}/why shows why it waits");
             Blocker::new(BlockerType::Dependency, detail, fix)
         }
     }
@@ -406,7 +406,7 @@ impl From<cell::Refusal> for Failure {
                 Failure::new(Code::Conflict, detail)
             }
             cell::Refusal::NodeBusy => {
-                let detail = "something runs on the node; drain it with force and wait";
+                let detail = "the node still runs attempts; drain it with force and wait";
                 Failure::new(Code::Conflict, detail)
             }
             cell::Refusal::GpuTaken { uuid, node: _ } => {

@@ -27,12 +27,12 @@ pub(crate) fn blocker(
         Of::Credits => of(
             BlockerType::Credits,
             "the account has too few credits for the next hold",
-            "grant or transfer credits to the account; the job goes on by itself",
+            "grant or transfer credits to the account; the job then continues without a request",
         ),
         Of::Budget => of(
             BlockerType::Budget,
             "a hard budget has no room for the next hold",
-            "raise the budget or wait for its next period; the job goes on by itself",
+            "raise the budget or wait for its next period; the job then continues without a request",
         ),
         Of::Frozen { account } => {
             let whose = account.as_deref().unwrap_or("an account above the job");
@@ -104,8 +104,8 @@ pub(crate) fn blocker(
         Of::Capacity { wanted, available, suitable } => of(
             BlockerType::Capacity,
             format!(
-                "{wanted} of the {suitable} nodes in {region} that are large enough must have room \
-                 at once; {available} have"
+                "needs room on {wanted} of the {suitable} suitable nodes in {region} at once; \
+                 {available} have room"
             ),
             "wait until others end, or allow more types or regions",
         ),
@@ -122,23 +122,23 @@ pub(crate) fn blocker(
                 },
                 None => "maintenance".to_owned(),
             };
-            let detail = format!("nodes with room are kept for {whom} from {} on", time(*from));
+            let detail = format!("nodes with room are reserved for {whom} from {} on", time(*from));
             let fix = "a shorter max_runtime_seconds lets the job run before that";
             of(BlockerType::Reservation, detail, fix)
         }
         Of::Drain { nodes } => of(
             BlockerType::Drain,
-            format!("{nodes} nodes in {region} that are large enough take no work now"),
+            format!("{nodes} suitable nodes in {region} accept no jobs now"),
             "wait until they are resumed, or ask an operator",
         ),
         Of::Priority { ahead: 0 } => of(
             BlockerType::Priority,
-            "it is its turn; it starts with the next step of the scheduler",
+            "it is next; it starts in the next pass of the scheduler",
             "nothing to do",
         ),
         Of::Priority { ahead } => of(
             BlockerType::Priority,
-            format!("{ahead} jobs of {region} go first"),
+            format!("jobs ahead in {region}: {ahead}"),
             "wait, or submit it in a higher class",
         ),
         Of::Delayed { until } => of(

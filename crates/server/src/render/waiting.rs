@@ -96,7 +96,8 @@ pub(crate) async fn ask_cells(
 }
 
 fn starting(region: &str) -> Blocker {
-    let detail = format!("a place was found in {region}; it starts when the ledger has agreed");
+    let detail =
+        format!("a placement was found in {region}; it starts when the ledger has confirmed it");
     Blocker::new(BlockerType::Priority, detail, "nothing to do")
 }
 

@@ -80,10 +80,10 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
             Words::new(format!("submitted; waits for {} other jobs", after.len()))
         }
         Event::HoldPlaced(placed) => {
-            Words::of_hold(placed.hold, "credits set aside").slices(ledger, &placed.pieces)
+            Words::of_hold(placed.hold, "credits held").slices(ledger, &placed.pieces)
         }
         Event::HoldExtended { hold, pieces, .. } => {
-            let what = if pieces.is_empty() { "lease renewed" } else { "more credits set aside" };
+            let what = if pieces.is_empty() { "lease renewed" } else { "more credits held" };
             Words::of_hold(*hold, what).slices(ledger, pieces)
         }
         Event::HoldPinned { hold, rate, returned, .. } => {
@@ -101,7 +101,7 @@ fn ledger_words(ids: &AttemptIds, ledger: &Ledger, job: JobNo, event: &Event) ->
         }
         Event::HoldCut { hold, cut } => {
             let gone = cut.iter().map(|part| part.amount).sum();
-            Words::of_hold(*hold, "expired while set aside").amount(gone)
+            Words::of_hold(*hold, "expired while held").amount(gone)
         }
         Event::HoldClosed { hold, returned, .. } => {
             let mut words = Words::of_hold(*hold, "the rest returned").amount(*returned);
@@ -197,7 +197,7 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
     use cell::Event as Of;
     let own = job.in_cell(SHARD);
     match event {
-        Of::JobQueued(_) => ("waits for a place".into(), None),
+        Of::JobQueued(_) => ("waits for a placement".into(), None),
         Of::JobFunded { .. } => ("may be placed again".into(), None),
         Of::JobReleased { .. } => ("its delay is over".into(), None),
         Of::JobHeldByGroup { .. } => ("its group is full".into(), None),
@@ -205,11 +205,11 @@ fn cell_words(event: &cell::Event, job: JobNo) -> (String, Option<CellAttempt>) 
             (format!("left the region: {outcome:?}").to_lowercase(), None)
         }
         Of::ReservationMade { start_at, .. } => {
-            (format!("nodes are kept for it from {start_at} on"), None)
+            (format!("nodes are reserved for it from {start_at} on"), None)
         }
-        Of::ReservationDropped { .. } => ("nodes are no longer kept for it".into(), None),
+        Of::ReservationDropped { .. } => ("its reservation was dropped".into(), None),
         Of::PlacementProposed { attempt, members, .. } => {
-            (format!("a place on {} nodes was found", members.len()), Some(*attempt))
+            (format!("a placement on {} nodes was found", members.len()), Some(*attempt))
         }
         Of::PlacementConfirmed { attempt, .. } => ("its nodes may start it".into(), Some(*attempt)),
         Of::PlacementRefused { attempt, blocker } => {
