@@ -378,7 +378,7 @@ fn look(
         Resource::Hold => hold(HoldKind::Hold),
         Resource::Charge => hold(HoldKind::Charge),
         Resource::Job => {
-            // The jobs of an array have numbers behind the name.
+            // The jobs of an array have a number after the name.
             let first_of_array = compact_str::format_compact!("{id}.0");
             for name in [id, &first_of_array] {
                 if let Some(restored) = past_jobs::restored(history, journal, tenant, name)? {

@@ -196,8 +196,8 @@ impl Waits {
 
 fn refusal(code: Code, of: &str, count: usize) -> Failure {
     let detail = format!(
-        "{count} requests of {of} only wait, more may not; end one, ask without waiting, or try \
-         again in {RETRY_SECONDS} s"
+        "{of} has {count} waiting requests and may have no more; end one, ask without waiting, or \
+         try again in {RETRY_SECONDS} s"
     );
     Failure::new(code, detail).retry_after(RETRY_SECONDS)
 }
